@@ -1,0 +1,26 @@
+"""How the router schedules: the settings that decide digests."""
+
+from typing import Literal
+
+import msgspec
+
+Batching = Literal["balanced", "greedy", "slo"]
+Queueing = Literal["fcfs", "shortest", "priority"]
+KvPolicy = Literal["reserve", "grow"]
+Balance = Literal["round-robin", "least-loaded", "kv"]
+
+
+class Scheduling(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The router's settings. None: the plan's default."""
+
+    microbatch: int | None = None  # largest number of sequences in a microbatch
+    credits: int | None = None  # microbatches in flight per replica
+    batched_tokens: int | None = None  # largest number of new tokens in a microbatch
+    max_running: int | None = None  # largest number of admitted sequences per replica
+    batching: Batching = "balanced"
+    queueing: Queueing = "fcfs"
+    kv: KvPolicy = "reserve"
+    balance: Balance = "round-robin"
+    tpot_slo_ns: int | None = None  # target of `slo` batching
+    overhead_ns: int = 0  # router time per microbatch
+    policy: str | None = None  # "package.module:Class", a user's own queueing policy

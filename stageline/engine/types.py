@@ -1,0 +1,115 @@
+"""The values that cross the engine's border: requests in, records out, and the protocols of both sides.
+
+Times are integers of emulated nanoseconds. msgspec structs rather than dataclasses where one is made per request or
+microbatch: they cost a fifth.
+"""
+
+from collections.abc import Mapping
+from typing import Literal, Protocol
+
+import msgspec
+
+NEVER = 1 << 62  # a time later than every event; fits a signed 64-bit field
+
+Cause = Literal["empty", "starved", "credit", "kv_blocked", "upstream", "hop", "fill", "drain", "fault"]
+CAUSES: tuple[Cause, ...] = ("empty", "starved", "credit", "kv_blocked", "upstream", "hop", "fill", "drain", "fault")
+
+Outcome = Literal["finished", "refused", "cancelled", "failed", "incomplete"]
+
+
+class Request(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """One request as the router sees it arrive.
+
+    `index` numbers the accepted rows of a workload from 0 in file order; it names the request everywhere.
+    `output_tokens` is what it will produce (>= 1), `max_output_tokens` what it may (the KV policy `reserve` takes that).
+    """
+
+    index: int
+    arrival_ns: int
+    prompt_tokens: int
+    output_tokens: int
+    max_output_tokens: int
+    priority: int = 0  # lower goes first under the `priority` queueing policy
+    session: str = ""
+    hash_ids: tuple[int, ...] = ()  # identities of the prompt's blocks (prefix cache)
+
+
+class RequestRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """What became of a request: one line of requests.jsonl. None: it did not happen."""
+
+    index: int
+    replica: int | None
+    arrival_ns: int
+    admitted_ns: int | None
+    first_token_ns: int | None
+    last_token_ns: int | None
+    prompt_tokens: int
+    output_tokens: int  # produced
+    preemptions: int
+    outcome: Outcome
+
+
+class StageRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """Where one stage spent the run's window: one element of stages.json. busy_ns + sum(idle_ns) = window_ns (L6)."""
+
+    replica: int
+    stage: int
+    window_ns: int
+    busy_ns: int
+    idle_ns: dict[str, int]  # every cause of CAUSES, zero included
+    kv_peak_bytes: int
+    kv_budget_bytes: int
+    microbatches: int  # services, all visits together
+    visits: int  # visits of the route per microbatch
+
+
+class Source(Protocol):
+    """Where requests come from, in the order of their arrival times (equal times: by index)."""
+
+    def next_arrival_ns(self) -> int | None:
+        """Time of the next arrival as far as it is known now; None when none is (closed loops: until one finishes)."""
+        ...
+
+    def take(self) -> Request:
+        """The next request; only when `next_arrival_ns()` is not None."""
+        ...
+
+    def finished(self, index: int, now_ns: int) -> None:
+        """The request left the system (finished or refused): a closed loop may plan its user's next one."""
+        ...
+
+
+class Observer(Protocol):
+    """Who watches a run. Called while it goes, in an order that is the same on every engine per request."""
+
+    def token(self, index: int, now_ns: int, since_ns: int | None) -> None:
+        """One sampled token of a request; `since_ns` is the time of its previous token, None for the first."""
+        ...
+
+    def request(self, record: RequestRecord) -> None:
+        """A request left the system. In the order of leaving, not of arrival."""
+        ...
+
+
+class StageObserver(Protocol):
+    """Who watches stages (only with `--events`; it costs)."""
+
+    def served(  # noqa: D102
+        self, replica: int, stage: int, visit: int, sequence: int, arrival_ns: int, start_ns: int, end_ns: int
+    ) -> None: ...
+
+    def gap(self, replica: int, stage: int, start_ns: int, idle_ns: Mapping[str, int]) -> None:
+        """An idle gap before a service, split by cause."""
+        ...
+
+
+class RunTotals(msgspec.Struct, frozen=True, kw_only=True):
+    """What the engine itself counts; everything else is derived from the records."""
+
+    window_start_ns: int
+    window_end_ns: int
+    stages: tuple[StageRecord, ...]  # by replica, stage
+    requests: int
+    microbatches: int  # dispatched, all replicas
+    stage_visits: int  # microbatches x visits
+    binding_stage: int | None  # the stage whose ledger refused most often, if any did
