@@ -3,7 +3,7 @@
 spec      = kind ":" [option *("," option)]       kind: poisson, gamma, constant, closed
 option    = name "=" value
 length    = integer | "uniform(" low "," high ")" | "lognormal(" mean "," spread ")" | "trace(" file ")"
-    spread    = sigma | "sigma=" sigma | "cv=" ratio
+spread    = sigma | "sigma=" sigma | "cv=" ratio
 """
 
 import re
