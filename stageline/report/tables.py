@@ -40,7 +40,9 @@ def figures(summary: Summary) -> Table:
     table.add_row("requests", ", ".join([f"{outcomes['finished']:,} of {outcomes['total']:,} finished", *others]))
     if odd := [f"{n:,} {name.replace('_', ' ')}" for name, n in summary.workload_rows.items() if n and name in _ODD]:
         table.add_row("rows", ", ".join(odd))
-    table.add_row("emulated", f"{format_duration(summary.emulated_s * NS_PER_S)} in {summary.wall_s:.1f} s of wall time")
+    table.add_row(
+        "emulated", f"{format_duration(summary.emulated_s * NS_PER_S)} in {summary.wall_s:.1f} s of wall time"
+    )
     rate = f"{summary.output_tokens_per_s:,.1f} output tokens/s, {summary.requests_per_s:,.2f} requests/s"
     table.add_row("throughput", rate)
     table.add_row("bubbles", f"{summary.bubble_ratio:.1%} of the time in which there was work{_binding(summary)}")
@@ -108,5 +110,6 @@ def slo_line(summary: Summary) -> Text:
     if slo is None:
         raise ValueError("the run had no objective")
     verdict = "met" if slo.met else "missed"
-    text = f"SLO {verdict}: {slo.objective}; {slo.attainment:.2%} good, goodput {slo.goodput_requests_per_s:,.2f} requests/s"
+    goodput = f"goodput {slo.goodput_requests_per_s:,.2f} requests/s"
+    text = f"SLO {verdict}: {slo.objective}; {slo.attainment:.2%} good, {goodput}"
     return Text(text, style="green" if slo.met else "bold red")
