@@ -1,5 +1,7 @@
 """Rule 7: which cause an idle nanosecond has, found in two ways that must agree."""
 
+from bisect import bisect_right
+
 from tests.reference.stage import Gap
 
 Timeline = list[tuple[int, str]]  # (from when, reason); a reason holds until the next entry
@@ -14,7 +16,11 @@ def by_timeline(gap: Gap, timeline: Timeline) -> dict[str, int]:
     """Walk along the router's reasons up to the dispatch; what is left is upstream, then hop."""
     split: dict[str, int] = {}
     left_router_ns = clamp(gap.microbatch.dispatch_ns, gap.start_ns, gap.end_ns)
-    for i, (since_ns, reason) in enumerate(timeline):
+    first = bisect_right(timeline, gap.start_ns, key=lambda entry: entry[0]) - 1
+    for i in range(first, len(timeline)):
+        since_ns, reason = timeline[i]
+        if since_ns >= left_router_ns:
+            break
         until_ns = timeline[i + 1][0] if i + 1 < len(timeline) else left_router_ns
         overlap_ns = min(until_ns, left_router_ns) - max(since_ns, gap.start_ns)
         if overlap_ns > 0:
@@ -30,7 +36,7 @@ def by_stamps(gap: Gap) -> dict[str, int]:
     mb = gap.microbatch
     split: dict[str, int] = {}
     m = gap.start_ns
-    for cause, x in (
+    for cause, until_ns in (
         ("starved", mb.empty_since_ns),
         ("empty", mb.work_since_ns),
         ("credit", max(mb.work_since_ns, mb.credit_since_ns)),
@@ -38,7 +44,7 @@ def by_stamps(gap: Gap) -> dict[str, int]:
         ("upstream", gap.prev_end_ns),
         ("hop", gap.end_ns),
     ):
-        x = clamp(x, m, gap.end_ns)
-        split[cause] = x - m
-        m = x
+        after = clamp(until_ns, m, gap.end_ns)
+        split[cause] = after - m
+        m = after
     return {cause: ns for cause, ns in split.items() if ns}

@@ -168,8 +168,10 @@ class Engine:
         """One formation per replica, in index order."""
         for replica in self.replicas:
             self.form(replica)
-            replica.reasons.append((self.now_ns, replica.reason(self.now_ns)))
-            if replica.reasons[-1][1] == "gate":
+            reason = replica.reason(self.now_ns)
+            if reason != replica.reasons[-1][1]:
+                replica.reasons.append((self.now_ns, reason))
+            if reason == "gate":
                 self.mark(replica.gate_ns(), FORMATION)
 
     def form(self, replica: Replica) -> None:

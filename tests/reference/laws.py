@@ -1,6 +1,7 @@
 """The numbered laws L1 to L7 of a reference run: one function each, called after every event or at the end."""
 
 from collections import Counter
+from itertools import pairwise
 
 from tests.reference.engine import Engine
 from tests.reference.results import Results
@@ -29,17 +30,13 @@ def l2_ledgers_at_end(engine: Engine) -> None:
 def l3_time(engine: Engine) -> None:
     """Time never runs backwards on a stage or a link."""
     for stage in (stage for stages in engine.stages for stage in stages):
-        for before, after in zip(stage.log[-2:], stage.log[-1:], strict=False):
-            if before is not after:
-                assert before.end_ns <= after.start_ns and before.arrival_ns <= after.arrival_ns, "L3"
         for service in stage.log[-1:]:
             assert service.arrival_ns <= service.start_ns < service.end_ns, "L3"
+        for before, after in pairwise(stage.log[-2:]):
+            assert before.end_ns <= after.start_ns and before.arrival_ns <= after.arrival_ns, "L3"
     for link in (link for links in engine.links for link in links):
-        for (_, free_ns, arrival_ns), (depart_ns, _, next_arrival_ns) in zip(
-            link.log[-2:], link.log[-1:], strict=False
-        ):
-            if len(link.log) > 1:
-                assert free_ns <= depart_ns and arrival_ns <= next_arrival_ns, "L3"
+        for (_, free_ns, arrival_ns), (depart_ns, _, next_arrival_ns) in pairwise(link.log[-2:]):
+            assert free_ns <= depart_ns and arrival_ns <= next_arrival_ns, "L3"
 
 
 def l4_route(engine: Engine) -> None:
@@ -49,7 +46,7 @@ def l4_route(engine: Engine) -> None:
         for number in range(replica.microbatches):
             mine = [service for service in services if service.number == number]
             assert [service.visit for service in mine] == list(range(len(engine.plan.visits))), "L4"
-            for before, after in zip(mine, mine[1:], strict=False):
+            for before, after in pairwise(mine):
                 assert before.end_ns <= after.arrival_ns, "L4"
 
 

@@ -27,7 +27,7 @@ class Link:
     log: list[tuple[int, int, int]] = field(default_factory=list)  # depart, free afterwards, arrival
 
     def send(self, end_ns: int, number: int, tokens: int) -> int:
-        """Arrival of microbatch `number`, ready to leave at `end_ns`; `tokens` new ones, or sampled ones on the way back."""
+        """Arrival of microbatch `number`, ready at `end_ns`; `tokens` are new ones, or sampled ones on the way back."""
         depart_ns = max(end_ns, self.free_ns)
         self.free_ns = depart_ns + serialisation_ns(tokens * self.plan.bytes_per_token, self.plan.bytes_per_s)
         jitter_ns = draw(self.seed, STREAM_JITTER, self.replica, self.visit, number) % (self.plan.jitter_ns + 1)

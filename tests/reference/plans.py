@@ -9,13 +9,16 @@ from stageline.plan.schema import Defaults, Link, Plan, Stage, Visit
 GB_PER_S = 10**9
 
 
-def random_plan(rnd: random.Random, worst_tokens: int) -> Plan:
-    """1-9 visits, revisits of any kind, short and zero times, tiny KV budgets around one request of `worst_tokens`."""
+def random_plan(rnd: random.Random, worst_tokens: int, *, pressed: bool) -> Plan:
+    """1-9 visits, revisits of any kind, short and zero times, KV budgets around one request of `worst_tokens`.
+
+    `pressed`: small blocks and a budget of little more than one request, so that sequences have to make room.
+    """
     stage_of = random_route(rnd)
     costs = tuple(random_cost(rnd) for _ in range(rnd.randint(1, 3)))
     jitter_ns = rnd.choice([0, 0, 1, 25])
-    block_tokens = rnd.choice([1, 2, 4, 16])
-    tightness = rnd.choice([5, 10, 13, 25, 100])  # tenths of the largest request
+    block_tokens = rnd.choice([1, 2] if pressed else [1, 2, 4, 16])
+    tightness = rnd.choice([10, 13, 18] if pressed else [5, 10, 13, 25, 100])  # tenths of the largest request
     return Plan(
         model="random",
         device="random",
@@ -80,7 +83,7 @@ def random_link(rnd: random.Random, jitter_ns: int) -> Link:
 
 def random_stage(rnd: random.Random, layers: list[int], block_tokens: int, worst_tokens: int, tightness: int) -> Stage:
     """A stage with no KV at all, with blocks, with a state, or with both."""
-    block_bytes = rnd.choice([0, rnd.randint(1, 5)])
+    block_bytes = rnd.choice([0, 1, rnd.randint(1, 5)])
     state_bytes = rnd.choice([0, rnd.randint(1, 20)])
     worst_bytes = -(-worst_tokens // block_tokens) * block_bytes + state_bytes
     return Stage(

@@ -82,5 +82,5 @@ class Microbatch:
 
 
 def causal_pairs(cached: int, new: int) -> int:
-    """Query-key pairs of a chunk, counted one query at a time: the i-th new token sees the cached ones and i new ones."""
+    """Query-key pairs of a chunk, one query after the other: the i-th new token sees the cached and i new ones."""
     return sum(cached + i for i in range(1, new + 1))

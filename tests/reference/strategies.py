@@ -34,10 +34,13 @@ class Scenario:
 
 
 def build(rnd: random.Random) -> Scenario:
-    """One scenario; every kind of it has a fair chance."""
-    sizes = [request_sizes(rnd) for _ in range(rnd.randint(1, 16))]
-    plan = plans.random_plan(rnd, worst_tokens=max(r.prompt_tokens + r.max_output_tokens for r in sizes))
-    scheduling = random_scheduling(rnd, len(plan.visits))
+    """One scenario; every kind of it has a fair chance, and one in three is pressed for KV."""
+    pressed = rnd.randint(0, 2) == 0
+    longest = (5, 30) if pressed else rnd.choice([(1, 1), (40, 10), (5, 30), (10, 10)])
+    sizes = [request_sizes(rnd, *longest) for _ in range(rnd.randint(1, 16))]
+    worst_tokens = max(r.prompt_tokens + r.max_output_tokens for r in sizes)
+    plan = plans.random_plan(rnd, worst_tokens, pressed=pressed)
+    scheduling = random_scheduling(rnd, len(plan.visits), pressed=pressed)
     seed = rnd.randint(0, 2**32)
     if rnd.randint(0, 2):
         return Scenario(plan, scheduling, (open_workload(rnd, sizes),), (), 0, seed)
@@ -52,13 +55,13 @@ def scenarios() -> st.SearchStrategy[Scenario]:
     return st.builds(build, st.randoms(use_true_random=False))
 
 
-def request_sizes(rnd: random.Random) -> Request:
+def request_sizes(rnd: random.Random, longest_prompt: int, longest_output: int) -> Request:
     """A request whose index and arrival are still to be given."""
-    output_tokens = rnd.randint(1, rnd.choice([1, 3, 10]))
+    output_tokens = rnd.randint(1, longest_output)
     return Request(
         index=0,
         arrival_ns=0,
-        prompt_tokens=rnd.randint(1, rnd.choice([1, 5, 40])),
+        prompt_tokens=rnd.randint(1, longest_prompt),
         output_tokens=output_tokens,
         max_output_tokens=output_tokens + rnd.choice([0, 0, rnd.randint(0, 6)]),
         priority=rnd.randint(0, 2),
@@ -83,16 +86,16 @@ def open_workload(rnd: random.Random, sizes: list[Request]) -> tuple[Request, ..
     )
 
 
-def random_scheduling(rnd: random.Random, visits: int) -> Scheduling:
+def random_scheduling(rnd: random.Random, visits: int, *, pressed: bool) -> Scheduling:
     """Every policy; None leaves the plan's default."""
     return Scheduling(
         microbatch=rnd.choice([None, rnd.randint(1, 6)]),
-        credits=rnd.choice([None, 1, 2, rnd.randint(1, 2 * visits + 1)]),
+        credits=rnd.choice([1, 2, 3] if pressed else [None, 1, 2, rnd.randint(1, 2 * visits + 1)]),
         batched_tokens=rnd.choice([None, 1, 4, 16, 64]),
         max_running=rnd.choice([None, None, rnd.randint(1, 4)]),
         batching=rnd.choice(["balanced", "greedy"]),
         queueing=rnd.choice(["fcfs", "shortest", "priority"]),
-        kv=rnd.choice(["reserve", "grow", "grow"]),
+        kv="grow" if pressed else rnd.choice(["reserve", "grow"]),
         balance=rnd.choice(["round-robin", "least-loaded", "kv"]),
         overhead_ns=rnd.choice([0, 0, 1, rnd.randint(0, 40)]),
     )
