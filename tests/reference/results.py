@@ -1,6 +1,6 @@
 """From a finished run to the records of a run directory."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from stageline.engine.settings import Scheduling
 from stageline.engine.types import CAUSES, RequestRecord, Source, StageRecord
@@ -19,6 +19,7 @@ class Results:
     stages: list[StageRecord]  # by replica, stage
     window_start_ns: int
     window_end_ns: int
+    tokens_ns: dict[int, list[int]] = field(default_factory=dict)  # by index: when each of its tokens came back
 
 
 def run_reference(plan: Plan, scheduling: Scheduling, source: Source, seed: int) -> Results:
@@ -37,7 +38,8 @@ def results_of(engine: Engine) -> Results:
         for r, replica_stages in enumerate(engine.stages)
         for stage in replica_stages
     ]
-    return Results(request_records(engine), stages, start_ns, end_ns)
+    tokens_ns = {sequence.index: sequence.tokens_ns for sequence in engine.sequences}
+    return Results(request_records(engine), stages, start_ns, end_ns, tokens_ns)
 
 
 def request_records(engine: Engine) -> list[RequestRecord]:
