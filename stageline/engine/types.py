@@ -94,7 +94,7 @@ class Observer(Protocol):
 class StageObserver(Protocol):
     """Who watches stages (only with `--events`; it costs)."""
 
-    def served(  # noqa: D102
+    def served(
         self, replica: int, stage: int, visit: int, sequence: int, arrival_ns: int, start_ns: int, end_ns: int
     ) -> None: ...
 

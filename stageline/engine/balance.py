@@ -1,0 +1,50 @@
+"""Which replica an arriving request is bound to: one policy, one class."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence as Seq
+
+from stageline.engine.replica import Replica
+from stageline.engine.types import Request
+
+
+class BalancePolicy(ABC):
+    """Chooses once, at arrival. Ties go to the lowest index."""
+
+    @abstractmethod
+    def choose(self, replicas: Seq[Replica], request: Request) -> int:
+        """Index of the replica."""
+
+
+class RoundRobin(BalancePolicy):
+    """One after the other, by arrival."""
+
+    def __init__(self) -> None:
+        self._next = 0
+
+    def choose(self, replicas: Seq[Replica], request: Request) -> int:
+        """See the class."""
+        index = self._next
+        self._next = (index + 1) % len(replicas)
+        return index
+
+
+class LeastLoaded(BalancePolicy):
+    """The fewest outstanding tokens: still to prefill, and still allowed to be generated."""
+
+    def choose(self, replicas: Seq[Replica], request: Request) -> int:
+        """See the class."""
+        return min(range(len(replicas)), key=lambda i: (replicas[i].outstanding_tokens, i))
+
+
+class MostKvFree(BalancePolicy):
+    """The least KV on the fullest stage, held or about to be asked for by the queue."""
+
+    def choose(self, replicas: Seq[Replica], request: Request) -> int:
+        """See the class."""
+        return min(
+            range(len(replicas)),
+            key=lambda i: (replicas[i].mirror.share(replicas[i].waiting_blocks, len(replicas[i].waiting)), i),
+        )
+
+
+BALANCES: dict[str, type[BalancePolicy]] = {"round-robin": RoundRobin, "least-loaded": LeastLoaded, "kv": MostKvFree}

@@ -1,0 +1,123 @@
+"""In which order the router's events happen, and which of them are already safe to let happen.
+
+One for both engines: the in-process one delivers completions as it computes them, the cluster's as frames arrive. The
+bound of a replica says before when nothing can complete there any more: the head of its return queue, or else
+max(promise of the return link, oldest microbatch in flight + shortest trip), or never. A completion needs only its own
+replica's order; a formation at t waits until its replica can complete nothing at or before t; an arrival at t until no
+replica can.
+"""
+
+from collections import deque
+
+from stageline.engine.microbatch import Item
+from stageline.engine.router import Router
+from stageline.engine.types import NEVER, Source
+
+
+class Conductor:
+    """Drives a router. `advance` does all that is safe; `dispatched` collects what leaves for the stages."""
+
+    def __init__(self, router: Router, source: Source) -> None:
+        self.router = router
+        self.source = source
+        replicas = len(router.replicas)
+        self.returns: list[deque[int]] = [deque() for _ in range(replicas)]  # completion times, not yet acted on
+        self.promised_ns = [0] * replicas
+        self.dispatched: list[list[Item]] = [[] for _ in range(replicas)]
+        self.next_form_ns = [NEVER] * replicas
+        self.first_arrival_ns: int | None = None
+        self.last_completion_ns = 0
+        self._in_flight: list[deque[int]] = [deque() for _ in range(replicas)]  # arrivals at visit 0
+        self._trip_ns = router.route.trip_ns
+        self.next_arrival_ns = self._peek()
+
+    @property
+    def done(self) -> bool:
+        """Nothing is in the system and nothing more will come."""
+        return self.next_arrival_ns >= NEVER and not self.router.live and not any(self._in_flight)
+
+    def bound_ns(self, replica: int) -> int:
+        """Nothing that was not acted on yet completes on this replica before this."""
+        if self.returns[replica]:
+            return self.returns[replica][0]
+        flight = self._in_flight[replica]
+        if not flight:
+            return NEVER
+        return max(self.promised_ns[replica], flight[0] + self._trip_ns)
+
+    def next_event_ns(self, replica: int) -> int:
+        """The earliest time at which this replica may dispatch something."""
+        return min(self.next_arrival_ns, self.next_form_ns[replica], self.bound_ns(replica))
+
+    def advance(self) -> bool:
+        """Let everything happen that is safe; whether anything did."""
+        progressed = False
+        replicas = range(len(self.returns))
+        while True:
+            acted = False
+            for r in replicas:
+                while self._step(r):
+                    acted = True
+            if self._arrive():
+                acted = True
+            if not acted:
+                return progressed
+            progressed = True
+
+    def _step(self, r: int) -> bool:
+        """One completion or one formation of a replica, if safe."""
+        form = self.next_form_ns[r]
+        returns = self.returns[r]
+        if returns:
+            now = returns[0]
+            if now <= form and now <= self.next_arrival_ns:
+                self._complete(r, now)
+                return True
+            if form >= now:
+                return False
+        elif form >= NEVER or (self._in_flight[r] and form >= self.bound_ns(r)):
+            return False
+        if form >= self.next_arrival_ns:
+            return False
+        self._form(r, form)
+        return True
+
+    def _complete(self, r: int, now_ns: int) -> None:
+        self.returns[r].popleft()
+        self._in_flight[r].popleft()
+        ended = self.router.complete(r, now_ns)
+        self.last_completion_ns = max(self.last_completion_ns, now_ns)
+        self.next_form_ns[r] = now_ns
+        if ended:
+            for index in ended:
+                self.source.finished(index, now_ns)
+            self.next_arrival_ns = self._peek()
+
+    def _form(self, r: int, now_ns: int) -> None:
+        items = self.router.form(r, now_ns)
+        if items:
+            self.dispatched[r] += items
+            self._in_flight[r].extend([i.arrival_ns for i in items])
+        self.next_form_ns[r] = self.router.replicas[r].next_timer_ns(now_ns)
+
+    def _arrive(self) -> bool:
+        now = self.next_arrival_ns
+        if now >= NEVER:
+            return False
+        for r in range(len(self.returns)):
+            if self.next_form_ns[r] < now or self.bound_ns(r) <= now:
+                return False
+        request = self.source.take()
+        if self.first_arrival_ns is None:
+            self.first_arrival_ns = self.last_completion_ns = now
+        if self.router.arrive(request):
+            replica = self.router.live[request.index].replica
+            self.next_form_ns[replica] = min(self.next_form_ns[replica], now)
+        else:
+            self.source.finished(request.index, now)
+        self.next_arrival_ns = self._peek()
+        return True
+
+    def _peek(self) -> int:
+        now = self.source.next_arrival_ns()
+        return NEVER if now is None else now

@@ -1,0 +1,59 @@
+"""A microbatch while it is being formed: who is in it, its totals, its KV changes, the limits left."""
+
+from stageline.cost.load import Load
+from stageline.engine.microbatch import Microbatch
+from stageline.engine.sequence import Sequence
+
+
+class Draft:
+    """Collects members up to `limit` sequences and `tokens_left` new tokens."""
+
+    __slots__ = ("decode_kv_tokens", "decode_sequences", "grants", "limit", "members", "prefill_kv_tokens",
+                 "prefill_pairs", "prefill_sequences", "prefill_tokens", "sampled", "tokens_left")  # fmt: skip
+
+    def __init__(self, limit: int, batched_tokens: int) -> None:
+        self.limit = limit
+        self.tokens_left = batched_tokens
+        self.members: list[tuple[Sequence, bool]] = []  # (sequence, whether it samples a token)
+        self.grants: list[tuple[int, int]] = []
+        self.decode_sequences = self.decode_kv_tokens = 0
+        self.prefill_sequences = self.prefill_tokens = self.prefill_kv_tokens = self.prefill_pairs = 0
+        self.sampled = 0
+
+    @property
+    def room(self) -> bool:
+        """Whether one more member may join."""
+        return self.tokens_left > 0 and len(self.members) < self.limit
+
+    def decode(self, sequence: Sequence) -> None:
+        """Add one decode step: writes the KV of the last token and reads the whole context."""
+        sequence.written_tokens += 1
+        sequence.in_flight += 1
+        self.decode_sequences += 1
+        self.decode_kv_tokens += sequence.written_tokens
+        self.sampled += 1
+        self.tokens_left -= 1
+        self.members.append((sequence, True))
+
+    def prefill(self, sequence: Sequence, chunk: int) -> None:
+        """Add a prefill chunk; the one that completes the prompt samples a token."""
+        written = sequence.written_tokens
+        self.prefill_sequences += 1
+        self.prefill_tokens += chunk
+        self.prefill_kv_tokens += written + chunk
+        self.prefill_pairs += chunk * written + chunk * (chunk + 1) // 2
+        sequence.written_tokens = written + chunk
+        sequence.todo_tokens -= chunk
+        sequence.in_flight += 1
+        samples = not sequence.todo_tokens
+        self.sampled += samples
+        self.tokens_left -= chunk
+        self.members.append((sequence, samples))
+
+    def seal(self, number: int, now_ns: int, stamps: tuple[int, int, int], releases: tuple[int, ...]) -> Microbatch:
+        """The finished microbatch; `stamps` are (work_since, empty_since, credit_since)."""
+        load = Load(
+            self.decode_sequences, self.decode_sequences, self.decode_kv_tokens, self.decode_kv_tokens,
+            self.prefill_sequences, self.prefill_tokens, self.prefill_kv_tokens, self.prefill_pairs, self.sampled,
+        )  # fmt: skip
+        return Microbatch(number, load, now_ns, *stamps, releases, tuple(self.grants))

@@ -1,0 +1,99 @@
+"""The in-process engine: conductor, router and stages in one process. A dumb driver: every rule is in the machines."""
+
+from collections.abc import Callable
+
+from stageline.engine.conductor import Conductor
+from stageline.engine.heap import HeapStages
+from stageline.engine.laws import OrderLaws, check_all
+from stageline.engine.route import Route
+from stageline.engine.router import Router
+from stageline.engine.settings import Scheduling
+from stageline.engine.types import NEVER, Observer, RunTotals, Source, StageObserver, StageRecord
+from stageline.errors import LawBroken
+from stageline.plan.schema import Plan
+
+
+def run(
+    plan: Plan,
+    scheduling: Scheduling,
+    source: Source,
+    *,
+    seed: int,
+    observer: Observer,
+    stage_observer: StageObserver | None = None,
+    paranoid: bool = False,
+) -> RunTotals:
+    """Run a whole workload through a plan in emulated time.
+
+    Raises LawBroken when a law fails (with `paranoid` all that apply are checked after every event).
+    """
+    route = Route(plan)
+    router = Router(route, scheduling, seed, observer)
+    conductor = Conductor(router, source)
+    if paranoid:
+        stage_observer = OrderLaws(route.stage_of, stage_observer)
+    stages = HeapStages(route, plan.replicas, seed, stage_observer)
+    drive(conductor, stages, (lambda: check_all(conductor, stages)) if paranoid else None)
+    for r, replica in enumerate(router.replicas):
+        stages.release(r, replica.take_releases())
+    if paranoid:
+        check_all(conductor, stages)
+    return totals(conductor, stages)
+
+
+def drive(conductor: Conductor, stages: HeapStages, check: Callable[[], None] | None = None) -> None:
+    """Alternate router and stages until nothing is left to do."""
+    router, returns, dispatched = conductor.router, conductor.returns, conductor.dispatched
+    replicas = range(len(returns))
+    while True:
+        conductor.advance()
+        fed = False
+        for r in replicas:
+            if dispatched[r]:
+                returns[r] += stages.feed(r, dispatched[r])
+                dispatched[r] = []
+                fed = True
+        if check is not None:
+            check()
+        if fed and any(returns):
+            continue
+        if not _serve(conductor, stages):
+            if conductor.done:
+                return
+            raise LawBroken(f"stuck: {len(router.live)} requests in the system and nothing under way")
+
+
+def _serve(conductor: Conductor, stages: HeapStages) -> bool:
+    """Serve shared stages in time order until the router may have something to do; False: nothing to serve.
+
+    The router can dispatch nothing before its own next event or the earliest arrival in the heap, so that one is safe.
+    """
+    if stages.next_ns >= NEVER:
+        return False
+    own = min(conductor.next_arrival_ns, *conductor.next_form_ns)
+    while stages.next_ns < own:
+        replica, completion = stages.step()
+        if completion is not None:
+            conductor.returns[replica].append(completion)
+            break
+        if stages.next_ns >= NEVER:
+            break
+    now = stages.next_ns
+    for r in range(len(conductor.promised_ns)):  # whatever is still in the heap completes after its arrival there
+        conductor.promised_ns[r] = max(conductor.promised_ns[r], 0 if now >= NEVER else now + 1)
+    return True
+
+
+def totals(conductor: Conductor, stages: HeapStages) -> RunTotals:
+    """Close the books: the run's window is first arrival to last completion."""
+    start = conductor.first_arrival_ns or 0
+    end = max(start, conductor.last_completion_ns)
+    records: list[StageRecord] = [s.record(start, end) for replica in stages.stages for s in replica]
+    router = conductor.router
+    refusals = [sum(r.mirror.refusals[i] for r in router.replicas) for i in range(len(router.route.plan.stages))]
+    most = max(refusals, default=0)
+    formed = sum(r.formed for r in router.replicas)
+    return RunTotals(
+        window_start_ns=start, window_end_ns=end, stages=tuple(records), requests=router.arrived, microbatches=formed,
+        stage_visits=formed * router.route.visits, binding_stage=refusals.index(most) if most else None,
+    )  # fmt: skip

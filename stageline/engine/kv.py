@@ -1,0 +1,99 @@
+"""When KV is taken (rule 6): all of it up front (`reserve`), or block by block as tokens are written (`grow`)."""
+
+from abc import ABC, abstractmethod
+from typing import Protocol
+
+from stageline.engine.draft import Draft
+from stageline.engine.mirror import KvMirror
+from stageline.engine.sequence import Sequence
+from stageline.engine.types import Request
+
+
+class Preemptor(Protocol):
+    """Who can take KV from a running sequence: the replica."""
+
+    def victim(self, grower: Sequence) -> Sequence | None:
+        """Whom to preempt for `grower`; None when nobody can be."""
+        ...
+
+    def preempt(self, sequence: Sequence) -> None:
+        """Take its KV and send it back to the head of the queue."""
+        ...
+
+
+class KvPolicyBase(ABC):
+    """One policy, one class. Both record what they take in the draft's grants."""
+
+    def __init__(self, mirror: KvMirror) -> None:
+        self.mirror = mirror
+
+    @abstractmethod
+    def most_tokens(self, request: Request) -> int:
+        """The largest KV, in tokens, that the request will hold."""
+
+    @abstractmethod
+    def admit(self, sequence: Sequence, chunk: int, draft: Draft) -> bool:
+        """Take the KV of a waiting sequence whose first `chunk` tokens join the draft; False: no room, nothing taken."""
+
+    @abstractmethod
+    def grow(self, preemptor: Preemptor, sequence: Sequence, tokens: int, draft: Draft) -> bool:
+        """Make room for `tokens` more; False: the sequence must wait. May preempt."""
+
+    def _take(self, sequence: Sequence, blocks: int, states: int, draft: Draft) -> None:
+        self.mirror.take(blocks, states)
+        sequence.blocks += blocks
+        draft.grants.append((sequence.request.index, blocks))
+
+
+class Reserve(KvPolicyBase):
+    """Prompt + largest output at admission; growing needs nothing."""
+
+    def most_tokens(self, request: Request) -> int:
+        """Prompt + largest output."""
+        return request.prompt_tokens + request.max_output_tokens
+
+    def admit(self, sequence: Sequence, chunk: int, draft: Draft) -> bool:
+        """See the base class."""
+        blocks = self.mirror.blocks_for(self.most_tokens(sequence.request))
+        if not self.mirror.fits(blocks, 1):
+            return False
+        self._take(sequence, blocks, 1, draft)
+        return True
+
+    def grow(self, preemptor: Preemptor, sequence: Sequence, tokens: int, draft: Draft) -> bool:
+        """Always possible."""
+        return True
+
+
+class Grow(KvPolicyBase):
+    """Tokens written so far, block by block; when full the youngest idle sequence is preempted."""
+
+    def most_tokens(self, request: Request) -> int:
+        """Prompt + output but for the last token, which is never written."""
+        return request.prompt_tokens + request.max_output_tokens - 1
+
+    def admit(self, sequence: Sequence, chunk: int, draft: Draft) -> bool:
+        """See the base class."""
+        blocks = self.mirror.blocks_for(chunk)
+        if not self.mirror.fits(blocks, 1):
+            return False
+        self._take(sequence, blocks, 1, draft)
+        return True
+
+    def grow(self, preemptor: Preemptor, sequence: Sequence, tokens: int, draft: Draft) -> bool:
+        """Preempts until there is room or nobody can be preempted."""
+        blocks = self.mirror.blocks_for(sequence.written_tokens + tokens) - sequence.blocks
+        if blocks <= 0:
+            return True
+        while not self.mirror.fits(blocks, 0):
+            victim = preemptor.victim(sequence)
+            if victim is None:
+                return False
+            preemptor.preempt(victim)
+        self._take(sequence, blocks, 0, draft)
+        return True
+
+
+def make_kv_policy(name: str, mirror: KvMirror) -> KvPolicyBase:
+    """The policy of that name: `reserve` or `grow`."""
+    return Grow(mirror) if name == "grow" else Reserve(mirror)

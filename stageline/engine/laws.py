@@ -1,0 +1,100 @@
+"""The numbered laws, one function each. Tests and `--paranoid` check them after every event.
+
+L1 requests in = finished + failed + in system
+L2 ledgers never negative, never over budget, zero at the end
+L3 time never runs backwards on a stage or link
+L4 a microbatch visits the route in order, once each
+L5 a sequence never has two decode steps in flight
+L6 busy + idle causes = window (checked where a stage's record is made)
+L7 in flight <= credits
+"""
+
+from collections.abc import Mapping
+
+from stageline.engine.conductor import Conductor
+from stageline.engine.heap import HeapStages
+from stageline.engine.router import Router
+from stageline.engine.types import StageObserver
+from stageline.errors import LawBroken
+
+
+def require(condition: bool, law: str, story: str) -> None:
+    """Raise LawBroken with the law's number and its story."""
+    if not condition:
+        raise LawBroken(f"{law}: {story}")
+
+
+def check_l1(router: Router) -> None:
+    """Requests in = finished + failed + in system."""
+    total = router.finished + router.failed + router.in_system()
+    require(router.arrived == total, "L1", f"{router.arrived} arrived, {total} accounted for")
+
+
+def check_l2(router: Router, stages: HeapStages) -> None:
+    """Ledgers add up; with nothing in flight the mirror equals every stage's ledger."""
+    for replica, row in zip(router.replicas, stages.stages, strict=True):
+        mirror = replica.mirror
+        held = sum(s.blocks for s in replica.running.values())
+        require(mirror.blocks == held, "L2", f"mirror holds {mirror.blocks} blocks, its sequences {held}")
+        require(mirror.states == len(replica.running), "L2", f"{mirror.states} states, {len(replica.running)} run")
+        for stage in row:
+            stage.ledger.check()
+            if not replica.in_flight and not replica.releases:
+                mine, theirs = mirror.used_bytes(stage.index), stage.ledger.used_bytes
+                require(mine == theirs, "L2", f"stage {stage.index}: router's ledger {mine} B, its own {theirs} B")
+
+
+def check_l5(router: Router) -> None:
+    """A sequence in flight is not ready for another decode step."""
+    for sequence in router.live.values():
+        require(not (sequence.ready and sequence.in_flight), "L5", f"request {sequence.request.index}")
+
+
+def check_l7(router: Router) -> None:
+    """In flight + free credits = all credits, neither negative."""
+    for r in router.replicas:
+        flight = len(r.in_flight)
+        require(
+            r.credits >= 0 and flight + r.credits == r.all_credits, "L7",
+            f"replica {r.index}: {flight} in flight, {r.credits} of {r.all_credits} credits free",
+        )  # fmt: skip
+
+
+def check_all(conductor: Conductor, stages: HeapStages) -> None:
+    """Every law that can be checked between two events."""
+    check_l1(conductor.router)
+    check_l2(conductor.router, stages)
+    check_l5(conductor.router)
+    check_l7(conductor.router)
+
+
+class OrderLaws:
+    """L3 and L4 as a stage observer; passes everything on to `inner`."""
+
+    def __init__(self, stage_of: tuple[int, ...], inner: StageObserver | None = None) -> None:
+        self._stage_of = stage_of
+        self._inner = inner
+        self._last: dict[tuple[int, int], tuple[int, int]] = {}  # (replica, stage) -> (arrival, end)
+        self._at: dict[tuple[int, int], tuple[int, int]] = {}  # (replica, microbatch) -> (visit, end)
+
+    def served(
+        self, replica: int, stage: int, visit: int, sequence: int, arrival_ns: int, start_ns: int, end_ns: int
+    ) -> None:
+        """Check one service."""
+        where = f"replica {replica} stage {stage} visit {visit} microbatch {sequence}"
+        arrival, end = self._last.get((replica, stage), (0, 0))
+        require(arrival_ns >= arrival, "L3", f"{where} arrives at {arrival_ns}, after one of {arrival} was served")
+        require(start_ns == max(end, arrival_ns) < end_ns, "L3", f"{where}: [{start_ns}, {end_ns}) after {end}")
+        self._last[replica, stage] = arrival_ns, end_ns
+        before, left = self._at.pop((replica, sequence), (-1, 0))
+        require(visit == before + 1 and stage == self._stage_of[visit], "L4", f"{where} comes after visit {before}")
+        require(arrival_ns >= left, "L3", f"{where} arrives at {arrival_ns}, leaving visit {before} at {left}")
+        if visit + 1 < len(self._stage_of):
+            self._at[replica, sequence] = visit, end_ns
+        if self._inner is not None:
+            self._inner.served(replica, stage, visit, sequence, arrival_ns, start_ns, end_ns)
+
+    def gap(self, replica: int, stage: int, start_ns: int, idle_ns: Mapping[str, int]) -> None:
+        """Nothing to check: the parts of a gap sum to it by construction."""
+        if self._inner is not None:
+            self._inner.gap(replica, stage, start_ns, idle_ns)

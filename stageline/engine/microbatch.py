@@ -1,0 +1,30 @@
+"""A microbatch as the stages see it: totals, KV changes and the stamps that explain gaps. Members stay at the router."""
+
+import msgspec
+
+from stageline.cost.load import Load
+
+
+class Microbatch(msgspec.Struct, frozen=True, gc=False):
+    """One microbatch on its way through the route. Times in ns.
+
+    `grants` lists only what changes: (request, KV blocks added), a first grant takes the request's linear-attention
+    state too. The four stamps are those of rule 7: with the end of the previous visit they explain every gap.
+    """
+
+    sequence: int  # number of the microbatch, per replica from 0
+    load: Load
+    dispatch_ns: int  # when it was formed
+    work_since_ns: int  # no work -> work, or the last dispatch if work was left over
+    empty_since_ns: int  # when the replica ran out of requests, if it had none when that work came; else work_since_ns
+    credit_since_ns: int  # credits 0 -> 1
+    releases: tuple[int, ...] = ()  # requests whose KV is given back, before the grants
+    grants: tuple[tuple[int, int], ...] = ()
+
+
+class Item(msgspec.Struct, frozen=True, gc=False):
+    """A microbatch on a link: when it arrives at the far end, and when the visit before the link ended."""
+
+    arrival_ns: int
+    prev_end_ns: int  # at visit 0: the dispatch
+    microbatch: Microbatch

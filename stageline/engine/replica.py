@@ -1,0 +1,263 @@
+"""The router's side of one pipeline: who runs, when a microbatch may leave, and who is in it (rules 5 and 6)."""
+
+import heapq
+from collections import deque
+
+from stageline.engine.draft import Draft
+from stageline.engine.kv import KvPolicyBase, make_kv_policy
+from stageline.engine.microbatch import Item, Microbatch
+from stageline.engine.mirror import KvMirror
+from stageline.engine.queueing import WaitingQueue, load_policy
+from stageline.engine.rng import STREAM_EXPERTS, draw_at, stream_key
+from stageline.engine.route import Route
+from stageline.engine.sequence import Sequence
+from stageline.engine.settings import Scheduling
+from stageline.engine.sizing import make_sizing
+from stageline.engine.types import NEVER
+
+Members = list[tuple[Sequence, bool]]
+
+
+class Replica:
+    """Credits, gate, mirror ledger, running and waiting sequences of one pipeline."""
+
+    def __init__(self, route: Route, index: int, scheduling: Scheduling, seed: int) -> None:
+        defaults = route.plan.defaults
+        self.route, self.index = route, index
+        self.credits = self.all_credits = scheduling.credits or defaults.credits
+        self.batched_tokens = scheduling.batched_tokens or defaults.batched_tokens
+        self.max_running = scheduling.max_running or NEVER
+        self.overhead_ns = scheduling.overhead_ns
+        largest = scheduling.microbatch or defaults.microbatch
+        self.sizing = make_sizing(scheduling.batching, route, self.credits, largest, scheduling.tpot_slo_ns)
+        self.waiting = WaitingQueue(load_policy(scheduling.policy or scheduling.queueing))
+        self.running: dict[int, Sequence] = {}  # by request index
+        self.mirror = KvMirror(route.plan)
+        self.kv: KvPolicyBase = make_kv_policy(scheduling.kv, self.mirror)
+        self.link = route.link(0, index, seed)
+        self.in_flight: deque[tuple[Microbatch, Members]] = deque()
+        self.releases: list[int] = []
+        self.outstanding_tokens = 0
+        self.waiting_blocks = 0  # what the waiting ones will hold at most
+        self.formed = 0
+        self.admissions = 0
+        self._written_tokens = 0  # of all running sequences
+        self._ready: list[tuple[int, int, Sequence]] = []  # heap by admission number; may hold stale entries
+        self._ready_count = 0
+        self._pushes = 0
+        self._partial: list[Sequence] = []  # running, prompt not yet fully scheduled; by admission number
+        self._gate_free_ns = 0
+        self._depart_ns = 0
+        self._draw_key = stream_key(seed, STREAM_EXPERTS, index, 0)
+        self._had_work = False
+        self._work_since_ns = 0
+        self._empty_since_ns: int | None = None  # when the last request left; None once one has come
+        self._empty_stamp_ns = 0
+        self._credit_since_ns = 0
+
+    # -- what happens to requests
+
+    @property
+    def gate_ns(self) -> int:
+        """No microbatch leaves before this: visit 0 would only queue it (the mirror, never the stage's own clock)."""
+        return self._gate_free_ns - self.link.latency_ns
+
+    @property
+    def has_work(self) -> bool:
+        """Whether some sequence could join a microbatch if credits, gate and KV allowed."""
+        return bool(self._ready_count or self._partial or len(self.waiting))
+
+    def enqueue(self, sequence: Sequence) -> None:
+        """A request arrived and was bound to this replica."""
+        self.outstanding_tokens += sequence.outstanding_tokens
+        self.waiting_blocks += self._most_blocks(sequence)
+        self.waiting.push(sequence)
+
+    def complete(self, now_ns: int) -> Members:
+        """The oldest microbatch in flight has come back; returns its members. Sequences that end are the caller's."""
+        _, members = self.in_flight.popleft()
+        if not self.credits:
+            self._credit_since_ns = now_ns
+        self.credits += 1
+        for sequence, _ in members:
+            sequence.in_flight -= 1
+        return members
+
+    def make_ready(self, sequence: Sequence) -> None:
+        """Its token is back and it wants another one."""
+        sequence.ready = True
+        self._ready_count += 1
+        self._push_ready(sequence)
+
+    def leave(self, sequence: Sequence, now_ns: int) -> None:
+        """A running sequence is done: its KV goes back with the next microbatch."""
+        self._stop_running(sequence)
+        self.outstanding_tokens -= sequence.outstanding_tokens
+        if not self.running and not len(self.waiting):
+            self._empty_since_ns = now_ns
+
+    def drop_waiting(self, sequence: Sequence, now_ns: int) -> None:
+        """A waiting sequence is given up before it was admitted (again)."""
+        self.waiting.remove(sequence)
+        self.waiting_blocks -= self._most_blocks(sequence)
+        self.outstanding_tokens -= sequence.outstanding_tokens
+        if not self.running and not len(self.waiting):
+            self._empty_since_ns = now_ns
+
+    def take_releases(self) -> tuple[int, ...]:
+        """KV given back since the last microbatch."""
+        releases, self.releases = tuple(self.releases), []
+        return releases
+
+    # -- forming microbatches
+
+    def form(self, now_ns: int) -> list[Item]:
+        """Every microbatch that may leave now, as items on link 0."""
+        out: list[Item] = []
+        work = self.has_work
+        if work and not self._had_work:
+            self._work_since_ns = now_ns
+            empty = self._empty_since_ns
+            self._empty_stamp_ns = now_ns if empty is None else empty
+        if work:
+            self._empty_since_ns = None
+        while work and self.credits and now_ns >= self.gate_ns:
+            draft = self._draft()
+            if not draft.members:
+                break
+            out.append(self._dispatch(draft, now_ns))
+            work = self.has_work
+            self._work_since_ns = self._empty_stamp_ns = now_ns
+        self._had_work = work
+        return out
+
+    def next_timer_ns(self, now_ns: int) -> int:
+        """When the gate alone would let work start; NEVER if something else is missing."""
+        if self._had_work and self.credits and self.gate_ns > now_ns:
+            return self.gate_ns
+        return NEVER
+
+    def _draft(self) -> Draft:
+        running = len(self.running)
+        context = self._written_tokens // running if running else 0
+        draft = Draft(self.sizing.limit(running, len(self.waiting), context), self.batched_tokens)
+        self._add_decodes(draft)
+        if self._partial and draft.room:
+            self._add_partials(draft)
+        if len(self.waiting) and draft.room:
+            self._admit(draft)
+        return draft
+
+    def _add_decodes(self, draft: Draft) -> None:
+        kept = []
+        while self._ready and draft.room:
+            sequence = heapq.heappop(self._ready)[2]
+            if not sequence.ready:
+                continue  # stale: it was preempted or left since
+            if self.kv.grow(self, sequence, 1, draft):
+                sequence.ready = False
+                self._ready_count -= 1
+                self._written_tokens += 1
+                draft.decode(sequence)
+            else:
+                kept.append(sequence)
+        for sequence in kept:
+            if sequence.ready:
+                self._push_ready(sequence)
+
+    def _add_partials(self, draft: Draft) -> None:
+        for sequence in tuple(self._partial):
+            if not draft.room:
+                break
+            if not sequence.running:
+                continue  # preempted a moment ago
+            chunk = min(sequence.todo_tokens, draft.tokens_left)
+            if self.kv.grow(self, sequence, chunk, draft):
+                self._prefill(draft, sequence, chunk)
+                if not sequence.todo_tokens:
+                    self._partial.remove(sequence)
+
+    def _admit(self, draft: Draft) -> None:
+        while draft.room and len(self.running) < self.max_running:
+            sequence = self.waiting.head()
+            if sequence is None:
+                break
+            chunk = min(sequence.todo_tokens, draft.tokens_left)
+            if not self.kv.admit(sequence, chunk, draft):
+                break
+            self.waiting.pop()
+            self.waiting_blocks -= self._most_blocks(sequence)
+            if sequence.number is None:
+                sequence.number = self.admissions
+                self.admissions += 1
+            sequence.running = True
+            self.running[sequence.request.index] = sequence
+            self._prefill(draft, sequence, chunk)
+            if sequence.todo_tokens:
+                self._partial.append(sequence)
+                self._partial.sort(key=_number)
+
+    def _prefill(self, draft: Draft, sequence: Sequence, chunk: int) -> None:
+        draft.prefill(sequence, chunk)
+        self._written_tokens += chunk
+        self.outstanding_tokens -= chunk
+
+    def _dispatch(self, draft: Draft, now_ns: int) -> Item:
+        self.credits -= 1
+        stamps = (self._work_since_ns, self._empty_stamp_ns, self._credit_since_ns)
+        microbatch = draft.seal(self.formed, now_ns, stamps, self.take_releases())
+        for sequence, _ in draft.members:
+            if sequence.admitted_ns is None:
+                sequence.admitted_ns = now_ns
+        self.formed += 1
+        self._depart_ns = max(self._depart_ns, now_ns) + self.overhead_ns
+        arrival = self.link.send(self._depart_ns, microbatch.load.tokens, microbatch.sequence)
+        model = self.route.models[0]
+        draw = draw_at(self._draw_key, microbatch.sequence) if model.uses_draw else 0
+        self._gate_free_ns = max(self._gate_free_ns, arrival) + model.service_ns(microbatch.load, draw)
+        self.in_flight.append((microbatch, draft.members))
+        if microbatch.grants or microbatch.releases:
+            self.mirror.sample_peaks()
+        return Item(arrival, now_ns, microbatch)
+
+    # -- preemption
+
+    def victim(self, grower: Sequence) -> Sequence | None:
+        """The youngest running sequence with nothing in flight; members of the draft count as in flight."""
+        idle = (s for s in self.running.values() if not s.in_flight and s is not grower)
+        return max(idle, key=_number, default=None)
+
+    def preempt(self, sequence: Sequence) -> None:
+        """Take its KV; it returns to the head of the queue with prompt and generated tokens to prefill."""
+        self.outstanding_tokens -= sequence.todo_tokens
+        self._stop_running(sequence)
+        sequence.preemptions += 1
+        sequence.todo_tokens = sequence.request.prompt_tokens + sequence.generated
+        self.outstanding_tokens += sequence.todo_tokens
+        self.waiting_blocks += self._most_blocks(sequence)
+        self.waiting.push_front(sequence)
+
+    def _stop_running(self, sequence: Sequence) -> None:
+        del self.running[sequence.request.index]
+        sequence.running = False
+        if sequence.ready:
+            sequence.ready = False
+            self._ready_count -= 1
+        if sequence in self._partial:
+            self._partial.remove(sequence)
+        self.mirror.take(-sequence.blocks, -1)
+        self.releases.append(sequence.request.index)
+        self._written_tokens -= sequence.written_tokens
+        sequence.blocks = sequence.written_tokens = 0
+
+    def _push_ready(self, sequence: Sequence) -> None:
+        self._pushes += 1
+        heapq.heappush(self._ready, (_number(sequence), self._pushes, sequence))
+
+    def _most_blocks(self, sequence: Sequence) -> int:
+        r = sequence.request
+        return self.mirror.blocks_for(r.prompt_tokens + r.max_output_tokens)
+
+
+def _number(sequence: Sequence) -> int:
+    return sequence.number or 0

@@ -1,0 +1,46 @@
+"""What follows from a plan alone: who visits what, the shortest times, the compiled service models."""
+
+from stageline.cost.service import ServiceModel, compile_cost
+from stageline.engine.link import Link
+from stageline.plan.schema import Plan
+
+
+class Route:
+    """One replica's way through the stages. Shared by router, stages and engines; read-only."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.visits = len(plan.visits)
+        self.stage_of = tuple(v.stage for v in plan.visits)
+        self.inputs = tuple(
+            tuple(v for v in range(self.visits) if self.stage_of[v] == s) for s in range(len(plan.stages))
+        )
+        models = [compile_cost(c) for c in plan.costs]
+        self.models: tuple[ServiceModel, ...] = tuple(models[v.cost] for v in plan.visits)
+        self.min_service_ns = tuple(v.min_service_ns for v in plan.visits)
+        probes = [self.link(v, replica=0, seed=0) for v in range(self.visits + 1)]
+        # step[v]: from the start of visit v to the arrival at the far end of link v + 1, at least.
+        self.step_ns = tuple(
+            self.min_service_ns[v] + probes[v + 1].min_serialisation_ns + probes[v + 1].latency_ns
+            for v in range(self.visits)
+        )
+        self.trip_ns = sum(self.step_ns)  # from the arrival at visit 0 to the completion, at least
+        self.revisits = any(len(i) > 1 for i in self.inputs)
+        self.shortest_ns = self._shortest()
+
+    def link(self, index: int, replica: int, seed: int) -> Link:
+        """A fresh link machine of this route."""
+        return Link(self.plan.links[index], index, replica, seed, is_return=index == self.visits)
+
+    def single_input(self, visit: int) -> bool:
+        """Whether the stage of `visit` is visited only once: FIFO is then already time order."""
+        return len(self.inputs[self.stage_of[visit]]) == 1
+
+    def _shortest(self) -> int:
+        """Shortest time from visit 0 to the router when moving to another visit of the same stage is free."""
+        best = [0] * (self.visits + 1)
+        for v in range(1, self.visits + 1):
+            best[v] = best[v - 1] + self.step_ns[v - 1]
+            if v < self.visits:
+                best[v] = min([best[v]] + [best[u] for u in self.inputs[self.stage_of[v]] if u < v])
+        return best[self.visits]

@@ -1,0 +1,75 @@
+"""The router's rules (rules 5 and 6): binds requests, counts tokens, forms microbatches. Told the time, keeps none."""
+
+from stageline.engine.balance import BALANCES
+from stageline.engine.microbatch import Item
+from stageline.engine.replica import Replica
+from stageline.engine.route import Route
+from stageline.engine.sequence import Sequence, refused
+from stageline.engine.settings import Scheduling
+from stageline.engine.types import Observer, Outcome, Request
+
+
+class Router:
+    """At one instant, in this order: `complete` (replica, sequence), `arrive` (file order), `form` once per replica."""
+
+    def __init__(self, route: Route, scheduling: Scheduling, seed: int, observer: Observer) -> None:
+        self.route = route
+        self.replicas = [Replica(route, i, scheduling, seed) for i in range(route.plan.replicas)]
+        self._balance = BALANCES[scheduling.balance]()
+        self._observer = observer
+        self.live: dict[int, Sequence] = {}  # in the system, by request index
+        self.arrived = 0
+        self.finished = 0
+        self.failed = 0  # refused, cancelled, given up
+
+    def arrive(self, request: Request) -> bool:
+        """Bind a request to a replica; False: refused, it fits no ledger."""
+        self.arrived += 1
+        first = self.replicas[0]
+        if not first.mirror.fits_empty(first.mirror.blocks_for(first.kv.most_tokens(request))):
+            self.failed += 1
+            self._observer.request(refused(request))
+            return False
+        index = self._balance.choose(self.replicas, request)
+        sequence = Sequence(request, index)
+        self.live[request.index] = sequence
+        self.replicas[index].enqueue(sequence)
+        return True
+
+    def complete(self, replica: int, now_ns: int) -> list[int]:
+        """The oldest microbatch of a replica is back. Returns the requests that ended with it."""
+        rep = self.replicas[replica]
+        ended = []
+        token = self._observer.token
+        for sequence, samples in rep.complete(now_ns):
+            if not samples or not sequence.running:
+                continue
+            sequence.generated += 1
+            rep.outstanding_tokens -= 1
+            token(sequence.request.index, now_ns, sequence.last_ns)
+            if sequence.first_ns is None:
+                sequence.first_ns = now_ns
+            sequence.last_ns = now_ns
+            if sequence.generated < sequence.request.output_tokens:
+                rep.make_ready(sequence)
+            else:
+                self._end(sequence, now_ns, "finished")
+                ended.append(sequence.request.index)
+        return ended
+
+    def form(self, replica: int, now_ns: int) -> list[Item]:
+        """Microbatches that leave a replica's router now, with their arrivals at visit 0."""
+        return self.replicas[replica].form(now_ns)
+
+    def in_system(self) -> int:
+        """Requests that have arrived and not ended."""
+        return len(self.live)
+
+    def _end(self, sequence: Sequence, now_ns: int, outcome: Outcome) -> None:
+        del self.live[sequence.request.index]
+        self.replicas[sequence.replica].leave(sequence, now_ns)
+        if outcome == "finished":
+            self.finished += 1
+        else:
+            self.failed += 1
+        self._observer.request(sequence.record(outcome))

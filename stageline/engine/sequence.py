@@ -1,0 +1,52 @@
+"""A request inside the router: how far it has come."""
+
+from stageline.engine.types import Outcome, Request, RequestRecord
+
+
+class Sequence:
+    """Mutable, owned by one replica. Waiting -> running -> finished; a preempted one waits again.
+
+    `todo_tokens` are prompt tokens (after a preemption: prompt + generated) not yet given to a microbatch;
+    `written_tokens` those in its KV as scheduled so far; `blocks` the KV blocks it holds.
+    """
+
+    __slots__ = ("admitted_ns", "blocks", "first_ns", "generated", "in_flight", "last_ns", "number", "preemptions",
+                 "ready", "replica", "request", "running", "todo_tokens", "written_tokens")  # fmt: skip
+
+    def __init__(self, request: Request, replica: int) -> None:
+        self.request = request
+        self.replica = replica
+        self.number: int | None = None  # admission number, given once
+        self.running = False
+        self.ready = False  # its previous token is back: a decode step may be formed
+        self.todo_tokens = request.prompt_tokens
+        self.written_tokens = 0
+        self.blocks = 0
+        self.generated = 0
+        self.in_flight = 0  # microbatches under way that it is a member of
+        self.preemptions = 0
+        self.admitted_ns: int | None = None
+        self.first_ns: int | None = None
+        self.last_ns: int | None = None
+
+    @property
+    def outstanding_tokens(self) -> int:
+        """Work still to be done as a real router can know it: tokens to prefill and tokens that it may generate."""
+        return self.todo_tokens + self.request.max_output_tokens - self.generated
+
+    def record(self, outcome: Outcome) -> RequestRecord:
+        """Its line of requests.jsonl."""
+        r = self.request
+        return RequestRecord(
+            index=r.index, replica=self.replica, arrival_ns=r.arrival_ns, admitted_ns=self.admitted_ns,
+            first_token_ns=self.first_ns, last_token_ns=self.last_ns, prompt_tokens=r.prompt_tokens,
+            output_tokens=self.generated, preemptions=self.preemptions, outcome=outcome,
+        )  # fmt: skip
+
+
+def refused(request: Request) -> RequestRecord:
+    """The line of a request that fits no ledger, not even an empty one."""
+    return RequestRecord(
+        index=request.index, replica=None, arrival_ns=request.arrival_ns, admitted_ns=None, first_token_ns=None,
+        last_token_ns=None, prompt_tokens=request.prompt_tokens, output_tokens=0, preemptions=0, outcome="refused",
+    )  # fmt: skip

@@ -1,0 +1,84 @@
+"""How many sequences a microbatch may hold (rule 5)."""
+
+from abc import ABC, abstractmethod
+
+from stageline.cost.load import Load
+from stageline.engine.route import Route
+from stageline.errors import UsageError
+
+
+class Sizing(ABC):
+    """One batching policy, one class."""
+
+    def __init__(self, route: Route, credits_: int, largest: int) -> None:
+        self.route, self.credits, self.largest = route, credits_, largest
+
+    @abstractmethod
+    def limit(self, running: int, waiting: int, context_tokens: int) -> int:
+        """Largest number of members now; `context_tokens` is the mean KV length of the running sequences. >= 1."""
+
+
+class Balanced(Sizing):
+    """Spread what there is evenly over the credits: clamp(ceil((running + waiting) / credits), 1, largest)."""
+
+    def limit(self, running: int, waiting: int, context_tokens: int) -> int:
+        """See the class."""
+        return max(1, min(self.largest, -(-(running + waiting) // self.credits)))
+
+
+class Greedy(Sizing):
+    """As many as are there."""
+
+    def limit(self, running: int, waiting: int, context_tokens: int) -> int:
+        """See the class."""
+        return self.largest
+
+
+class Slo(Sizing):
+    """The largest that keeps TPOT under a target, by the closed form of a full pipeline.
+
+    With decode microbatches of m sequences at the mean context, a token takes max(L(m), credits * T(m)): its trip, or
+    its turn behind all others at the busiest stage. The context is rounded up to a multiple of 256 tokens so that the
+    answer is computed once for each; when even one sequence misses the target the limit is 1.
+    """
+
+    CONTEXT_STEP = 256
+
+    def __init__(self, route: Route, credits_: int, largest: int, tpot_ns: int) -> None:
+        super().__init__(route, credits_, largest)
+        self._tpot_ns = tpot_ns
+        self._known: dict[int, int] = {}
+
+    def limit(self, running: int, waiting: int, context_tokens: int) -> int:
+        """See the class."""
+        step = -(-context_tokens // self.CONTEXT_STEP)
+        if step not in self._known:
+            low, high = 1, self.largest
+            while low < high:
+                middle = (low + high + 1) // 2
+                if self._tpot(middle, max(1, step * self.CONTEXT_STEP)) <= self._tpot_ns:
+                    low = middle
+                else:
+                    high = middle - 1
+            self._known[step] = low
+        return self._known[step]
+
+    def _tpot(self, members: int, context_tokens: int) -> int:
+        kv = members * context_tokens
+        load = Load(members, members, kv, kv, sampled=members)
+        times = [m.service_ns(load) for m in self.route.models]
+        per_stage = [0] * len(self.route.plan.stages)
+        for visit, ns in enumerate(times):
+            per_stage[self.route.stage_of[visit]] += ns
+        hops = (self.route.link(v, replica=0, seed=0) for v in range(len(times) + 1))
+        trip = sum(times) + sum(h.latency_ns + h.serialisation_ns(members) for h in hops)
+        return max(trip, self.credits * max(per_stage))
+
+
+def make_sizing(name: str, route: Route, credits_: int, largest: int, tpot_slo_ns: int | None) -> Sizing:
+    """The policy of that name. Raises UsageError when `slo` has no target."""
+    if name == "slo":
+        if tpot_slo_ns is None:
+            raise UsageError("--batching slo: no target; give one with --slo tpot=50ms")
+        return Slo(route, credits_, largest, tpot_slo_ns)
+    return Greedy(route, credits_, largest) if name == "greedy" else Balanced(route, credits_, largest)

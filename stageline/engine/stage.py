@@ -1,0 +1,84 @@
+"""One stage server's rules (rules 1, 6, 7): serves in order of arrival, keeps its ledger, explains its gaps."""
+
+from stageline.engine.attribution import GAP_CAUSES, split_gap
+from stageline.engine.ledger import Ledger
+from stageline.engine.microbatch import Microbatch
+from stageline.engine.rng import STREAM_EXPERTS, draw_at, stream_key
+from stageline.engine.route import Route
+from stageline.engine.types import CAUSES, StageObserver, StageRecord
+from stageline.errors import LawBroken
+
+
+class Stage:
+    """A pure machine: `serve` is called in the order of arrivals (equal ones: later visit first, then sequence)."""
+
+    def __init__(
+        self, route: Route, index: int, replica: int, seed: int, observer: StageObserver | None = None
+    ) -> None:
+        self.route, self.index, self.replica = route, index, replica
+        self.ledger = Ledger(route.plan.stages[index])
+        self.first_visit = min(route.inputs[index], default=0)
+        self.free_ns = 0
+        self.busy_ns = 0
+        self.started_ns: int | None = None
+        self.services = 0
+        self.gap_ns = [0] * len(GAP_CAUSES)
+        self._observer = observer
+        self._draw_keys = {v: stream_key(seed, STREAM_EXPERTS, replica, v) for v in route.inputs[index]}
+
+    def serve(self, visit: int, arrival_ns: int, prev_end_ns: int, microbatch: Microbatch) -> int:
+        """Serve one microbatch and return the end of its service: max(free, arrival) + service time."""
+        model = self.route.models[visit]
+        draw = draw_at(self._draw_keys[visit], microbatch.sequence) if model.uses_draw else 0
+        return self.occupy(visit, arrival_ns, prev_end_ns, microbatch, model.service_ns(microbatch.load, draw))
+
+    def occupy(self, visit: int, arrival_ns: int, prev_end_ns: int, microbatch: Microbatch, service_ns: int) -> int:
+        """As `serve`, with the service time already known. Raises LawBroken below the plan's minimum."""
+        if service_ns < self.route.min_service_ns[visit]:
+            raise LawBroken(
+                f"visit {visit} took {service_ns} ns, less than the plan's minimum of "
+                f"{self.route.min_service_ns[visit]} ns, for {microbatch.load}"
+            )
+        free = self.free_ns
+        start = arrival_ns
+        if self.started_ns is None:
+            self.started_ns = arrival_ns
+        elif arrival_ns > free:
+            self._explain(free, arrival_ns, microbatch, prev_end_ns)
+        else:
+            start = free
+        end = start + service_ns
+        self.busy_ns += service_ns
+        self.free_ns = end
+        self.services += 1
+        if (microbatch.releases or microbatch.grants) and visit == self.first_visit:
+            self.ledger.apply(microbatch.releases, microbatch.grants)
+        if self._observer is not None:
+            self._observer.served(self.replica, self.index, visit, microbatch.sequence, arrival_ns, start, end)
+        return end
+
+    def _explain(self, start_ns: int, end_ns: int, microbatch: Microbatch, prev_end_ns: int) -> None:
+        parts = split_gap(start_ns, end_ns, microbatch, prev_end_ns)
+        gap = self.gap_ns
+        for i, part in enumerate(parts):
+            gap[i] += part
+        if self._observer is not None:
+            self._observer.gap(self.replica, self.index, start_ns, dict(zip(GAP_CAUSES, parts, strict=True)))
+
+    def record(self, window_start_ns: int, window_end_ns: int) -> StageRecord:
+        """Where the window went. Raises LawBroken when it does not add up (L6)."""
+        window = window_end_ns - window_start_ns
+        idle: dict[str, int] = dict.fromkeys(CAUSES, 0)
+        idle.update(zip(GAP_CAUSES, self.gap_ns, strict=True))
+        if self.started_ns is None:
+            idle["fill"] = window
+        else:
+            idle["fill"] = self.started_ns - window_start_ns
+            idle["drain"] = window_end_ns - self.free_ns
+        if self.busy_ns + sum(idle.values()) != window or min(idle.values()) < 0:
+            raise LawBroken(f"L6: stage {self.index}: busy {self.busy_ns} + idle {idle} is not {window} ns")
+        return StageRecord(
+            replica=self.replica, stage=self.index, window_ns=window, busy_ns=self.busy_ns, idle_ns=idle,
+            kv_peak_bytes=self.ledger.peak_bytes, kv_budget_bytes=self.ledger.budget_bytes,
+            microbatches=self.services, visits=len(self.route.inputs[self.index]),
+        )  # fmt: skip
