@@ -28,6 +28,8 @@ _STAMPS = ("sequence", "arrival_ns", "prev_end_ns", "dispatch_ns", "work_since_n
 _COLUMNS = (*_STAMPS, *Load.__struct_fields__)
 _TOKENS = (_COLUMNS.index("decode_tokens"), _COLUMNS.index("prefill_tokens"))
 _SAMPLED = _COLUMNS.index("sampled")
+# Columns of 64 bits; the others can't leave their range.
+_WIDE = tuple(i for i, name in enumerate(_COLUMNS) if name.endswith(("_ns", "_kv_tokens", "_pairs", "sequence")))
 _ZEROS = bytes(CHUNK_BYTES)
 
 
@@ -111,7 +113,7 @@ class FrameDecoder:
             raise self._wrong(f"frame {frame.number} came where {self.frames} was due")
         if self.last:
             raise self._wrong(f"frame {frame.number} came after the last one")
-        if not 0 <= frame.promise_ns <= NEVER:
+        if frame.promise_ns > NEVER:
             raise self._wrong(f"promise_ns {frame.promise_ns} is out of range")
         count = len(frame.sequence)
         items = self._items(frame, count) if count else []
@@ -132,23 +134,28 @@ class FrameDecoder:
         for name, column in zip(_COLUMNS, columns, strict=True):
             if len(column) != count:
                 raise self._wrong(f"column {name} has {len(column)} values for {count} microbatches")
-            if min(column) < 0 or max(column) > LATEST_NS:
-                raise self._wrong(f"column {name} has a value out of range")
+        for index in _WIDE:
+            if columns[index] is not zeros and max(columns[index]) > LATEST_NS:
+                raise self._wrong(f"column {_COLUMNS[index]} has a value out of range")
         arrivals = columns[1]
         if arrivals[0] < self._arrival_ns or any(b < a for a, b in pairwise(arrivals)):
             raise self._wrong("arrivals run backwards")
         self._arrival_ns = arrivals[-1]
         releases = self._split(frame.release_count, frame.release_request[:], count, "release")
-        pairs = list(zip(frame.grant_request, frame.grant_blocks, strict=False))
-        if len(pairs) != len(frame.grant_request) or len(pairs) != len(frame.grant_blocks):
-            raise self._wrong("grant_request and grant_blocks differ in length")
-        if pairs and min(frame.grant_blocks) < 0:
-            raise self._wrong("column grant_blocks has a value out of range")
-        grants = self._split(frame.grant_count, pairs, count, "grant")
+        grants = self._grants(frame, count)
         return [
             Item(row[1], row[2], Microbatch(row[0], Load(*row[7:]), row[3], row[4], row[5], row[6], released, granted))
             for row, released, granted in zip(zip(*columns, strict=True), releases, grants, strict=True)
         ]
+
+    def _grants(self, frame: pb.Frame, count: int) -> Iterable[tuple[tuple[int, int], ...]]:
+        """(request, blocks) of each microbatch."""
+        requests, blocks = frame.grant_request[:], frame.grant_blocks[:]
+        if len(requests) != len(blocks):
+            raise self._wrong("grant_request and grant_blocks differ in length")
+        if blocks and max(blocks) > LATEST_NS:
+            raise self._wrong("column grant_blocks has a value out of range")
+        return self._split(frame.grant_count, list(zip(requests, blocks, strict=True)), count, "grant")
 
     def _split(self, counts: Sequence[int], values: list[T], count: int, name: str) -> Iterable[tuple[T, ...]]:
         """Flattened values back to one tuple per microbatch."""
