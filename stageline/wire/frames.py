@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from itertools import chain, pairwise
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, TypeVar
 
 from msgspec.structs import astuple
 
@@ -10,6 +10,7 @@ from stageline.cost.load import Load
 from stageline.engine.microbatch import Item, Microbatch
 from stageline.engine.types import NEVER
 from stageline.errors import ProtocolError
+from stageline.sync.frames import Frame
 from stageline.v1 import flow_pb2 as pb
 
 T = TypeVar("T")
@@ -38,15 +39,6 @@ def mode_of(value: pb.PayloadMode.ValueType) -> PayloadMode:
     return next((mode for mode, number in MODES.items() if number == value), "size")
 
 
-class Received(NamedTuple):
-    """A decoded frame."""
-
-    items: list[Item]
-    promise_ns: int
-    releases: tuple[int, ...]
-    last: bool
-
-
 class FrameEncoder:
     """The sending end of one link: numbers its frames and adds their payload.
 
@@ -57,17 +49,16 @@ class FrameEncoder:
         self._bytes_per_token, self._returns, self._mode = bytes_per_token, returns, mode
         self.frames = self.items = self.payload_bytes = 0
 
-    def encode(
-        self, items: Sequence[Item], promise_ns: int, releases: Sequence[int] = (), *, last: bool = False
-    ) -> list[pb.FlowRequest]:
+    def encode(self, source: Frame) -> list[pb.FlowRequest]:
         """The messages of one frame: padding, if the payload is sent in full and long, then the frame."""
+        items = source.items
         request = pb.FlowRequest()
         frame = request.frame
-        frame.number, frame.promise_ns, frame.last = self.frames, promise_ns, last
+        frame.number, frame.promise_ns, frame.last = self.frames, source.promise_ns, source.last
         self.frames += 1
         self.items += len(items)
-        if releases:
-            frame.release_request.extend(releases)
+        if source.releases:
+            frame.release_request.extend(source.releases)
         if not items:
             return [request]
         columns = list(zip(*[_row(item) for item in items], strict=True))
@@ -101,13 +92,13 @@ class FrameDecoder:
     Raises ProtocolError for anything that the protocol does not allow; never another error, whatever the bytes.
     """
 
-    def __init__(self, place: str) -> None:
-        self._place = place
+    def __init__(self, link: int, place: str) -> None:
+        self._link, self._place = link, place
         self._arrival_ns = 0
         self.frames = self.promise_frames = self.items = self.payload_bytes = 0
         self.last = False
 
-    def decode(self, frame: pb.Frame) -> Received:
+    def decode(self, frame: pb.Frame) -> Frame:
         """The microbatches of a frame; mutates the counters."""
         if frame.number != self.frames:
             raise self._wrong(f"frame {frame.number} came where {self.frames} was due")
@@ -124,7 +115,8 @@ class FrameDecoder:
         self.items += count
         self.payload_bytes += frame.payload_bytes
         self.last = frame.last
-        return Received(items, frame.promise_ns, () if count else tuple(frame.release_request), frame.last)
+        releases = () if count else tuple(frame.release_request)
+        return Frame(self._link, items, frame.promise_ns, frame.last, releases)
 
     def _items(self, frame: pb.Frame, count: int) -> list[Item]:
         if frame.last:

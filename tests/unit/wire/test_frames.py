@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from stageline.cost.load import Load
 from stageline.engine.microbatch import Item, Microbatch
 from stageline.errors import ProtocolError
+from stageline.sync.frames import Frame
 from stageline.v1 import flow_pb2 as pb
 from stageline.wire.frames import CAPPED_BYTES, CHUNK_BYTES, MODES, FrameDecoder, FrameEncoder, mode_of
 
@@ -41,13 +42,13 @@ def sent(request):
 @given(ITEMS, COUNT, st.lists(REQUEST, max_size=4))
 def test_what_goes_in_comes_out(items, promise_ns, releases):
     releases = [] if items else releases
-    *_, request = encoder().encode(items, promise_ns, releases, last=not items)
-    received = FrameDecoder("link 1").decode(sent(request))
-    assert received == (items, promise_ns, tuple(releases), not items)
+    frame = Frame(4, items, promise_ns, not items, tuple(releases))
+    *_, request = encoder().encode(frame)
+    assert FrameDecoder(4, "link 4").decode(sent(request)) == frame
 
 
 def test_columns_of_zeros_are_left_out():
-    (request,) = encoder().encode([ONE], 9)
+    (request,) = encoder().encode(Frame(0, [ONE], 9))
     names = {field.name for field, _ in request.frame.ListFields()}
     assert names == {
         "promise_ns", "payload_bytes", "sequence", "arrival_ns", "prev_end_ns", "dispatch_ns", "work_since_ns",
@@ -57,10 +58,10 @@ def test_columns_of_zeros_are_left_out():
 
 def test_a_number_out_of_turn_is_refused():
     frames = encoder()
-    frames.encode([], 1)
-    (second,) = frames.encode([], 2)
+    frames.encode(Frame(0, [], 1))
+    (second,) = frames.encode(Frame(0, [], 2))
     with pytest.raises(ProtocolError, match="link 3: frame 0: frame 1 came where 0 was due"):
-        FrameDecoder("link 3").decode(second.frame)
+        FrameDecoder(3, "link 3").decode(second.frame)
 
 
 @pytest.mark.parametrize(
@@ -82,22 +83,22 @@ def test_a_number_out_of_turn_is_refused():
 def test_a_malformed_frame_is_refused(change, reason):
     columns = {"sequence": [0, 1], "arrival_ns": [8, 8], "promise_ns": 8} | change
     with pytest.raises(ProtocolError, match=reason):
-        FrameDecoder("link 0").decode(pb.Frame(**columns))
+        FrameDecoder(0, "link 0").decode(pb.Frame(**columns))
 
 
 def test_nothing_follows_the_last_frame():
-    frames, decoder = encoder(), FrameDecoder("link 0")
-    decoder.decode(frames.encode([], 5, last=True)[0].frame)
+    frames, decoder = encoder(), FrameDecoder(0, "link 0")
+    decoder.decode(frames.encode(Frame(0, [], 5, last=True))[0].frame)
     with pytest.raises(ProtocolError, match="after the last one"):
-        decoder.decode(frames.encode([ONE], 9)[0].frame)
+        decoder.decode(frames.encode(Frame(0, [ONE], 9))[0].frame)
 
 
 def test_arrivals_may_not_run_backwards_between_frames():
-    frames, decoder = encoder(), FrameDecoder("link 0")
-    decoder.decode(frames.encode([ONE], 7)[0].frame)
+    frames, decoder = encoder(), FrameDecoder(0, "link 0")
+    decoder.decode(frames.encode(Frame(0, [ONE], 7))[0].frame)
     early = Item(6, 5, ONE.microbatch)
     with pytest.raises(ProtocolError, match="run backwards"):
-        decoder.decode(frames.encode([early], 7)[0].frame)
+        decoder.decode(frames.encode(Frame(0, [early], 7))[0].frame)
 
 
 @given(st.binary(max_size=200))
@@ -107,7 +108,7 @@ def test_the_decoder_survives_any_bytes(data):
     except Exception:  # not a message at all: gRPC refuses it before the decoder sees it
         return
     try:
-        received = FrameDecoder("link 0").decode(frame)
+        received = FrameDecoder(0, "link 0").decode(frame)
     except ProtocolError:
         return
     assert len(received.items) == len(frame.sequence)
@@ -121,7 +122,7 @@ NARROW = {f.name for f in pb.Frame.DESCRIPTOR.fields if f.cpp_type == f.CPPTYPE_
 def test_the_decoder_survives_any_columns(columns):
     small = {k: [v % (1 << 32) for v in vs] if k in NARROW else vs for k, vs in columns.items()}
     try:
-        received = FrameDecoder("link 0").decode(pb.Frame(**small))
+        received = FrameDecoder(0, "link 0").decode(pb.Frame(**small))
     except ProtocolError:
         return
     assert all(item.arrival_ns >= 0 for item in received.items)
@@ -138,14 +139,14 @@ def test_the_decoder_survives_any_columns(columns):
     ],
 )
 def test_payload_modes(mode, bytes_per_token, payload, padding):
-    *ahead, request = encoder(bytes_per_token, mode=mode).encode([ONE], 9)
+    *ahead, request = encoder(bytes_per_token, mode=mode).encode(Frame(0, [ONE], 9))
     assert len(request.frame.payload) == payload
     assert [len(message.padding) for message in ahead] == [CHUNK_BYTES] * padding
     assert request.frame.payload_bytes == 2 * bytes_per_token
 
 
 def test_the_return_link_counts_sampled_tokens():
-    (request,) = encoder(4, returns=True).encode([ONE], 9)
+    (request,) = encoder(4, returns=True).encode(Frame(0, [ONE], 9))
     assert request.frame.payload_bytes == 4
 
 
