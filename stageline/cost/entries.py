@@ -1,7 +1,8 @@
 """Cost entries: the folded coefficients from which a visit's service time is computed at run time.
 
 A plan holds a few distinct entries that its visits share. An entry is data; `stageline.cost.service.compile_cost`
-turns it into a `ServiceModel`.
+turns it into a `ServiceModel`. Coefficients are times in ns (doubles): FLOPs and bytes were divided by the rates that
+are reached when the plan was made, so that a run needs only + - * / and comparisons.
 """
 
 import msgspec
@@ -17,4 +18,73 @@ class Affine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     imbalance_ns: int = 0  # a counter-based draw in [0, imbalance_ns] is added: stands for expert imbalance
 
 
-CostEntry = Affine
+class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Parts of an entry refuse unknown fields."""
+
+
+class Gemm(Part, frozen=True):
+    """Weights read once per step: max(token_ns * tokens, weights_ns)."""
+
+    token_ns: float
+    weights_ns: float
+
+
+class Experts(Part, frozen=True):
+    """Routed experts: max(token_ns * tokens, expert_ns * distinct), distinct = N * (1 - ((N - k) / N) ** tokens).
+
+    The expected number of distinct experts that a step reads, exact under uniform routing and an upper bound otherwise.
+    """
+
+    experts: int
+    top_k: int
+    token_ns: float  # all top_k experts of a token
+    expert_ns: float  # reading one expert's weights
+
+
+class FullAttention(Part, frozen=True):
+    """KV read against query-key pairs, decode and prefill apart: max(pair_ns * pairs, kv_ns * kv_tokens) each.
+
+    A sliding window caps both: pairs at tokens * window, KV at sequences * window + tokens.
+    """
+
+    decode_pair_ns: float
+    prefill_pair_ns: float
+    kv_ns: float
+    window_tokens: int = 0
+
+
+class LinearAttention(Part, frozen=True):
+    """State read and written once per sequence and step: max(token_ns * tokens, sequence_ns * sequences)."""
+
+    token_ns: float
+    sequence_ns: float
+
+
+class LayerGroup(Part, frozen=True):
+    """`layers` layers of one kind: the sum of its operations, plus an overhead, per layer."""
+
+    layers: int
+    overhead_ns: float
+    gemms: tuple[Gemm, ...] = ()
+    experts: Experts | None = None
+    attention: FullAttention | None = None
+    linear: LinearAttention | None = None
+    transfer_token_ns: float = 0.0  # collectives: bytes per token over bandwidth; their latency is in the overhead
+
+
+class Head(Part, frozen=True):
+    """The LM head, which sees sampled rows only: max(row_ns * sampled, weights_ns) + overhead, 0 without a row."""
+
+    row_ns: float
+    weights_ns: float
+    overhead_ns: float = 0.0
+
+
+class Roofline(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="roofline", tag_field="kind"):
+    """sum over groups of layers x (sum over operations of max(compute, memory) + overhead), + head; at least 1 ns."""
+
+    groups: tuple[LayerGroup, ...]
+    head: Head | None = None
+
+
+CostEntry = Affine | Roofline

@@ -4,6 +4,7 @@ from typing import Protocol
 
 from stageline.cost.entries import Affine, CostEntry
 from stageline.cost.load import Load
+from stageline.cost.roofline import RooflineModel
 
 
 class ServiceModel(Protocol):
@@ -24,13 +25,26 @@ class AffineModel:
         self.uses_draw = entry.imbalance_ns > 0
 
     def service_ns(self, load: Load, draw: int = 0) -> int:
-        """Exact integer arithmetic; nothing is rounded."""
+        """Exact integer arithmetic; nothing is rounded. At least 1."""
         e = self._entry
         ns = e.base_ns + e.token_ns * load.tokens + e.sampled_ns * load.sampled
         ns += e.kv_token_ns * (load.decode_kv_tokens + load.prefill_kv_tokens)
-        return ns + draw % (e.imbalance_ns + 1)
+        return (ns + draw % (e.imbalance_ns + 1)) or 1
 
 
 def compile_cost(entry: CostEntry) -> ServiceModel:
     """The model of one entry."""
-    return AffineModel(entry)
+    return AffineModel(entry) if isinstance(entry, Affine) else RooflineModel(entry)
+
+
+SMALLEST = (
+    Load(decode_sequences=1, decode_tokens=1, decode_kv_tokens=1, decode_pairs=1),
+    Load(decode_sequences=1, decode_tokens=1, decode_kv_tokens=1, decode_pairs=1, sampled=1),
+    Load(prefill_sequences=1, prefill_tokens=1, prefill_kv_tokens=1, prefill_pairs=1),
+)
+
+
+def min_service_ns(entry: CostEntry) -> int:
+    """Lower bound of the service time of any microbatch: service is monotone, and one of these is below every load."""
+    model = compile_cost(entry)
+    return min(model.service_ns(load) for load in SMALLEST)

@@ -45,6 +45,10 @@ class Conductor:
             return NEVER
         return max(self.promised_ns[replica], flight[0] + self._trip_ns)
 
+    def waits_for(self, replica: int) -> bool:
+        """Whether something is in flight there of whose return nothing is known."""
+        return bool(self._in_flight[replica]) and not self.returns[replica]
+
     def next_event_ns(self, replica: int) -> int:
         """The earliest time at which this replica may dispatch something."""
         return min(self.next_arrival_ns, self.next_form_ns[replica], self.bound_ns(replica))

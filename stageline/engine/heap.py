@@ -12,7 +12,8 @@ from stageline.engine.route import Route
 from stageline.engine.stage import Stage
 from stageline.engine.types import NEVER, StageObserver
 
-Event = tuple[int, int, int, int, int, Microbatch]  # arrival, -visit, replica, sequence, previous end, microbatch
+Times = dict[int, int]  # service times of one microbatch already computed, by cost entry
+Event = tuple[int, int, int, int, int, Microbatch, Times]  # arrival, -visit, replica, sequence, previous end, ...
 
 
 class HeapStages:
@@ -22,23 +23,25 @@ class HeapStages:
         stages, visits = range(len(route.plan.stages)), range(1, route.visits + 1)
         self.route = route
         self.stages = [[Stage(route, s, r, seed, observer) for s in stages] for r in range(replicas)]
-        self._links: list[list[Link | None]] = [
-            [None, *(route.link(v, r, seed) for v in visits)] for r in range(replicas)
-        ]
+        self.links: list[list[Link]] = [[route.link(v, r, seed) for v in visits] for r in range(replicas)]
         self._single = [route.single_input(v) for v in range(route.visits)]
+        # Visits that share a cost entry take the same time unless randomness tells them apart.
+        self._entry = [
+            -1 - v if route.models[v].uses_draw else plan.cost for v, plan in enumerate(route.plan.visits)
+        ]
         self._heap: list[Event] = []
 
     def feed(self, replica: int, items: list[Item]) -> list[int]:
-        """Take what the router dispatched; returns completion times that are known at once."""
+        """Take what the router dispatched; returns completion times that are known at once, in order."""
         done = []
         for item in items:
+            microbatch = item.microbatch
             if self._single[0]:
-                end = self._run(replica, 0, item.arrival_ns, item.prev_end_ns, item.microbatch)
+                end = self._run(replica, 0, item.arrival_ns, item.prev_end_ns, microbatch, {})
                 if end is not None:
                     done.append(end)
             else:
-                microbatch = item.microbatch
-                event = (item.arrival_ns, 0, replica, microbatch.sequence, item.prev_end_ns, microbatch)
+                event = (item.arrival_ns, 0, replica, microbatch.sequence, item.prev_end_ns, microbatch, {})
                 heapq.heappush(self._heap, event)
         return done
 
@@ -49,32 +52,30 @@ class HeapStages:
 
     def step(self) -> tuple[int, int | None]:
         """Serve the earliest; returns its replica and its completion time if it went through to the router."""
-        arrival, minus_visit, replica, _, prev_end, microbatch = heapq.heappop(self._heap)
-        return replica, self._run(replica, -minus_visit, arrival, prev_end, microbatch)
+        arrival, minus_visit, replica, _, prev_end, microbatch, times = heapq.heappop(self._heap)
+        return replica, self._run(replica, -minus_visit, arrival, prev_end, microbatch, times)
 
     def release(self, replica: int, requests: tuple[int, ...]) -> None:
         """The last releases, in a frame without microbatches."""
         for stage in self.stages[replica]:
             stage.ledger.apply(requests, ())
 
-    def _run(self, replica: int, visit: int, arrival: int, prev_end: int, microbatch: Microbatch) -> int | None:
+    def _run(
+        self, replica: int, visit: int, arrival: int, prev_end: int, microbatch: Microbatch, times: Times
+    ) -> int | None:
         """Serve at `visit` and on through stages with one input; completion time, or None when queued again."""
-        stages, links, stage_of, last = (
-            self.stages[replica],
-            self._links[replica],
-            self.route.stage_of,
-            self.route.visits,
-        )
-        tokens = microbatch.load.tokens
-        sequence = microbatch.sequence
+        stages, links, stage_of = self.stages[replica], self.links[replica], self.route.stage_of
+        tokens, sequence, last = microbatch.load.tokens, microbatch.sequence, self.route.visits - 1
         while True:
-            prev_end = stages[stage_of[visit]].serve(visit, arrival, prev_end, microbatch)
-            visit += 1
-            link = links[visit]
-            assert link is not None
+            stage, entry = stages[stage_of[visit]], self._entry[visit]
+            service = times.get(entry)
+            if service is None:
+                service = times[entry] = stage.service_ns(visit, microbatch)
+            prev_end = stage.occupy(visit, arrival, prev_end, microbatch, service)
             if visit == last:
-                return link.send(prev_end, microbatch.load.sampled, sequence)
-            arrival = link.send(prev_end, tokens, sequence)
+                return links[visit].send(prev_end, microbatch.load.sampled, sequence)
+            arrival = links[visit].send(prev_end, tokens, sequence)
+            visit += 1
             if not self._single[visit]:
-                heapq.heappush(self._heap, (arrival, -visit, replica, sequence, prev_end, microbatch))
+                heapq.heappush(self._heap, (arrival, -visit, replica, sequence, prev_end, microbatch, times))
                 return None

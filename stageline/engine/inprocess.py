@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from stageline.engine.chain import ChainStages
 from stageline.engine.conductor import Conductor
 from stageline.engine.heap import HeapStages
 from stageline.engine.laws import OrderLaws, check_all
@@ -32,13 +33,20 @@ def run(
     conductor = Conductor(router, source)
     if paranoid:
         stage_observer = OrderLaws(route.stage_of, stage_observer)
-    stages = HeapStages(route, plan.replicas, seed, stage_observer)
+    stages = make_stages(route, plan.replicas, seed, stage_observer)
     drive(conductor, stages, (lambda: check_all(conductor, stages)) if paranoid else None)
     for r, replica in enumerate(router.replicas):
         stages.release(r, replica.take_releases())
     if paranoid:
         check_all(conductor, stages)
     return totals(conductor, stages)
+
+
+def make_stages(route: Route, replicas: int, seed: int, observer: StageObserver | None = None) -> HeapStages:
+    """Vectors where the route allows it and nobody watches single services; the event heap otherwise."""
+    if observer is None and not route.revisits:
+        return ChainStages(route, replicas, seed)
+    return HeapStages(route, replicas, seed, observer)
 
 
 def drive(conductor: Conductor, stages: HeapStages, check: Callable[[], None] | None = None) -> None:

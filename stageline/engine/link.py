@@ -10,16 +10,16 @@ NS_PER_S = 1_000_000_000
 class Link:
     """One per (replica, visit boundary). `index` v enters visit v; the last one returns to the router."""
 
-    __slots__ = ("_bytes_per_s", "_bytes_per_token", "_jitter_key", "_jitter_range", "free_ns", "index", "last_arrival_ns",
+    __slots__ = ("bytes_per_s", "bytes_per_token", "jitter_key", "jitter_ns", "free_ns", "index", "last_arrival_ns",
                  "latency_ns", "min_serialisation_ns", "sent_bytes")  # fmt: skip
 
     def __init__(self, plan: LinkPlan, index: int, replica: int, seed: int, *, is_return: bool = False) -> None:
         self.index = index
         self.latency_ns = plan.latency_ns
-        self._bytes_per_s = plan.bytes_per_s
-        self._bytes_per_token = plan.bytes_per_token
-        self._jitter_range = plan.jitter_ns + 1
-        self._jitter_key = stream_key(seed, STREAM_JITTER, replica, index)
+        self.bytes_per_s = plan.bytes_per_s
+        self.bytes_per_token = plan.bytes_per_token
+        self.jitter_ns = plan.jitter_ns
+        self.jitter_key = stream_key(seed, STREAM_JITTER, replica, index)
         # The return link may carry a chunk that samples nothing: 0 bytes. Every other one carries a token or more.
         self.min_serialisation_ns = 0 if is_return else self.serialisation_ns(1)
         self.free_ns = 0
@@ -28,17 +28,17 @@ class Link:
 
     def serialisation_ns(self, tokens: int) -> int:
         """Time that the bytes of `tokens` occupy the link, rounded up."""
-        return -(-tokens * self._bytes_per_token * NS_PER_S // self._bytes_per_s)
+        return -(-tokens * self.bytes_per_token * NS_PER_S // self.bytes_per_s)
 
     def send(self, end_ns: int, tokens: int, sequence: int) -> int:
         """Take a microbatch whose service ended at `end_ns`; return its arrival at the far end."""
-        nbytes = tokens * self._bytes_per_token
+        nbytes = tokens * self.bytes_per_token
         self.sent_bytes += nbytes
         free = self.free_ns if self.free_ns > end_ns else end_ns
-        self.free_ns = free = free - (-nbytes * NS_PER_S // self._bytes_per_s)
+        self.free_ns = free = free - (-nbytes * NS_PER_S // self.bytes_per_s)
         arrival = free + self.latency_ns
-        if self._jitter_range > 1:
-            arrival += draw_at(self._jitter_key, sequence) % self._jitter_range
+        if self.jitter_ns:
+            arrival += draw_at(self.jitter_key, sequence) % (self.jitter_ns + 1)
             arrival = max(arrival, self.last_arrival_ns)
         self.last_arrival_ns = arrival
         return arrival

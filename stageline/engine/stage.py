@@ -28,9 +28,17 @@ class Stage:
 
     def serve(self, visit: int, arrival_ns: int, prev_end_ns: int, microbatch: Microbatch) -> int:
         """Serve one microbatch and return the end of its service: max(free, arrival) + service time."""
+        return self.occupy(visit, arrival_ns, prev_end_ns, microbatch, self.service_ns(visit, microbatch))
+
+    def draw_key(self, visit: int) -> int:
+        """Key of the visit's stream of expert draws."""
+        return self._draw_keys[visit]
+
+    def service_ns(self, visit: int, microbatch: Microbatch) -> int:
+        """How long the microbatch takes here: a pure function of its totals and, with imbalance, of a draw."""
         model = self.route.models[visit]
         draw = draw_at(self._draw_keys[visit], microbatch.sequence) if model.uses_draw else 0
-        return self.occupy(visit, arrival_ns, prev_end_ns, microbatch, model.service_ns(microbatch.load, draw))
+        return model.service_ns(microbatch.load, draw)
 
     def occupy(self, visit: int, arrival_ns: int, prev_end_ns: int, microbatch: Microbatch, service_ns: int) -> int:
         """As `serve`, with the service time already known. Raises LawBroken below the plan's minimum."""

@@ -17,7 +17,7 @@ class Base(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     """Plans refuse unknown fields: a misspelt one must not be ignored."""
 
 
-class Stage(Base):
+class Stage(Base, frozen=True):
     """One stage: a group of devices with its layer shards and its KV budget."""
 
     name: str
@@ -31,7 +31,7 @@ class Stage(Base):
     state_bytes: int = 0  # constant state of one sequence, all linear-attention layers of the stage
 
 
-class Visit(Base):
+class Visit(Base, frozen=True):
     """One visit of the route: which stage, which layers, what it costs."""
 
     stage: int  # index into Plan.stages
@@ -40,7 +40,7 @@ class Visit(Base):
     min_service_ns: int  # lower bound of the service time of any microbatch; at least 1
 
 
-class Link(Base):
+class Link(Base, frozen=True):
     """One visit boundary. Link v enters visit v; link `len(visits)` returns to the router."""
 
     latency_ns: int
@@ -49,7 +49,7 @@ class Link(Base):
     jitter_ns: int = 0  # uniform integer in [0, jitter_ns], counter-based
 
 
-class Defaults(Base):
+class Defaults(Base, frozen=True):
     """What a run uses unless a flag says otherwise."""
 
     microbatch: int  # nominal and largest number of sequences in a microbatch
@@ -57,7 +57,7 @@ class Defaults(Base):
     batched_tokens: int = 2048  # largest number of new tokens in a microbatch
 
 
-class Plan(Base):
+class Plan(Base, frozen=True):
     """A pipeline that can be run. `replicas` copies of it stand behind one router."""
 
     model: str

@@ -1,0 +1,84 @@
+"""The TOML forms of devices and networks."""
+
+from typing import Any
+
+import msgspec
+
+from stageline.catalog.decode import convert
+from stageline.catalog.source import Source, check_sources
+from stageline.errors import BadInput
+from stageline.hardware.device import Device, Network
+
+
+class DeviceEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A device of the catalogue, and where its numbers come from."""
+
+    device: Device
+    sources: tuple[Source, ...]
+
+
+class LinkEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A network of the catalogue."""
+
+    name: str
+    title: str
+    network: Network
+    sources: tuple[Source, ...]
+
+
+class _LinkFile(Network):
+    name: str
+    title: str
+    source: tuple[Source, ...]
+
+
+def _take_sources(document: dict[str, Any], place: str) -> tuple[Source, ...]:
+    sources = convert(document.get("source", []), tuple[Source, ...], f"{place}: source")
+    check_sources(document, sources, place)
+    return sources
+
+
+def check_network(network: Network, place: str) -> None:
+    """Refuse a link without bandwidth or with negative latency."""
+    if not 0 < network.bytes_per_s < 1 << 62:
+        raise BadInput(f"{place}.bytes_per_s", network.bytes_per_s, "must be positive")
+    if not 0 <= network.latency_ns < 1 << 62:
+        raise BadInput(f"{place}.latency_ns", network.latency_ns, "can't be negative")
+
+
+def _check_device(device: Device, place: str) -> None:
+    for name in ("memory_bytes", "bandwidth_bytes_per_s"):
+        if not 0 < getattr(device, name) < 1 << 62:
+            raise BadInput(f"{place}: $.{name}", getattr(device, name), "must be positive")
+    for name in ("flops", "bandwidth", "memory"):
+        if not 0 < getattr(device.share, name) <= 1:
+            raise BadInput(f"{place}: $.share.{name}", getattr(device.share, name), "a share is above 0 and at most 1")
+    if device.peak_flops.bf16 <= 0 or device.peak_flops.fp8 < 0 or device.peak_flops.fp4 < 0:
+        raise BadInput(f"{place}: $.peak_flops", None, "bf16 must be positive, the others positive or 0")
+    for name in device.overhead.__struct_fields__:
+        if not 0 <= getattr(device.overhead, name) < 1 << 40:
+            raise BadInput(f"{place}: $.overhead.{name}", getattr(device.overhead, name), "can't be negative")
+    check_network(device.scale_out, f"{place}: $.scale_out")
+    if device.scale_up:
+        check_network(device.scale_up, f"{place}: $.scale_up")
+        if device.scale_up.devices < 1:
+            raise BadInput(f"{place}: $.scale_up.devices", device.scale_up.devices, "must be positive")
+    for i, row in enumerate(device.all_reduce):
+        check_network(Network(bytes_per_s=row.bytes_per_s, latency_ns=row.latency_ns), f"{place}: $.all_reduce[{i}]")
+
+
+def device_entry(document: dict[str, Any], place: str) -> DeviceEntry:
+    """Validate one device document. Raises BadInput naming file and field."""
+    sources = _take_sources(document, place)
+    device = convert({k: v for k, v in document.items() if k != "source"}, Device, place)
+    _check_device(device, place)
+    return DeviceEntry(device=device, sources=sources)
+
+
+def link_entry(document: dict[str, Any], place: str) -> LinkEntry:
+    """Validate one link document. Raises BadInput naming file and field."""
+    sources = _take_sources(document, place)
+    file = convert(document, _LinkFile, place)
+    check_network(file, f"{place}: $")
+    network = Network(bytes_per_s=file.bytes_per_s, latency_ns=file.latency_ns)
+    return LinkEntry(name=file.name, title=file.title, network=network, sources=sources)

@@ -1,0 +1,91 @@
+"""The TOML form of a model, and its ModelSpec."""
+
+from typing import Any
+
+import msgspec
+
+from stageline.catalog.decode import convert
+from stageline.catalog.source import Source, check_sources
+from stageline.errors import BadInput
+from stageline.model.attention import Attention
+from stageline.model.check import check_spec
+from stageline.model.ffn import Ffn
+from stageline.model.formats import Formats
+from stageline.model.spec import ElementType, Layer, ModelSpec
+
+MAX_LAYERS = 4096
+
+
+class Block(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A run of layers, each "attention+ffn" by name, `repeat` times."""
+
+    layers: tuple[str, ...]
+    repeat: int = 1
+
+
+class ModelFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One catalogue file under models/."""
+
+    name: str
+    title: str
+    hidden_size: int
+    vocab_size: int
+    attention: dict[str, Attention]
+    ffn: dict[str, Ffn]
+    block: tuple[Block, ...]
+    source: tuple[Source, ...]
+    formats: Formats = Formats()
+    tied_embeddings: bool = False
+    context_tokens: int = 0
+    kv_type: ElementType = "bf16"
+    state_type: ElementType = "fp32"
+    residual_block_layers: int = 0
+    nominal_layer_bytes: int = 0
+    left_out: tuple[str, ...] = ()
+
+
+class ModelEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A model of the catalogue, and where its numbers come from."""
+
+    title: str
+    spec: ModelSpec
+    sources: tuple[Source, ...]
+
+
+def _layers(file: ModelFile, place: str) -> tuple[Layer, ...]:
+    """The blocks, unrolled."""
+    layers: list[Layer] = []
+    for i, block in enumerate(file.block):
+        if not 1 <= block.repeat <= MAX_LAYERS or len(layers) + block.repeat * len(block.layers) > MAX_LAYERS:
+            raise BadInput(f"{place}: $.block[{i}].repeat", block.repeat, f"a model has 1 to {MAX_LAYERS} layers")
+        for j, text in enumerate(block.layers):
+            attention, _, ffn = text.partition("+")
+            if attention not in file.attention or ffn not in file.ffn:
+                known = f"attention {', '.join(file.attention)}; ffn {', '.join(file.ffn)}"
+                raise BadInput(f"{place}: $.block[{i}].layers[{j}]", text, 'not "attention+ffn"', f"known: {known}")
+        pairs = [text.partition("+") for text in block.layers]
+        run = [Layer(file.attention[a], file.ffn[f], file.formats) for a, _, f in pairs]
+        layers += run * block.repeat
+    return tuple(layers)
+
+
+def model_entry(document: dict[str, Any], place: str) -> ModelEntry:
+    """Validate one model document. Raises BadInput naming file and field."""
+    file = convert(document, ModelFile, place)
+    check_sources(document, file.source, place)
+    spec = ModelSpec(
+        name=file.name,
+        hidden=file.hidden_size,
+        vocab=file.vocab_size,
+        layers=_layers(file, place),
+        formats=file.formats,
+        tied=file.tied_embeddings,
+        context=file.context_tokens,
+        kv_type=file.kv_type,
+        state_type=file.state_type,
+        residual_block=file.residual_block_layers,
+        nominal_layer_bytes=file.nominal_layer_bytes,
+        left_out=file.left_out,
+    )
+    check_spec(spec, place)
+    return ModelEntry(title=file.title, spec=spec, sources=file.source)

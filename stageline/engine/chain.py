@@ -1,0 +1,179 @@
+"""The fast path for routes that visit every stage once: a batch of microbatches goes down the pipe as vectors.
+
+A FIFO server obeys end[k] = max(arrival[k], end[k-1]) + service[k]. With C the running sum of the services this is
+end[k] = C[k] + max(free, max over j <= k of arrival[j] - C[j-1]): a cumulative maximum, which numpy computes at once for
+a whole batch; a link obeys the same recurrence with its serialisation times. All of it is integer arithmetic, so that
+the result equals the heap's to the nanosecond (a property test compares them).
+"""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from stageline.cost.load import Load
+from stageline.cost.many import ManyModel, compile_many
+from stageline.engine.attribution import GAP_CAUSES
+from stageline.engine.heap import HeapStages
+from stageline.engine.ledger import Ledger
+from stageline.engine.link import Link
+from stageline.engine.microbatch import Item
+from stageline.engine.rng_many import draw_many
+from stageline.engine.route import Route
+from stageline.engine.stage import Stage
+from stageline.errors import LawBroken
+
+Ints = npt.NDArray[np.int64]
+LOAD_FIELDS = Load.__struct_fields__
+SMALL_BATCH = 6  # fewer microbatches than this are faster one by one
+
+
+class ChainStages(HeapStages):
+    """As HeapStages, for a route without revisits and without a stage observer."""
+
+    def __init__(self, route: Route, replicas: int, seed: int) -> None:
+        super().__init__(route, replicas, seed)
+        self._models: list[ManyModel] = [compile_many(c) for c in route.plan.costs]
+        self._tables: dict[tuple[int, int], Ints] = {}
+        self._ledgers = [share_ledgers(row) for row in self.stages]
+
+    def feed(self, replica: int, items: list[Item]) -> list[int]:
+        """See HeapStages; batches of some size are served as vectors."""
+        if len(items) < SMALL_BATCH:
+            return super().feed(replica, items)
+        batch = Batch(items)
+        stages, links = self.stages[replica], self.links[replica]
+        entries: dict[int, tuple[Ints, Ints]] = {}
+        arrivals = np.empty((len(links), len(items)), np.int64)
+        ends, services = np.empty_like(arrivals), np.empty_like(arrivals)
+        arrival = batch.arrivals
+        for visit, link in enumerate(links):
+            stage = stages[self.route.stage_of[visit]]
+            entry = self._entry[visit]
+            if entry not in entries:
+                entries[entry] = with_sums(self._service(visit, stage, batch))
+            services[visit], sums = entries[entry]
+            arrivals[visit] = arrival
+            ends[visit] = end = serve_fifo(arrival, services[visit], sums, stage.free_ns)
+            arrival = self._send(link, end, batch.sampled if visit == len(links) - 1 else batch.tokens, batch.sequences)
+        self._account(stages, batch, arrivals, ends, services)
+        for ledger in self._ledgers[replica]:
+            for microbatch in batch.changes:
+                ledger.apply(microbatch.releases, microbatch.grants)
+        return arrival.tolist()  # type: ignore[no-any-return]
+
+    def release(self, replica: int, requests: tuple[int, ...]) -> None:
+        """See HeapStages."""
+        for ledger in self._ledgers[replica]:
+            ledger.apply(requests, ())
+
+    def _service(self, visit: int, stage: Stage, batch: "Batch") -> Ints:
+        draws = draw_many(stage.draw_key(visit), batch.sequences) if self.route.models[visit].uses_draw else None
+        services = self._models[self.route.plan.visits[visit].cost](batch.columns, draws)
+        least = self.route.min_service_ns[visit]
+        if int(services.min()) < least:
+            raise LawBroken(f"visit {visit} took {services.min()} ns, less than the plan's minimum of {least} ns")
+        return services
+
+    def _send(self, link: Link, ends: Ints, tokens: Ints, sequences: Ints) -> Ints:
+        """Link.send for a batch."""
+        serialisation = self._serialisation(link, tokens)
+        free = serve_fifo(ends, serialisation, np.cumsum(serialisation), link.free_ns)
+        link.free_ns = int(free[-1])
+        link.sent_bytes += int(tokens.sum()) * link.bytes_per_token
+        arrivals = free + link.latency_ns
+        if link.jitter_ns:
+            jitter = draw_many(link.jitter_key, sequences) % np.uint64(link.jitter_ns + 1)
+            arrivals += jitter.astype(np.int64)
+            arrivals[0] = max(int(arrivals[0]), link.last_arrival_ns)
+            arrivals = np.maximum.accumulate(arrivals)
+        link.last_arrival_ns = int(arrivals[-1])
+        return arrivals
+
+    def _serialisation(self, link: Link, tokens: Ints) -> Ints:
+        """Exact times from a table by token count, made of Python integers: the products exceed 64 bits."""
+        key = link.bytes_per_token, link.bytes_per_s
+        most = int(tokens.max())
+        table = self._tables.get(key)
+        if table is None or len(table) <= most:
+            size = max(2 * most, 64)
+            table = self._tables[key] = np.array([link.serialisation_ns(n) for n in range(size)], np.int64)
+        return table[tokens]
+
+    def _account(self, stages: list[Stage], batch: "Batch", arrivals: Ints, ends: Ints, services: Ints) -> None:
+        """Busy time, and every gap split by cause as `split_gap` does, for all visits and microbatches at once."""
+        starts = ends - services
+        before = np.empty_like(ends)
+        before[:, 1:] = ends[:, :-1]
+        for visit, index in enumerate(self.route.stage_of):
+            stage = stages[index]
+            if stage.started_ns is None:
+                stage.started_ns = int(starts[visit, 0])
+                before[visit, 0] = stage.started_ns
+            else:
+                before[visit, 0] = stage.free_ns
+        prev_ends = np.vstack((batch.dispatches, ends[:-1]))
+        mark, gaps = before, []
+        for stamp in (*batch.stamps, prev_ends, starts):
+            upto = np.minimum(np.maximum(stamp, mark), starts)
+            gaps.append((upto - mark).sum(axis=1).tolist())
+            mark = upto
+        busy, last = services.sum(axis=1).tolist(), ends[:, -1].tolist()
+        for visit, index in enumerate(self.route.stage_of):
+            stage = stages[index]
+            stage.busy_ns += busy[visit]
+            stage.free_ns = last[visit]
+            stage.services += ends.shape[1]
+            for cause in range(len(GAP_CAUSES)):
+                stage.gap_ns[cause] += gaps[cause][visit]
+
+
+class Batch:
+    """The columns of a batch of microbatches."""
+
+    def __init__(self, items: list[Item]) -> None:
+        microbatches = [i.microbatch for i in items]
+        self.arrivals = column([i.arrival_ns for i in items])
+        self.sequences = column([m.sequence for m in microbatches])
+        loads = [m.load for m in microbatches]
+        self.columns = {name: column([getattr(x, name) for x in loads]) for name in LOAD_FIELDS}
+        self.tokens = self.columns["decode_tokens"] + self.columns["prefill_tokens"]
+        self.sampled = self.columns["sampled"]
+        self.dispatches = column([m.dispatch_ns for m in microbatches])
+        work = column([m.work_since_ns for m in microbatches])
+        credit = column([m.credit_since_ns for m in microbatches])
+        self.stamps = (
+            column([m.empty_since_ns for m in microbatches]), work, np.maximum(work, credit), self.dispatches,
+        )  # fmt: skip
+        self.changes = [m for m in microbatches if m.releases or m.grants]
+
+
+def column(values: list[int]) -> Ints:
+    """A list as int64."""
+    return np.array(values, np.int64)
+
+
+def with_sums(services: Ints) -> tuple[Ints, Ints]:
+    """Services and their running sum."""
+    return services, np.cumsum(services)
+
+
+def serve_fifo(arrivals: Ints, services: Ints, sums: Ints, free_ns: int) -> Ints:
+    """Ends of a FIFO server: end[k] = max(arrival[k], end[k-1]) + service[k], end[-1] = free."""
+    slack = arrivals - sums
+    slack += services
+    if slack[0] < free_ns:
+        slack[0] = free_ns
+    ends: Ints = np.maximum.accumulate(slack)
+    ends += sums
+    return ends
+
+
+def share_ledgers(stages: list[Stage]) -> list[Ledger]:
+    """Stages whose blocks, states and budgets weigh the same share one ledger: they see the same changes in order."""
+    distinct: dict[tuple[int, int, int], Ledger] = {}
+    for stage in stages:
+        plan: Any = stage.route.plan.stages[stage.index]
+        key = plan.kv_block_bytes, plan.state_bytes, plan.kv_budget_bytes
+        stage.ledger = distinct.setdefault(key, stage.ledger)
+    return list(distinct.values())

@@ -1,0 +1,84 @@
+"""What a model runs on: a device's memory, bandwidth, compute and links, and the shares of them that are reached."""
+
+from typing import Literal
+
+import msgspec
+
+from stageline.model.formats import Precision
+
+
+class Base(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Catalogue values refuse unknown fields."""
+
+
+class Network(Base):
+    """A link, one direction: t = latency + bytes / bytes_per_s."""
+
+    bytes_per_s: int
+    latency_ns: int
+
+
+class ScaleUp(Network):
+    """The fast domain that a few devices share (NVLink, xGMI, ICI, PCIe inside a node)."""
+
+    devices: int  # devices in one domain
+
+
+class AllReduce(Base):
+    """Whole-operation time of an all-reduce over `devices`: latency_ns + bytes / bytes_per_s (algorithm bandwidth)."""
+
+    devices: int
+    latency_ns: int
+    bytes_per_s: int
+
+
+class Peak(Base):
+    """Dense peak FLOP/s by precision; 0: not supported in hardware."""
+
+    bf16: int
+    fp8: int = 0
+    fp4: int = 0
+
+    def at(self, precision: Precision) -> int:
+        """The peak of a precision, or of the next wider one that the hardware has."""
+        if precision == "fp4" and self.fp4:
+            return self.fp4
+        if precision in ("fp4", "fp8") and self.fp8:
+            return self.fp8
+        return self.bf16
+
+
+class Overhead(Base):
+    """Time that no roofline sees, in ns: per operation (launch), and per layer by FFN kind (fitted)."""
+
+    op_ns: int = 0
+    dense_layer_ns: int = 0
+    moe_layer_ns: int = 0
+
+
+class Share(Base):
+    """Reached shares, 0 < share <= 1: of peak FLOP/s, of memory bandwidth, and of memory that may be used."""
+
+    flops: float
+    bandwidth: float
+    memory: float
+
+
+class Device(Base):
+    """One accelerator."""
+
+    name: str
+    title: str
+    kind: Literal["wafer", "gpu", "tpu", "lpu"]
+    memory_bytes: int
+    bandwidth_bytes_per_s: int
+    peak_flops: Peak
+    share: Share
+    overhead: Overhead
+    scale_out: Network
+    scale_up: ScaleUp | None = None
+    all_reduce: tuple[AllReduce, ...] = ()
+
+    def usable_bytes(self, memory_share: float | None = None) -> int:
+        """memory x share, rounded down."""
+        return int(self.memory_bytes * (self.share.memory if memory_share is None else memory_share))

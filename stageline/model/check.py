@@ -1,0 +1,41 @@
+"""What every model must satisfy, wherever it was read from."""
+
+import msgspec
+
+from stageline.errors import BadInput
+from stageline.model.ffn import Moe
+from stageline.model.spec import ModelSpec
+
+MAX_SIZE = 1 << 40  # larger than any count of a model; keeps sums within what a plan can hold
+
+
+def _positive(struct: msgspec.Struct, optional: frozenset[str], place: str) -> None:
+    for name in struct.__struct_fields__:
+        value = getattr(struct, name)
+        if isinstance(value, bool) or not isinstance(value, int):
+            continue
+        if not (0 if name in optional else 1) <= value <= MAX_SIZE:
+            raise BadInput(f"{place}.{name}", value, "out of range", "sizes are positive integers")
+
+
+OPTIONAL = frozenset({"window_tokens", "q_rank", "shared_width", "latent_width"})
+OPTIONAL_SPEC = frozenset({"context", "residual_block", "nominal_layer_bytes"})
+
+
+def check_spec(spec: ModelSpec, place: str) -> None:
+    """Refuse sizes that are not positive, more active experts than there are, and unknown formats. Raises BadInput."""
+    _positive(spec, OPTIONAL_SPEC, place)
+    if not spec.layers:
+        raise BadInput(place, None, "a model needs at least one layer")
+    spec.formats.check(f"{place}.formats")
+    seen: set[int] = set()
+    for index, layer in enumerate(spec.layers):
+        if id(layer) in seen:
+            continue
+        seen.add(id(layer))
+        at = f"{place}: layer {index}"
+        _positive(layer.attention, OPTIONAL, f"{at}.attention")
+        _positive(layer.ffn, OPTIONAL, f"{at}.ffn")
+        layer.formats.check(f"{at}.formats")
+        if isinstance(layer.ffn, Moe) and layer.ffn.top_k > layer.ffn.experts:
+            raise BadInput(f"{at}.ffn.top_k", layer.ffn.top_k, f"more than the {layer.ffn.experts} experts there are")

@@ -1,0 +1,149 @@
+"""The planner: a model and a device become a plan."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from stageline.cost.entries import CostEntry
+from stageline.cost.fold import fold
+from stageline.cost.service import compile_cost, min_service_ns
+from stageline.hardware.device import Device
+from stageline.model.spec import ModelSpec
+from stageline.plan.fit import check_fit
+from stageline.plan.links import links
+from stageline.plan.memory import Memory
+from stageline.plan.options import PlanOptions
+from stageline.plan.pace import Pace, decode_load, pace
+from stageline.plan.partition import balanced, fewest
+from stageline.plan.place import Layers, Run, by_kind, route
+from stageline.plan.schema import Defaults, Plan, Stage, Visit
+
+BALANCE_MICROBATCH = 8  # at which stage times are balanced
+LARGEST_MICROBATCH = 64  # of those that the planner chooses by itself
+
+
+class Planned(NamedTuple):
+    """A plan and what was computed on the way."""
+
+    plan: Plan
+    memory: Memory
+    pace: Pace
+    requests: tuple[int, ...]  # by stage: how many fit at the asked-for context
+
+
+def make_plan(spec: ModelSpec, device: Device, options: PlanOptions) -> Planned:
+    """Place, cut, route, cost and size. Raises DoesNotFit, and UsageError where options contradict each other."""
+    memory = Memory(spec, device, options)
+    check_fit(spec, device, memory, options)
+    layouts = _layouts(spec, device, memory, options)
+    runs = route(layouts)
+    costs, visits = _visits(spec, device, options, runs)
+    stages = tuple(_stage(i, layers, device, memory, options) for i, layers in enumerate(layouts))
+    requests = tuple(_requests(stage, memory) for stage in stages)
+    wires = links(spec, device, options, runs)
+    microbatch = options.microbatch or _microbatch(len(stages), min(requests))
+    speed = pace(len(stages), visits, wires, costs, decode_load(microbatch, memory.context_tokens))
+    credits = options.credits or max(len(stages), speed.knee)
+    plan = Plan(
+        model=spec.name,
+        device=device.name,
+        stages=stages,
+        visits=visits,
+        links=wires,
+        costs=costs,
+        defaults=Defaults(microbatch=microbatch, credits=credits, batched_tokens=options.batched_tokens),
+        block_tokens=options.block_tokens,
+        max_context_tokens=spec.context,
+        replicas=options.replicas,
+        info=_info(spec, memory, options),
+    )
+    return Planned(plan=plan, memory=memory, pace=speed, requests=requests)
+
+
+def _layouts(spec: ModelSpec, device: Device, memory: Memory, options: PlanOptions) -> list[Layers]:
+    """Layers of every stage, stages in the order of their first layer."""
+    if options.placement == "by-kind":
+        return by_kind(spec, memory, options.consecutive)
+    stages = _stage_count(memory, options)
+    load = decode_load(options.microbatch or BALANCE_MICROBATCH, memory.context_tokens)
+    times = _layer_times(spec, device, options, load.decode_tokens, memory.context_tokens)
+    cuts = balanced(times, stages, memory.fits)
+    assert cuts is not None, "check_fit lets only counts pass that can be cut"
+    return [tuple(range(start, end)) for start, end in cuts]
+
+
+def _stage_count(memory: Memory, options: PlanOptions) -> int:
+    if options.devices is not None:
+        return options.devices // options.tensor_parallel
+    cuts = fewest(memory.layers, memory.fits)
+    assert not isinstance(cuts, int), "check_fit lets no layer pass that does not fit"
+    return len(cuts)
+
+
+def _layer_times(spec: ModelSpec, device: Device, options: PlanOptions, sequences: int, context: int) -> list[int]:
+    """Decode time of every layer alone; the head's is added to the last."""
+    load = decode_load(sequences, context)
+    first_of = {layer: i for i, layer in reversed(list(enumerate(spec.layers)))}
+    time_of = {
+        layer: compile_cost(fold(spec, [i], device, options.tensor_parallel)).service_ns(load)
+        for layer, i in first_of.items()
+    }
+    times = [time_of[layer] for layer in spec.layers]
+    last = len(times) - 1
+    times[last] = compile_cost(fold(spec, [last], device, options.tensor_parallel, head=True)).service_ns(load)
+    return times
+
+
+def _visits(
+    spec: ModelSpec, device: Device, options: PlanOptions, runs: Sequence[Run]
+) -> tuple[tuple[CostEntry, ...], tuple[Visit, ...]]:
+    """Cost entries without duplicates, and the visits that refer to them."""
+    index: dict[CostEntry, int] = {}
+    floors: list[int] = []
+    visits = []
+    last = len(spec.layers) - 1
+    for run in runs:
+        entry = fold(spec, run.layers, device, options.tensor_parallel, head=run.layers[-1] == last)
+        if entry not in index:
+            index[entry] = len(index)
+            floors.append(min_service_ns(entry))
+        cost = index[entry]
+        visits.append(Visit(stage=run.stage, layers=run.layers, cost=cost, min_service_ns=floors[cost]))
+    return tuple(index), tuple(visits)
+
+
+def _stage(index: int, layers: Layers, device: Device, memory: Memory, options: PlanOptions) -> Stage:
+    weights = memory.weight_bytes(layers)
+    return Stage(
+        name=f"stage-{index}",
+        layers=layers,
+        devices=options.tensor_parallel,
+        device=device.name,
+        weight_bytes=weights,
+        memory_bytes=memory.capacity_bytes,
+        kv_budget_bytes=memory.capacity_bytes - weights,
+        kv_block_bytes=memory.block_bytes(layers),
+        state_bytes=memory.state_bytes(layers),
+    )
+
+
+def _requests(stage: Stage, memory: Memory) -> int:
+    """Requests of the asked-for context that the ledger holds."""
+    return stage.kv_budget_bytes // max(1, memory.request_bytes(stage.layers))
+
+
+def _microbatch(stages: int, requests: int) -> int:
+    """The largest power of two up to 64 with which a full pipeline's requests fit: stages x microbatch <= requests."""
+    fits = max(1, requests // stages)
+    return int(min(LARGEST_MICROBATCH, 1 << (fits.bit_length() - 1)))
+
+
+def _info(spec: ModelSpec, memory: Memory, options: PlanOptions) -> dict[str, str | int | float | bool]:
+    return {
+        "placement": options.placement,
+        "consecutive": options.consecutive or options.placement == "fewest",
+        "layer_bytes": options.layer_bytes,
+        "context_tokens": memory.context_tokens,
+        "concurrency": options.concurrency,
+        "kv_type": spec.kv_type,
+        "state_type": spec.state_type,
+    }

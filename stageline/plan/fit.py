@@ -1,0 +1,98 @@
+"""Whether a model fits: which stage does not, by how many bytes, and the smallest change that would."""
+
+import msgspec
+
+from stageline.errors import DoesNotFit, UsageError
+from stageline.hardware.device import Device
+from stageline.model.spec import ModelSpec
+from stageline.plan.memory import Memory
+from stageline.plan.options import PlanOptions
+from stageline.plan.partition import fewest
+
+SMALLER_WEIGHTS = ("fp8", "int4")
+
+
+def check_fit(spec: ModelSpec, device: Device, memory: Memory, options: PlanOptions) -> None:
+    """Raise DoesNotFit, or UsageError for a device count that can't be used."""
+    cuts = fewest(memory.layers, memory.fits)
+    if isinstance(cuts, int):
+        raise DoesNotFit(_layer_message(spec, device, memory, options, cuts))
+    if options.devices is None:
+        return
+    ranks = options.tensor_parallel
+    if options.devices % ranks:
+        raise UsageError(f"--devices {options.devices} is not a multiple of --tensor-parallel-size {ranks}")
+    if options.placement == "by-kind":
+        raise UsageError("--devices can't be combined with --placement by-kind, whose rule gives the number of devices")
+    stages = options.devices // ranks
+    if stages > memory.layers:
+        way_out = "use --replicas for more copies or --tensor-parallel-size for more devices per stage"
+        raise UsageError(f"--devices {options.devices}: {spec.name} has {memory.layers} layers to cut; {way_out}")
+    if stages < len(cuts):
+        raise DoesNotFit(_count_message(spec, device, memory, options, len(cuts)))
+
+
+def _layer_message(spec: ModelSpec, device: Device, memory: Memory, options: PlanOptions, layer: int) -> str:
+    need = memory.run_need_bytes(layer, layer + 1)
+    short = need - memory.capacity_bytes
+    what = f"layer {layer} of {spec.name}"
+    what += " with the embedding" * (layer == 0) + " with the head" * (layer == memory.layers - 1)
+    requests = f" and {memory.concurrency} request(s) of {memory.context_tokens:,} tokens"
+    return (
+        f"{what}{requests} need {need:,} bytes; a stage of {options.tensor_parallel} {device.name} has "
+        f"{memory.capacity_bytes:,} usable: {short:,} bytes short; {_way_out(spec, device, options)}"
+    )
+
+
+def _count_message(spec: ModelSpec, device: Device, memory: Memory, options: PlanOptions, stages: int) -> str:
+    asked = options.devices or 0
+    have = asked // options.tensor_parallel * memory.capacity_bytes
+    need = memory.run_need_bytes(0, memory.layers)
+    if need > have:
+        gap = f"{need:,} bytes are needed and {have:,} usable: {need - have:,} bytes short"
+    else:
+        gap = f"{need:,} bytes are needed of {have:,} usable, but whole layers do not cut so evenly"
+    return (
+        f"{spec.name} does not fit {asked} {device.name}: {gap}; "
+        f"smallest change: --devices {stages * options.tensor_parallel}{_or_else(spec, device, options)}"
+    )
+
+
+def fits_with(spec: ModelSpec, device: Device, options: PlanOptions) -> bool:
+    """Whether a plan exists under other options."""
+    cuts = fewest(len(spec.layers), Memory(spec, device, options).fits)
+    if isinstance(cuts, int):
+        return False
+    return options.devices is None or len(cuts) <= options.devices // options.tensor_parallel
+
+
+def _way_out(spec: ModelSpec, device: Device, options: PlanOptions) -> str:
+    """The first change in the order requests, tensor group, weights that makes every layer fit."""
+    one = msgspec.structs.replace(options, concurrency=1, devices=None)
+    if options.concurrency > 1 and fits_with(spec, device, one):
+        return f"smallest change: --concurrency {_most_requests(spec, device, one, options.concurrency)}"
+    for ranks in (2, 4, 8, 16, 32, 64):
+        wider = msgspec.structs.replace(one, tensor_parallel=ranks, concurrency=options.concurrency)
+        if ranks > options.tensor_parallel and fits_with(spec, device, wider):
+            return f"smallest change: --tensor-parallel-size {ranks}"
+    return f"use a device with more memory{_or_else(spec, device, one)}"
+
+
+def _most_requests(spec: ModelSpec, device: Device, options: PlanOptions, too_many: int) -> int:
+    low, high = 1, too_many  # low fits, high does not
+    while high - low > 1:
+        middle = (low + high) // 2
+        if fits_with(spec, device, msgspec.structs.replace(options, concurrency=middle)):
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def _or_else(spec: ModelSpec, device: Device, options: PlanOptions) -> str:
+    """A quantisation step with which the model fits as asked."""
+    for name in SMALLER_WEIGHTS:
+        smaller = spec.requantised(name)
+        if smaller.weight_bytes() < spec.weight_bytes() and fits_with(smaller, device, options):
+            return f", or --weights {name}"
+    return ""

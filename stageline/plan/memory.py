@@ -1,0 +1,80 @@
+"""Bytes of a shard: weights, KV per token, state per request, and what the requests that were asked for take."""
+
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+
+from stageline.cost.fold import kv_group_elements
+from stageline.hardware.device import Device
+from stageline.model.formats import ELEMENT_BYTES
+from stageline.model.spec import ModelSpec
+from stageline.plan.options import DEFAULT_CONTEXT_TOKENS, PlanOptions
+
+
+class Memory:
+    """The byte columns of a model's layers under a plan's options; the sum of any run of layers in O(1)."""
+
+    def __init__(self, spec: ModelSpec, device: Device, options: PlanOptions) -> None:
+        """`options.context_tokens` None: 8,192, or the model's longest context if that is shorter."""
+        count = len(spec.layers)
+        ranks = options.tensor_parallel
+        self.layers = count
+        self.nominal = options.layer_bytes == "nominal"
+        self.context_tokens = options.context_tokens or min(DEFAULT_CONTEXT_TOKENS, spec.context or 1 << 62)
+        self.concurrency = options.concurrency
+        self.block_tokens = options.block_tokens
+        self.capacity_bytes = device.usable_bytes(options.memory_share) * ranks
+        self.weights = [nominal_layer_bytes(spec)] * count if self.nominal else _exact(spec)
+        self.embedding_bytes = 0 if self.nominal else spec.embedding_bytes()
+        self.head_bytes = 0 if self.nominal else spec.head_bytes()
+        if spec.tied and not self.nominal:  # one stage: the head is the embedding
+            self.shared_bytes = spec.embedding_bytes()
+        else:
+            self.shared_bytes = 0
+        element = ELEMENT_BYTES[spec.kv_type]
+        self.kv_token = [kv_group_elements(layer, ranks) * element for layer in spec.layers]
+        self.state = [spec.state_bytes(i) for i in range(count)]
+        needs = [w + self.concurrency * self.request_bytes([i]) for i, w in enumerate(self.weights)]
+        self._needs = [0, *accumulate(needs)]
+
+    def ends_bytes(self, first: bool, last: bool) -> int:
+        """Embedding and head of a stage that holds the first layer, the last, or both."""
+        size = self.embedding_bytes * first + self.head_bytes * last
+        return size - self.shared_bytes if first and last else size
+
+    def weight_bytes(self, layers: Sequence[int]) -> int:
+        """Weights of a stage, embedding and head included where they sit."""
+        return sum(self.weights[i] for i in layers) + self.ends_bytes(0 in layers, self.layers - 1 in layers)
+
+    def block_bytes(self, layers: Iterable[int]) -> int:
+        """KV of one block of tokens."""
+        return sum(self.kv_token[i] for i in layers) * self.block_tokens
+
+    def state_bytes(self, layers: Iterable[int]) -> int:
+        """State of one request."""
+        return sum(self.state[i] for i in layers)
+
+    def request_bytes(self, layers: Sequence[int]) -> int:
+        """KV and state of one request at the asked-for context."""
+        return self.block_bytes(layers) * -(-self.context_tokens // self.block_tokens) + self.state_bytes(layers)
+
+    def need_bytes(self, layers: Sequence[int]) -> int:
+        """Weights and the asked-for requests of any set of layers."""
+        return self.weight_bytes(layers) + self.concurrency * self.request_bytes(layers)
+
+    def run_need_bytes(self, start: int, end: int) -> int:
+        """`need_bytes` of layers start..end-1, in O(1)."""
+        return self._needs[end] - self._needs[start] + self.ends_bytes(start == 0, end == self.layers)
+
+    def fits(self, start: int, end: int) -> bool:
+        """Whether layers start..end-1 and the asked-for requests fit one stage."""
+        return self.run_need_bytes(start, end) <= self.capacity_bytes
+
+
+def nominal_layer_bytes(spec: ModelSpec) -> int:
+    """The published round number, or the average: all weights over the number of layers, rounded up."""
+    return spec.nominal_layer_bytes or -(-spec.weight_bytes() // len(spec.layers))
+
+
+def _exact(spec: ModelSpec) -> list[int]:
+    by_layer = {layer: layer.weight_bytes(spec.hidden) for layer in set(spec.layers)}
+    return [by_layer[layer] for layer in spec.layers]

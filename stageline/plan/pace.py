@@ -1,0 +1,58 @@
+"""How fast a plan's pipeline goes at its nominal microbatch: one token's trip L, the busiest stage T, the knee L / T."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from stageline.cost.entries import CostEntry
+from stageline.cost.load import Load
+from stageline.cost.service import compile_cost
+from stageline.plan.schema import Link, Visit
+
+
+class Pace(NamedTuple):
+    """Times in ns of one decode step of the nominal microbatch."""
+
+    trip_ns: int  # L: all visits and links
+    busiest_ns: int  # T: the stage whose visits take longest together, or the slowest link
+    stage_ns: tuple[int, ...]  # by stage, all its visits together
+    network_ns: int  # latency of the hops after each visit: what no faster device can save
+
+    @property
+    def knee(self) -> int:
+        """ceil(L / T): the microbatches in flight that just keep the busiest stage busy."""
+        return -(-self.trip_ns // self.busiest_ns)
+
+
+def decode_load(sequences: int, context_tokens: int) -> Load:
+    """One decode step of `sequences` requests at `context_tokens` each."""
+    kv = sequences * context_tokens
+    return Load(
+        decode_sequences=sequences,
+        decode_tokens=sequences,
+        decode_kv_tokens=kv,
+        decode_pairs=kv,
+        sampled=sequences,
+    )
+
+
+def serialisation_ns(link: Link, tokens: int) -> int:
+    """ceil(bytes / bandwidth) in ns."""
+    return -(-tokens * link.bytes_per_token * 10**9 // link.bytes_per_s)
+
+
+def pace(
+    stages: int, visits: Sequence[Visit], links: Sequence[Link], costs: Sequence[CostEntry], load: Load
+) -> Pace:
+    """Add up a route. Jitter counts with its mean."""
+    services = [compile_cost(entry).service_ns(load) for entry in costs]
+    stage_ns = [0] * stages
+    for visit in visits:
+        stage_ns[visit.stage] += services[visit.cost]
+    wires = [serialisation_ns(link, load.sampled) for link in links]
+    hops = sum(link.latency_ns + link.jitter_ns // 2 for link in links)
+    return Pace(
+        trip_ns=sum(stage_ns) + hops + sum(wires),
+        busiest_ns=max(max(stage_ns), max(wires), 1),
+        stage_ns=tuple(stage_ns),
+        network_ns=sum(link.latency_ns for link in links[1:]),
+    )
