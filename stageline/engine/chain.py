@@ -39,12 +39,19 @@ class ChainStages(HeapStages):
 
     def feed(self, replica: int, items: list[Item]) -> list[int]:
         """See HeapStages; batches of some size are served as vectors."""
+        for item in items:
+            microbatch = item.microbatch
+            if microbatch.releases or microbatch.grants:
+                for ledger in self._ledgers[replica]:
+                    ledger.apply(microbatch.releases, microbatch.grants)
         if len(items) < SMALL_BATCH:
             return super().feed(replica, items)
-        batch = Batch(items)
+        return self._feed_batch(replica, Batch(items))
+
+    def _feed_batch(self, replica: int, batch: "Batch") -> list[int]:
         stages, links = self.stages[replica], self.links[replica]
         entries: dict[int, tuple[Ints, Ints]] = {}
-        arrivals = np.empty((len(links), len(items)), np.int64)
+        arrivals = np.empty((len(links), len(batch.arrivals)), np.int64)
         ends, services = np.empty_like(arrivals), np.empty_like(arrivals)
         arrival = batch.arrivals
         for visit, link in enumerate(links):
@@ -57,9 +64,6 @@ class ChainStages(HeapStages):
             ends[visit] = end = serve_fifo(arrival, services[visit], sums, stage.free_ns)
             arrival = self._send(link, end, batch.sampled if visit == len(links) - 1 else batch.tokens, batch.sequences)
         self._account(stages, batch, arrivals, ends, services)
-        for ledger in self._ledgers[replica]:
-            for microbatch in batch.changes:
-                ledger.apply(microbatch.releases, microbatch.grants)
         return arrival.tolist()  # type: ignore[no-any-return]
 
     def release(self, replica: int, requests: tuple[int, ...]) -> None:
@@ -145,7 +149,6 @@ class Batch:
         self.stamps = (
             column([m.empty_since_ns for m in microbatches]), work, np.maximum(work, credit), self.dispatches,
         )  # fmt: skip
-        self.changes = [m for m in microbatches if m.releases or m.grants]
 
 
 def column(values: list[int]) -> Ints:
@@ -170,10 +173,14 @@ def serve_fifo(arrivals: Ints, services: Ints, sums: Ints, free_ns: int) -> Ints
 
 
 def share_ledgers(stages: list[Stage]) -> list[Ledger]:
-    """Stages whose blocks, states and budgets weigh the same share one ledger: they see the same changes in order."""
+    """One ledger for all stages whose blocks, states and budgets weigh the same: they see the same changes in order.
+
+    The chain applies those, so the stages are told that no visit is their first.
+    """
     distinct: dict[tuple[int, int, int], Ledger] = {}
     for stage in stages:
         plan: Any = stage.route.plan.stages[stage.index]
         key = plan.kv_block_bytes, plan.state_bytes, plan.kv_budget_bytes
+        stage.first_visit = -1
         stage.ledger = distinct.setdefault(key, stage.ledger)
     return list(distinct.values())

@@ -26,9 +26,7 @@ class HeapStages:
         self.links: list[list[Link]] = [[route.link(v, r, seed) for v in visits] for r in range(replicas)]
         self._single = [route.single_input(v) for v in range(route.visits)]
         # Visits that share a cost entry take the same time unless randomness tells them apart.
-        self._entry = [
-            -1 - v if route.models[v].uses_draw else plan.cost for v, plan in enumerate(route.plan.visits)
-        ]
+        self._entry = [-1 - v if route.models[v].uses_draw else plan.cost for v, plan in enumerate(route.plan.visits)]
         self._heap: list[Event] = []
 
     def feed(self, replica: int, items: list[Item]) -> list[int]:
@@ -41,8 +39,9 @@ class HeapStages:
                 if end is not None:
                     done.append(end)
             else:
-                event = (item.arrival_ns, 0, replica, microbatch.sequence, item.prev_end_ns, microbatch, {})
-                heapq.heappush(self._heap, event)
+                heapq.heappush(
+                    self._heap, (item.arrival_ns, 0, replica, microbatch.sequence, item.prev_end_ns, microbatch, {})
+                )
         return done
 
     @property

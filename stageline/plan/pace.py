@@ -40,9 +40,7 @@ def serialisation_ns(link: Link, tokens: int) -> int:
     return -(-tokens * link.bytes_per_token * 10**9 // link.bytes_per_s)
 
 
-def pace(
-    stages: int, visits: Sequence[Visit], links: Sequence[Link], costs: Sequence[CostEntry], load: Load
-) -> Pace:
+def pace(stages: int, visits: Sequence[Visit], links: Sequence[Link], costs: Sequence[CostEntry], load: Load) -> Pace:
     """Add up a route. Jitter counts with its mean."""
     services = [compile_cost(entry).service_ns(load) for entry in costs]
     stage_ns = [0] * stages
