@@ -26,7 +26,7 @@ class LinkEntry(msgspec.Struct, frozen=True, kw_only=True):
     sources: tuple[Source, ...]
 
 
-class _LinkFile(Network):
+class _LinkFile(Network, frozen=True):
     name: str
     title: str
     source: tuple[Source, ...]

@@ -9,7 +9,7 @@ import msgspec
 
 
 class Affine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="affine", tag_field="kind"):
-    """base + per new token + per KV token read, in integer ns. For closed forms, tests and stages measured elsewhere."""
+    """base + per new token + per KV token read, in integer ns. For closed forms, and for stages measured elsewhere."""
 
     base_ns: int
     token_ns: int = 0

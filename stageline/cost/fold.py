@@ -1,7 +1,7 @@
 """Folding: a shard's layers and a device become the coefficients of a `Roofline` entry.
 
-Per operation max(FLOPs / (peak * share), bytes / (bandwidth * share)); a GEMM of P weights takes 2 P FLOPs per token and
-reads its weights once per step. Operations whose weights have the same format keep the same knee and are added up.
+Per operation max(FLOPs / (peak * share), bytes / (bandwidth * share)); a GEMM of P weights takes 2 P FLOPs per token
+and reads its weights once per step. Operations whose weights have the same format keep the same knee and are added up.
 Norms, activations and the embedding's look-up move few bytes and are left to the overhead per operation.
 """
 

@@ -34,7 +34,8 @@ def _affine(e: Affine) -> ManyModel:
         ns = ns + e.kv_token_ns * (c["decode_kv_tokens"] + c["prefill_kv_tokens"])
         if draws is not None and e.imbalance_ns:
             ns = ns + (draws % np.uint64(e.imbalance_ns + 1)).astype(np.int64)
-        return np.maximum(ns, 1)
+        out: Ints = np.maximum(ns, 1)
+        return out
 
     return many
 
@@ -54,7 +55,8 @@ def _roofline(entry: Roofline) -> ManyModel:
         if head:
             rows = np.maximum(head.row_ns * c["sampled"], head.weights_ns) + head.overhead_ns
             ns = np.where(c["sampled"] > 0, ns + rows, ns)
-        return np.maximum(np.rint(ns).astype(np.int64), 1)
+        out: Ints = np.maximum(np.rint(ns).astype(np.int64), 1)
+        return out
 
     return many
 

@@ -50,7 +50,8 @@ class ChainStages(HeapStages):
 
     def _feed_batch(self, replica: int, batch: "Batch") -> list[int]:
         stages, links = self.stages[replica], self.links[replica]
-        entries: dict[int, tuple[Ints, Ints]] = {}
+        entries: dict[int, tuple[Ints, Ints]] = {}  # what visits share is computed once
+        wires: dict[tuple[int, int, bool], tuple[Ints, Ints]] = {}
         arrivals = np.empty((len(links), len(batch.arrivals)), np.int64)
         ends, services = np.empty_like(arrivals), np.empty_like(arrivals)
         arrival = batch.arrivals
@@ -62,7 +63,12 @@ class ChainStages(HeapStages):
             services[visit], sums = entries[entry]
             arrivals[visit] = arrival
             ends[visit] = end = serve_fifo(arrival, services[visit], sums, stage.free_ns)
-            arrival = self._send(link, end, batch.sampled if visit == len(links) - 1 else batch.tokens, batch.sequences)
+            tokens = batch.sampled if visit == len(links) - 1 else batch.tokens
+            wire = link.bytes_per_token, link.bytes_per_s, tokens is batch.sampled
+            if wire not in wires:
+                wires[wire] = with_sums(self._serialisation(link, tokens))
+            link.sent_bytes += int(tokens.sum()) * link.bytes_per_token
+            arrival = send_fifo(link, end, wires[wire], batch.sequences)
         self._account(stages, batch, arrivals, ends, services)
         return arrival.tolist()  # type: ignore[no-any-return]
 
@@ -78,21 +84,6 @@ class ChainStages(HeapStages):
         if int(services.min()) < least:
             raise LawBroken(f"visit {visit} took {services.min()} ns, less than the plan's minimum of {least} ns")
         return services
-
-    def _send(self, link: Link, ends: Ints, tokens: Ints, sequences: Ints) -> Ints:
-        """Link.send for a batch."""
-        serialisation = self._serialisation(link, tokens)
-        free = serve_fifo(ends, serialisation, np.cumsum(serialisation), link.free_ns)
-        link.free_ns = int(free[-1])
-        link.sent_bytes += int(tokens.sum()) * link.bytes_per_token
-        arrivals = free + link.latency_ns
-        if link.jitter_ns:
-            jitter = draw_many(link.jitter_key, sequences) % np.uint64(link.jitter_ns + 1)
-            arrivals += jitter.astype(np.int64)
-            arrivals[0] = max(int(arrivals[0]), link.last_arrival_ns)
-            arrivals = np.maximum.accumulate(arrivals)
-        link.last_arrival_ns = int(arrivals[-1])
-        return arrivals
 
     def _serialisation(self, link: Link, tokens: Ints) -> Ints:
         """Exact times from a table by token count, made of Python integers: the products exceed 64 bits."""
@@ -170,6 +161,20 @@ def serve_fifo(arrivals: Ints, services: Ints, sums: Ints, free_ns: int) -> Ints
     ends: Ints = np.maximum.accumulate(slack)
     ends += sums
     return ends
+
+
+def send_fifo(link: Link, ends: Ints, serialisation: tuple[Ints, Ints], sequences: Ints) -> Ints:
+    """`Link.send` for a batch: arrivals at the far end."""
+    free = serve_fifo(ends, *serialisation, link.free_ns)
+    link.free_ns = int(free[-1])
+    arrivals = free + link.latency_ns
+    if link.jitter_ns:
+        jitter = draw_many(link.jitter_key, sequences) % np.uint64(link.jitter_ns + 1)
+        arrivals += jitter.astype(np.int64)
+        arrivals[0] = max(int(arrivals[0]), link.last_arrival_ns)
+        arrivals = np.maximum.accumulate(arrivals)
+    link.last_arrival_ns = int(arrivals[-1])
+    return arrivals
 
 
 def share_ledgers(stages: list[Stage]) -> list[Ledger]:

@@ -21,7 +21,7 @@ class Request(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """One request as the router sees it arrive.
 
     `index` numbers the accepted rows of a workload from 0 in file order; it names the request everywhere.
-    `output_tokens` is what it will produce (>= 1), `max_output_tokens` what it may (the KV policy `reserve` takes that).
+    `output_tokens` is what it will produce (>= 1), `max_output_tokens` what it may (what `reserve` takes).
     """
 
     index: int

@@ -11,20 +11,20 @@ class Base(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     """Catalogue values refuse unknown fields."""
 
 
-class Network(Base):
+class Network(Base, frozen=True):
     """A link, one direction: t = latency + bytes / bytes_per_s."""
 
     bytes_per_s: int
     latency_ns: int
 
 
-class ScaleUp(Network):
+class ScaleUp(Network, frozen=True):
     """The fast domain that a few devices share (NVLink, xGMI, ICI, PCIe inside a node)."""
 
     devices: int  # devices in one domain
 
 
-class AllReduce(Base):
+class AllReduce(Base, frozen=True):
     """Whole-operation time of an all-reduce over `devices`: latency_ns + bytes / bytes_per_s (algorithm bandwidth)."""
 
     devices: int
@@ -32,7 +32,7 @@ class AllReduce(Base):
     bytes_per_s: int
 
 
-class Peak(Base):
+class Peak(Base, frozen=True):
     """Dense peak FLOP/s by precision; 0: not supported in hardware."""
 
     bf16: int
@@ -48,7 +48,7 @@ class Peak(Base):
         return self.bf16
 
 
-class Overhead(Base):
+class Overhead(Base, frozen=True):
     """Time that no roofline sees, in ns: per operation (launch), and per layer by FFN kind (fitted)."""
 
     op_ns: int = 0
@@ -56,7 +56,7 @@ class Overhead(Base):
     moe_layer_ns: int = 0
 
 
-class Share(Base):
+class Share(Base, frozen=True):
     """Reached shares, 0 < share <= 1: of peak FLOP/s, of memory bandwidth, and of memory that may be used."""
 
     flops: float
@@ -64,7 +64,7 @@ class Share(Base):
     memory: float
 
 
-class Device(Base):
+class Device(Base, frozen=True):
     """One accelerator."""
 
     name: str

@@ -24,6 +24,10 @@ class Kind(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
         """(recurrent, convolution) elements per request."""
         return (0, 0)
 
+    def pair_flops(self) -> tuple[int, int]:
+        """FLOPs per query-key pair: decode, prefill."""
+        return (0, 0)
+
 
 class Gqa(Kind, frozen=True, tag="gqa"):
     """Grouped-query attention (multi-head and multi-query are its ends)."""
@@ -32,6 +36,7 @@ class Gqa(Kind, frozen=True, tag="gqa"):
     kv_heads: int
     head_dim: int
     qkv_bias: bool = False
+    o_bias: bool = False
     qk_norm: bool = False
     output_gate: bool = False  # a gate as wide as the query, from the hidden state
     window_tokens: int = 0  # sliding window; 0: none
@@ -48,7 +53,7 @@ class Gqa(Kind, frozen=True, tag="gqa"):
             tensor("qkv", "attention", hidden * (query + 2 * key)),
             tensor("gate", "attention", hidden * query * self.output_gate),
             tensor("o", "attention", query * hidden),
-            tensor("bias", "attention_minor", (query + 2 * key) * self.qkv_bias),
+            tensor("bias", "attention_minor", (query + 2 * key) * self.qkv_bias + hidden * self.o_bias),
             tensor("qk_norm", "norms", 2 * self.head_dim * self.qk_norm),
         )
 

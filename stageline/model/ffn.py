@@ -16,7 +16,7 @@ class Dense(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 
 class Moe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="moe", tag_field="kind"):
-    """Routed experts, shared experts that every token uses, and optionally a latent width that the routed ones live in."""
+    """Routed experts, shared experts that every token uses, optionally a latent width that the routed ones live in."""
 
     experts: int
     top_k: int

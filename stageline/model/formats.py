@@ -29,6 +29,7 @@ FORMATS: dict[str, Format] = {
     "fp8-block": Format(8 + Fraction(32, 128 * 128), "fp8"),  # one fp32 scale per 128 x 128 block
     "int8": Format(Fraction(8), "bf16"),
     "int4": Format(4 + Fraction(16, 32), "bf16"),  # one bf16 scale per group of 32
+    "int4-g128": Format(4 + Fraction(16, 128), "bf16"),
     "mxfp4": Format(4 + Fraction(8, 32), "bf16"),  # one E8M0 scale per group of 32, multiplied as W4A16
     "nvfp4": Format(4 + Fraction(8, 16), "fp4"),  # one FP8 scale per group of 16
     "nvfp4-w4a16": Format(4 + Fraction(8, 16), "bf16"),

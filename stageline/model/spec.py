@@ -64,7 +64,7 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
         return weight_bytes(self.vocab * self.hidden, self.formats.of("embedding"))
 
     def head_bytes(self) -> int:
-        """Head and final norm as stored. A tied head is stored again when it sits on another stage than the embedding."""
+        """Head and final norm as stored. A tied head is stored twice when the embedding sits on another stage."""
         head = weight_bytes(self.vocab * self.hidden, self.formats.of("embedding" if self.tied else "head"))
         return head + weight_bytes(self.hidden, self.formats.of("norms"))
 

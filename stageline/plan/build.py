@@ -42,7 +42,7 @@ def make_plan(spec: ModelSpec, device: Device, options: PlanOptions) -> Planned:
     wires = links(spec, device, options, runs)
     microbatch = options.microbatch or _microbatch(len(stages), min(requests))
     speed = pace(len(stages), visits, wires, costs, decode_load(microbatch, memory.context_tokens))
-    credits = options.credits or max(len(stages), speed.knee)
+    in_flight = options.credits or max(len(stages), speed.knee)
     plan = Plan(
         model=spec.name,
         device=device.name,
@@ -50,7 +50,7 @@ def make_plan(spec: ModelSpec, device: Device, options: PlanOptions) -> Planned:
         visits=visits,
         links=wires,
         costs=costs,
-        defaults=Defaults(microbatch=microbatch, credits=credits, batched_tokens=options.batched_tokens),
+        defaults=Defaults(microbatch=microbatch, credits=in_flight, batched_tokens=options.batched_tokens),
         block_tokens=options.block_tokens,
         max_context_tokens=spec.context,
         replicas=options.replicas,

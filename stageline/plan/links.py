@@ -1,6 +1,7 @@
 """The links of a route: what crosses each visit boundary, and over which network."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from stageline.hardware.device import Device, Network
 from stageline.model.spec import ModelSpec
@@ -15,7 +16,7 @@ def links(spec: ModelSpec, device: Device, options: PlanOptions, runs: Sequence[
     """Link v enters visit v; the last one returns to the router."""
     tp = options.tensor_parallel
     entering = [_link(device.scale_out, TOKEN_BYTES, options)]
-    for before, run in zip(runs, runs[1:], strict=False):
+    for before, run in pairwise(runs):
         network = _network(device, before.stage * tp, run.stage * tp)
         entering.append(_link(network, spec.boundary_bytes(run.layers[0]), options))
     return (*entering, _link(device.scale_out, TOKEN_BYTES, options))

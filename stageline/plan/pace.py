@@ -1,4 +1,4 @@
-"""How fast a plan's pipeline goes at its nominal microbatch: one token's trip L, the busiest stage T, the knee L / T."""
+"""How fast a pipeline goes at its nominal microbatch: one token's trip L, the busiest stage T, the knee L / T."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -50,7 +50,7 @@ def pace(stages: int, visits: Sequence[Visit], links: Sequence[Link], costs: Seq
     hops = sum(link.latency_ns + link.jitter_ns // 2 for link in links)
     return Pace(
         trip_ns=sum(stage_ns) + hops + sum(wires),
-        busiest_ns=max(max(stage_ns), max(wires), 1),
+        busiest_ns=max(*stage_ns, *wires, 1),
         stage_ns=tuple(stage_ns),
         network_ns=sum(link.latency_ns for link in links[1:]),
     )

@@ -32,7 +32,7 @@ def balanced(times: Sequence[int], stages: int, fits: Fits) -> Cuts | None:
     None if no cut fits. O(stages x layers^2). Ties: the earliest cut points.
     """
     total = [0, *accumulate(times)]
-    peak = _search(total, stages, fits, lambda before, time: max(before, time), None)
+    peak = _search(total, stages, fits, max, None)
     if peak is None:
         return None
     best = _search(total, stages, fits, lambda before, time: before + time * time, _peak(total, peak))

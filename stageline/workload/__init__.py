@@ -1,0 +1,10 @@
+"""Where requests come from: public traces, Stageline's own, and synthetic arrivals.
+
+`open_workload` is the door; see docs/workloads.md for formats, specs and what is decided about odd rows.
+"""
+
+from stageline.workload.opening import open_workload
+from stageline.workload.rows import RowCounts
+from stageline.workload.sources import Workload
+
+__all__ = ["RowCounts", "Workload", "open_workload"]

@@ -1,0 +1,145 @@
+"""`stageline models` and `stageline devices`: what the catalogue holds."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from cyclopts import App, Parameter
+
+from stageline.catalog.loader import Catalog
+from stageline.catalog.source import Source
+from stageline.cli import output, units
+from stageline.cli.sources import find_model, looks_like_path
+from stageline.model.summary import ModelSummary, summarise
+
+models_app = App(name="models", help="List the catalogue's models, or show one.")
+devices_app = App(name="devices", help="List the catalogue's devices, or show one.")
+
+Json = Annotated[bool, Parameter(negative="")]
+
+
+@models_app.default
+def models(*, catalog: tuple[Path, ...] = (), json: Json = False) -> int:
+    """List the catalogue's models."""
+    shelf = Catalog(catalog)
+    found = [summarise(shelf.model(name).spec) for name in shelf.models()]
+    if json:
+        output.print_json([_model_row(s) for s in found])
+        return 0
+    columns = [("model", False), ("layers", True), ("params", True), ("active", True), ("weights", True)]
+    columns += [("KV per token", True), ("state per request", True)]
+    output.print_table("models", columns, [_model_cells(s) for s in found])
+    return 0
+
+
+@models_app.command(name="show")
+def show_model(model: str, /, *, catalog: tuple[Path, ...] = (), json: Json = False) -> int:
+    """Show a model layer by layer: a catalogue name, or the path of a Hugging Face config.json."""
+    shelf = Catalog(catalog)
+    summary = summarise(find_model(model, shelf))
+    sources = () if looks_like_path(model) else shelf.model(model).sources
+    if json:
+        output.print_json(msgspec.to_builtins(summary) | {"sources": msgspec.to_builtins(sources)})
+        return 0
+    _print_layers(summary)
+    lines = [
+        f"parameters  {summary.total_params:,} in total, {summary.active_params:,} active",
+        f"weights     {units.bytes_text(summary.weight_bytes)} "
+        f"(embedding {units.bytes_text(summary.embedding_bytes)}, head {units.bytes_text(summary.head_bytes)})",
+        f"per token   {summary.kv_bytes_per_token:,} B of KV ({summary.kv_type})",
+        f"per request {summary.state_bytes_per_request:,} B of state ({summary.state_type})",
+    ]
+    if summary.left_out:
+        lines.append(f"left out    {', '.join(summary.left_out)}")
+    output.print_lines(lines + _source_lines(sources))
+    return 0
+
+
+def _model_row(s: ModelSummary) -> dict[str, Any]:
+    return {k: v for k, v in msgspec.to_builtins(s).items() if k != "layers"} | {"layers": len(s.layers)}
+
+
+def _model_cells(s: ModelSummary) -> list[str]:
+    sizes = [units.bytes_text(s.weight_bytes), f"{s.kv_bytes_per_token:,} B"]
+    state = units.bytes_text(s.state_bytes_per_request) if s.state_bytes_per_request else "-"
+    params = [f"{s.total_params / 1e9:,.2f} B", f"{s.active_params / 1e9:,.2f} B"]
+    return [s.name, str(len(s.layers)), *params, *sizes, state]
+
+
+def _print_layers(summary: ModelSummary) -> None:
+    columns = [("layer", True), ("kind", False), ("params", True), ("active", True), ("weights", True)]
+    columns += [("KV per token", True), ("state", True), ("FLOPs per token", True), ("boundary", True)]
+    rows = [
+        [
+            str(row.index),
+            row.kind,
+            f"{row.params / 1e6:,.1f} M",
+            f"{row.active_params / 1e6:,.1f} M",
+            units.bytes_text(row.weight_bytes),
+            f"{row.kv_bytes_per_token:,} B",
+            units.bytes_text(row.state_bytes),
+            f"{row.flops_per_token / 1e9:,.2f} G",
+            units.bytes_text(row.boundary_bytes_per_token),
+        ]
+        for row in summary.layers
+    ]
+    output.print_table(summary.name, columns, rows)
+
+
+def _source_lines(sources: tuple[Source, ...]) -> list[str]:
+    return [f"source      [{s.mark}] {s.where} ({', '.join(s.covers)})" for s in sources]
+
+
+@devices_app.default
+def devices(*, catalog: tuple[Path, ...] = (), json: Json = False) -> int:
+    """List the catalogue's devices and networks."""
+    shelf = Catalog(catalog)
+    found = [shelf.device(name).device for name in shelf.devices()]
+    links = [shelf.link(name) for name in shelf.links()]
+    if json:
+        networks = [{"name": e.name, "title": e.title} | msgspec.to_builtins(e.network) for e in links]
+        output.print_json({"devices": msgspec.to_builtins(found), "links": networks})
+        return 0
+    columns = [("device", False), ("title", False), ("memory", True), ("bandwidth", True), ("BF16", True)]
+    columns += [("scale-out", True), ("latency", True)]
+    rows = [
+        [
+            d.name,
+            d.title,
+            units.bytes_text(d.memory_bytes),
+            f"{d.bandwidth_bytes_per_s / 1e12:,.2f} TB/s",
+            f"{d.peak_flops.bf16 / 1e12:,.0f} TFLOP/s",
+            f"{d.scale_out.bytes_per_s / 1e9:,.2f} GB/s",
+            units.time_text(d.scale_out.latency_ns),
+        ]
+        for d in found
+    ]
+    output.print_table("devices", columns, rows)
+    link_rows = [
+        [e.name, e.title, f"{e.network.bytes_per_s / 1e9:,.2f} GB/s", units.time_text(e.network.latency_ns)]
+        for e in links
+    ]
+    output.print_table("networks", [("name", False), ("title", False), ("bandwidth", True), ("latency", True)], link_rows)
+    return 0
+
+
+@devices_app.command(name="show")
+def show_device(device: str, /, *, catalog: tuple[Path, ...] = (), json: Json = False) -> int:
+    """Show a device, every number with its source."""
+    entry = Catalog(catalog).device(device)
+    if json:
+        output.print_json(msgspec.to_builtins(entry.device) | {"sources": msgspec.to_builtins(entry.sources)})
+        return 0
+    rows = [[path, value] for path, value in _flat(msgspec.to_builtins(entry.device))]
+    output.print_table(entry.device.title, [("field", False), ("value", True)], rows)
+    output.print_lines(_source_lines(entry.sources))
+    return 0
+
+
+def _flat(value: Any, path: str = "") -> list[tuple[str, str]]:
+    """Dotted paths and values."""
+    if isinstance(value, dict):
+        return [row for k, v in value.items() for row in _flat(v, f"{path}.{k}" if path else k)]
+    if isinstance(value, list):
+        return [row for i, v in enumerate(value) for row in _flat(v, f"{path}[{i}]")]
+    return [(path, f"{value:,}" if isinstance(value, int) else str(value))]

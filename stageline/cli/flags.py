@@ -1,0 +1,100 @@
+"""Flags that several commands share: each field is one flag. `stageline run --help` prints them."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from cyclopts import Group, Parameter
+
+from stageline.engine.settings import Balance, Batching, KvPolicy, Queueing, Scheduling
+from stageline.errors import BadInput, UsageError
+from stageline.plan.schema import Plan
+from stageline.report.slo import Slo
+from stageline.units import parse_duration_ns
+from stageline.workload import Workload, open_workload
+
+Preset = Literal["vllm"]
+VLLM_MAX_NUM_SEQS = 256  # vLLM's long-standing default of --max-num-seqs
+
+_WORKLOAD = Group.create_ordered("Workload")
+_SCHEDULING = Group.create_ordered("Scheduling")
+
+
+@Parameter(name="*", group=_WORKLOAD)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadFlags:
+    """Where requests come from."""
+
+    workload: Annotated[str, Parameter(help="trace FILE, or poisson:|gamma:|constant:|closed: with rate=, input=, ...")]
+    seed: Annotated[int, Parameter(help="of every random draw, 0 or more")] = 0
+    rate_scale: Annotated[str, Parameter(help="arrivals come that many times as fast")] = "1"
+    requests: Annotated[int | None, Parameter(help="at most so many requests")] = None
+    skip_bad_rows: Annotated[bool, Parameter(negative="", help="leave bad rows out and count them")] = False
+    sort: Annotated[bool, Parameter(negative="", help="read all rows first and sort them by time")] = False
+
+    def open(self) -> Workload:
+        """The source. BadInput names what is wrong with it."""
+        if not 0 <= self.seed < 1 << 63:
+            raise BadInput("--seed", self.seed, "not between 0 and 2**63 - 1", "give a seed in that range")
+        return open_workload(
+            self.workload,
+            seed=self.seed,
+            rate_scale=self.rate_scale,
+            requests=self.requests,
+            skip_bad_rows=self.skip_bad_rows,
+            sort=self.sort,
+        )
+
+
+@Parameter(name="*", group=_SCHEDULING)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulingFlags:
+    """How the router schedules. What is not given is the preset's, or the plan's."""
+
+    microbatch: Annotated[int | None, Parameter(help="largest number of sequences in a microbatch")] = None
+    credits: Annotated[int | None, Parameter(help="microbatches in flight per replica")] = None
+    batched_tokens: Annotated[int | None, Parameter(help="largest number of new tokens in a microbatch")] = None
+    max_running: Annotated[int | None, Parameter(help="largest number of admitted sequences per replica")] = None
+    batching: Annotated[Batching | None, Parameter(help="microbatch size: balanced (default), greedy or slo")] = None
+    queueing: Annotated[
+        Queueing | None, Parameter(help="who is admitted first: fcfs (default), shortest, priority")
+    ] = None
+    kv: Annotated[KvPolicy | None, Parameter(help="reserve (default): prompt + output up front; grow: by block")] = None
+    balance: Annotated[Balance | None, Parameter(help="over replicas: round-robin (default), least-loaded, kv")] = None
+    overhead: Annotated[str | None, Parameter(help="router time per microbatch, like 50us")] = None
+    policy: Annotated[str | None, Parameter(help="your own queueing policy, package.module:Class")] = None
+    preset: Annotated[Preset | None, Parameter(help="habits of an engine; single flags go first")] = None
+
+    def settings(self, plan: Plan, slo: Slo | None) -> Scheduling:
+        """The engine's settings. UsageError when flags contradict each other."""
+        given: dict[str, object] = {name: value for name in _NUMBERS if (value := self._positive(name)) is not None}
+        words = {name: getattr(self, name) for name in ("batching", "queueing", "kv", "balance", "policy")}
+        given |= {name: value for name, value in words.items() if value is not None}
+        if self.overhead is not None:
+            given["overhead_ns"] = parse_duration_ns(self.overhead, "--overhead")
+        if self.preset == "vllm":
+            given = _vllm(plan, self.max_running or VLLM_MAX_NUM_SEQS) | given
+        if given.get("batching") == "slo":
+            if slo is None or slo.tpot_ns is None:
+                raise UsageError("--batching slo needs a TPOT to keep: give --slo tpot=50ms")
+            given["tpot_slo_ns"] = slo.tpot_ns
+        return Scheduling(**given)  # type: ignore[arg-type]
+
+    def _positive(self, name: str) -> int | None:
+        value: int | None = getattr(self, name)
+        if value is not None and value < 1:
+            raise BadInput(f"--{name.replace('_', '-')}", value, "not a positive number", "give 1 or more")
+        return value
+
+
+_NUMBERS = ("microbatch", "credits", "batched_tokens", "max_running")
+
+
+def _vllm(plan: Plan, max_num_seqs: int) -> dict[str, object]:
+    """One microbatch in flight per stage, as many sequences as run in each, KV by block with preemption."""
+    return {
+        "credits": len(plan.stages),
+        "max_running": max_num_seqs,
+        "microbatch": max_num_seqs,
+        "batching": "greedy",
+        "kv": "grow",
+    }

@@ -1,0 +1,42 @@
+"""The `stageline` command: a registry of commands, and errors turned into one line and an exit code."""
+
+import sys
+from collections.abc import Sequence
+
+from cyclopts import App
+from cyclopts.exceptions import CycloptsError
+
+from stageline import __version__
+from stageline.cli.catalogue import devices_app, models_app
+from stageline.cli.plan import plan
+from stageline.errors import StagelineError, UsageError
+
+app = App(name="stageline", version=__version__, help="An exact emulator of distributed LLM serving clusters.")
+app.command(plan)
+app.command(models_app)
+app.command(devices_app)
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run one command; the exit code. Users never see a traceback for a mistake of theirs."""
+    try:
+        result = app(list(argv), exit_on_error=False, print_error=False, result_action="return_value")
+    except CycloptsError as error:
+        return _complain(str(error), UsageError.exit_code)
+    except StagelineError as error:
+        return _complain(str(error), error.exit_code)
+    except BrokenPipeError:
+        return 0  # the reader has seen enough
+    except KeyboardInterrupt:
+        return 130
+    return result if isinstance(result, int) else 0
+
+
+def _complain(text: str, code: int) -> int:
+    sys.stderr.write(f"stageline: {' '.join(text.split())}\n")
+    return code
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    sys.exit(run(sys.argv[1:]))

@@ -1,0 +1,106 @@
+"""`stageline run`: a plan and a workload through emulated time."""
+
+import shlex
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from cyclopts import Parameter
+from rich.console import Console
+
+from stageline.cli.engines import EngineName, execute
+from stageline.cli.flags import SchedulingFlags, WorkloadFlags
+from stageline.cli.planfile import load_plan
+from stageline.cli.progress import Watched, progress_of
+from stageline.engine.settings import Scheduling
+from stageline.engine.types import RunTotals
+from stageline.errors import SloMissed, UsageError
+from stageline.plan.schema import Plan
+from stageline.report.slo import parse_slo
+from stageline.report.summary import RunFacts, Summary
+from stageline.report.tables import run_report
+from stageline.report.writer import RunWriter
+from stageline.workload import Workload
+
+
+def run(
+    plan: Annotated[Path, Parameter(help="plan file, made by stageline plan -o")],
+    workload: WorkloadFlags,
+    scheduling: SchedulingFlags = SchedulingFlags(),  # noqa: B008  (frozen)
+    *,
+    output: Annotated[Path | None, Parameter(name=("-o", "--output"), help="run directory to write")] = None,
+    slo: Annotated[str | None, Parameter(help="ttft=2s,tpot=50ms,attainment=0.99; missed: exit code 3")] = None,
+    engine: Annotated[EngineName, Parameter(help="who computes: the result is the same")] = "inprocess",
+    cluster: Annotated[str | None, Parameter(help="router's HOST:PORT, with --engine cluster")] = None,
+    events: Annotated[bool, Parameter(negative="", help="also write events.jsonl; needs -o")] = False,
+    paranoid: Annotated[bool, Parameter(negative="", help="check every law after every event")] = False,
+    json: Annotated[bool, Parameter(negative="", help="print summary.json instead of tables")] = False,
+) -> None:
+    """Run a workload through a plan in emulated time and show where the time went."""
+    if events and output is None:
+        raise UsageError("--events writes events.jsonl into a run directory: give one with -o DIR")
+    objective = None if slo is None else parse_slo(slo)
+    loaded = load_plan(plan)
+    settings = scheduling.settings(loaded, objective)
+    source = workload.open()
+    with RunWriter(loaded, output, slo=objective, events=events) as writer:
+        job = _Job(loaded, settings, source, workload.seed, writer, engine, cluster, paranoid)
+        totals, summary = job.carry_out()
+    _print(summary, totals, json)
+    if summary.slo is not None and not summary.slo.met:
+        raise SloMissed(f"SLO missed: {summary.slo.objective}; {summary.slo.attainment:.2%} were good")
+
+
+class _Job(msgspec.Struct, frozen=True):
+    """Everything that one run needs."""
+
+    plan: Plan
+    settings: Scheduling
+    source: Workload
+    seed: int
+    writer: RunWriter
+    engine: EngineName
+    cluster: str | None
+    paranoid: bool
+
+    def carry_out(self) -> tuple[RunTotals, Summary]:
+        """Runs; when the run breaks off, for whatever reason, what there is gets closed as incomplete."""
+        started = time.perf_counter()
+        try:
+            with progress_of(self.writer) as bar:
+                totals = execute(
+                    self.engine,
+                    self.plan,
+                    self.settings,
+                    Watched(self.source, self.writer, bar),
+                    seed=self.seed,
+                    observer=self.writer,
+                    stage_observer=self.writer.stage_observer,
+                    paranoid=self.paranoid,
+                    cluster=self.cluster,
+                )
+        except BaseException:
+            self.writer.abort(self._facts(time.perf_counter() - started))
+            raise
+        return totals, self.writer.finish(totals, self._facts(time.perf_counter() - started))
+
+    def _facts(self, wall_s: float) -> RunFacts:
+        return RunFacts(
+            engine=self.engine,
+            seed=self.seed,
+            command=shlex.join(["stageline", *sys.argv[1:]]),
+            workload=self.source.description,
+            rows=msgspec.structs.asdict(self.source.counts),
+            wall_s=round(wall_s, 3),
+            credits=self.settings.credits or self.plan.defaults.credits,
+        )
+
+
+def _print(summary: Summary, totals: RunTotals, as_json: bool) -> None:
+    if as_json:
+        sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n")
+        sys.stdout.flush()
+        return
+    Console(highlight=False).print(run_report(summary, totals.stages))

@@ -1,0 +1,86 @@
+"""A Hugging Face config.json becomes a ModelSpec."""
+
+from typing import Any
+
+import msgspec
+
+from stageline.errors import BadInput
+from stageline.model.check import check_spec
+from stageline.model.formats import Formats
+from stageline.model.hf_fields import Fields
+from stageline.model.hf_parts import FAMILIES
+from stageline.model.hf_quant import Quantisation, quantisation
+from stageline.model.spec import ElementType, Layer, ModelSpec
+
+BASE_FORMATS = {"bfloat16": "bf16", "float16": "bf16", "float32": "fp32"}
+WRAPPERS = frozenset({"kimi_k3", "kimi_k25", "qwen3_5"})  # multimodal: the text model is in text_config
+
+
+def import_config(data: bytes, place: str, name: str) -> ModelSpec:
+    """Read a config.json. Vision towers and MTP layers are left out and named in `left_out`.
+
+    Raises BadInput naming the field: malformed, missing, of a model type or format that is not modelled, or unknown
+    and therefore possibly changing sizes.
+    """
+    try:
+        document: Any = msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadInput(place, None, f"not valid JSON: {error}") from None
+    outer = Fields(document, f"{place}: $")
+    if "text_config" in outer.raw:
+        if outer.get("model_type") not in WRAPPERS:
+            raise BadInput(outer.at("model_type"), str(outer.get("model_type")), "a wrapper that is not modelled")
+        return _import(outer, outer.inner("text_config"), name)
+    return _import(outer, outer, name)
+
+
+def _import(outer: Fields, f: Fields, name: str) -> ModelSpec:
+    family = f.get("model_type")
+    if not isinstance(family, str) or family not in FAMILIES:
+        raise BadInput(f.at("model_type"), str(family), "not modelled", f"known: {', '.join(FAMILIES)}")
+    section = f.get("quantization_config")
+    quant = quantisation(outer.get("quantization_config") if section is None else section, f.at("quantization_config"))
+    base = _base_formats(f, outer)
+    parts = FAMILIES[family](f)
+    layers = tuple(Layer(a, b, quant.layer(i, a, b, base)) for i, (a, b) in enumerate(parts))
+    spec = ModelSpec(
+        name=name,
+        hidden=f.integer("hidden_size"),
+        vocab=f.integer("vocab_size"),
+        layers=layers,
+        formats=msgspec.structs.replace(base, head=quant.format_of("lm_head", base.head)),
+        tied=f.flag("tie_word_embeddings", default=outer.flag("tie_word_embeddings")),
+        context=f.integer("max_position_embeddings", default=0),
+        kv_type=_kv_type(f, quant),
+        state_type=_state_type(f),
+        residual_block=f.integer("attn_res_block_size", default=0),
+        left_out=_left_out(outer, f),
+    )
+    f.finish()
+    check_spec(spec, f.place)
+    return spec
+
+
+def _base_formats(f: Fields, outer: Fields) -> Formats:
+    """The type of weights that are not quantised."""
+    name = f.get("dtype") or f.get("torch_dtype") or outer.get("dtype") or outer.get("torch_dtype") or "bfloat16"
+    if name not in BASE_FORMATS:
+        raise BadInput(f.at("dtype"), str(name), "a type that is not modelled", f"known: {', '.join(BASE_FORMATS)}")
+    return Formats(**dict.fromkeys(Formats.__struct_fields__, BASE_FORMATS[name]))
+
+
+def _kv_type(f: Fields, quant: Quantisation) -> ElementType:
+    """8-bit where the file says so, and for models with attention residuals (Kimi K3 is served that way)."""
+    return "fp8" if quant.kv_fp8 or f.get("attn_res_block_size") else "bf16"
+
+
+def _state_type(f: Fields) -> ElementType:
+    return "bf16" if f.get("mamba_ssm_dtype") == "bfloat16" else "fp32"
+
+
+def _left_out(outer: Fields, f: Fields) -> tuple[str, ...]:
+    """Vision tower and multi-token-prediction layers."""
+    left = ["vision tower"] if outer.get("vision_config") is not None else []
+    if f.integer("num_nextn_predict_layers", "mtp_num_hidden_layers", default=0):
+        left.append("MTP layer")
+    return tuple(left)

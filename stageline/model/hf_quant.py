@@ -1,0 +1,134 @@
+"""The quantization_config section: which weights are stored in which format.
+
+Understood: compressed-tensors and modelopt (groups with targets, ignore lists, per-layer lists) and fp8 blocks. Modules
+are named as in the checkpoint; the ignore list decides, and what no group targets stays as it is.
+"""
+
+import re
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple
+
+import msgspec
+
+from stageline.errors import BadInput
+from stageline.model.attention import Attention, GatedDelta
+from stageline.model.ffn import Ffn, Moe
+from stageline.model.formats import Formats
+from stageline.model.hf_fields import Fields
+
+PREFIXES = ("model.", "language_model.model.", "model.language_model.", "")
+KNOWN = frozenset(
+    """config_groups ignore kv_cache_scheme quant_method quantization_status format global_compression_ratio producer
+    quant_algo quantized_layers fmt weight_block_size activation_scheme modules_to_not_convert""".split()
+)
+BY_ALGORITHM = {"FP8": "fp8", "NVFP4": "nvfp4", "W4A16_NVFP4": "nvfp4-w4a16"}
+
+
+class Rule(NamedTuple):
+    """Modules that match one of the patterns are stored in this format."""
+
+    targets: tuple[str, ...]
+    format: str
+
+
+class Quantisation(NamedTuple):
+    """What a quantization_config says."""
+
+    rules: tuple[Rule, ...] = ()
+    by_name: dict[str, str] = {}
+    ignore: tuple[str, ...] = ()
+    kv_fp8: bool = False
+    place: str = ""
+
+    def format_of(self, module: str, default: str) -> str:
+        """The format of a module such as "layers.3.self_attn.o_proj"."""
+        names = [prefix + module for prefix in PREFIXES]
+        if any(_matches(pattern, name, self.place) for pattern in self.ignore for name in names):
+            return default
+        if self.by_name:
+            return next((self.by_name[name] for name in names if name in self.by_name), default)
+        for rule in self.rules:
+            if any(p == "Linear" or _matches(p, name, self.place) for p in rule.targets for name in names):
+                return rule.format
+        return default
+
+    def layer(self, index: int, attention: Attention, ffn: Ffn, default: Formats) -> Formats:
+        """The formats of one layer. Routers, norms, convolutions and small projections are never quantised.
+
+        Nor are the projections of a latent MoE: Kimi K3's ignore list does not name them, but the size of its
+        checkpoint shows that they are BF16.
+        """
+        base = f"layers.{index}."
+        inner = "linear_attn.in_proj_qkv" if isinstance(attention, GatedDelta) else "self_attn.o_proj"
+        found = {"attention": self.format_of(base + inner, default.attention)}
+        if isinstance(ffn, Moe):
+            found["routed_experts"] = self.format_of(base + "mlp.experts.0.gate_proj", default.routed_experts)
+            found["shared_experts"] = self.format_of(base + "mlp.shared_experts.gate_proj", default.shared_experts)
+        else:
+            found["ffn"] = self.format_of(base + "mlp.gate_proj", default.ffn)
+        return msgspec.structs.replace(default, **found)
+
+
+def _matches(pattern: str, name: str, place: str) -> bool:
+    if not pattern.startswith("re:"):
+        return pattern == name or fnmatchcase(name, pattern)
+    try:
+        return re.match(pattern[3:], name) is not None
+    except re.error as error:
+        raise BadInput(place, pattern, f"not a regular expression: {error}") from None
+
+
+def quantisation(raw: object, place: str) -> Quantisation:
+    """Read the section; None: nothing is quantised. Raises BadInput for methods and schemes that are not understood."""
+    if raw is None:
+        return Quantisation()
+    f = Fields(raw, place)
+    f.finish(KNOWN)
+    method = f.get("quant_method")
+    if method == "fp8":
+        block = f.integers("weight_block_size")
+        if block not in ([], [128, 128]):
+            raise BadInput(f.at("weight_block_size"), str(block), "only blocks of 128 x 128 are modelled")
+        ignore = ("*lm_head", *f.words("modules_to_not_convert"))
+        return Quantisation((Rule(("Linear",), "fp8-block" if block else "fp8"),), {}, ignore, False, place)
+    if method not in ("compressed-tensors", "modelopt"):
+        raise BadInput(f.at("quant_method"), method, "not understood", "known: compressed-tensors, modelopt, fp8")
+    groups = f.get("config_groups")
+    if not isinstance(groups, dict):
+        raise BadInput(f.at("config_groups"), None, "expected an object of groups")
+    rules = tuple(_rule(Fields(group, f"{f.at('config_groups')}.{name}")) for name, group in groups.items())
+    scheme = f.get("kv_cache_scheme")
+    return Quantisation(rules, _by_name(f), tuple(f.words("ignore")), scheme is not None, place)
+
+
+def _rule(group: Fields) -> Rule:
+    weights = group.inner("weights")
+    bits, size = weights.integer("num_bits"), weights.integer("group_size", default=0)
+    key: tuple[Any, ...] = (weights.get("type"), bits, size)
+    if key == ("float", 4, 16) and group.get("input_activations") is None:
+        return Rule(tuple(group.words("targets")), "nvfp4-w4a16")
+    formats = {
+        ("float", 4, 32): "mxfp4",
+        ("float", 4, 16): "nvfp4",
+        ("int", 4, 32): "int4",
+        ("int", 4, 128): "int4-g128",
+        ("float", 8, 0): "fp8",
+        ("int", 8, 0): "int8",
+    }
+    if key not in formats:
+        raise BadInput(weights.place, f"{key[0]} {bits} bits, groups of {size}", "a weight format that is not modelled")
+    return Rule(tuple(group.words("targets")), formats[key])
+
+
+def _by_name(f: Fields) -> dict[str, str]:
+    """modelopt's list of layers, each with its algorithm."""
+    raw = f.get("quantized_layers")
+    if raw is None:
+        return {}
+    found = {}
+    for name, value in Fields(raw, f.at("quantized_layers")).raw.items():
+        algorithm = Fields(value, f"{f.at('quantized_layers')}.{name}").get("quant_algo")
+        if algorithm not in BY_ALGORITHM:
+            raise BadInput(f"{f.at('quantized_layers')}.{name}", str(algorithm), "an algorithm that is not modelled")
+        found[name] = BY_ALGORITHM[algorithm]
+    return found

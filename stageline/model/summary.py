@@ -1,0 +1,75 @@
+"""A model in numbers, layer by layer: what `stageline models show` prints."""
+
+import msgspec
+
+from stageline.model.spec import Layer, ModelSpec, kind_name
+
+
+class LayerSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """One layer."""
+
+    index: int  # 0-based
+    kind: str
+    params: int
+    active_params: int
+    weight_bytes: int
+    kv_bytes_per_token: int
+    state_bytes: int
+    flops_per_token: int  # 2 x active parameters, plus 8 per element of a linear layer's recurrent state
+    pair_flops: int  # decode attention, per query-key pair
+    boundary_bytes_per_token: int  # what leaves after this layer
+
+
+class ModelSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """The model. Text weights only; `left_out` says what else the checkpoint holds."""
+
+    name: str
+    total_params: int
+    active_params: int
+    weight_bytes: int
+    embedding_bytes: int
+    head_bytes: int
+    kv_type: str
+    kv_bytes_per_token: int
+    state_type: str
+    state_bytes_per_request: int
+    context_tokens: int
+    left_out: tuple[str, ...]
+    layers: tuple[LayerSummary, ...]
+
+
+def summarise(spec: ModelSpec) -> ModelSummary:
+    """Add a model up."""
+    layers = tuple(_layer(spec, i, layer) for i, layer in enumerate(spec.layers))
+    return ModelSummary(
+        name=spec.name,
+        total_params=spec.total_params(),
+        active_params=spec.active_params(),
+        weight_bytes=spec.weight_bytes(),
+        embedding_bytes=spec.embedding_bytes(),
+        head_bytes=0 if spec.tied else spec.head_bytes(),
+        kv_type=spec.kv_type,
+        kv_bytes_per_token=sum(layer.kv_bytes_per_token for layer in layers),
+        state_type=spec.state_type,
+        state_bytes_per_request=sum(layer.state_bytes for layer in layers),
+        context_tokens=spec.context,
+        left_out=spec.left_out,
+        layers=layers,
+    )
+
+
+def _layer(spec: ModelSpec, index: int, layer: Layer) -> LayerSummary:
+    tensors = layer.tensors(spec.hidden)
+    active = sum(t.active for t in tensors)
+    return LayerSummary(
+        index=index,
+        kind=kind_name(layer),
+        params=sum(t.params for t in tensors),
+        active_params=active,
+        weight_bytes=layer.weight_bytes(spec.hidden),
+        kv_bytes_per_token=spec.kv_bytes_per_token(index),
+        state_bytes=spec.state_bytes(index),
+        flops_per_token=2 * active + 8 * layer.attention.state_elements()[0],
+        pair_flops=layer.attention.pair_flops()[0],
+        boundary_bytes_per_token=spec.boundary_bytes(index + 1),
+    )

@@ -1,0 +1,116 @@
+"""How a plan came about, in sentences: the derivation that readers know, and what the layer order makes of it."""
+
+from collections import Counter
+
+from stageline.model.spec import ModelSpec
+from stageline.plan.build import Planned
+from stageline.plan.report import ranges
+
+SHOWN = 3  # examples of stages that are visited twice
+
+
+def explain(spec: ModelSpec, planned: Planned) -> list[str]:
+    """One sentence or two per line."""
+    by_kind = planned.plan.info["placement"] == "by-kind"
+    lines = _published_rule(spec, planned) if by_kind else _fewest(planned)
+    return [*lines, _visits(planned), *_room(planned), _in_flight(planned)]
+
+
+def _gb(size: int) -> str:
+    return f"{size / 1e9:.2f} GB"
+
+
+def _published_rule(spec: ModelSpec, planned: Planned) -> list[str]:
+    """69 / 2 -> 35, + 24 = 59, and where the plan differs from it."""
+    memory = planned.memory
+    linear = [i for i, layer in enumerate(spec.layers) if layer.attention.linear]
+    full = len(spec.layers) - len(linear)
+    stages = len(planned.plan.stages)
+    if not linear:
+        return [f"{full} full-attention layers, each alone on a stage -> {full} stages."]
+    size = max(memory.weights[i] for i in linear)
+    share = max(1, memory.capacity_bytes // size)
+    rule = -(-len(linear) // share)
+    lines = [
+        f"{len(linear)} linear-attention layers of {_gb(size)}, {share} to a stage of {_gb(memory.capacity_bytes)} -> "
+        f"ceil({len(linear)} / {share}) = {rule} stages.",
+        f"{full} full-attention layers, each alone on a stage, the rest of which is KV cache -> {full} stages.",
+        f"{len(linear)}/{share} -> {rule}, + {full} = {rule + full}.",
+    ]
+    if stages == rule + full:
+        return lines
+    if planned.plan.info["consecutive"]:
+        runs = sum(a.attention.linear != b.attention.linear for a, b in zip(spec.layers, spec.layers[1:], strict=False))
+        lines.append(
+            f"This plan has {stages}: a stage may hold only consecutive layers, and the layer order ({runs + 1} runs) "
+            "leaves odd layers over that can't be paired across a full-attention layer."
+        )
+        return lines
+    biggest = max(planned.plan.stages, key=lambda stage: len(stage.layers))
+    lines.append(
+        f"This plan has {stages}: real layers differ in size, and {biggest.name} holds layers "
+        f"{ranges(biggest.layers)} in {_gb(biggest.weight_bytes)}."
+    )
+    return lines
+
+
+def _fewest(planned: Planned) -> list[str]:
+    memory = planned.memory
+    need = memory.run_need_bytes(0, memory.layers)
+    bound = -(-need // memory.capacity_bytes)
+    counts = Counter(len(stage.layers) for stage in planned.plan.stages)
+    shape = ", ".join(f"{n} x {size} layers" for size, n in sorted(counts.items(), reverse=True))
+    return [
+        f"Weights and room for {memory.concurrency} request(s) of {memory.context_tokens:,} tokens need {_gb(need)}: at "
+        f"least {bound} stages of {_gb(memory.capacity_bytes)}. Whole consecutive layers, embedding and head where "
+        f"they sit, give {len(planned.plan.stages)}: {shape}."
+    ]
+
+
+def _visits(planned: Planned) -> str:
+    """Why the route has more visits than stages."""
+    plan = planned.plan
+    count = Counter(visit.stage for visit in plan.visits)
+    again = [stage for stage in sorted(count) if count[stage] > 1]
+    if not again:
+        return f"Every stage holds consecutive layers: {len(plan.visits)} visits per token, one per stage."
+    extra = len(plan.visits) - len(plan.stages)
+    examples = "; ".join(f"{plan.stages[s].name}: layers {ranges(plan.stages[s].layers)}" for s in again[:SHOWN])
+    return (
+        f"A token passes the layers in order. {len(again)} stages hold linear layers from both sides of a "
+        f"full-attention layer and are visited twice ({examples}{'; ...' if len(again) > SHOWN else ''}): "
+        f"{len(plan.stages)} + {extra} = {len(plan.visits)} visits per token."
+    )
+
+
+def _room(planned: Planned) -> list[str]:
+    """What binds, and what the tightest stage of each kind of content holds."""
+    plan = planned.plan
+    seen: dict[tuple[int, int], int] = {}
+    for i, stage in enumerate(plan.stages):
+        kind = (stage.kv_block_bytes, stage.state_bytes)
+        if kind not in seen or planned.requests[i] < planned.requests[seen[kind]]:
+            seen[kind] = i
+    binding = min(range(len(plan.stages)), key=lambda i: planned.requests[i])
+    lines = []
+    for i in sorted(seen.values()):
+        stage, keeps = plan.stages[i], []
+        if stage.kv_block_bytes:
+            keeps.append(f"{stage.kv_block_bytes // plan.block_tokens:,} B of KV per token")
+        if stage.state_bytes:
+            keeps.append(f"{stage.state_bytes:,} B of state per request")
+        lines.append(
+            f"{stage.name} (layers {ranges(stage.layers)}) has {_gb(stage.kv_budget_bytes)} left and keeps "
+            f"{' and '.join(keeps)}: {planned.requests[i]:,} requests of {planned.memory.context_tokens:,} tokens"
+            f"{' (binds)' if i == binding else ''}."
+        )
+    return lines
+
+
+def _in_flight(planned: Planned) -> str:
+    pace, plan = planned.pace, planned.plan
+    return (
+        f"One token's trip L = {pace.trip_ns / 1e3:,.1f} us, the busiest stage T = {pace.busiest_ns / 1e3:,.1f} us: "
+        f"L/T -> {pace.knee} microbatches fill the pipeline. Credits: {plan.defaults.credits}; the published rule puts "
+        f"stages x microbatch = {len(plan.stages) * plan.defaults.microbatch} requests in flight."
+    )

@@ -1,0 +1,95 @@
+"""A plan for people and scripts: what each stage holds, what binds, how many microbatches fill it."""
+
+import msgspec
+
+from stageline.plan.build import Planned
+from stageline.plan.schema import Stage
+
+
+class StageRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One stage of the table."""
+
+    name: str
+    layers: str  # 0-based ranges
+    visits: int
+    weight_bytes: int
+    free_bytes: int
+    requests: int  # of the asked-for context
+    service_ns: int  # all visits, one decode step of the nominal microbatch
+
+
+class PlanReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What `stageline plan --json` prints. Counts are per replica unless they say total."""
+
+    model: str
+    device: str
+    devices: int
+    visits: int
+    replicas: int
+    total_devices: int
+    weight_bytes: int
+    context_tokens: int
+    requests: int
+    total_requests: int
+    binding_stage: str
+    microbatch: int
+    credits: int
+    knee: int  # ceil(L / T)
+    published_in_flight: int  # the published rule: stages x microbatch
+    trip_ns: int  # L
+    busiest_ns: int  # T
+    network_floor_ns: int
+    digest: str
+    stages: tuple[StageRow, ...]
+
+
+def report(planned: Planned) -> PlanReport:
+    """Sum a plan up."""
+    plan, pace = planned.plan, planned.pace
+    devices = sum(stage.devices for stage in plan.stages)
+    binding = min(range(len(plan.stages)), key=lambda i: planned.requests[i])
+    return PlanReport(
+        model=plan.model,
+        device=plan.device,
+        devices=devices,
+        visits=len(plan.visits),
+        replicas=plan.replicas,
+        total_devices=devices * plan.replicas,
+        weight_bytes=sum(stage.weight_bytes for stage in plan.stages),
+        context_tokens=planned.memory.context_tokens,
+        requests=planned.requests[binding],
+        total_requests=planned.requests[binding] * plan.replicas,
+        binding_stage=plan.stages[binding].name,
+        microbatch=plan.defaults.microbatch,
+        credits=plan.defaults.credits,
+        knee=pace.knee,
+        published_in_flight=len(plan.stages) * plan.defaults.microbatch,
+        trip_ns=pace.trip_ns,
+        busiest_ns=pace.busiest_ns,
+        network_floor_ns=pace.network_ns,
+        digest=plan.digest(),
+        stages=tuple(_row(planned, i, stage) for i, stage in enumerate(plan.stages)),
+    )
+
+
+def _row(planned: Planned, index: int, stage: Stage) -> StageRow:
+    return StageRow(
+        name=stage.name,
+        layers=ranges(stage.layers),
+        visits=sum(visit.stage == index for visit in planned.plan.visits),
+        weight_bytes=stage.weight_bytes,
+        free_bytes=stage.kv_budget_bytes,
+        requests=planned.requests[index],
+        service_ns=planned.pace.stage_ns[index],
+    )
+
+
+def ranges(layers: tuple[int, ...]) -> str:
+    """0-based layers as people read them: (0, 1, 2, 4) is "0-2, 4"."""
+    runs: list[list[int]] = []
+    for layer in layers:
+        if runs and runs[-1][1] == layer - 1:
+            runs[-1][1] = layer
+        else:
+            runs.append([layer, layer])
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)

@@ -1,0 +1,68 @@
+"""events.jsonl: what each stage served when, and why it waited; what timelines are drawn from."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+
+import msgspec
+
+from stageline.report.canonical import canonical_line
+
+
+class Served(msgspec.Struct, frozen=True, kw_only=True, tag="served", tag_field="kind"):
+    """One service: when microbatch `sequence` of a replica arrived at a visit, and was served from start to end."""
+
+    replica: int
+    stage: int
+    visit: int
+    sequence: int
+    arrival_ns: int
+    start_ns: int
+    end_ns: int
+
+
+class Gap(msgspec.Struct, frozen=True, kw_only=True, tag="gap", tag_field="kind"):
+    """Idle time before a service, split by cause; causes of zero are left out. It ends at start_ns + their sum."""
+
+    replica: int
+    stage: int
+    start_ns: int
+    idle_ns: dict[str, int]
+
+
+Event = Served | Gap
+
+
+class EventWriter:
+    """A StageObserver that writes every event as one line. A context manager."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("wb")
+
+    def served(  # noqa: PLR0917
+        self, replica: int, stage: int, visit: int, sequence: int, arrival_ns: int, start_ns: int, end_ns: int
+    ) -> None:
+        """See StageObserver."""
+        event = Served(
+            replica=replica,
+            stage=stage,
+            visit=visit,
+            sequence=sequence,
+            arrival_ns=arrival_ns,
+            start_ns=start_ns,
+            end_ns=end_ns,
+        )
+        self._file.write(canonical_line(event))
+
+    def gap(self, replica: int, stage: int, start_ns: int, idle_ns: Mapping[str, int]) -> None:
+        """See StageObserver."""
+        causes = {cause: ns for cause, ns in idle_ns.items() if ns}
+        self._file.write(canonical_line(Gap(replica=replica, stage=stage, start_ns=start_ns, idle_ns=causes)))
+
+    def __enter__(self) -> "EventWriter":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._file.close()

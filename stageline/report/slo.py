@@ -1,0 +1,72 @@
+"""Service-level objectives: `ttft=2s,tpot=50ms,attainment=0.99`.
+
+A request is good when it finished and met every bound given; one without a second token has no TPOT and meets any.
+Attainment = good / requests that arrived; refused, failed and incomplete ones are not good. Goodput = good requests per
+emulated second.
+"""
+
+from fractions import Fraction
+
+import msgspec
+
+from stageline.errors import BadInput
+from stageline.report.times import RequestTimes
+from stageline.units import format_duration, parse_duration_ns, parse_ratio
+
+DEFAULT_ATTAINMENT = Fraction(99, 100)
+_NAMES = ("ttft", "tpot", "e2e", "attainment")
+
+
+class Slo(msgspec.Struct, frozen=True, kw_only=True):
+    """Bounds in ns (None: no bound), and the share of requests that must be good."""
+
+    ttft_ns: int | None = None
+    tpot_ns: int | None = None
+    e2e_ns: int | None = None
+    attainment: Fraction = DEFAULT_ATTAINMENT
+
+    def good(self, times: RequestTimes) -> bool:
+        """Whether a finished request met every bound."""
+        pairs = ((self.ttft_ns, times.ttft_ns), (self.tpot_ns, times.tpot_ns), (self.e2e_ns, times.e2e_ns))
+        return all(bound is None or value is None or value <= bound for bound, value in pairs)
+
+    def met(self, good: int, total: int) -> bool:
+        """Whether enough of all requests were good; exact."""
+        return good >= self.attainment * total
+
+    def text(self) -> str:
+        """For people."""
+        bounds = (("TTFT", self.ttft_ns), ("TPOT", self.tpot_ns), ("E2E", self.e2e_ns))
+        shown = ", ".join(f"{name} ≤ {format_duration(ns)}" for name, ns in bounds if ns is not None)
+        return f"{shown} for {100 * float(self.attainment):g} % of requests"
+
+
+class SloResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run made of an objective; goes into summary.json."""
+
+    objective: str
+    good: int
+    attainment: float
+    required: float
+    goodput_requests_per_s: float
+    met: bool
+
+
+def parse_slo(text: str) -> Slo:
+    """The flag's text. BadInput names the part at fault."""
+    values: dict[str, str] = {}
+    for part in text.split(","):
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals or name not in _NAMES or name in values:
+            reason = "given twice" if name in values else "no objective"
+            raise BadInput("--slo", part, reason, "write it like ttft=2s,tpot=50ms,attainment=0.99; also e2e=")
+        values[name] = value
+    bounds = {f"{n}_ns": parse_duration_ns(v, f"--slo {n}") for n, v in values.items() if n != "attainment"}
+    if not bounds:
+        raise BadInput("--slo", text, "no bound", "give at least one of ttft=, tpot=, e2e=")
+    attainment = DEFAULT_ATTAINMENT
+    if "attainment" in values:
+        attainment = parse_ratio(values["attainment"], "--slo attainment")
+        if attainment > 1:
+            raise BadInput("--slo attainment", values["attainment"], "more than every request", "give a share up to 1")
+    return Slo(**bounds, attainment=attainment)

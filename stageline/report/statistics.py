@@ -1,0 +1,72 @@
+"""What a run's records add up to, kept while it goes."""
+
+from stageline.engine.types import RequestRecord
+from stageline.report.series import Histogram, Latency, Series, latency
+from stageline.report.slo import Slo, SloResult
+from stageline.report.times import times_of
+from stageline.units import NS_PER_S
+
+OUTCOMES = ("finished", "refused", "cancelled", "failed", "incomplete")
+
+
+class Statistics:
+    """Latencies are of finished requests, inter-token latencies of all tokens, counts of all requests."""
+
+    def __init__(self, slo: Slo | None = None) -> None:
+        self._slo = slo
+        self._good = 0
+        self.outcomes = dict.fromkeys(OUTCOMES, 0)
+        self.output_tokens = 0
+        self.prompt_tokens = 0
+        self.preemptions = 0
+        self._ttft, self._tpot, self._e2e, self._queue = Series(), Series(), Series(), Series()
+        self._itl = Histogram()
+
+    @property
+    def requests(self) -> int:
+        """Requests that left the system."""
+        return sum(self.outcomes.values())
+
+    def token_gap(self, gap_ns: int) -> None:
+        """Time between two tokens of a request."""
+        self._itl.add(gap_ns)
+
+    def request(self, record: RequestRecord) -> None:
+        """One record."""
+        self.outcomes[record.outcome] += 1
+        self.output_tokens += record.output_tokens
+        self.prompt_tokens += record.prompt_tokens
+        self.preemptions += record.preemptions
+        times = times_of(record)
+        if times is None:
+            return
+        self._queue.add(times.queue_ns)
+        self._ttft.add(times.ttft_ns)
+        self._e2e.add(times.e2e_ns)
+        if times.tpot_ns is not None:
+            self._tpot.add(times.tpot_ns)
+        self._good += self._slo is not None and self._slo.good(times)
+
+    def latencies(self) -> dict[str, Latency]:
+        """By their names in summary.json."""
+        return {
+            "ttft_s": latency(self._ttft),
+            "tpot_s": latency(self._tpot),
+            "itl_s": latency(self._itl),
+            "e2e_s": latency(self._e2e),
+            "queue_s": latency(self._queue),
+        }
+
+    def slo_result(self, window_ns: int) -> SloResult | None:
+        """None without an objective."""
+        if self._slo is None:
+            return None
+        total = self.requests
+        return SloResult(
+            objective=self._slo.text(),
+            good=self._good,
+            attainment=self._good / total if total else 1.0,
+            required=float(self._slo.attainment),
+            goodput_requests_per_s=self._good * NS_PER_S / window_ns if window_ns else 0.0,
+            met=self._slo.met(self._good, total),
+        )

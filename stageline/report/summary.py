@@ -1,0 +1,143 @@
+"""summary.json: a run in one page of figures."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from stageline.engine.types import RunTotals, StageRecord
+from stageline.plan.schema import Plan
+from stageline.report.series import Latency
+from stageline.report.slo import SloResult
+from stageline.report.statistics import Statistics
+from stageline.units import NS_PER_S
+
+
+class Topology(msgspec.Struct, frozen=True, kw_only=True):
+    """What was run on."""
+
+    model: str
+    device: str
+    stages: int
+    visits: int
+    replicas: int
+    devices: int  # all replicas together
+    plan_digest: str
+
+
+class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What the command knows and the engine does not. `rows`: what became of the workload's rows, by name."""
+
+    engine: str
+    seed: int
+    command: str
+    workload: str
+    rows: dict[str, int]
+    wall_s: float
+    credits: int
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """Times in emulated seconds except wall_s. Latencies cover finished requests; `requests` counts by outcome."""
+
+    digest: str | None  # None: the run did not complete
+    complete: bool
+    engine: str
+    seed: int
+    command: str
+    workload: str
+    workload_rows: dict[str, int]
+    topology: Topology
+    credits: int
+    requests: dict[str, int]  # by outcome, and their total
+    requests_per_s: float
+    prompt_tokens: int
+    output_tokens: int
+    output_tokens_per_s: float
+    preemptions: int
+    emulated_s: float
+    wall_s: float
+    ttft_s: Latency
+    tpot_s: Latency
+    itl_s: Latency
+    e2e_s: Latency
+    queue_s: Latency
+    stages_total: int  # all replicas
+    visits: int  # of the route
+    microbatches: int
+    stage_visits: int
+    bubble_ratio: float  # idle without `empty` / (busy + idle without `empty`), all stages together
+    binding_stage: int | None  # whose ledger refused most often
+    busiest_stage: int | None  # with the most busy time, replicas added up
+    kv_peak_ratio: float  # the fullest ledger's peak over its budget
+    slo: SloResult | None = None
+
+
+def summarize(
+    plan: Plan, totals: RunTotals | None, facts: RunFacts, statistics: Statistics, digest: str | None
+) -> Summary:
+    """All figures of one run. Without totals (the run broke off) those that need them are zero or None."""
+    stages = totals.stages if totals else ()
+    window_ns = totals.window_end_ns - totals.window_start_ns if totals else 0
+    outcomes = {"total": statistics.requests, **statistics.outcomes}
+    return Summary(
+        digest=digest,
+        complete=totals is not None,
+        engine=facts.engine,
+        seed=facts.seed,
+        command=facts.command,
+        workload=facts.workload,
+        workload_rows=facts.rows,
+        topology=topology(plan),
+        credits=facts.credits,
+        requests=outcomes,
+        requests_per_s=_rate(statistics.outcomes["finished"], window_ns),
+        prompt_tokens=statistics.prompt_tokens,
+        output_tokens=statistics.output_tokens,
+        output_tokens_per_s=_rate(statistics.output_tokens, window_ns),
+        preemptions=statistics.preemptions,
+        emulated_s=window_ns / NS_PER_S,
+        wall_s=facts.wall_s,
+        **statistics.latencies(),
+        stages_total=len(plan.stages) * plan.replicas,
+        visits=len(plan.visits),
+        microbatches=totals.microbatches if totals else 0,
+        stage_visits=totals.stage_visits if totals else 0,
+        bubble_ratio=bubble_ratio(stages),
+        binding_stage=totals.binding_stage if totals else None,
+        busiest_stage=_busiest(stages),
+        kv_peak_ratio=max((s.kv_peak_bytes / s.kv_budget_bytes for s in stages if s.kv_budget_bytes), default=0.0),
+        slo=statistics.slo_result(window_ns),
+    )
+
+
+def topology(plan: Plan) -> Topology:
+    """What a plan runs on."""
+    return Topology(
+        model=plan.model,
+        device=plan.device,
+        stages=len(plan.stages),
+        visits=len(plan.visits),
+        replicas=plan.replicas,
+        devices=plan.replicas * sum(s.devices for s in plan.stages),
+        plan_digest=plan.digest(),
+    )
+
+
+def bubble_ratio(stages: Iterable[StageRecord]) -> float:
+    """Share of the time in which there was something to serve, and a stage did not (rule 7)."""
+    busy = idle = 0
+    for stage in stages:
+        busy += stage.busy_ns
+        idle += sum(stage.idle_ns.values()) - stage.idle_ns.get("empty", 0)
+    return idle / (busy + idle) if busy + idle else 0.0
+
+
+def _rate(count: int, window_ns: int) -> float:
+    return count * NS_PER_S / window_ns if window_ns else 0.0
+
+
+def _busiest(stages: Iterable[StageRecord]) -> int | None:
+    busy: dict[int, int] = {}
+    for stage in stages:
+        busy[stage.stage] = busy.get(stage.stage, 0) + stage.busy_ns
+    return max(busy, key=lambda s: (busy[s], -s)) if busy else None

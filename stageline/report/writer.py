@@ -1,0 +1,106 @@
+"""`RunWriter`: watches a run and leaves a run directory, or only the digest and the summary when there is none."""
+
+from collections.abc import Iterable
+from contextlib import ExitStack
+from pathlib import Path
+
+import msgspec
+
+from stageline.engine.types import RequestRecord, RunTotals, StageObserver, StageRecord
+from stageline.errors import UsageError
+from stageline.plan.schema import Plan
+from stageline.report.canonical import canonical_line
+from stageline.report.digest import Digest
+from stageline.report.events import EventWriter
+from stageline.report.rundir import EVENTS, PLAN, REQUESTS, STAGES, SUMMARY
+from stageline.report.sequence import Resequencer
+from stageline.report.slo import Slo
+from stageline.report.statistics import Statistics
+from stageline.report.summary import RunFacts, Summary, summarize
+
+
+class RunWriter:
+    """An Observer. Memory is flat: 32 bytes per request, and the lines of requests that wait for an earlier one.
+
+    Use as a context manager around the run, then call `finish`. If the run breaks off, what it produced stays in
+    requests.jsonl; call `abort` for a summary that says so.
+    """
+
+    def __init__(
+        self, plan: Plan, directory: Path | None = None, *, slo: Slo | None = None, events: bool = False
+    ) -> None:
+        self.statistics = Statistics(slo)
+        self.stage_observer: StageObserver | None = None
+        self._plan = plan
+        self._directory = directory
+        self._digest = Digest()
+        self._files = ExitStack()
+        self._lines: Resequencer | None = None
+        if directory is not None:
+            self._open(directory, events)
+
+    def _open(self, directory: Path, events: bool) -> None:
+        """Removes what an earlier run left there, so that a broken run can't wear its figures."""
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            for name in (SUMMARY, STAGES, EVENTS, REQUESTS):
+                (directory / name).unlink(missing_ok=True)
+            (directory / PLAN).write_bytes(self._plan.canonical() + b"\n")
+            requests = self._files.enter_context((directory / REQUESTS).open("wb"))
+            self._lines = Resequencer(requests.write)
+            if events:
+                self.stage_observer = self._files.enter_context(EventWriter(directory / EVENTS))
+        except OSError as error:
+            self._files.close()
+            raise UsageError(f"-o {directory}: can't be written: {error.strerror}; give another directory") from None
+
+    def arrived(self, index: int) -> None:
+        """A request has arrived: its line comes after those that arrived before it."""
+        if self._lines is not None:
+            self._lines.expect(index)
+
+    def token(self, index: int, now_ns: int, since_ns: int | None) -> None:
+        """See Observer."""
+        if since_ns is not None:
+            self.statistics.token_gap(now_ns - since_ns)
+
+    def request(self, record: RequestRecord) -> None:
+        """See Observer."""
+        line = canonical_line(record)
+        self._digest.request(record.index, line)
+        if self._lines is not None:
+            self._lines.put(record.index, line)
+        self.statistics.request(record)
+
+    def finish(self, totals: RunTotals, facts: RunFacts) -> Summary:
+        """Closes the books of a complete run."""
+        digest = self._digest.finish(totals.stages)
+        summary = summarize(self._plan, totals, facts, self.statistics, digest)
+        self._close(summary, totals.stages)
+        return summary
+
+    def abort(self, facts: RunFacts) -> Summary:
+        """Closes the books of a run that broke off: no digest, `complete` is false."""
+        summary = summarize(self._plan, None, facts, self.statistics, None)
+        self._close(summary, None)
+        return summary
+
+    def _close(self, summary: Summary, stages: Iterable[StageRecord] | None) -> None:
+        if self._lines is not None:
+            self._lines.flush()
+        self._files.close()
+        if self._directory is not None:
+            if stages is not None:
+                _write(self._directory / STAGES, sorted(stages, key=lambda r: (r.replica, r.stage)))
+            _write(self._directory / SUMMARY, summary)
+
+    def __enter__(self) -> "RunWriter":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._files.close()
+
+
+def _write(path: Path, value: object) -> None:
+    text = msgspec.json.encode(value, order="sorted" if isinstance(value, list) else None)
+    path.write_bytes(msgspec.json.format(text, indent=2) + b"\n")

@@ -1,0 +1,1 @@
+"""Public trace formats, one family per module."""

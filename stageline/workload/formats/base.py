@@ -1,0 +1,139 @@
+"""What a trace format is: how it is recognised, how it is cut into rows, how a row is read."""
+
+import csv
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import ClassVar
+
+import msgspec
+
+from stageline.errors import BadInput
+from stageline.workload.lines import TraceFile
+from stageline.workload.rows import SKIP, Fields, Row
+
+
+class Format(ABC):
+    """One open trace in one format. A format is one class in one module; `registry` lists them."""
+
+    name: ClassVar[str]
+    timed: ClassVar[bool] = True  # rows carry times
+    rebased: ClassVar[bool] = True  # times count from the earliest row; False: they are emulated times already
+    hash_block_tokens: ClassVar[int] = 0  # tokens that one hash id stands for; 0: the format has none
+
+    def __init__(self, file: TraceFile) -> None:
+        self.file = file
+
+    @classmethod
+    @abstractmethod
+    def recognises(cls, head: "Head") -> bool:
+        """Whether a file that begins like this is in this format."""
+
+    def items(self) -> Iterator[str]:
+        """The texts of the rows, one after another; blank lines are none."""
+        return (line for line in self.file.lines() if line and not line.isspace())
+
+    @abstractmethod
+    def parse(self, item: str) -> Row | None:
+        """A row's text → the row; None: a row that is no request (failed, without a reply). BadInput when bad."""
+
+
+class Head(msgspec.Struct, frozen=True):
+    """What recognition looks at: the first character, the CSV header, the keys of the first JSON objects."""
+
+    first: str
+    columns: frozenset[str]
+    keys: frozenset[str]
+
+    @classmethod
+    def of(cls, text: str) -> "Head":
+        """From the beginning of a file."""
+        lines = [line for line in text.splitlines()[:20] if line.strip()]
+        first = text.lstrip()[:1]
+        columns = frozenset(_cells(lines[0])) if lines and first not in "{[" else frozenset[str]()
+        keys: set[str] = set()
+        for line in lines if first == "{" else ():
+            keys.update(_object(line) or ())
+        return cls(first=first, columns=columns, keys=frozenset(keys))
+
+
+class CsvFormat(Format):
+    """A CSV with a header. Rows are lines; a quoted cell may hold commas, not line breaks."""
+
+    columns: ClassVar[frozenset[str]]  # that must be there
+
+    @classmethod
+    def recognises(cls, head: Head) -> bool:
+        """By the names in the header."""
+        return cls.columns <= head.columns
+
+    def items(self) -> Iterator[str]:
+        """Takes the header, then yields the data lines."""
+        lines = super().items()
+        self._header = _cells(next(lines))
+        return lines
+
+    def fields(self, item: str) -> Fields:
+        """The cells by their names."""
+        cells = _cells(item)
+        if len(cells) != len(self._header):
+            reason = f"{len(cells)} cells where the header has {len(self._header)}"
+            raise BadInput(self.file.where(), item[:80], reason, SKIP)
+        return Fields(self.file.where(), dict(zip(self._header, cells, strict=True)))
+
+
+class JsonlFormat(Format):
+    """One JSON object per line. Fields keep the text of their numbers, so that no digit is lost to a double."""
+
+    keys: ClassVar[frozenset[str]]
+    other_keys: ClassVar[frozenset[str]] = frozenset()  # keys that mean another format
+
+    @classmethod
+    def recognises(cls, head: Head) -> bool:
+        """By the keys of the first objects."""
+        return head.first == "{" and cls.keys <= head.keys and not cls.other_keys & head.keys
+
+    def fields(self, item: str) -> Fields:
+        """The object's members by name, each as its JSON text."""
+        values = _object(item)
+        if values is None:
+            raise BadInput(self.file.where(), item[:80], "not a JSON object", SKIP)
+        return Fields(self.file.where(), values)
+
+
+def hash_ids(fields: Fields) -> tuple[int, ...]:
+    """The optional member `hash_ids`: identities of the prompt's blocks, in order."""
+    text = fields.values.get("hash_ids")
+    if text is None:
+        return ()
+    try:
+        return msgspec.json.decode(text, type=tuple[int, ...])
+    except (msgspec.MsgspecError, ValueError):
+        raise fields.bad("hash_ids", "not a list of integers") from None
+
+
+def name_text(fields: Fields, column: str) -> str:
+    """A member that names something, a string or an integer, as text."""
+    text = fields.text(column)
+    try:
+        return str(msgspec.json.decode(text, type=str | int))
+    except (msgspec.MsgspecError, ValueError):
+        raise fields.bad(column, "neither a string nor an integer") from None
+
+
+_OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def _object(text: str) -> dict[str, str] | None:
+    try:
+        return {key: bytes(raw).decode() for key, raw in _OBJECT.decode(text).items()}
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+
+
+def _cells(line: str) -> list[str]:
+    if '"' not in line:
+        return [cell.strip() for cell in line.split(",")]
+    try:
+        return [cell.strip() for row in csv.reader([line]) for cell in row]
+    except csv.Error:
+        return [line]

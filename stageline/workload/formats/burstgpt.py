@@ -1,0 +1,25 @@
+"""BurstGPT traces: Timestamp (s), Request tokens, Response tokens, and in newer copies Session ID and Elapsed time.
+
+A row with no response tokens is a request that failed in the original system; it is left out and counted.
+Source: github.com/HPMLL/BurstGPT.
+"""
+
+from stageline.units import NS_PER_S
+from stageline.workload.formats.base import CsvFormat
+from stageline.workload.rows import Row
+
+
+class BurstGptFormat(CsvFormat):
+    """See the module."""
+
+    name = "burstgpt"
+    columns = frozenset({"Timestamp", "Request tokens", "Response tokens"})
+
+    def parse(self, item: str) -> Row | None:
+        """One line."""
+        fields = self.fields(item)
+        time_ns = fields.time_ns("Timestamp", NS_PER_S)
+        prompt, output = fields.tokens("Request tokens"), fields.tokens("Response tokens")
+        if output == 0:
+            return None
+        return Row(time_ns, prompt, output, session=fields.values.get("Session ID", ""))

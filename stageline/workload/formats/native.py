@@ -1,0 +1,63 @@
+"""Stageline's own JSONL: what live sessions are recorded in and what other tools can write.
+
+Members: arrival_ns, prompt_tokens, output_tokens; optional max_output_tokens, priority, session, hash_ids. Arrivals are
+emulated times and are taken as they are: replaying a recording gives the times of the recording.
+"""
+
+import re
+
+import msgspec
+
+from stageline.errors import BadInput
+from stageline.workload.formats.base import JsonlFormat, hash_ids
+from stageline.workload.rows import SKIP, Fields, Row
+
+_PRIORITY = re.compile(r"-?[0-9]{1,9}")
+
+
+class NativeFormat(JsonlFormat):
+    """Members that it does not know are refused: a misspelt one must not be ignored."""
+
+    name = "stageline"
+    keys = frozenset({"arrival_ns", "prompt_tokens", "output_tokens"})
+    rebased = False
+    _known = keys | {"max_output_tokens", "priority", "session", "hash_ids"}
+
+    def parse(self, item: str) -> Row:
+        """One line."""
+        fields = self.fields(item)
+        if unknown := fields.values.keys() - self._known:
+            raise BadInput(f"{self.file.where()}, column {min(unknown)}", None, "unknown member", SKIP)
+        output = fields.tokens("output_tokens")
+        return Row(
+            fields.time_ns("arrival_ns", 1),
+            fields.tokens("prompt_tokens"),
+            output,
+            max_output_tokens=_max_output(fields, output),
+            priority=_priority(fields),
+            session=_session(fields),
+            hash_ids=hash_ids(fields),
+        )
+
+
+def _max_output(fields: Fields, output: int) -> int | None:
+    if "max_output_tokens" not in fields.values:
+        return None
+    value = fields.tokens("max_output_tokens")
+    if value < max(output, 1):
+        raise fields.bad("max_output_tokens", f"less than output_tokens ({max(output, 1)})")
+    return value
+
+
+def _priority(fields: Fields) -> int:
+    text = fields.values.get("priority", "0")
+    if not _PRIORITY.fullmatch(text):
+        raise fields.bad("priority", "not an integer of at most nine digits")
+    return int(text)
+
+
+def _session(fields: Fields) -> str:
+    try:
+        return msgspec.json.decode(fields.values.get("session", '""'), type=str)
+    except (msgspec.MsgspecError, ValueError):
+        raise fields.bad("session", "not a string") from None

@@ -1,0 +1,103 @@
+"""Length distributions: functions from a 64-bit draw to a number of tokens."""
+
+import math
+from array import array
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Protocol
+
+from stageline.engine.rng import STREAM_INPUT, STREAM_OUTPUT, draw_at, stream_key
+from stageline.errors import BadInput
+from stageline.workload.exact_math import exp, ln, normal
+from stageline.workload.rows import MAX_TOKENS
+
+
+class Length(Protocol):
+    """One side's distribution."""
+
+    by_row: bool  # picks a row of a trace; both sides then use the same draw, so equal files give the same row
+
+    def tokens(self, draw: int) -> int:
+        """Tokens (>= 1) for a draw."""
+        ...
+
+
+class ConstantLength:
+    """Always the same."""
+
+    by_row = False
+
+    def __init__(self, tokens: int) -> None:
+        self._tokens = tokens
+
+    def tokens(self, draw: int) -> int:
+        """See Length."""
+        return self._tokens
+
+
+class UniformLength:
+    """Whole numbers from low to high, both included; low + floor(draw * n / 2**64) for n values."""
+
+    by_row = False
+
+    def __init__(self, low: int, high: int) -> None:
+        self._low, self._count = low, high - low + 1
+
+    def tokens(self, draw: int) -> int:
+        """See Length."""
+        return self._low + (draw * self._count >> 64)
+
+
+class LognormalLength:
+    """exp(mu + sigma z), rounded, at least 1; `mean` is the mean of the distribution: mu = ln(mean) - sigma**2 / 2."""
+
+    by_row = False
+
+    def __init__(self, mean: Fraction, *, sigma: Fraction | None = None, cv: Fraction | None = None) -> None:
+        variance = float(sigma) ** 2 if sigma is not None else ln(1.0 + float(cv or 0) ** 2)
+        self._sigma = math.sqrt(variance)
+        self._mu = ln(float(mean)) - 0.5 * variance
+
+    def tokens(self, draw: int) -> int:
+        """See Length."""
+        return min(MAX_TOKENS, max(1, round(exp(min(700.0, self._mu + self._sigma * normal(draw))))))
+
+
+class TraceLength:
+    """A row of a trace, each as likely as the other."""
+
+    by_row = True
+
+    def __init__(self, tokens: "array[int]") -> None:
+        self._tokens = tokens
+
+    def tokens(self, draw: int) -> int:
+        """See Length."""
+        return self._tokens[draw * len(self._tokens) >> 64]
+
+
+class Lengths:
+    """Prompt and output tokens of the request at position `c` of a stream `a` (a user, or 0)."""
+
+    def __init__(self, seed: int, prompt: Length, output: Length) -> None:
+        self._seed = seed
+        self._prompt, self._output = prompt, output
+        self._output_stream = STREAM_INPUT if output.by_row else STREAM_OUTPUT
+
+    def stream(self, a: int) -> Callable[[int], tuple[int, int]]:
+        """The stream's lengths by position."""
+        input_key = stream_key(self._seed, STREAM_INPUT, a, 0)
+        output_key = stream_key(self._seed, self._output_stream, a, 0)
+        prompt, output = self._prompt.tokens, self._output.tokens
+        return lambda c: (prompt(draw_at(input_key, c)), output(draw_at(output_key, c)))
+
+    def at(self, a: int, c: int) -> tuple[int, int]:
+        """One pair."""
+        return self.stream(a)(c)
+
+
+def checked_tokens(value: int, place: str) -> int:
+    """1 to MAX_TOKENS, or BadInput."""
+    if not 1 <= value <= MAX_TOKENS:
+        raise BadInput(place, value, f"not between 1 and {MAX_TOKENS} tokens", "give a positive number of tokens")
+    return value

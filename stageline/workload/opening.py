@@ -1,0 +1,76 @@
+"""`open_workload`: the one door from what a user writes after --workload to a source of requests."""
+
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+
+from stageline.engine.types import Request
+from stageline.errors import BadInput
+from stageline.units import parse_ratio
+from stageline.workload.options import Options
+from stageline.workload.order import Numbered, checked_ns, in_order, scaled_ns, sorted_fully
+from stageline.workload.reading import rows_of
+from stageline.workload.registry import open_trace
+from stageline.workload.rows import RowCounts
+from stageline.workload.sources import StreamSource, Workload
+from stageline.workload.spec import KINDS, parse_spec
+from stageline.workload.synthetic import synthetic
+
+
+def open_workload(
+    spec: str,
+    *,
+    seed: int = 0,
+    rate_scale: str | Fraction = Fraction(1),
+    requests: int | None = None,
+    skip_bad_rows: bool = False,
+    sort: bool = False,
+) -> Workload:
+    """A trace file or a synthetic spec → a source. BadInput says what is wrong with either.
+
+    `requests` limits how many rows are accepted, in file order. Request times: a trace's count from its earliest row,
+    Stageline's own format keeps its times; all are divided by `rate_scale` and rounded half-even to ns.
+    """
+    if requests is not None and requests < 1:
+        raise BadInput("--requests", requests, "not a positive number", "give 1 or more")
+    scale = parse_ratio(rate_scale, "--rate-scale") if isinstance(rate_scale, str) else rate_scale
+    options = Options(seed=seed, rate_scale=scale, requests=requests, skip_bad_rows=skip_bad_rows, sort=sort)
+    parsed = None if _exists(spec) else parse_spec(spec)
+    return _from_trace(spec, options) if parsed is None else synthetic(parsed, options)
+
+
+def _from_trace(spec: str, options: Options) -> StreamSource:
+    if not _exists(spec):
+        kinds = ", ".join(f"{kind}:" for kind in KINDS)
+        raise BadInput(f"workload {spec}", None, "no such file", f"give a trace file, or a spec that begins {kinds}")
+    trace = open_trace(Path(spec))
+    counts = RowCounts()
+    rows = rows_of(trace, counts, skip_bad_rows=options.skip_bad_rows, limit=options.requests)
+    place = f"workload {spec}"
+    ordered = sorted_fully(rows, counts) if options.sort else in_order(rows, place, counts)
+    source = StreamSource(
+        _requests(ordered, options.rate_scale, place, trace.rebased),
+        description=f"{trace.name}:{Path(spec).name}",
+        counts=counts,
+        fraction=lambda: max(trace.file.fraction(), counts.accepted / (options.requests or 1 << 60)),
+        hash_block_tokens=trace.hash_block_tokens,
+    )
+    if source.next_arrival_ns() is None:
+        left = f"{counts.read} rows read, {counts.skipped_bad} skipped, {counts.left_out_failed} without output"
+        raise BadInput(place, None, f"no usable row ({left})", "give a trace with at least one request")
+    return source
+
+
+def _requests(ordered: Iterator[Numbered], rate_scale: Fraction, place: str, rebased: bool) -> Iterator[Request]:
+    origin_ns: int | None = None if rebased else 0
+    for time_ns, index, row in ordered:
+        if origin_ns is None:
+            origin_ns = time_ns
+        yield row.request(index, checked_ns(scaled_ns(time_ns - origin_ns, rate_scale), place, index))
+
+
+def _exists(path: str) -> bool:
+    try:
+        return Path(path).exists()
+    except OSError:  # a name too long to be one
+        return False

@@ -1,0 +1,15 @@
+"""What the flags of a run say about its workload."""
+
+from fractions import Fraction
+
+import msgspec
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """`rate_scale`: arrivals come that many times as fast. `requests`: at most so many. `sort`: read all rows first."""
+
+    seed: int = 0
+    rate_scale: Fraction = Fraction(1)
+    requests: int | None = None
+    skip_bad_rows: bool = False
+    sort: bool = False

@@ -1,0 +1,59 @@
+"""From rows in file order to rows in the order of arrival, and the arithmetic of arrival times."""
+
+import heapq
+from collections.abc import Iterable, Iterator
+from fractions import Fraction
+
+from stageline.errors import BadInput
+from stageline.units import MAX_TIME_NS, rounded_ratio
+from stageline.workload.rows import Row, RowCounts
+
+REORDER_ROWS = 1024  # rows held back, so that a row may come this many rows late
+
+Numbered = tuple[int, int, Row]  # time_ns, index in file order, row: compares by time, then by file order
+
+
+def in_order(rows: Iterable[Row], place: str, counts: RowCounts, window: int = REORDER_ROWS) -> Iterator[Numbered]:
+    """Stable merge through a window of rows. A row later than the window allows: BadInput with the way out."""
+    held: list[Numbered] = []
+    latest_ns = emitted_ns = -1
+    for index, row in enumerate(rows):
+        if row.time_ns < emitted_ns:
+            reason = f"request {index} lies {emitted_ns - row.time_ns} ns before one more than {window} rows earlier"
+            raise BadInput(place, None, reason, "sort the rows while reading with --sort (reads the whole file first)")
+        counts.reordered += row.time_ns < latest_ns
+        latest_ns = max(latest_ns, row.time_ns)
+        if len(held) < window:
+            heapq.heappush(held, (row.time_ns, index, row))
+            continue
+        first = heapq.heappushpop(held, (row.time_ns, index, row))
+        emitted_ns = first[0]
+        yield first
+    while held:
+        yield heapq.heappop(held)
+
+
+def sorted_fully(rows: Iterable[Row], counts: RowCounts) -> Iterator[Numbered]:
+    """The same order for rows in any order; holds all of them."""
+    latest_ns = -1
+    numbered: list[Numbered] = []
+    for index, row in enumerate(rows):
+        counts.reordered += row.time_ns < latest_ns
+        latest_ns = max(latest_ns, row.time_ns)
+        numbered.append((row.time_ns, index, row))
+    numbered.sort(key=lambda item: item[:2])
+    return iter(numbered)
+
+
+def scaled_ns(time_ns: int, rate_scale: Fraction) -> int:
+    """time_ns / rate_scale, rounded half-even, in integers: arrivals come `rate_scale` times as fast."""
+    if rate_scale == 1:
+        return time_ns
+    return rounded_ratio(time_ns * rate_scale.denominator, rate_scale.numerator)
+
+
+def checked_ns(time_ns: int, place: str, index: int) -> int:
+    """An arrival time that the engine can hold, or BadInput."""
+    if time_ns >= MAX_TIME_NS:
+        raise BadInput(place, time_ns, f"request {index} arrives after more than {MAX_TIME_NS} ns", "raise the rate")
+    return time_ns

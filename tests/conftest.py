@@ -1,0 +1,36 @@
+"""What every test may ask for. The layout: unit and property are pure; cluster and containers start real processes."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PROCESSES = ("tests/cluster/", "tests/containers/")  # one worker runs all of these, so that they never share the host
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep tests that start processes on one worker (`--dist loadgroup`)."""
+    for item in items:
+        if item.path.relative_to(ROOT).as_posix().startswith(PROCESSES):
+            item.add_marker(pytest.mark.xdist_group("processes"))
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The root of the checkout."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of public configs, traces and measurements, which is not part of the repository.
+
+    STAGELINE_SHARED_DATA names it; otherwise it is looked for beside the checkout. Where it is missing the test is
+    skipped, in CI it fails.
+    """
+    data = Path(os.environ.get("STAGELINE_SHARED_DATA") or ROOT.parent / "shared" / "data")
+    if not data.is_dir():
+        missing = f"no public data in {data}: set STAGELINE_SHARED_DATA to the folder that holds configs/ and traces/"
+        pytest.fail(missing) if os.environ.get("CI") == "true" else pytest.skip(missing)
+    return data

@@ -1,0 +1,196 @@
+"""One global event heap that drives routers, links and stages (rules 1 to 7)."""
+
+import heapq
+from collections.abc import Callable
+
+from stageline.engine.settings import Scheduling
+from stageline.engine.types import NEVER, Request, Source
+from stageline.plan.schema import Plan
+from tests.reference import balance, forming
+from tests.reference.ledger import Ledger
+from tests.reference.link import Link
+from tests.reference.replica import Replica
+from tests.reference.sequence import Microbatch, Sequence
+from tests.reference.stage import Services, Stage
+
+# What comes first at one instant.
+STAGE, COMPLETION, ARRIVAL, FORMATION = range(4)
+
+Event = tuple[int, int, int, int, int]  # time, kind, then what orders events of that kind
+
+MAX_EVENTS = 5_000_000
+
+
+class Engine:
+    """A run. `run()` drives it to its end; `after_event` is called after every event."""
+
+    def __init__(self, plan: Plan, scheduling: Scheduling, source: Source, seed: int) -> None:
+        self.plan, self.scheduling, self.source = plan, scheduling, source
+        self.services = Services(plan, seed)
+        replicas, visits = range(plan.replicas), range(len(plan.visits))
+        self.links = [[Link(link, seed, r, v) for v, link in enumerate(plan.links)] for r in replicas]
+        self.replicas = [
+            Replica(plan, scheduling, r, self.links[r][0], [Ledger(s, plan.block_tokens) for s in plan.stages])
+            for r in replicas
+        ]
+        self.stages = [
+            [Stage(plan, i, self.services, Ledger(s, plan.block_tokens)) for i, s in enumerate(plan.stages)]
+            for r in replicas
+        ]
+        self.last_visit = len(visits) - 1
+        self.heap: list[Event] = []
+        self.payloads: dict[Event, tuple[Microbatch, int]] = {}  # with the end of its previous visit
+        self.sequences: list[Sequence] = []  # taken, in arrival order
+        self.refused: list[Request] = []
+        self.finished: list[Sequence] = []
+        self.next_in_turn = 0
+        self.arrivals = 0
+        self.now_ns = 0
+        self.first_arrival_ns: int | None = None
+        self.last_completion_ns: int | None = None
+
+    # ---- the heap
+
+    def mark(self, time_ns: int, kind: int) -> None:
+        """Come back at this time for arrivals or formations."""
+        event = (time_ns, kind, 0, 0, 0)
+        if time_ns < NEVER and event not in self.heap:
+            heapq.heappush(self.heap, event)
+
+    def mark_arrival(self) -> None:
+        """Come back for the next arrival, as far as it is known now."""
+        time_ns = self.source.next_arrival_ns()
+        if time_ns is not None:
+            assert time_ns >= self.now_ns, "an arrival in the past"
+            self.mark(time_ns, ARRIVAL)
+
+    def travel(self, visit: int, arrival_ns: int, microbatch: Microbatch, prev_end_ns: int) -> None:
+        """A microbatch arrives at a visit, or back at the router."""
+        if visit > self.last_visit:
+            event = (arrival_ns, COMPLETION, microbatch.replica, microbatch.number, 0)
+        else:
+            event = (arrival_ns, STAGE, -visit, microbatch.replica, microbatch.number)
+        self.payloads[event] = (microbatch, prev_end_ns)
+        heapq.heappush(self.heap, event)
+
+    def run(self, after_event: Callable[["Engine"], None] | None = None) -> None:
+        """Until nothing is left to happen."""
+        events = 0
+        self.mark_arrival()
+        while self.heap:
+            event = heapq.heappop(self.heap)
+            self.now_ns, kind = event[0], event[1]
+            if kind == STAGE:
+                self.at_stage(-event[2], *self.payloads.pop(event))
+            elif kind == COMPLETION:
+                self.at_router(self.payloads.pop(event)[0])
+            elif kind == ARRIVAL:
+                self.at_arrival()
+            else:
+                self.at_formation()
+            events += 1
+            assert events < MAX_EVENTS, "the run does not come to its end"
+            if after_event is not None:
+                after_event(self)
+        self.settle()
+
+    def settle(self) -> None:
+        """The last releases leave in a frame without microbatches."""
+        for replica, stages in zip(self.replicas, self.stages, strict=True):
+            for stage in stages:
+                stage.release(tuple(replica.releases))
+            replica.releases.clear()
+
+    # ---- events
+
+    def at_stage(self, visit: int, microbatch: Microbatch, prev_end_ns: int) -> None:
+        """Serve it and send it on."""
+        r = microbatch.replica
+        end_ns = self.stages[r][self.plan.visits[visit].stage].serve(visit, self.now_ns, microbatch, prev_end_ns)
+        tokens = microbatch.sampled if visit == self.last_visit else microbatch.tokens
+        self.travel(visit + 1, self.links[r][visit + 1].send(end_ns, microbatch.number, tokens), microbatch, end_ns)
+
+    def at_router(self, microbatch: Microbatch) -> None:
+        """A microbatch is back: its credit, its tokens, its finished sequences."""
+        replica = self.replicas[microbatch.replica]
+        if not replica.has_credit():
+            replica.credit_since_ns = self.now_ns
+        replica.in_flight.remove(microbatch)
+        for member in microbatch.members:
+            sequence = member.sequence
+            sequence.in_flight -= 1
+            if member.samples:
+                sequence.tokens_ns.append(self.now_ns)
+                sequence.generated += 1
+                sequence.ready = sequence.generated < sequence.request.output_tokens
+                if not sequence.ready:
+                    self.finish(replica, sequence)
+        self.last_completion_ns = self.now_ns
+        self.mark(self.now_ns, FORMATION)
+        self.mark_arrival()
+
+    def finish(self, replica: Replica, sequence: Sequence) -> None:
+        """A sequence leaves the system."""
+        replica.drop(sequence)
+        replica.running.remove(sequence)
+        if not replica.requests:
+            replica.ran_out_ns = self.now_ns
+        self.finished.append(sequence)
+        self.source.finished(sequence.index, self.now_ns)
+
+    def at_arrival(self) -> None:
+        """Everything that arrives at this instant, in file order."""
+        while self.source.next_arrival_ns() == self.now_ns:
+            self.arrive(self.source.take())
+        self.mark(self.now_ns, FORMATION)
+        self.mark_arrival()
+
+    def arrive(self, request: Request) -> None:
+        """Refuse a request or bind it to its replica."""
+        assert request.arrival_ns == self.now_ns
+        order = self.arrivals
+        self.arrivals += 1
+        if self.first_arrival_ns is None:
+            self.first_arrival_ns = self.now_ns
+        if not balance.fits_when_empty(self.plan, self.scheduling, request):
+            self.refused.append(request)
+            self.source.finished(request.index, self.now_ns)
+            return
+        replica = balance.choose(self.replicas, self.scheduling, self.next_in_turn)
+        self.next_in_turn += 1
+        if not replica.requests:
+            replica.arrived_at_empty = True
+        sequence = Sequence(request, order, replica.index, todo_tokens=request.prompt_tokens)
+        replica.queue.append(sequence)
+        self.sequences.append(sequence)
+
+    def at_formation(self) -> None:
+        """One formation per replica, in index order."""
+        for replica in self.replicas:
+            self.form(replica)
+            reason = replica.reason(self.now_ns)
+            if reason != replica.reasons[-1][1]:
+                replica.reasons.append((self.now_ns, reason))
+            if reason == "gate":
+                self.mark(replica.gate_ns(), FORMATION)
+
+    def form(self, replica: Replica) -> None:
+        """Form and dispatch a microbatch if a credit is free, the gate is open and there is work."""
+        if replica.has_work() and not replica.had_work:
+            replica.work_since_ns = self.now_ns
+            replica.empty_since_ns = replica.ran_out_ns if replica.arrived_at_empty else self.now_ns
+        replica.arrived_at_empty = False
+        if replica.has_work() and replica.has_credit() and self.now_ns >= replica.gate_ns():
+            microbatch = forming.form(replica, self.now_ns)
+            if microbatch is not None:
+                self.dispatch(replica, microbatch)
+                replica.work_since_ns = replica.empty_since_ns = self.now_ns
+        replica.had_work = replica.has_work()
+
+    def dispatch(self, replica: Replica, microbatch: Microbatch) -> None:
+        """Through the router's own serial work and over link 0; the gate follows."""
+        replica.depart_ns = max(self.now_ns, replica.depart_ns) + self.scheduling.overhead_ns
+        arrival_ns = replica.link.send(replica.depart_ns, microbatch.number, microbatch.tokens)
+        service_ns = self.services.service_ns(0, microbatch)
+        replica.mirror_free_ns = max(replica.mirror_free_ns, arrival_ns) + service_ns
+        self.travel(0, arrival_ns, microbatch, self.now_ns)

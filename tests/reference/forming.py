@@ -1,0 +1,167 @@
+"""Rules 5 and 6: which sequences a microbatch takes, and who has to go to make room."""
+
+from dataclasses import dataclass, field
+
+from tests.reference.replica import Replica
+from tests.reference.sequence import Member, Microbatch, Sequence
+
+
+@dataclass(slots=True)
+class Draft:
+    """The microbatch being formed."""
+
+    replica: Replica
+    now_ns: int
+    sequence_limit: int
+    members: list[Member] = field(default_factory=list)
+
+    def room_tokens(self) -> int:
+        """What is left of the token budget."""
+        return self.replica.token_limit - sum(m.tokens for m in self.members)
+
+    def full(self) -> bool:
+        """Whether the sequence limit or the token budget is reached."""
+        return len(self.members) >= self.sequence_limit or self.room_tokens() <= 0
+
+    def holds(self, sequence: Sequence) -> bool:
+        """Whether the sequence is in it already."""
+        return any(m.sequence is sequence for m in self.members)
+
+
+def sequence_limit(replica: Replica) -> int:
+    """The batching policy."""
+    if replica.scheduling.batching == "greedy":
+        return replica.microbatch_limit
+    assert replica.scheduling.batching == "balanced", "the reference knows no `slo` batching"
+    share = -(-replica.requests // replica.credits_total)
+    return min(max(share, 1), replica.microbatch_limit)
+
+
+def form(replica: Replica, now_ns: int) -> Microbatch | None:
+    """One microbatch, or None when nothing that could go has room."""
+    draft = Draft(replica, now_ns, sequence_limit(replica))
+    by_number = sorted(replica.running, key=number_of)
+    for sequence in by_number:
+        if not draft.full() and sequence in replica.running and sequence.ready:
+            add_decode(draft, sequence)
+    for sequence in by_number:
+        if not draft.full() and sequence in replica.running and sequence.todo_tokens and not draft.holds(sequence):
+            add_chunk(draft, sequence)
+    while not draft.full() and replica.waiting and may_run_one_more(replica):
+        if not admit(draft, replica.waiting[0]):
+            break
+    if not draft.members:
+        return None
+    return seal(draft)
+
+
+def number_of(sequence: Sequence) -> int:
+    """Admission number of a sequence that has been admitted."""
+    assert sequence.number is not None
+    return sequence.number
+
+
+def may_run_one_more(replica: Replica) -> bool:
+    """The limit on admitted sequences."""
+    limit = replica.scheduling.max_running
+    return limit is None or len(replica.running) < limit
+
+
+def add_decode(draft: Draft, sequence: Sequence) -> None:
+    """One decode step, if room can be made for its token."""
+    if make_room(draft, sequence, 1):
+        add(draft, sequence, tokens=1, decode=True)
+
+
+def add_chunk(draft: Draft, sequence: Sequence) -> None:
+    """The next chunk of a prompt that has begun, if room can be made for it."""
+    tokens = min(sequence.todo_tokens, draft.room_tokens())
+    if make_room(draft, sequence, tokens):
+        add(draft, sequence, tokens, decode=False)
+
+
+def admit(draft: Draft, sequence: Sequence) -> bool:
+    """The head of the queue and its first chunk, if there is room; nobody is preempted for it."""
+    replica, request = draft.replica, sequence.request
+    tokens = min(sequence.todo_tokens, draft.room_tokens())
+    held_tokens = tokens
+    if replica.scheduling.kv == "reserve":
+        held_tokens = request.prompt_tokens + request.max_output_tokens
+    if not replica.has_room(sequence, held_tokens):
+        return False
+    replica.hold(sequence, held_tokens)
+    home = replica.preempted if sequence in replica.preempted else replica.queue
+    home.remove(sequence)
+    replica.running.append(sequence)
+    if sequence.number is None:
+        sequence.number = replica.admissions
+        replica.admissions += 1
+        sequence.admitted_ns = draft.now_ns
+    add(draft, sequence, tokens, decode=False)
+    return True
+
+
+def make_room(draft: Draft, grower: Sequence, tokens: int) -> bool:
+    """Hold `tokens` more for a running sequence, preempting while there is a victim; False: the grower waits."""
+    replica = draft.replica
+    if replica.scheduling.kv == "reserve":
+        return True
+    wanted_tokens = grower.written_tokens + tokens
+    while not replica.has_room(grower, wanted_tokens):
+        victims = [s for s in replica.running if s is not grower and not s.in_flight and not draft.holds(s)]
+        if not victims:
+            return False
+        preempt(replica, max(victims, key=number_of))
+    replica.hold(grower, wanted_tokens)
+    return True
+
+
+def preempt(replica: Replica, victim: Sequence) -> None:
+    """All its KV goes; it returns to the very head of the queue with prompt and generated tokens to prefill."""
+    replica.drop(victim)
+    replica.running.remove(victim)
+    replica.preempted.insert(0, victim)
+    victim.preemptions += 1
+    victim.ready = False
+    victim.written_tokens = 0
+    victim.todo_tokens = victim.request.prompt_tokens + victim.generated
+
+
+def add(draft: Draft, sequence: Sequence, tokens: int, decode: bool) -> None:
+    """Put a sequence, whose room is taken, into the microbatch."""
+    if decode:
+        sequence.ready = False
+    else:
+        sequence.todo_tokens -= tokens
+    draft.members.append(
+        Member(
+            sequence=sequence,
+            decode=decode,
+            tokens=tokens,
+            written_before=sequence.written_tokens,
+            held_tokens=draft.replica.held_tokens(sequence),
+            samples=decode or sequence.todo_tokens == 0,
+        )
+    )
+    sequence.written_tokens += tokens
+
+
+def seal(draft: Draft) -> Microbatch:
+    """Stamp the microbatch and take its credit."""
+    replica = draft.replica
+    microbatch = Microbatch(
+        replica=replica.index,
+        number=replica.microbatches,
+        members=tuple(draft.members),
+        releases=tuple(replica.releases),
+        dispatch_ns=draft.now_ns,
+        work_since_ns=replica.work_since_ns,
+        empty_since_ns=replica.empty_since_ns,
+        credit_since_ns=replica.credit_since_ns,
+    )
+    replica.microbatches += 1
+    replica.releases.clear()
+    replica.in_flight.append(microbatch)
+    for member in microbatch.members:
+        member.sequence.in_flight += 1
+    return microbatch

@@ -1,0 +1,112 @@
+"""The router's view of one replica: who runs, who waits, what is held, and why nothing is dispatched."""
+
+from dataclasses import dataclass, field
+
+from stageline.engine.settings import Scheduling
+from stageline.plan.schema import Plan
+from tests.reference.ledger import Ledger
+from tests.reference.link import Link
+from tests.reference.sequence import Microbatch, Sequence
+
+
+@dataclass(slots=True)
+class Replica:
+    """State only; the rules that change it stand in `forming` and `engine`."""
+
+    plan: Plan
+    scheduling: Scheduling
+    index: int
+    link: Link  # to visit 0
+    ledgers: list[Ledger]  # the mirror of every stage's
+    running: list[Sequence] = field(default_factory=list)
+    preempted: list[Sequence] = field(default_factory=list)  # the very head of the queue
+    queue: list[Sequence] = field(default_factory=list)  # the rest of it
+    in_flight: list[Microbatch] = field(default_factory=list)
+    releases: list[int] = field(default_factory=list)  # to leave with the next microbatch
+    admissions: int = 0
+    microbatches: int = 0
+    mirror_free_ns: int = 0
+    depart_ns: int = 0  # when the last microbatch left the router's own (serial) work
+    had_work: bool = False
+    work_since_ns: int = 0
+    empty_since_ns: int = 0
+    ran_out_ns: int = 0  # when the last request left
+    arrived_at_empty: bool = False  # the first request since then came at this instant
+    credit_since_ns: int = 0
+    reasons: list[tuple[int, str]] = field(default_factory=lambda: [(0, "empty")])
+
+    @property
+    def credits_total(self) -> int:
+        """Microbatches that may be in flight."""
+        return self.scheduling.credits or self.plan.defaults.credits
+
+    @property
+    def microbatch_limit(self) -> int:
+        """Largest number of sequences in a microbatch."""
+        return self.scheduling.microbatch or self.plan.defaults.microbatch
+
+    @property
+    def token_limit(self) -> int:
+        """Largest number of new tokens in a microbatch."""
+        return self.scheduling.batched_tokens or self.plan.defaults.batched_tokens
+
+    @property
+    def waiting(self) -> list[Sequence]:
+        """The whole queue, head first."""
+        return self.preempted + sorted(self.queue, key=self.queueing_key)
+
+    @property
+    def requests(self) -> int:
+        """Requests in the system."""
+        return len(self.running) + len(self.preempted) + len(self.queue)
+
+    def queueing_key(self, sequence: Sequence) -> tuple[int, int]:
+        """The queueing policy."""
+        if self.scheduling.queueing == "shortest":
+            return (sequence.request.prompt_tokens, sequence.order)
+        if self.scheduling.queueing == "priority":
+            return (sequence.request.priority, sequence.order)
+        return (sequence.order, 0)
+
+    def has_credit(self) -> bool:
+        """Whether one more microbatch may be in flight."""
+        return len(self.in_flight) < self.credits_total
+
+    def has_work(self) -> bool:
+        """Whether anything could be put into a microbatch, room or no room."""
+        return bool(self.preempted or self.queue) or any(s.ready or s.todo_tokens for s in self.running)
+
+    def gate_ns(self) -> int:
+        """The gate is open from here on."""
+        return self.mirror_free_ns - self.plan.links[0].latency_ns
+
+    def reason(self, now_ns: int) -> str:
+        """Why nothing is dispatched at this instant, after everything that happened in it."""
+        if not self.requests:
+            return "empty"
+        if not self.has_work():
+            return "starved"
+        if not self.has_credit():
+            return "credit"
+        if now_ns < self.gate_ns():
+            return "gate"
+        return "kv_blocked"
+
+    def has_room(self, sequence: Sequence, tokens: int) -> bool:
+        """Whether every stage has room for `sequence` to hold `tokens`."""
+        return all(ledger.has_room(sequence.index, tokens) for ledger in self.ledgers)
+
+    def hold(self, sequence: Sequence, tokens: int) -> None:
+        """Take the room in every mirror."""
+        for ledger in self.ledgers:
+            ledger.held[sequence.index] = tokens
+
+    def held_tokens(self, sequence: Sequence) -> int:
+        """What a running sequence holds; the same at every stage."""
+        return self.ledgers[0].held[sequence.index]
+
+    def drop(self, sequence: Sequence) -> None:
+        """Give back all its room here; the stages learn of it with the next microbatch."""
+        for ledger in self.ledgers:
+            del ledger.held[sequence.index]
+        self.releases.append(sequence.index)

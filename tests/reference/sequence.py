@@ -1,0 +1,86 @@
+"""A request on its way, and a microbatch on its way."""
+
+from dataclasses import dataclass, field
+
+from stageline.cost.load import Load
+from stageline.engine.types import Request
+
+
+@dataclass(slots=True)
+class Sequence:
+    """What the router knows of one request."""
+
+    request: Request
+    order: int  # arrival order over the whole run
+    replica: int
+    todo_tokens: int = 0  # prefill still to be scheduled
+    written_tokens: int = 0  # KV written by what was scheduled
+    generated: int = 0
+    in_flight: int = 0  # microbatches that carry it now
+    ready: bool = False  # its last token has come back and its next decode step may go
+    number: int | None = None  # admission number, kept for ever
+    admitted_ns: int | None = None
+    tokens_ns: list[int] = field(default_factory=list)  # when each sampled token came back
+    preemptions: int = 0
+
+    @property
+    def index(self) -> int:
+        """Names the request everywhere."""
+        return self.request.index
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One sequence's part of a microbatch."""
+
+    sequence: Sequence
+    decode: bool
+    tokens: int  # new ones
+    written_before: int
+    held_tokens: int  # what the ledgers hold for the sequence from here on
+    samples: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Microbatch:
+    """What travels along the route, with the stamps of rule 7."""
+
+    replica: int
+    number: int  # per replica, from 0
+    members: tuple[Member, ...]
+    releases: tuple[int, ...]  # request indices whose KV goes before this microbatch's is taken
+    dispatch_ns: int
+    work_since_ns: int
+    empty_since_ns: int
+    credit_since_ns: int
+
+    @property
+    def tokens(self) -> int:
+        """New tokens."""
+        return sum(m.tokens for m in self.members)
+
+    @property
+    def sampled(self) -> int:
+        """Tokens that come back."""
+        return sum(1 for m in self.members if m.samples)
+
+    def load(self) -> Load:
+        """The totals that a service time depends on."""
+        decodes = [m for m in self.members if m.decode]
+        chunks = [m for m in self.members if not m.decode]
+        return Load(
+            decode_sequences=len(decodes),
+            decode_tokens=len(decodes),
+            decode_kv_tokens=sum(m.written_before + 1 for m in decodes),
+            decode_pairs=sum(m.written_before + 1 for m in decodes),
+            prefill_sequences=len(chunks),
+            prefill_tokens=sum(m.tokens for m in chunks),
+            prefill_kv_tokens=sum(m.written_before + m.tokens for m in chunks),
+            prefill_pairs=sum(causal_pairs(m.written_before, m.tokens) for m in chunks),
+            sampled=self.sampled,
+        )
+
+
+def causal_pairs(cached: int, new: int) -> int:
+    """Query-key pairs of a chunk, one query after the other: the i-th new token sees the cached and i new ones."""
+    return sum(cached + i for i in range(1, new + 1))

@@ -1,0 +1,101 @@
+"""Random small scenarios: a plan, a scheduling and a workload.
+
+`build` makes one from any `random.Random`; hypothesis passes its own, so that what it finds shrinks.
+"""
+
+import random
+from dataclasses import dataclass
+
+from hypothesis import strategies as st
+
+from stageline.engine.settings import Scheduling
+from stageline.engine.types import Request, Source
+from stageline.plan.schema import Plan
+from tests.reference import plans
+from tests.reference.sources import ListSource, UsersSource
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """Everything that decides a run. `source()` is new at every call."""
+
+    plan: Plan
+    scheduling: Scheduling
+    users: tuple[tuple[Request, ...], ...]  # one user: an open workload with the arrivals written in its requests
+    starts_ns: tuple[int, ...]  # empty: an open workload
+    think_ns: int
+    seed: int
+
+    def source(self) -> Source:
+        """A source that has not been used."""
+        if self.starts_ns:
+            return UsersSource(self.users, self.starts_ns, self.think_ns)
+        return ListSource(self.users[0])
+
+
+def build(rnd: random.Random) -> Scenario:
+    """One scenario; every kind of it has a fair chance, and one in three is pressed for KV."""
+    pressed = rnd.randint(0, 2) == 0
+    longest = (5, 30) if pressed else rnd.choice([(1, 1), (40, 10), (5, 30), (10, 10)])
+    sizes = [request_sizes(rnd, *longest) for _ in range(rnd.randint(1, 16))]
+    worst_tokens = max(r.prompt_tokens + r.max_output_tokens for r in sizes)
+    plan = plans.random_plan(rnd, worst_tokens, pressed=pressed)
+    scheduling = random_scheduling(rnd, len(plan.visits), pressed=pressed)
+    seed = rnd.randint(0, 2**32)
+    if rnd.randint(0, 2):
+        return Scenario(plan, scheduling, (open_workload(rnd, sizes),), (), 0, seed)
+    users = rnd.randint(1, 6)
+    shares = tuple(tuple(sizes[u::users]) for u in range(users))
+    starts_ns = tuple(rnd.choice([0, rnd.randint(0, 300)]) for _ in range(users))
+    return Scenario(plan, scheduling, shares, starts_ns, rnd.choice([0, 0, 1, rnd.randint(0, 500)]), seed)
+
+
+def scenarios() -> st.SearchStrategy[Scenario]:
+    """The same for hypothesis."""
+    return st.builds(build, st.randoms(use_true_random=False))
+
+
+def request_sizes(rnd: random.Random, longest_prompt: int, longest_output: int) -> Request:
+    """A request whose index and arrival are still to be given."""
+    output_tokens = rnd.randint(1, longest_output)
+    return Request(
+        index=0,
+        arrival_ns=0,
+        prompt_tokens=rnd.randint(1, longest_prompt),
+        output_tokens=output_tokens,
+        max_output_tokens=output_tokens + rnd.choice([0, 0, rnd.randint(0, 6)]),
+        priority=rnd.randint(0, 2),
+    )
+
+
+def open_workload(rnd: random.Random, sizes: list[Request]) -> tuple[Request, ...]:
+    """Bursts at equal times, scattered arrivals, and gaps long enough for the system to run empty."""
+    span_ns = rnd.choice([0, 300, 3000, 30000])
+    origin_ns = rnd.choice([0, 0, 1000])
+    times = [origin_ns + rnd.choice([0, rnd.randint(0, span_ns), span_ns // 10 * rnd.randint(0, 10)]) for _ in sizes]
+    return tuple(
+        Request(
+            index=i,
+            arrival_ns=time_ns,
+            prompt_tokens=size.prompt_tokens,
+            output_tokens=size.output_tokens,
+            max_output_tokens=size.max_output_tokens,
+            priority=size.priority,
+        )
+        for i, (time_ns, size) in enumerate(zip(sorted(times), sizes, strict=True))
+    )
+
+
+def random_scheduling(rnd: random.Random, visits: int, *, pressed: bool) -> Scheduling:
+    """Every policy; None leaves the plan's default."""
+    return Scheduling(
+        microbatch=rnd.choice([None, rnd.randint(1, 6)]),
+        credits=rnd.choice([1, 2, 3] if pressed else [None, 1, 2, rnd.randint(1, 2 * visits + 1)]),
+        batched_tokens=rnd.choice([None, 1, 4, 16, 64]),
+        max_running=rnd.choice([None, None, rnd.randint(1, 4)]),
+        batching=rnd.choice(["balanced", "greedy"]),
+        queueing=rnd.choice(["fcfs", "shortest", "priority"]),
+        kv="grow" if pressed else rnd.choice(["reserve", "grow"]),
+        balance=rnd.choice(["round-robin", "least-loaded", "kv"]),
+        overhead_ns=rnd.choice([0, 0, 1, rnd.randint(0, 40)]),
+    )
