@@ -19,6 +19,7 @@ _OUTCOMES: dict[str, Outcome] = {
 def rows_of(requests: Sequence[Request]) -> router_pb2.Rows:
     """Requests as columns."""
     rows = router_pb2.Rows(
+        index=[r.index for r in requests],
         arrival_ns=[r.arrival_ns for r in requests],
         prompt_tokens=[r.prompt_tokens for r in requests],
         output_tokens=[r.output_tokens for r in requests],
@@ -35,7 +36,7 @@ def rows_of(requests: Sequence[Request]) -> router_pb2.Rows:
 
 
 def requests_of(rows: router_pb2.Rows, first_index: int) -> list[Request]:
-    """Columns as requests, numbered from `first_index`. Raises ProtocolError for columns that do not fit together."""
+    """Columns as requests, numbered from `first_index` where they have no number. Raises ProtocolError for columns that do not fit together."""
     count = len(rows.arrival_ns)
     columns = {
         name: _column(rows, name, count, default)
@@ -55,8 +56,11 @@ def requests_of(rows: router_pb2.Rows, first_index: int) -> list[Request]:
     ids, start = tuple(rows.hash_id), 0
     if sum(columns["hash_count"]) != len(ids):
         raise ProtocolError(f"rows from {first_index}: hash_count does not add up to the number of hash ids")
+    indexes = list(rows.index) or range(first_index, first_index + count)
+    if len(indexes) != count:
+        raise ProtocolError(f"rows: column index has {len(indexes)} values for {count} requests")
     requests = []
-    for index, row in enumerate(zip(*columns.values(), strict=True), first_index):
+    for index, row in zip(indexes, zip(*columns.values(), strict=True), strict=True):
         end = start + row[6]
         requests.append(
             Request(

@@ -32,13 +32,17 @@ MAYBE = st.none() | COUNT
 def test_requests(requests):
     rows = router_pb2.Rows.FromString(runs.rows_of(requests).SerializeToString())
     back = runs.requests_of(rows, 10)
-    assert [r.index for r in back] == list(range(10, 10 + len(requests)))
+    assert [r.index for r in back] == [r.index for r in requests]
     assert [(r.arrival_ns, r.priority, r.session, r.hash_ids) for r in back] == [
         (r.arrival_ns, r.priority, r.session, r.hash_ids) for r in requests
     ]
     assert [(r.prompt_tokens, r.output_tokens, r.max_output_tokens) for r in back] == [
         (r.prompt_tokens, r.output_tokens, r.max_output_tokens) for r in requests
     ]
+
+
+def test_requests_without_numbers_are_counted():
+    assert [r.index for r in runs.requests_of(router_pb2.Rows(arrival_ns=[5, 6]), 10)] == [10, 11]
 
 
 @pytest.mark.parametrize(
