@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 from typing import Any
 
 import msgspec
@@ -30,7 +31,7 @@ RunContext = aio.ServicerContext[router_pb2.RunRequest, router_pb2.RunReply]
 
 
 class RouterServicer(router_pb2_grpc.RouterServicer):
-    """Drives sessions on all stages of a plan. `on_health` is told whether every stage serves."""
+    """Drives sessions on all stages of a plan. `on_health`, if set, is told whether every stage serves."""
 
     name = "stageline.v1.Router"
 
@@ -42,13 +43,13 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
         advertise: str = "",
         window: int = 0,
         payload: PayloadMode = "size",
-        on_health: Callable[[bool], Awaitable[None]] | None = None,
         on_run: Callable[[RunSession | None], None] = lambda _: None,
     ) -> None:
         self._route, self._digest = Route(plan), plan.digest()
         self._addresses, self._advertise, self._payload = addresses, advertise, payload
         self._window = window or max(2, 2 * len(os.sched_getaffinity(0)))
-        self._on_health, self._on_run = on_health, on_run
+        self.on_health: Callable[[bool], Awaitable[None]] | None = None
+        self._on_run = on_run
         self._table: StageTable | None = None
         self._run: RunSession | None = None
         self._busy = False
@@ -92,8 +93,9 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
                 run = await self._prepare(context)
                 self._run = run
                 self._on_run(run)
-                async for reply in run.replies(self._digest, self._advertise):
-                    await context.write(reply)
+                async with aclosing(run.replies(self._digest, self._advertise)) as replies:
+                    async for reply in replies:
+                        await context.write(reply)
             finally:
                 self._run, self._busy = None, False
                 self._on_run(None)
@@ -195,7 +197,7 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
         return self._run.mesh.in_link(hello)
 
     def _health_changed(self) -> None:
-        if self._on_health and self._table:
-            task = asyncio.ensure_future(self._on_health(self._table.healthy))
+        if self.on_health and self._table:
+            task = asyncio.ensure_future(self.on_health(self._table.healthy))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)

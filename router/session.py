@@ -3,7 +3,7 @@
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, Iterable
 
 from router.mesh import Mesh
 from router.outbox import Outbox
@@ -69,7 +69,7 @@ class RunSession:
         self.mesh = Mesh(self.id, route, table, self.party, mode)
         self._stir = asyncio.Event()
 
-    async def replies(self, digest: str, advertise: str) -> AsyncIterator[router_pb2.RunReply]:
+    async def replies(self, digest: str, advertise: str) -> AsyncGenerator[router_pb2.RunReply, None]:
         """Everything that the client is told. Raises the StagelineError that ended the run early."""
         cpu_ns, wall_ns = time.process_time_ns(), time.perf_counter_ns()
         try:
@@ -101,7 +101,7 @@ class RunSession:
             waiting=len(self.router.live) - sum(len(r.running) for r in replicas),
         )
 
-    async def _reports(self) -> AsyncIterator[router_pb2.RunReply]:
+    async def _reports(self) -> AsyncGenerator[router_pb2.RunReply, None]:
         """Progress, tokens and records until the run is over. Raises why it failed, after what was there by then."""
         while not self.node.done and not self.party.ended.done():
             try:
