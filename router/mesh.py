@@ -11,14 +11,14 @@ from router.stages import RemoteStage, StageTable
 from stageline.engine.route import Route
 from stageline.errors import ProtocolError, RunFailed, StagelineError, Unavailable
 from stageline.runtime.calls import answer
-from stageline.runtime.inlink import InLink
 from stageline.runtime.names import upstream_name
-from stageline.runtime.outlink import OutLink, Peer
 from stageline.runtime.party import Party
 from stageline.v1 import flow_pb2, stage_pb2
 from stageline.wire import options
 from stageline.wire.errors import LocatedError, error_from, is_transport, locate
 from stageline.wire.frames import MODES, FrameEncoder, PayloadMode
+from stageline.wire.inlink import InLink
+from stageline.wire.outlink import OutLink, Peer
 
 R = TypeVar("R")
 _BLAME_S = 0.5  # how long the loss of a stage may take to show after its neighbours noticed

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 from stageline.engine.types import RequestRecord
 from stageline.v1 import router_pb2
-from stageline.wire.runs import BATCH_ROWS, records_of
+from stageline.wire.runs import results_of
 
-FULL = 1 << 16  # tokens and records; more than that, and the run waits for its client
+FULL = 1 << 15  # tokens and records, the size of a message; with more than that the run waits for its client
 
 
 class Outbox:
@@ -14,9 +14,13 @@ class Outbox:
 
     def __init__(self, *, tokens: bool) -> None:
         self._tokens = tokens
+        self._clear()
+
+    def _clear(self) -> None:
         self._indexes: list[int] = []
         self._times_ns: list[int] = []
         self._records: list[RequestRecord] = []
+        self._before: list[int] = []
 
     def token(self, index: int, now_ns: int, since_ns: int | None) -> None:
         """See Observer."""
@@ -27,6 +31,7 @@ class Outbox:
     def request(self, record: RequestRecord) -> None:
         """See Observer."""
         self._records.append(record)
+        self._before.append(len(self._indexes))
 
     @property
     def full(self) -> bool:
@@ -34,11 +39,8 @@ class Outbox:
         return len(self._indexes) + len(self._records) > FULL
 
     def take(self) -> Iterator[router_pb2.RunReply]:
-        """Empties the box into messages: tokens first, so that a request's last token comes before its record."""
-        indexes, times, records = self._indexes, self._times_ns, self._records
-        self._indexes, self._times_ns, self._records = [], [], []
-        for start in range(0, len(indexes), BATCH_ROWS):
-            part = slice(start, start + BATCH_ROWS)
-            yield router_pb2.RunReply(tokens=router_pb2.Tokens(index=indexes[part], now_ns=times[part]))
-        for start in range(0, len(records), BATCH_ROWS):
-            yield router_pb2.RunReply(records=records_of(records[start : start + BATCH_ROWS]))
+        """Empties the box."""
+        if self._indexes or self._records:
+            results = results_of(self._indexes, self._times_ns, self._records, self._before)
+            self._clear()
+            yield router_pb2.RunReply(results=results)

@@ -1,12 +1,14 @@
 """A router put together."""
 
+from pathlib import Path
+
 from prometheus_client import CollectorRegistry
 
 from router.metrics import RouterCollector
 from router.servicer import RouterServicer
 from router.settings import RouterSettings, stage_addresses
 from stageline.errors import UsageError
-from stageline.runtime.plans import read_plan
+from stageline.runtime.plans import load_plan
 from stageline.runtime.server import Server, serve
 
 
@@ -14,7 +16,7 @@ def build(settings: RouterSettings) -> Server:
     """The server, not yet started. It is healthy while all of its stages are. Raises UsageError or BadInput."""
     if not settings.plan or not settings.stages:
         raise UsageError("the router needs --plan and --stages; --help explains both")
-    plan = read_plan(settings.plan)
+    plan = load_plan(Path(settings.plan))
     collector = RouterCollector()
     registry = CollectorRegistry()
     registry.register(collector)

@@ -18,11 +18,11 @@ from stageline.engine.settings import Scheduling
 from stageline.engine.types import Source
 from stageline.errors import BadInput, Busy, PlanMismatch, ProtocolError, SessionUnknown, StagelineError
 from stageline.plan.schema import Plan
-from stageline.runtime.inlink import FlowContext, InLink, serve_flow
 from stageline.runtime.server import Endpoints
 from stageline.v1 import flow_pb2, router_pb2, router_pb2_grpc
 from stageline.wire.errors import abort, plain
 from stageline.wire.frames import PayloadMode, mode_of
+from stageline.wire.inlink import FlowContext, InLink, serve_flow
 from stageline.wire.runs import requests_of
 from stageline.workload import open_workload
 from stageline.workload.spec import parse_spec

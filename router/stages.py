@@ -2,14 +2,18 @@
 
 import asyncio
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from grpc import aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from stageline.plan.schema import Plan
 from stageline.runtime.names import stage_name
-from stageline.v1.stage_pb2_grpc import StageAsyncStub, StageStub
+from stageline.v1.stage_pb2_grpc import StageStub
 from stageline.wire import options
+
+if TYPE_CHECKING:  # known to the type stubs only
+    from stageline.v1.stage_pb2_grpc import StageAsyncStub
 
 _RETRY_S = 0.5
 
@@ -24,7 +28,7 @@ class RemoteStage:
         self.healthy = False
         self._changed = changed
         self._channel = aio.insecure_channel(address, options=options.CHANNEL)
-        self.stub: StageAsyncStub = StageStub(self._channel)
+        self.stub: "StageAsyncStub" = StageStub(self._channel)
         self._task = asyncio.create_task(self._watch())
 
     async def close(self) -> None:

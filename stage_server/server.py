@@ -1,17 +1,19 @@
 """A stage server put together."""
 
+from pathlib import Path
+
 from prometheus_client import CollectorRegistry
 
 from stage_server.metrics import StageCollector
 from stage_server.servicer import StageServicer
 from stage_server.settings import StageSettings
-from stageline.runtime.plans import read_plan
+from stageline.runtime.plans import load_plan
 from stageline.runtime.server import Server, serve
 
 
 def build(settings: StageSettings) -> Server:
     """The server, not yet started. Raises BadInput for a plan that can't be read."""
-    plan = read_plan(settings.plan) if settings.plan else None
+    plan = load_plan(Path(settings.plan)) if settings.plan else None
     collector = StageCollector(settings.stage, settings.replica)
     registry = CollectorRegistry()
     registry.register(collector)

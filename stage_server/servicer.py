@@ -14,11 +14,11 @@ from stage_server.session import StageSession
 from stageline.engine.route import Route
 from stageline.errors import BadInput, Busy, PlanMismatch, ProtocolError, SessionUnknown, StagelineError
 from stageline.plan.schema import Plan
-from stageline.runtime.inlink import FlowContext, InLink, serve_flow
 from stageline.runtime.server import Endpoints
 from stageline.v1 import flow_pb2, stage_pb2, stage_pb2_grpc
 from stageline.wire import options
 from stageline.wire.errors import abort
+from stageline.wire.inlink import FlowContext, InLink, serve_flow
 
 log = logging.getLogger(__name__)
 A = TypeVar("A")

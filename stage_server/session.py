@@ -8,14 +8,14 @@ from typing import Any
 
 from stageline.engine.route import Route
 from stageline.errors import ProtocolError
-from stageline.runtime.inlink import InLink
 from stageline.runtime.names import downstream_name, stage_name, upstream_name
-from stageline.runtime.outlink import OutLink, Peer
 from stageline.runtime.party import Party
 from stageline.sync.frames import Frame
 from stageline.sync.stage import StageNode
 from stageline.v1 import flow_pb2, stage_pb2
 from stageline.wire.frames import FrameEncoder, mode_of
+from stageline.wire.inlink import InLink
+from stageline.wire.outlink import OutLink, Peer
 from stageline.wire.runs import account_of
 
 

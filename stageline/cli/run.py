@@ -12,7 +12,7 @@ from rich.console import Console
 
 from stageline.cli.engines import EngineName, execute
 from stageline.cli.flags import SchedulingFlags, WorkloadFlags
-from stageline.cli.planfile import load_plan
+from stageline.runtime.plans import load_plan
 from stageline.cli.progress import Watched, progress_of
 from stageline.engine.settings import Scheduling
 from stageline.engine.types import RunTotals

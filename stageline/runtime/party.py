@@ -12,6 +12,7 @@ from typing import Protocol
 from stageline.errors import LawBroken, StagelineError
 from stageline.sync.frames import Frame
 from stageline.wire.errors import LocatedError, locate
+from stageline.wire.host import Downstream, Upstream
 
 log = logging.getLogger(__name__)
 
@@ -29,22 +30,6 @@ class Machine(Protocol):
 
     def poll(self) -> tuple[Iterable[tuple[int, Frame]], Iterable[tuple[int, int]]]:
         """Frames for outgoing links, and (key, time) asks for incoming ones."""
-        ...
-
-
-class Upstream(Protocol):
-    """The way back to the sender of an incoming link."""
-
-    def ask(self, time_ns: int) -> None:
-        """Asks it for a promise."""
-        ...
-
-
-class Downstream(Protocol):
-    """The way to the receiver of an outgoing link."""
-
-    def push(self, frame: Frame) -> None:
-        """Sends a frame, merged with what has not left yet."""
         ...
 
 

@@ -1,20 +1,24 @@
-"""Reading a plan file."""
+"""Reading a plan file that a user names."""
 
 from pathlib import Path
 
 import msgspec
 
 from stageline.errors import BadInput
+from stageline.plan.check import check_plan
 from stageline.plan.schema import Plan
 
 
-def read_plan(path: str) -> Plan:
-    """The plan in a file. Raises BadInput with place and reason."""
+def load_plan(path: Path) -> Plan:
+    """The plan in a file. BadInput with the place inside the document when it is damaged or makes no sense."""
     try:
-        return msgspec.json.decode(Path(path).read_bytes(), type=Plan)
-    except OSError as error:
-        raise BadInput(
-            f"plan {path}", None, f"can't be read: {error.strerror}", "make one with stageline plan"
-        ) from None
-    except (msgspec.DecodeError, ValueError) as error:
-        raise BadInput(f"plan {path}", None, str(error), "make it again with stageline plan") from None
+        data = path.read_bytes()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise BadInput(f"plan {path}", None, f"can't be read: {reason}", "make one with stageline plan -o") from None
+    try:
+        plan = msgspec.json.decode(data, type=Plan)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise BadInput(f"plan {path}", None, str(error), "make it again with stageline plan -o") from None
+    check_plan(plan, f"plan {path}")
+    return plan

@@ -1,8 +1,9 @@
 """What a run's client and the router tell each other <-> columns."""
 
 from collections.abc import Iterable, Sequence
+from itertools import islice
 
-from stageline.engine.types import NEVER, Outcome, Request, RequestRecord, RunTotals, StageRecord
+from stageline.engine.types import NEVER, Observer, Outcome, Request, RequestRecord, RunTotals, StageRecord
 from stageline.errors import ProtocolError
 from stageline.v1 import router_pb2, stage_pb2
 
@@ -36,7 +37,10 @@ def rows_of(requests: Sequence[Request]) -> router_pb2.Rows:
 
 
 def requests_of(rows: router_pb2.Rows, first_index: int) -> list[Request]:
-    """Columns as requests, numbered from `first_index` where they have no number. Raises ProtocolError for columns that do not fit together."""
+    """Columns as requests, numbered from `first_index` where they have no number.
+
+    Raises ProtocolError for columns that do not fit together.
+    """
     count = len(rows.arrival_ns)
     columns = {
         name: _column(rows, name, count, default)
@@ -133,6 +137,35 @@ def request_records(message: router_pb2.Records) -> list[RequestRecord]:
         )
         for row in columns
     ]
+
+
+def results_of(
+    indexes: Sequence[int], times_ns: Sequence[int], records: Sequence[RequestRecord], tokens_before: Sequence[int]
+) -> router_pb2.Results:
+    """Tokens and records in the order in which they happened."""
+    return router_pb2.Results(
+        tokens=router_pb2.Tokens(index=indexes, now_ns=times_ns),
+        records=records_of(records),
+        tokens_before=tokens_before,
+    )
+
+
+def play(results: router_pb2.Results, observer: Observer, last_ns: dict[int, int]) -> None:
+    """Tells an observer what happened. `last_ns` remembers each request's previous token from message to message."""
+    tokens = iter(zip(results.tokens.index, results.tokens.now_ns, strict=True))
+    told = 0
+    for record, before in zip(request_records(results.records), results.tokens_before, strict=True):
+        _play_tokens(islice(tokens, before - told), observer, last_ns)
+        told = before
+        last_ns.pop(record.index, None)
+        observer.request(record)
+    _play_tokens(tokens, observer, last_ns)
+
+
+def _play_tokens(tokens: Iterable[tuple[int, int]], observer: Observer, last_ns: dict[int, int]) -> None:
+    for index, now_ns in tokens:
+        observer.token(index, now_ns, last_ns.get(index))
+        last_ns[index] = now_ns
 
 
 def account_of(record: StageRecord) -> stage_pb2.StageAccount:

@@ -7,10 +7,10 @@ from typing import Any
 from grpc import aio
 
 from stageline.errors import ProtocolError, StagelineError, Unavailable
-from stageline.runtime.party import Party
 from stageline.v1 import flow_pb2 as pb
 from stageline.wire.errors import abort
 from stageline.wire.frames import FrameDecoder
+from stageline.wire.host import Host
 
 FlowContext = aio.ServicerContext[pb.FlowRequest, pb.FlowReply]
 
@@ -18,7 +18,7 @@ FlowContext = aio.ServicerContext[pb.FlowRequest, pb.FlowReply]
 class InLink:
     """One incoming link of a party. `place` names the far end for people, `key` is the link's name in its party."""
 
-    def __init__(self, party: Party, key: int, link: int, place: str) -> None:
+    def __init__(self, party: Host, key: int, link: int, place: str) -> None:
         self.party, self.key, self.link, self.place = party, key, link, place
         self.decoder = FrameDecoder(link, f"link {link}")
         self.asks = 0

@@ -9,7 +9,6 @@ import grpc
 from grpc import aio
 
 from stageline.errors import ProtocolError, StagelineError, Unavailable
-from stageline.runtime.party import Party
 from stageline.sync.frames import Frame
 from stageline.v1 import flow_pb2 as pb
 from stageline.v1.router_pb2_grpc import RouterStub
@@ -17,6 +16,7 @@ from stageline.v1.stage_pb2_grpc import StageStub
 from stageline.wire import options
 from stageline.wire.errors import error_from
 from stageline.wire.frames import FrameEncoder
+from stageline.wire.host import Host
 
 FlowCall = aio.StreamStreamCall[pb.FlowRequest, pb.FlowReply]
 
@@ -48,7 +48,7 @@ class OutLink:
     `key` is the link's name in its party, `place` names the far end for people. No frame is written before `open`.
     """
 
-    def __init__(self, party: Party, key: int, hello: pb.Hello, *, to: Peer, encoder: FrameEncoder) -> None:
+    def __init__(self, party: Host, key: int, hello: pb.Hello, *, to: Peer, encoder: FrameEncoder) -> None:
         self._party, self._key, self._hello, self._to = party, key, hello, to
         self.place = to.place
         self.encoder = encoder
