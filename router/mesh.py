@@ -80,7 +80,9 @@ class Mesh:
         return found
 
     async def close(self) -> None:
-        """Closes the session at every stage that still answers. Never raises."""
+        """Closes the session at every stage that still answers. Never raises; the second time nothing is left to do."""
+        if self._closing:
+            return
         self._closing = True
         self._party.close()
         request = stage_pb2.CloseRequest(session=self.session)

@@ -53,6 +53,7 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
         self._table: StageTable | None = None
         self._run: RunSession | None = None
         self._busy = False
+        self._ending: asyncio.Task[None] | None = None
         self._free = asyncio.Event()
         self._free.set()
         self._draining = False
@@ -88,18 +89,12 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
     ) -> None:
         """See router.proto."""
         try:
-            self._claim()
+            await self._claim()
             try:
-                run = await self._prepare(context)
-                self._run = run
-                self._on_run(run)
-                async with aclosing(run.replies(self._digest, self._advertise)) as replies:
-                    async for reply in replies:
-                        await context.write(reply)
+                await self._carry_out(context)
             finally:
-                self._run, self._busy = None, False
-                self._on_run(None)
-                self._free.set()
+                self._ending = asyncio.create_task(self._end())
+                await asyncio.shield(self._ending)
         except StagelineError as error:
             await abort(context, plain(error))
 
@@ -134,7 +129,10 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
 
     # -- runs
 
-    def _claim(self) -> None:
+    async def _claim(self) -> None:
+        """Makes this the run that goes on."""
+        if self._ending:  # its client has left, the stages are still being told
+            await asyncio.shield(self._ending)
         if self._draining:
             raise Busy("the router is shutting down")
         if self._busy:
@@ -142,6 +140,22 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
             raise Busy(f"another run goes on{now}; one at a time")
         self._busy = True
         self._free.clear()
+
+    async def _carry_out(self, context: RunContext) -> None:
+        run = await self._prepare(context)
+        self._run = run
+        self._on_run(run)
+        async with aclosing(run.replies(self._digest, self._advertise)) as replies:
+            async for reply in replies:
+                await context.write(reply)
+
+    async def _end(self) -> None:
+        """Lets the stages go, even if the client has left."""
+        if self._run:
+            await self._run.close()
+            self._on_run(None)
+        self._run, self._busy, self._ending = None, False, None
+        self._free.set()
 
     async def _prepare(self, context: RunContext) -> RunSession:
         """Reads the start and all requests."""

@@ -70,25 +70,30 @@ class RunSession:
         self._stir = asyncio.Event()
 
     async def replies(self, digest: str, advertise: str) -> AsyncGenerator[router_pb2.RunReply, None]:
-        """Everything that the client is told. Raises the StagelineError that ended the run early."""
+        """Everything that the client is told. Raises the StagelineError that ended the run early.
+
+        The end is told when all stages are free again. Whoever stops listening earlier must `close`.
+        """
         cpu_ns, wall_ns = time.process_time_ns(), time.perf_counter_ns()
-        try:
-            await self.mesh.open(digest, self._seed, advertise)
-            started = router_pb2.Started(session=self.id, plan_digest=digest, window=self._window)
-            yield router_pb2.RunReply(started=started)
-            self.party.ended.add_done_callback(lambda _: self._stir.set())
-            self.party.release()
-            async for reply in self._reports():
-                yield reply
-            snapshots = await self.mesh.snapshots(*window_of(self.conductor))
-            totals = close_books(self.conductor, [stage_record(s.account) for s in snapshots])
-            ended = ended_of(totals)
-            ended.cost.CopyFrom(self._cost(snapshots))
-            ended.cost.cpu_ns += time.process_time_ns() - cpu_ns
-            ended.cost.wall_ns = time.perf_counter_ns() - wall_ns
-            yield router_pb2.RunReply(ended=ended)
-        finally:
-            await self.mesh.close()
+        await self.mesh.open(digest, self._seed, advertise)
+        started = router_pb2.Started(session=self.id, plan_digest=digest, window=self._window)
+        yield router_pb2.RunReply(started=started)
+        self.party.ended.add_done_callback(lambda _: self._stir.set())
+        self.party.release()
+        async for reply in self._reports():
+            yield reply
+        snapshots = await self.mesh.snapshots(*window_of(self.conductor))
+        totals = close_books(self.conductor, [stage_record(s.account) for s in snapshots])
+        ended = ended_of(totals)
+        ended.cost.CopyFrom(self._cost(snapshots))
+        ended.cost.cpu_ns += time.process_time_ns() - cpu_ns
+        ended.cost.wall_ns = time.perf_counter_ns() - wall_ns
+        await self.mesh.close()
+        yield router_pb2.RunReply(ended=ended)
+
+    async def close(self) -> None:
+        """Lets all stages go."""
+        await self.mesh.close()
 
     def progress(self) -> router_pb2.Progress:
         """How far the run is."""

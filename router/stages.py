@@ -28,7 +28,7 @@ class RemoteStage:
         self.healthy = False
         self._changed = changed
         self._channel = aio.insecure_channel(address, options=options.CHANNEL)
-        self.stub: "StageAsyncStub" = StageStub(self._channel)
+        self.stub: StageAsyncStub = StageStub(self._channel)
         self._task = asyncio.create_task(self._watch())
 
     async def close(self) -> None:
