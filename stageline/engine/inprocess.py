@@ -79,7 +79,7 @@ def _serve(conductor: Conductor, stages: HeapStages) -> bool:
     """
     if stages.next_ns >= NEVER:
         return False
-    own = min(conductor.next_arrival_ns, *conductor.next_form_ns)
+    own = conductor.own_event_ns
     while stages.next_ns < own:
         replica, completion = stages.step()
         if completion is not None:
