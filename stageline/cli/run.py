@@ -12,7 +12,6 @@ from cyclopts import Parameter
 from stageline.cli.engines import EngineName, execute
 from stageline.cli.flags import SchedulingFlags, WorkloadFlags
 from stageline.cli.output import console, print_json
-from stageline.cli.planfile import load_plan
 from stageline.cli.progress import Watched, progress_of
 from stageline.engine.settings import Scheduling
 from stageline.engine.types import RunTotals
@@ -22,6 +21,7 @@ from stageline.report.slo import parse_slo
 from stageline.report.summary import RunFacts, Summary
 from stageline.report.tables import run_report
 from stageline.report.writer import RunWriter
+from stageline.runtime.plans import load_plan
 from stageline.workload import Workload
 
 
