@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -100,7 +100,7 @@ def quantisation(raw: object, place: str) -> Quantisation:
         return Quantisation()
     f = Fields(raw, place)
     f.finish(KNOWN)
-    method = f.get("quant_method")
+    method = f.text("quant_method")
     if method == "fp8":
         block = f.integers("weight_block_size")
         if block not in ([], [128, 128]):
@@ -120,7 +120,7 @@ def quantisation(raw: object, place: str) -> Quantisation:
 def _rule(group: Fields) -> Rule:
     weights = group.inner("weights")
     bits, size = weights.integer("num_bits"), weights.integer("group_size", default=0)
-    key: tuple[Any, ...] = (weights.get("type"), bits, size)
+    key = (weights.text("type"), bits, size)
     if key == ("float", 4, 16) and group.get("input_activations") is None:
         return Rule(tuple(group.words("targets")), "nvfp4-w4a16")
     formats = {
@@ -143,8 +143,8 @@ def _by_name(f: Fields) -> dict[str, str]:
         return {}
     found = {}
     for name, value in Fields(raw, f.at("quantized_layers")).raw.items():
-        algorithm = Fields(value, f"{f.at('quantized_layers')}.{name}").get("quant_algo")
-        if algorithm not in BY_ALGORITHM:
+        algorithm = Fields(value, f"{f.at('quantized_layers')}.{name}").text("quant_algo")
+        if algorithm is None or algorithm not in BY_ALGORITHM:
             raise BadInput(f"{f.at('quantized_layers')}.{name}", str(algorithm), "an algorithm that is not modelled")
         found[name] = BY_ALGORITHM[algorithm]
     return found
