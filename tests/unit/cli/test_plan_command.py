@@ -39,6 +39,9 @@ def test_explain(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["--tensor-parallel-size", "4"], "devices", 4),
         (["--max-model-len", "32K"], "context_tokens", 32768),
+        (["--pipeline-parallel-size", "2", "--tp", "2"], "devices", 4),
+        (["--devices", "8", "--kv-cache-dtype", "fp8_e4m3"], "requests", 288),
+        (["--devices", "8", "--kv-cache-dtype", "auto"], "requests", 144),
         (["--data-parallel-size", "3"], "replicas", 3),
         (["--gpu-memory-utilization", "0.5"], "devices", 4),
         (["--weights", "int4"], "devices", 1),
@@ -63,6 +66,8 @@ def test_flags(flags: list[str], field: str, value: int, capsys: pytest.CaptureF
         ([*LLAMA, "--no-such-flag"], 2, "--no-such-flag"),
         ([*LLAMA, "--devices", "x"], 2, "devices"),
         ([*LLAMA, "--devices", "0"], 2, "--devices 0"),
+        ([*LLAMA, "--devices", "5", "--pp", "4"], 2, "--devices 5"),
+        ([*LLAMA, "--kv-cache-dtype", "fp3"], 2, "kv-cache-dtype"),
         ([*LLAMA, "--context", "0"], 2, "--context 0"),
         ([*LLAMA, "--context", "many"], 2, "--context"),
         ([*LLAMA, "--hop-latency", "2"], 2, "--hop-latency"),
