@@ -86,7 +86,7 @@ def _print_stages(summary: PlanReport) -> None:
         ]
         for row in summary.stages
     ]
-    output.print_table(f"{summary.model} on {summary.devices} {summary.device}", columns, rows)
+    output.print_table(f"{summary.model} on {summary.devices} {summary.device} (layers count from 0)", columns, rows)
 
 
 def _summary_lines(s: PlanReport) -> list[str]:
