@@ -90,6 +90,13 @@ def test_vectors_equal_scalars_past_the_table(entry: CostEntry, tokens: int) -> 
     assert service_ns_many(entry, columns).tolist() == [compile_cost(entry).service_ns(load)] * 2
 
 
+def test_halves_round_to_even_in_vectors_too() -> None:
+    for overhead in (0.5, 1.5, 2.5, 3.5):
+        entry = Roofline(groups=(LayerGroup(layers=1, overhead_ns=overhead),))
+        one = {name: np.full(1, 2 * (name == "decode_tokens"), dtype=np.int64) for name in FIELDS}
+        assert service_ns_many(entry, one).tolist() == [compile_cost(entry).service_ns(Load(decode_tokens=2))]
+
+
 def test_no_microbatches_at_all() -> None:
     empty = {name: np.zeros(0, dtype=np.int64) for name in FIELDS}
     assert service_ns_many(Roofline(groups=()), empty).tolist() == []

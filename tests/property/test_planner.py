@@ -76,8 +76,7 @@ def check(spec: ModelSpec, found: Planned, asked: PlanOptions) -> None:
         room = asked.concurrency * memory.request_bytes(stage.layers)
         assert stage.weight_bytes + room <= stage.memory_bytes == stage.weight_bytes + stage.kv_budget_bytes
     assert min(found.requests) >= asked.concurrency
-    assert plan.defaults.credits >= len(plan.stages)
-    assert plan.defaults.credits >= found.pace.knee
+    assert plan.defaults.credits == max(len(plan.stages), found.pace.knee)
     if asked.placement == "fewest" or asked.consecutive:
         assert len(plan.visits) == len(plan.stages)
     if asked.placement == "by-kind":

@@ -183,6 +183,15 @@ def test_a_wafer_layer_is_bound_by_its_overhead() -> None:
     assert min_service_ns(entry) >= 2 * 16_711
 
 
+def test_linear_attention_reads_and_writes_its_state() -> None:
+    """K3: 13 MB per request and layer; 8 x heads x dk x dv FLOPs per token."""
+    spec, device = SHELF.model("kimi-k3").spec, SHELF.device("wse-3t").device
+    linear = fold(spec, [1], device).groups[0].linear
+    assert linear is not None
+    assert linear.sequence_ns == pytest.approx(2 * 6_512_640 / (43.2e15 * 0.8) * 1e9)
+    assert linear.token_ns == pytest.approx(8 * 96 * 128 * 128 / (25e15 * 0.6) * 1e9)
+
+
 def test_groups_are_one_per_kind_of_layer() -> None:
     spec, device = SHELF.model("kimi-k3").spec, SHELF.device("wse-3t").device
     assert [g.layers for g in fold(spec, range(93), device, head=True).groups] == [1, 68, 24]

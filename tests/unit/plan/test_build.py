@@ -1,5 +1,6 @@
 """Plans for GPUs: pipelines, replicas, tensor groups, what does not fit."""
 
+import msgspec
 import pytest
 
 from stageline.catalog.loader import Catalog
@@ -74,6 +75,21 @@ def test_what_was_asked_for_is_kept() -> None:
     found = make_plan(LLAMA, H100, PlanOptions(devices=8, microbatch=3, credits=5, batched_tokens=100, block_tokens=32))
     assert (found.plan.defaults.microbatch, found.plan.defaults.credits) == (3, 5)
     assert (found.plan.defaults.batched_tokens, found.plan.block_tokens) == (100, 32)
+
+
+def test_a_started_block_counts_whole() -> None:
+    found = make_plan(LLAMA, H100, PlanOptions(devices=8, context_tokens=17))
+    assert found.memory.request_bytes([0]) == 2 * 16 * 4096
+
+
+def test_the_trip_adds_services_latencies_and_bytes() -> None:
+    asked = PlanOptions(devices=4, microbatch=4, hop_latency_ns=1_000, hop_bytes_per_s=10**9, hop_jitter_ns=20)
+    speed = make_plan(LLAMA, H100, asked).pace
+    wires = 3 * 4 * 8192 * 2 + 2 * 4 * 4  # ns at 1 GB/s: three boundaries, tokens in and out
+    assert speed.trip_ns == sum(speed.stage_ns) + 5 * (1_000 + 10) + wires
+    assert speed.busiest_ns == max(speed.stage_ns)
+    slow = msgspec.structs.replace(asked, hop_bytes_per_s=10**6)
+    assert make_plan(LLAMA, H100, slow).pace.busiest_ns == 4 * 8192 * 2 * 1_000  # a link can be the bottleneck
 
 
 def test_too_few_devices() -> None:
