@@ -38,7 +38,7 @@ def test_models_load(name: str) -> None:
     entry = SHELF.model(name)
     assert entry.spec.name == name
     assert entry.spec.weight_bytes() > 0
-    assert source_of("hidden_size", entry.sources).where
+    assert source_of("hidden_size", entry.sources) in entry.sources
 
 
 @pytest.mark.parametrize("name", SHELF.devices())
@@ -79,6 +79,14 @@ def test_wafer_layer_times_are_the_public_token_rates() -> None:
     assert overhead.dense_layer_ns == round(1e9 / 969 / 126)  # Llama-3.1-405B, 126 layers
     assert overhead.moe_layer_ns == round(1e9 / 981 / 61)  # Kimi K2.6, 61 layers
     assert SHELF.device("wse-3t").device.scale_out.latency_ns == 2_000
+
+
+def test_a_number_left_to_its_default_needs_no_source() -> None:
+    some = SHELF.device("h100-sxm").sources[1:]
+    assert source_of("peak_flops.fp4", some) is None
+    found = source_of("share.flops", some)
+    assert found is not None
+    assert found.mark == "second-hand"
 
 
 def test_users_add_and_override(tmp_path: Path) -> None:
