@@ -133,8 +133,7 @@ def show_device(device: str, /, *, catalog: tuple[Path, ...] = (), json: Json = 
         output.print_json(msgspec.to_builtins(entry.device) | {"sources": msgspec.to_builtins(entry.sources)})
         return 0
     rows = [
-        [path, f"{value:,}", _mark(path, entry.sources)]
-        for path, value in _numbers(msgspec.to_builtins(entry.device))
+        [path, f"{value:,}", _mark(path, entry.sources)] for path, value in _numbers(msgspec.to_builtins(entry.device))
     ]
     output.print_table(entry.device.title, [("field", False), ("value", True), ("mark", False)], rows)
     output.print_lines(_source_lines(entry.sources))
