@@ -74,7 +74,9 @@ def test_bad_ratios(text: str) -> None:
         parse_ratio(text, "--rate-scale")
 
 
-@given(st.decimals(min_value=0, max_value=10**9, allow_nan=False, allow_infinity=False), st.sampled_from([1, 10**6, 10**9]))
+@given(
+    st.decimals(min_value=0, max_value=10**9, allow_nan=False, allow_infinity=False), st.sampled_from([1, 10**6, 10**9])
+)
 def test_decimals_are_exact_and_rounded_once(value: Decimal, unit_ns: int) -> None:
     wide = Context(prec=400)
     expected = int(wide.multiply(value, unit_ns).to_integral_value(ROUND_HALF_EVEN, context=wide))
