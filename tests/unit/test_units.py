@@ -4,7 +4,7 @@ from decimal import ROUND_HALF_EVEN, Context, Decimal
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stageline.errors import BadInput
@@ -93,7 +93,9 @@ def test_what_is_no_time(text: str) -> None:
     assert decimal_ns(text, 1) is None
 
 
-@given(st.integers(0, 10**20), st.integers(1, 10**12))
+@given(st.integers(0, 10**20), st.integers(1, 10**12) | st.sampled_from([2, 4, 10]))
+@example(1, 2)
+@example(3, 2)
 def test_rounding_is_half_even(numerator: int, denominator: int) -> None:
     assert rounded_ratio(numerator, denominator) == round(Fraction(numerator, denominator))
 

@@ -33,7 +33,7 @@ def test_histogram_stays_within_its_error(values: list[int]) -> None:
         bucketed.add(value)
     ranks = sorted({rank_of(p, len(values)) for p in (1, 50, 90, 95, 99, 100)})
     for truth, got in zip(exact.at_ranks(ranks), bucketed.at_ranks(ranks), strict=True):
-        assert abs(got - truth) <= truth * 2**-MANTISSA_BITS
+        assert abs(got - truth) <= truth * 0.0005  # what the docs promise
     assert (bucketed.count, bucketed.total_ns, bucketed.max_ns) == (len(values), sum(values), max(values))
 
 
