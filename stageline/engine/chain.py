@@ -1,9 +1,9 @@
 """The fast path for routes that visit every stage once: a batch of microbatches goes down the pipe as vectors.
 
 A FIFO server obeys end[k] = max(arrival[k], end[k-1]) + service[k]. With C the running sum of the services this is
-end[k] = C[k] + max(free, max over j <= k of arrival[j] - C[j-1]): a cumulative maximum, which numpy computes at once for
-a whole batch; a link obeys the same recurrence with its serialisation times. All of it is integer arithmetic, so that
-the result equals the heap's to the nanosecond (a property test compares them).
+end[k] = C[k] + max(free, max over j <= k of arrival[j] - C[j-1]): a cumulative maximum, which numpy computes at once
+for a whole batch; a link obeys the same recurrence with its serialisation times. All of it is integer arithmetic, so
+that the result equals the heap's to the nanosecond (a property test compares them).
 """
 
 from typing import Any

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from stageline.engine.chain import ChainStages
 from stageline.engine.books import close_books, window_of
+from stageline.engine.chain import ChainStages
 from stageline.engine.conductor import Conductor
 from stageline.engine.heap import HeapStages
 from stageline.engine.laws import OrderLaws, check_all

@@ -33,7 +33,7 @@ class KvPolicyBase(ABC):
 
     @abstractmethod
     def admit(self, sequence: Sequence, chunk: int, draft: Draft) -> bool:
-        """Take the KV of a waiting sequence whose first `chunk` tokens join the draft; False: no room, nothing taken."""
+        """Take the KV of a waiting sequence whose first `chunk` tokens join the draft; False: no room, none taken."""
 
     @abstractmethod
     def grow(self, preemptor: Preemptor, sequence: Sequence, tokens: int, draft: Draft) -> bool:

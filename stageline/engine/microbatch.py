@@ -1,4 +1,4 @@
-"""A microbatch as the stages see it: totals, KV changes and the stamps that explain gaps. Members stay at the router."""
+"""A microbatch as stages see it: totals, KV changes and the stamps that explain gaps. Members stay at the router."""
 
 import msgspec
 

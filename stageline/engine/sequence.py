@@ -10,8 +10,8 @@ class Sequence:
     `written_tokens` those in its KV as scheduled so far; `blocks` the KV blocks it holds.
     """
 
-    __slots__ = ("admitted_ns", "blocks", "cancelled", "first_ns", "generated", "in_flight", "last_ns", "number", "preemptions",
-                 "ready", "replica", "request", "running", "todo_tokens", "written_tokens")  # fmt: skip
+    __slots__ = ("admitted_ns", "blocks", "cancelled", "first_ns", "generated", "in_flight", "last_ns", "number",
+                 "preemptions", "ready", "replica", "request", "running", "todo_tokens", "written_tokens")  # fmt: skip
 
     def __init__(self, request: Request, replica: int) -> None:
         self.request = request
