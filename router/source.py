@@ -9,6 +9,8 @@ from stageline.errors import ProtocolError
 class RowsSource:
     """Holds the requests of a run in the order of arrival; see `stageline.engine.types.Source`."""
 
+    reactive = False
+
     def __init__(self) -> None:
         self._requests: deque[Request] = deque()
         self._indexes: set[int] = set()
