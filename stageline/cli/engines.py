@@ -38,6 +38,7 @@ def execute(
         if stage_observer is not None or paranoid:
             raise UsageError("--events and --paranoid look inside the stages: run them with --engine inprocess")
         from stageline.cluster import engine as on_cluster  # noqa: PLC0415  (grpc is slow to load)
+        from stageline.wire.router_client import Spec  # noqa: PLC0415
 
         return on_cluster.run(
             plan,
@@ -46,7 +47,7 @@ def execute(
             seed=seed,
             observer=observer,
             address=cluster,
-            workload=on_cluster.Spec(**spec) if spec and source.reactive else None,
+            workload=Spec(**spec) if spec and source.reactive else None,
         )
     from stageline.engine import inprocess  # noqa: PLC0415  (other engines must not pay for loading it)
 

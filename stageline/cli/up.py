@@ -19,9 +19,7 @@ from stageline.runtime.plans import load_plan
 def up(
     plan: Annotated[Path, Parameter(help="plan file, made by stageline plan -o")],
     *,
-    fail_fast: Annotated[
-        bool, Parameter(negative="", help="stop all when one server ends, instead of restarting")
-    ] = False,
+    fail_fast: Annotated[bool, Parameter(negative="", help="a server that ends stops all")] = False,
     grpc_port: Annotated[int, Parameter(help="the router's gRPC port; 0: any")] = 50051,
     metrics_port: Annotated[int, Parameter(help="the router's /metrics port; 0: any")] = 9090,
     payload: Annotated[Literal["size", "capped", "full"], Parameter(help="activation bytes really sent")] = "capped",
@@ -78,10 +76,10 @@ def _print(plan: Plan, servers: LocalCluster) -> None:
     lines = [f"router      grpc {router.grpc}  metrics http://{router.metrics}/metrics"]
     for child in servers.stages:
         if child.endpoints:
-            lines.append(f"{child.name}  grpc {child.endpoints.grpc}  metrics http://{child.endpoints.metrics}/metrics")
-    lines.append(
-        f"{len(servers.stages)} stages of {plan.model} are healthy; stageline run PLAN --cluster {router.grpc} ..."
-    )
+            where = f"grpc {child.endpoints.grpc}  metrics http://{child.endpoints.metrics}/metrics"
+            lines.append(f"{child.name}  {where}")
+    lines.append(f"{plan.model}: {len(servers.stages)} stage servers are healthy")
+    lines.append(f"next: stageline run PLAN --cluster {router.grpc} --workload ...")
     print("\n".join(lines), flush=True)
 
 

@@ -63,9 +63,7 @@ async def run_at(
         if not source.reactive:
             return await client.run(order, requests_of(source), observer)
         if order.workload is None:
-            raise UsageError(
-                "a workload that waits for its answers runs on a cluster only as a spec, such as closed:users=4"
-            )
+            raise UsageError("a workload that waits for its answers runs on a cluster only as a spec: closed:users=...")
         return await client.run(order, iter(()), Replay(source, observer))
 
 

@@ -25,15 +25,13 @@ _STEADY_S = 30.0  # after so long a life a crash counts as the first one
 
 
 class Child:
-    """A server process. `arguments` are its flags without ports; after the first start its ports stay the same."""
+    """A server process. `flags` are without ports; after the first start its ports stay the same."""
 
-    def __init__(
-        self, name: str, module: str, arguments: list[str], *, grpc_port: int = 0, metrics_port: int = 0
-    ) -> None:
+    def __init__(self, name: str, module: str, flags: list[str], *, grpc_port: int = 0, metrics_port: int = 0) -> None:
         self.name = name
         self.endpoints: Endpoints | None = None
         self.restarts = 0
-        self._module, self._arguments = module, arguments
+        self._module, self._flags = module, flags
         self._grpc_port, self._metrics_port = grpc_port, metrics_port
         self._process: asyncio.subprocess.Process | None = None
         self._stopping = False
@@ -45,7 +43,7 @@ class Child:
 
     async def start(self) -> Endpoints:
         """Starts it and waits until it listens. Raises Unavailable when it ends first or says nothing in time."""
-        command = [sys.executable, "-m", self._module, *self._arguments, "--exit-with-parent"]
+        command = [sys.executable, "-m", self._module, *self._flags, "--exit-with-parent"]
         command += ["--grpc-port", str(self._grpc_port), "--metrics-port", str(self._metrics_port)]
         self._process = process = await asyncio.create_subprocess_exec(
             *command,
