@@ -62,12 +62,23 @@ class StageHealth(msgspec.Struct, frozen=True):
     healthy: bool
 
 
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a run is; see Progress in router.proto."""
+
+    now_ns: int
+    done: int
+    total: int
+    running: int
+    waiting: int
+
+
 class Status(msgspec.Struct, frozen=True, kw_only=True):
     """What a router is and does."""
 
     plan: bytes
     plan_digest: str
     session: str
+    progress: Progress
     stages: tuple[StageHealth, ...]
 
 
@@ -77,7 +88,7 @@ class RouterClient:
     def __init__(self, address: str) -> None:
         self.place = f"router at {address}"
         self._channel = aio.insecure_channel(address, options=options.CHANNEL)
-        self._stub: "RouterAsyncStub" = RouterStub(self._channel)
+        self._stub: RouterAsyncStub = RouterStub(self._channel)
 
     async def __aenter__(self) -> "RouterClient":
         return self
@@ -95,6 +106,7 @@ class RouterClient:
             plan=reply.plan,
             plan_digest=reply.plan_digest,
             session=reply.session,
+            progress=Progress(**{name: getattr(reply.progress, name) for name in Progress.__struct_fields__}),
             stages=tuple(StageHealth(s.name, s.replica, s.stage, s.address, s.healthy) for s in reply.stages),
         )
 

@@ -25,7 +25,7 @@ from stageline.v1.stage_pb2_grpc import StageStub
 from stageline.wire.errors import error_from, plain
 from stageline.wire.router_client import RouterClient, RunOrder
 from tests.cluster.plans import small_plan, some_requests, with_digest_changed
-from tests.cluster.servers import Cluster, Seen, cluster, serving
+from tests.cluster.servers import Cluster, Seen, cluster, serving, until
 
 
 @pytest.fixture
@@ -93,7 +93,10 @@ async def test_another_plan_is_refused_by_a_stage(servers: Cluster):
 
 async def test_a_second_router_is_refused(servers: Cluster):
     plan = servers.plan
-    async with serving(ignored := StageServicer(plan)) as sink, aio.insecure_channel(servers.addresses[0][1]) as channel:
+    async with (
+        serving(ignored := StageServicer(plan)) as sink,
+        aio.insecure_channel(servers.addresses[0][1]) as channel,
+    ):
         assert ignored.name
         request = stage_pb2.OpenRequest(session="mine", plan_digest=plan.digest(), stage=1)
         request.downstream.add(link=2, address=sink)
@@ -101,7 +104,7 @@ async def test_a_second_router_is_refused(servers: Cluster):
         described = await StageStub(channel).Describe(stage_pb2.DescribeRequest())
         while not described.session:
             described = await StageStub(channel).Describe(stage_pb2.DescribeRequest())
-        with pytest.raises(Busy, match="stage 1 .small-1. is held by session mine"):
+        with pytest.raises(Busy, match=r"stage 1 \(small-1\) is held by session mine"):
             await servers.run(some_requests())
         holder.cancel()
     await freed(servers)
@@ -111,11 +114,11 @@ async def test_a_second_router_is_refused(servers: Cluster):
 
 async def freed(servers: Cluster) -> None:
     """Returns when no stage is held."""
-    for row in servers.addresses:
-        for address in row:
-            async with aio.insecure_channel(address) as channel:
-                while (await StageStub(channel).Describe(stage_pb2.DescribeRequest())).session:
-                    await asyncio.sleep(0)
+
+    async def free() -> bool:
+        return not any(stage._session for stage in servers.stages)
+
+    await until(free)
 
 
 async def test_a_second_run_is_refused(servers: Cluster):
@@ -135,13 +138,21 @@ async def test_a_second_run_is_refused(servers: Cluster):
 
 async def test_a_client_that_leaves_frees_the_stages(servers: Cluster):
     task = asyncio.create_task(servers.run(some_requests(200, 400)))
-    async with RouterClient(servers.address) as client:
-        while not (await client.status()).session:
-            await asyncio.sleep(0)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+    await under_way(servers)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
     totals, _, _ = await servers.run(some_requests())
     assert totals.requests == 20
+
+
+async def under_way(servers: Cluster) -> None:
+    """Returns when a run has got somewhere."""
+    async with RouterClient(servers.address) as client:
+
+        async def moving() -> bool:
+            return (await client.status()).progress.now_ns > 0
+
+        await until(moving)
 
 
 async def test_an_unknown_session(servers: Cluster):
@@ -214,7 +225,7 @@ class Welcoming(router_pb2_grpc.RouterServicer):
 
     async def stop(self) -> None: ...
 
-    async def Flow(self, request_iterator, context):
+    async def Flow(self, request_iterator, context):  # noqa: N802
         yield flow_pb2.FlowReply(welcome=flow_pb2.Welcome())
         async for _ in request_iterator:
             pass
@@ -230,7 +241,7 @@ async def test_a_bad_row_on_the_clients_side_keeps_its_error(servers: Cluster):
         yield some_requests()[0]
         raise BadInput("trace.csv:3", "x", "not a number")
 
-    with pytest.raises(BadInput, match="trace.csv:3"):
+    with pytest.raises(BadInput, match=r"trace\.csv:3"):
         async with RouterClient(servers.address) as client:
             order = RunOrder(plan_digest="", scheduling=Scheduling(), seed=0)
             await client.run(order, rows(), Seen())
@@ -238,15 +249,13 @@ async def test_a_bad_row_on_the_clients_side_keeps_its_error(servers: Cluster):
 
 async def test_a_missing_router():
     async with RouterClient("127.0.0.1:1") as client:
-        with pytest.raises(Unavailable, match="router at 127.0.0.1:1 can't be reached"):
+        with pytest.raises(Unavailable, match=r"router at 127\.0\.0\.1:1 can't be reached"):
             await client.status()
 
 
 async def test_a_stage_that_stops_during_a_run_is_named(servers: Cluster):
     task = asyncio.create_task(servers.run(some_requests(300, 300)))
-    async with RouterClient(servers.address) as client:
-        while not (await client.status()).session or not servers.stages[1]._session:
-            await asyncio.sleep(0)
+    await under_way(servers)
     servers.stages[1]._session.party.fail(Unavailable("stage 1 (small-1) lost its memory"))
     with pytest.raises(RunFailed, match=r"stage 1 \(small-1\)"):
         await task
