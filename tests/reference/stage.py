@@ -63,11 +63,10 @@ class Stage:
     log: list[Service] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
     kv_peak_bytes: int = 0
+    visits: list[int] = field(init=False)  # of the route, in route order
 
-    @property
-    def visits(self) -> list[int]:
-        """The visits of the route that this stage serves, in route order."""
-        return [v for v, visit in enumerate(self.plan.visits) if visit.stage == self.stage]
+    def __post_init__(self) -> None:
+        self.visits = [v for v, visit in enumerate(self.plan.visits) if visit.stage == self.stage]
 
     def serve(self, visit: int, arrival_ns: int, microbatch: Microbatch, prev_end_ns: int) -> int:
         """Serve one microbatch; returns the end of the service."""
