@@ -11,7 +11,7 @@ import uvloop
 
 from stageline.cluster.local import LocalCluster, LocalOptions
 from stageline.engine.settings import Scheduling
-from stageline.engine.types import Observer, Request, RequestRecord, RunTotals, Source
+from stageline.engine.types import Cancellation, Observer, Request, RequestRecord, RunTotals, Source
 from stageline.errors import UsageError
 from stageline.plan.schema import Plan
 from stageline.wire.frames import PayloadMode
@@ -47,7 +47,7 @@ class Replay:
             self._taken = self._source.take().index
 
 
-def requests_of(source: Source) -> Iterator[Request]:
+def requests_of(source: Source) -> Iterator[Request | Cancellation]:
     """All requests of a source that nothing feeds back into."""
     while source.next_arrival_ns() is not None:
         yield source.take()

@@ -9,7 +9,7 @@ import msgspec
 from grpc import aio
 
 from stageline.engine.settings import Scheduling
-from stageline.engine.types import Observer, Request, RunTotals
+from stageline.engine.types import Cancellation, Observer, Request, RunTotals
 from stageline.errors import ProtocolError, RunFailed, Unavailable
 from stageline.v1 import router_pb2
 from stageline.v1.router_pb2_grpc import RouterStub
@@ -131,7 +131,9 @@ class RouterClient:
         except TimeoutError:
             raise Unavailable(f"not healthy after {deadline_s:g} s: {', '.join(missing)}") from None
 
-    async def run(self, order: RunOrder, requests: Iterator[Request], observer: Observer) -> tuple[RunTotals, Cost]:
+    async def run(
+        self, order: RunOrder, requests: Iterator[Request | Cancellation], observer: Observer
+    ) -> tuple[RunTotals, Cost]:
         """Sends the requests, tells the observer what happens, returns the totals."""
         outgoing = _Outgoing(order, requests)
         call = self._stub.Run(outgoing.messages())
@@ -161,7 +163,7 @@ class RouterClient:
 class _Outgoing:
     """The client's side of a run. A bad row ends the call; gRPC would hide why, so `error` keeps it."""
 
-    def __init__(self, order: RunOrder, requests: Iterator[Request]) -> None:
+    def __init__(self, order: RunOrder, requests: Iterator[Request | Cancellation]) -> None:
         self._order, self._requests = order, requests
         self.error: Exception | None = None
 
