@@ -50,7 +50,7 @@ class Child:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             start_new_session=True,
-            env=os.environ | {"GRPC_ENABLE_FORK_SUPPORT": "0"},
+            env=os.environ | {"GRPC_ENABLE_FORK_SUPPORT": "0", "GRPC_VERBOSITY": "ERROR"},
         )
         assert process.stdout is not None
         try:
