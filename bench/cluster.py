@@ -3,7 +3,8 @@
     python -m bench.cluster            all cases, JSON on stdout
     python -m bench.cluster lone wide  some of them
 
-CPU of router and stages over (microbatches x links). The echo has as many messages under way as the cluster has frames.
+CPU of router and stages over (microbatches x links). The echo is a ring of as many
+processes, with as many messages under way as the cluster has frames.
 """
 
 import asyncio
@@ -27,8 +28,8 @@ from stageline.runtime.plans import load_plan
 from stageline.wire.router_client import Cost, RunOrder
 from stageline.workload import open_workload
 
-ECHO_PROCESSES = 4
-ECHO_HOPS = 1500
+ECHO_HOPS = 400
+SERVICE_NS = 30_000
 
 
 class Case(msgspec.Struct, frozen=True):
@@ -77,17 +78,20 @@ class Ignored:
         """See Observer."""
 
 
-def chain(stages: int) -> Plan:
-    """Equal stages in a row, K3-like hops."""
+def chain(stages: int, in_flight: int) -> Plan:
+    """Equal stages in a row; hops so long that as many microbatches are really under way at once."""
+    latency_ns = max(2000, SERVICE_NS * (in_flight - stages) // (stages + 1))
     return Plan(
         model=f"chain-{stages}",
         device="bench",
         stages=tuple(
             Stage(name=f"s{s}", layers=(s,), kv_budget_bytes=1 << 40, kv_block_bytes=1 << 16) for s in range(stages)
         ),
-        visits=tuple(Visit(stage=s, layers=(s,), cost=0, min_service_ns=30_000) for s in range(stages)),
-        links=tuple(Link(latency_ns=2000, bytes_per_s=300 * 10**9, bytes_per_token=14336) for _ in range(stages + 1)),
-        costs=(Affine(base_ns=30_000, token_ns=10),),
+        visits=tuple(Visit(stage=s, layers=(s,), cost=0, min_service_ns=SERVICE_NS) for s in range(stages)),
+        links=tuple(
+            Link(latency_ns=latency_ns, bytes_per_s=300 * 10**9, bytes_per_token=14336) for _ in range(stages + 1)
+        ),
+        costs=(Affine(base_ns=SERVICE_NS, token_ns=10),),
         defaults=Defaults(microbatch=8, credits=stages),
     )
 
@@ -125,14 +129,14 @@ async def measured(plan: Plan, case: Case, folder: Path) -> tuple[Cost, int]:
 
 def row(case: Case, folder: Path) -> Row:
     """Measures one case and its echo."""
-    plan = chain(case.stages) if case.stages else wafers(folder)
+    plan = chain(case.stages, case.credits) if case.stages else wafers(folder)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         cost, microbatches = runner.run(measured(plan, case, folder))
     hops = microbatches * (len(plan.visits) + 1)
     # A frame with n microbatches carries about 40 n bytes of columns and 40 of its own.
     bytes_per_frame = 40 + 40 * hops // max(1, cost.frames - cost.promise_frames)
     in_flight = 1 if case.credits == 1 else 2 * len(os.sched_getaffinity(0))
-    echo_ns = measure(ECHO_PROCESSES, ECHO_HOPS, bytes_per_frame, in_flight)
+    echo_ns = measure(len(plan.stages) + 1, ECHO_HOPS, bytes_per_frame, in_flight)
     ratio = cost.cpu_ns / hops / echo_ns
     return Row(
         case=case.name,
