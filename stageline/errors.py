@@ -9,6 +9,7 @@
     |- PlanMismatch      two processes hold different plans                           exit 1
     |- KvOverdraw        a frame asks for more KV than the stage's ledger has         exit 1
     |- ProtocolError     a peer broke the protocol                                    exit 1
+    |- SessionUnknown    a peer speaks of a session that is not open here               exit 1
     |- Busy              the server is there and will not take this now               exit 1
     `- Unavailable       the server, or a stage behind it, is not there               exit 1
 
@@ -81,6 +82,12 @@ class ProtocolError(StagelineError):
     """A peer sent what the protocol does not allow: malformed, out of order, out of session."""
 
     grpc_code = "INVALID_ARGUMENT"
+
+
+class SessionUnknown(StagelineError):
+    """The session is not open here: the server has been restarted, or never had it."""
+
+    grpc_code = "NOT_FOUND"
 
 
 class Busy(StagelineError):

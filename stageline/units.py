@@ -98,6 +98,11 @@ def rounded_ratio(numerator: int, denominator: int) -> int:
     return quotient + (twice > denominator or (twice == denominator and quotient & 1))
 
 
+def shorten(text: str, width: int) -> str:
+    """At most `width` characters; what is cut shows as `...`."""
+    return text if len(text) <= width else text[: width - 3] + "..."
+
+
 def format_duration(ns: float) -> str:
     """Three significant figures and the unit that fits: `1.25 ms`."""
     for unit, size in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):

@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,11 +10,16 @@ ROOT = Path(__file__).resolve().parent.parent
 PROCESSES = ("tests/cluster/", "tests/containers/")  # one worker runs all of these, so that they never share the host
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep tests that start processes on one worker (`--dist loadgroup`)."""
-    for item in items:
-        if item.path.relative_to(ROOT).as_posix().startswith(PROCESSES):
-            item.add_marker(pytest.mark.xdist_group("processes"))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Spread tests over the workers one by one, except those that start processes."""
+    from xdist.scheduler import LoadScopeScheduling  # noqa: PLC0415
+
+    class Scheduler(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "processes" if nodeid.startswith(PROCESSES) else nodeid
+
+    return Scheduler(config, log)
 
 
 @pytest.fixture(scope="session")

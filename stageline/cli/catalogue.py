@@ -119,7 +119,8 @@ def devices(*, catalog: tuple[Path, ...] = (), json: Json = False) -> int:
         [e.name, e.title, f"{e.network.bytes_per_s / 1e9:,.2f} GB/s", units.time_text(e.network.latency_ns)]
         for e in links
     ]
-    output.print_table("networks", [("name", False), ("title", False), ("bandwidth", True), ("latency", True)], link_rows)
+    link_columns = [("name", False), ("title", False), ("bandwidth", True), ("latency", True)]
+    output.print_table("networks", link_columns, link_rows)
     return 0
 
 

@@ -9,12 +9,14 @@ from cyclopts.exceptions import CycloptsError
 from stageline import __version__
 from stageline.cli.catalogue import devices_app, models_app
 from stageline.cli.plan import plan
+from stageline.cli.report import report
 from stageline.cli.run import run as run_command
 from stageline.errors import StagelineError, UsageError
 
 app = App(name="stageline", version=__version__, help="An exact emulator of distributed LLM serving clusters.")
 app.command(plan)
 app.command(run_command, name="run")
+app.command(report)
 app.command(models_app)
 app.command(devices_app)
 

@@ -20,6 +20,7 @@ class Watched:
     def __init__(self, source: Workload, writer: RunWriter, bar: "Bar") -> None:
         self._source, self._writer, self._bar = source, writer, bar
         self._taken = 0
+        self.reactive = source.reactive
         self.next_arrival_ns = source.next_arrival_ns
         self.finished = source.finished
 

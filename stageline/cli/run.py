@@ -8,11 +8,10 @@ from typing import Annotated
 
 import msgspec
 from cyclopts import Parameter
-from rich.console import Console
 
 from stageline.cli.engines import EngineName, execute
 from stageline.cli.flags import SchedulingFlags, WorkloadFlags
-from stageline.cli.planfile import load_plan
+from stageline.cli.output import console, print_json
 from stageline.cli.progress import Watched, progress_of
 from stageline.engine.settings import Scheduling
 from stageline.engine.types import RunTotals
@@ -22,6 +21,7 @@ from stageline.report.slo import parse_slo
 from stageline.report.summary import RunFacts, Summary
 from stageline.report.tables import run_report
 from stageline.report.writer import RunWriter
+from stageline.runtime.plans import load_plan
 from stageline.workload import Workload
 
 
@@ -100,7 +100,6 @@ class _Job(msgspec.Struct, frozen=True):
 
 def _print(summary: Summary, totals: RunTotals, as_json: bool) -> None:
     if as_json:
-        sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n")
-        sys.stdout.flush()
+        print_json(summary)
         return
-    Console(highlight=False).print(run_report(summary, totals.stages))
+    console().print(run_report(summary, totals.stages))

@@ -2,9 +2,10 @@
 
 One for both engines: the in-process one delivers completions as it computes them, the cluster's as frames arrive. The
 bound of a replica says before when nothing can complete there any more: the head of its return queue, or else
-max(promise of the return link, oldest microbatch in flight + shortest trip), or never. A completion needs only its own
-replica's order; a formation at t waits until its replica can complete nothing at or before t; an arrival at t until no
-replica can.
+max(promise of the return link, oldest microbatch in flight + shortest trip), or never. An arrival at t waits until no
+replica can complete anything at or before t. A formation at t waits for its own replica only, and a completion for
+nothing but its replica's order, unless the source is reactive: then any completion may create an arrival for any
+replica, and both wait for all.
 """
 
 from collections import deque
@@ -28,6 +29,7 @@ class Conductor:
         self.first_arrival_ns: int | None = None
         self.last_completion_ns = 0
         self._in_flight: list[deque[int]] = [deque() for _ in range(replicas)]  # arrivals at visit 0
+        self.reactive = source.reactive and replicas > 1
         self._trip_ns = router.route.trip_ns
         self.next_arrival_ns = self._peek()
 
@@ -49,9 +51,19 @@ class Conductor:
         """Whether something is in flight there of whose return nothing is known."""
         return bool(self._in_flight[replica]) and not self.returns[replica]
 
+    @property
+    def own_event_ns(self) -> int:
+        """The earliest thing that the router knows it will do."""
+        heads = (q[0] for q in self.returns if q)
+        return min(self.next_arrival_ns, *self.next_form_ns, *heads)
+
     def next_event_ns(self, replica: int) -> int:
         """The earliest time at which this replica may dispatch something."""
-        return min(self.next_arrival_ns, self.next_form_ns[replica], self.bound_ns(replica))
+        bound = self._all_bounds_ns() if self.reactive else self.bound_ns(replica)
+        return min(self.next_arrival_ns, self.next_form_ns[replica], bound)
+
+    def _all_bounds_ns(self) -> int:
+        return min(self.bound_ns(r) for r in range(len(self.returns)))
 
     def advance(self) -> bool:
         """Let everything happen that is safe; whether anything did."""
@@ -74,14 +86,14 @@ class Conductor:
         returns = self.returns[r]
         if returns:
             now = returns[0]
-            if now <= form and now <= self.next_arrival_ns:
+            if now <= form and now <= self.next_arrival_ns and (not self.reactive or now <= self._all_bounds_ns()):
                 self._complete(r, now)
                 return True
             if form >= now:
                 return False
         elif form >= NEVER or (self._in_flight[r] and form >= self.bound_ns(r)):
             return False
-        if form >= self.next_arrival_ns:
+        if form >= self.next_arrival_ns or (self.reactive and form >= self._all_bounds_ns()):
             return False
         self._form(r, form)
         return True

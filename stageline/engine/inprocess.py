@@ -3,13 +3,14 @@
 from collections.abc import Callable
 
 from stageline.engine.chain import ChainStages
+from stageline.engine.books import close_books, window_of
 from stageline.engine.conductor import Conductor
 from stageline.engine.heap import HeapStages
 from stageline.engine.laws import OrderLaws, check_all
 from stageline.engine.route import Route
 from stageline.engine.router import Router
 from stageline.engine.settings import Scheduling
-from stageline.engine.types import NEVER, Observer, RunTotals, Source, StageObserver, StageRecord
+from stageline.engine.types import NEVER, Observer, RunTotals, Source, StageObserver
 from stageline.errors import LawBroken
 from stageline.plan.schema import Plan
 
@@ -78,7 +79,7 @@ def _serve(conductor: Conductor, stages: HeapStages) -> bool:
     """
     if stages.next_ns >= NEVER:
         return False
-    own = min(conductor.next_arrival_ns, *conductor.next_form_ns)
+    own = conductor.own_event_ns
     while stages.next_ns < own:
         replica, completion = stages.step()
         if completion is not None:
@@ -94,14 +95,5 @@ def _serve(conductor: Conductor, stages: HeapStages) -> bool:
 
 def totals(conductor: Conductor, stages: HeapStages) -> RunTotals:
     """Close the books: the run's window is first arrival to last completion."""
-    start = conductor.first_arrival_ns or 0
-    end = max(start, conductor.last_completion_ns)
-    records: list[StageRecord] = [s.record(start, end) for replica in stages.stages for s in replica]
-    router = conductor.router
-    refusals = [sum(r.mirror.refusals[i] for r in router.replicas) for i in range(len(router.route.plan.stages))]
-    most = max(refusals, default=0)
-    formed = sum(r.formed for r in router.replicas)
-    return RunTotals(
-        window_start_ns=start, window_end_ns=end, stages=tuple(records), requests=router.arrived, microbatches=formed,
-        stage_visits=formed * router.route.visits, binding_stage=refusals.index(most) if most else None,
-    )  # fmt: skip
+    start, end = window_of(conductor)
+    return close_books(conductor, [s.record(start, end) for replica in stages.stages for s in replica])

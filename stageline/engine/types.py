@@ -66,6 +66,11 @@ class StageRecord(msgspec.Struct, frozen=True, kw_only=True):
 class Source(Protocol):
     """Where requests come from, in the order of their arrival times (equal times: by index)."""
 
+    @property
+    def reactive(self) -> bool:
+        """Whether `finished` may create arrivals (closed loops): replicas then can't run ahead of one another."""
+        ...
+
     def next_arrival_ns(self) -> int | None:
         """Time of the next arrival as far as it is known now; None when none is (closed loops: until one finishes)."""
         ...

@@ -9,23 +9,105 @@ from stageline.errors import BadInput
 
 # Fields that change neither parameters nor what is cached: names, tokens, generation, training, numerics, positions.
 IGNORED = frozenset(
-    """
-    _name_or_path architectures auto_map model_type name_or_path transformers_version torchscript use_cache use_bfloat16
-    bos_token_id eos_token_id pad_token_id sep_token_id decoder_start_token_id ignore_index tokenizer_class
-    initializer_range rms_norm_eps layer_norm_eps hidden_act hidden_activation activation_situ_beta
-    activation_situ_linear_beta attention_dropout hidden_dropout resid_pdrop attn_pdrop embd_pdrop rope_scaling
-    rope_theta rope_parameters rope_interleave partial_rotary_factor mla_use_nope max_window_layers
-    aux_loss_alpha router_aux_loss_coef seq_aux output_router_logits norm_topk_prob scoring_func topk_method topk_group
-    n_group num_expert_group use_grouped_topk routed_scaling_factor moe_renormalize moe_router_activation_func
-    latent_moe_use_norm output_gate_type ep_size pretraining_tp mtp_use_dedicated_embeddings
-    bad_words_ids begin_suppress_tokens chunk_size_feed_forward cross_attention_hidden_size diversity_penalty do_sample
-    early_stopping encoder_no_repeat_ngram_size exponential_decay_length_penalty finetuning_task forced_bos_token_id
-    forced_eos_token_id id2label label2id is_decoder is_encoder_decoder length_penalty max_length min_length
-    no_repeat_ngram_size num_beam_groups num_beams num_return_sequences output_attentions output_hidden_states
-    output_scores prefix problem_type remove_invalid_values repetition_penalty return_dict return_dict_in_generate
-    suppress_tokens task_specific_params temperature tf_legacy_loss tie_encoder_decoder top_k top_p typical_p
-    mamba_ssm_dtype dtype torch_dtype
-    """.split()
+    {
+        "_name_or_path",
+        "architectures",
+        "auto_map",
+        "model_type",
+        "name_or_path",
+        "transformers_version",
+        "torchscript",
+        "use_cache",
+        "use_bfloat16",
+        "bos_token_id",
+        "eos_token_id",
+        "pad_token_id",
+        "sep_token_id",
+        "decoder_start_token_id",
+        "ignore_index",
+        "tokenizer_class",
+        "initializer_range",
+        "rms_norm_eps",
+        "layer_norm_eps",
+        "hidden_act",
+        "hidden_activation",
+        "activation_situ_beta",
+        "activation_situ_linear_beta",
+        "attention_dropout",
+        "hidden_dropout",
+        "resid_pdrop",
+        "attn_pdrop",
+        "embd_pdrop",
+        "rope_scaling",
+        "rope_theta",
+        "rope_parameters",
+        "rope_interleave",
+        "partial_rotary_factor",
+        "mla_use_nope",
+        "max_window_layers",
+        "aux_loss_alpha",
+        "router_aux_loss_coef",
+        "seq_aux",
+        "output_router_logits",
+        "norm_topk_prob",
+        "scoring_func",
+        "topk_method",
+        "topk_group",
+        "n_group",
+        "num_expert_group",
+        "use_grouped_topk",
+        "routed_scaling_factor",
+        "moe_renormalize",
+        "moe_router_activation_func",
+        "latent_moe_use_norm",
+        "output_gate_type",
+        "ep_size",
+        "pretraining_tp",
+        "mtp_use_dedicated_embeddings",
+        "bad_words_ids",
+        "begin_suppress_tokens",
+        "chunk_size_feed_forward",
+        "cross_attention_hidden_size",
+        "diversity_penalty",
+        "do_sample",
+        "early_stopping",
+        "encoder_no_repeat_ngram_size",
+        "exponential_decay_length_penalty",
+        "finetuning_task",
+        "forced_bos_token_id",
+        "forced_eos_token_id",
+        "id2label",
+        "label2id",
+        "is_decoder",
+        "is_encoder_decoder",
+        "length_penalty",
+        "max_length",
+        "min_length",
+        "no_repeat_ngram_size",
+        "num_beam_groups",
+        "num_beams",
+        "num_return_sequences",
+        "output_attentions",
+        "output_hidden_states",
+        "output_scores",
+        "prefix",
+        "problem_type",
+        "remove_invalid_values",
+        "repetition_penalty",
+        "return_dict",
+        "return_dict_in_generate",
+        "suppress_tokens",
+        "task_specific_params",
+        "temperature",
+        "tf_legacy_loss",
+        "tie_encoder_decoder",
+        "top_k",
+        "top_p",
+        "typical_p",
+        "mamba_ssm_dtype",
+        "dtype",
+        "torch_dtype",
+    }
 )
 
 

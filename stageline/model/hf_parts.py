@@ -144,7 +144,7 @@ def kimi_linear(f: Fields) -> Parts:
     full, linear = set(inner.integers("full_attn_layers")), set(inner.integers("kda_layers"))
     inner.finish(frozenset({"gate_lower_bound"}))
     if full & linear or full | linear != set(range(1, count + 1)):
-        raise BadInput(inner.place, None, f"kda_layers and full_attn_layers must name each layer from 1 to {count} once")
+        raise BadInput(inner.place, None, f"kda_layers and full_attn_layers must name layers 1 to {count} once each")
     mla = _mla(f)
     return [(mla if i + 1 in full else kda, ffn) for i, ffn in enumerate(_first_dense(f, count))]
 

@@ -5,7 +5,9 @@ are named as in the checkpoint; the ignore list decides, and what no group targe
 """
 
 import re
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import msgspec
@@ -18,8 +20,22 @@ from stageline.model.hf_fields import Fields
 
 PREFIXES = ("model.", "language_model.model.", "model.language_model.", "")
 KNOWN = frozenset(
-    """config_groups ignore kv_cache_scheme quant_method quantization_status format global_compression_ratio producer
-    quant_algo quantized_layers fmt weight_block_size activation_scheme modules_to_not_convert""".split()
+    {
+        "config_groups",
+        "ignore",
+        "kv_cache_scheme",
+        "quant_method",
+        "quantization_status",
+        "format",
+        "global_compression_ratio",
+        "producer",
+        "quant_algo",
+        "quantized_layers",
+        "fmt",
+        "weight_block_size",
+        "activation_scheme",
+        "modules_to_not_convert",
+    }
 )
 BY_ALGORITHM = {"FP8": "fp8", "NVFP4": "nvfp4", "W4A16_NVFP4": "nvfp4-w4a16"}
 
@@ -35,7 +51,7 @@ class Quantisation(NamedTuple):
     """What a quantization_config says."""
 
     rules: tuple[Rule, ...] = ()
-    by_name: dict[str, str] = {}
+    by_name: Mapping[str, str] = MappingProxyType({})
     ignore: tuple[str, ...] = ()
     kv_fp8: bool = False
     place: str = ""

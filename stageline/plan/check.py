@@ -1,53 +1,123 @@
-"""What the types of a plan can't say: that its parts fit together."""
+"""What every plan must satisfy before an engine may run it."""
 
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from stageline.cost.entries import CostEntry, Roofline
+from stageline.cost.service import min_service_ns
 from stageline.errors import BadInput
 from stageline.plan.schema import FORMAT, Plan
 
+LARGEST = 1 << 62  # integers stay within a signed 64-bit field, sums of a few included
+LARGEST_FLOAT_NS = 1e9  # per token, sequence, row or expert: a second
+LARGEST_FLOAT = {"overhead_ns": 1e12, "weights_ns": 1e12, "decode_pair_ns": 1e5, "prefill_pair_ns": 1e5, "kv_ns": 1e7}
+LARGEST_NS = 10**15  # eleven days
+LARGEST_BY_NAME = dict.fromkeys(("token_ns", "kv_token_ns", "sampled_ns"), 10**9)  # per token: sums stay in 64 bits
+LARGEST_BY_NAME |= {"window_tokens": 1 << 32}
+LARGEST_TABLE = 1 << 20  # experts of one layer
+MAX_STAGES, MAX_VISITS, MAX_REPLICAS = 65_536, 262_144, 65_536
 
-def check_plan(plan: Plan, place: str = "plan") -> None:
-    """Raises BadInput naming the place inside the plan (`$.visits[3].stage`), the value and what is wrong."""
-    _Checker(plan, place).run()
+AT_LEAST_ONE = frozenset(
+    {"devices", "min_service_ns", "bytes_per_s", "microbatch", "credits", "batched_tokens", "block_tokens", "replicas"}
+    | {"layers", "top_k"}
+)
 
 
-class _Checker:
-    def __init__(self, plan: Plan, place: str) -> None:
-        self._plan, self._place = plan, place
+def check_plan(plan: Plan, place: str) -> None:
+    """Raise BadInput naming the path of the first value that can't be."""
+    at = f"{place}: $"
+    if plan.format != FORMAT:
+        raise BadInput(f"{at}.format", plan.format, "not a plan of this version", f"make it anew; expected {FORMAT}")
+    _check_sizes(plan, at)
+    _check_numbers(plan, at)
+    for i, entry in enumerate(plan.costs):
+        _check_cost(entry, f"{at}.costs[{i}]")
+    _check_route(plan, at)
+    _check_layers(plan, at)
 
-    def run(self) -> None:
-        plan = self._plan
-        self._require(plan.format == FORMAT, "format", plan.format, f"not {FORMAT}")
-        self._require(bool(plan.stages), "stages", None, "a plan needs a stage")
-        self._require(bool(plan.visits), "visits", None, "a plan needs a visit")
-        wanted = len(plan.visits) + 1
-        self._require(len(plan.links) == wanted, "links", len(plan.links), f"not one more than visits ({wanted})")
-        self._at_least(1, "", plan, "replicas", "block_tokens")
-        self._at_least(1, "defaults.", plan.defaults, "microbatch", "credits", "batched_tokens")
-        self._stages()
-        self._visits()
-        for i, link in enumerate(plan.links):
-            self._at_least(0, f"links[{i}].", link, "latency_ns", "bytes_per_token", "jitter_ns")
-            self._at_least(1, f"links[{i}].", link, "bytes_per_s")
 
-    def _stages(self) -> None:
-        for i, stage in enumerate(self._plan.stages):
-            self._at_least(0, f"stages[{i}].", stage, "kv_budget_bytes", "kv_block_bytes", "state_bytes")
+def _check_sizes(plan: Plan, at: str) -> None:
+    counts = {"stages": (len(plan.stages), MAX_STAGES), "visits": (len(plan.visits), MAX_VISITS)}
+    counts["costs"] = (len(plan.costs), MAX_VISITS)
+    for name, (count, most) in counts.items():
+        if not 1 <= count <= most:
+            raise BadInput(f"{at}.{name}", count, f"a plan has 1 to {most:,} of them")
+    if len(plan.links) != len(plan.visits) + 1:
+        reason = f"{len(plan.visits)} visits need {len(plan.visits) + 1} links: one into each, one back to the router"
+        raise BadInput(f"{at}.links", len(plan.links), reason)
+    if plan.replicas > MAX_REPLICAS:
+        raise BadInput(f"{at}.replicas", plan.replicas, f"at most {MAX_REPLICAS:,}")
 
-    def _visits(self) -> None:
-        plan, visited = self._plan, set[int]()
-        for i, visit in enumerate(plan.visits):
-            stages, costs = len(plan.stages), len(plan.costs)
-            self._require(0 <= visit.stage < stages, f"visits[{i}].stage", visit.stage, f"there are {stages} stages")
-            self._require(0 <= visit.cost < costs, f"visits[{i}].cost", visit.cost, f"there are {costs} costs")
-            self._at_least(1, f"visits[{i}].", visit, "min_service_ns")
-            visited.add(visit.stage)
-        for i in range(len(plan.stages)):
-            self._require(i in visited, f"stages[{i}]", plan.stages[i].name, "no visit of the route goes there")
 
-    def _at_least(self, least: int, prefix: str, value: object, *names: str) -> None:
-        for name in names:
-            number = getattr(value, name)
-            self._require(number >= least, prefix + name, number, f"less than {least}")
+def _numbers(value: Any, path: str) -> Iterator[tuple[str, str, int | float]]:
+    """(path, field name, number) of every number in a struct, `info` left out."""
+    for name in value.__struct_fields__:
+        child, at = getattr(value, name), f"{path}.{name}"
+        if isinstance(child, bool) or name == "info":
+            continue
+        if isinstance(child, (int, float)):
+            yield at, name, child
+        elif isinstance(child, msgspec.Struct):
+            yield from _numbers(child, at)
+        elif isinstance(child, tuple) and child and isinstance(child[0], msgspec.Struct):
+            for i, item in enumerate(child):
+                yield from _numbers(item, f"{at}[{i}]")
 
-    def _require(self, holds: bool, where: str, value: object, reason: str) -> None:
-        if not holds:
-            raise BadInput(f"{self._place}, $.{where}", value, reason, "make it again with stageline plan -o")
+
+def _check_numbers(plan: Plan, at: str) -> None:
+    for path, name, value in _numbers(plan, at):
+        if isinstance(value, float):
+            top = LARGEST_FLOAT.get(name, LARGEST_FLOAT_NS)
+            if not (math.isfinite(value) and 0 <= value <= top):
+                raise BadInput(path, value, f"must lie between 0 and {top:g}")
+            continue
+        least = int(name in AT_LEAST_ONE)
+        most = LARGEST_BY_NAME.get(name, LARGEST_NS if name.endswith("_ns") else LARGEST)
+        if not least <= value <= most:
+            raise BadInput(path, value, f"must lie between {least} and {most:,}")
+
+
+def _check_cost(entry: CostEntry, at: str) -> None:
+    if not isinstance(entry, Roofline):
+        return
+    for i, group in enumerate(entry.groups):
+        experts = group.experts
+        if experts and not 1 <= experts.top_k <= experts.experts <= LARGEST_TABLE:
+            reason = f"needs 1 <= top_k <= experts <= {LARGEST_TABLE:,}"
+            raise BadInput(f"{at}.groups[{i}].experts", f"{experts.top_k} of {experts.experts}", reason)
+        if group.layers > MAX_STAGES:
+            raise BadInput(f"{at}.groups[{i}].layers", group.layers, f"at most {MAX_STAGES:,}")
+
+
+def _check_route(plan: Plan, at: str) -> None:
+    floors = [min_service_ns(entry) for entry in plan.costs]
+    for i, visit in enumerate(plan.visits):
+        where = f"{at}.visits[{i}]"
+        if visit.stage >= len(plan.stages):
+            raise BadInput(f"{where}.stage", visit.stage, f"there are {len(plan.stages)} stages, counted from 0")
+        if visit.cost >= len(plan.costs):
+            raise BadInput(f"{where}.cost", visit.cost, f"there are {len(plan.costs)} cost entries, counted from 0")
+        if visit.min_service_ns > floors[visit.cost]:
+            reason = f"the smallest microbatch takes {floors[visit.cost]} ns with $.costs[{visit.cost}]"
+            raise BadInput(f"{where}.min_service_ns", visit.min_service_ns, reason)
+    unused = set(range(len(plan.stages))) - {visit.stage for visit in plan.visits}
+    if unused:
+        raise BadInput(f"{at}.stages[{min(unused)}]", plan.stages[min(unused)].name, "no visit of the route goes there")
+
+
+def _check_layers(plan: Plan, at: str) -> None:
+    """Visits pass the layers in order, each once, on the stage that holds it. A plan may name no layers at all."""
+    held: list[list[int]] = [[] for _ in plan.stages]
+    expected = 0
+    for i, visit in enumerate(plan.visits):
+        for layer in visit.layers:
+            if layer != expected:
+                raise BadInput(f"{at}.visits[{i}].layers", layer, f"the next layer of the route is {expected}")
+            expected += 1
+        held[visit.stage] += visit.layers
+    for i, stage in enumerate(plan.stages):
+        if list(stage.layers) != held[i]:
+            raise BadInput(f"{at}.stages[{i}].layers", list(stage.layers), f"its visits pass layers {held[i]}")

@@ -1,6 +1,7 @@
 """How a plan came about, in sentences: the derivation that readers know, and what the layer order makes of it."""
 
 from collections import Counter
+from itertools import pairwise
 
 from stageline.model.spec import ModelSpec
 from stageline.plan.build import Planned
@@ -40,10 +41,10 @@ def _published_rule(spec: ModelSpec, planned: Planned) -> list[str]:
     if stages == rule + full:
         return lines
     if planned.plan.info["consecutive"]:
-        runs = sum(a.attention.linear != b.attention.linear for a, b in zip(spec.layers, spec.layers[1:], strict=False))
+        changes = sum(a.attention.linear != b.attention.linear for a, b in pairwise(spec.layers))
         lines.append(
-            f"This plan has {stages}: a stage may hold only consecutive layers, and the layer order ({runs + 1} runs) "
-            "leaves odd layers over that can't be paired across a full-attention layer."
+            f"This plan has {stages}: a stage may hold only consecutive layers, and the layer order "
+            f"({changes + 1} runs) leaves odd layers over that can't be paired across a full-attention layer."
         )
         return lines
     biggest = max(planned.plan.stages, key=lambda stage: len(stage.layers))
@@ -61,8 +62,8 @@ def _fewest(planned: Planned) -> list[str]:
     counts = Counter(len(stage.layers) for stage in planned.plan.stages)
     shape = ", ".join(f"{n} x {size} layers" for size, n in sorted(counts.items(), reverse=True))
     return [
-        f"Weights and room for {memory.concurrency} request(s) of {memory.context_tokens:,} tokens need {_gb(need)}: at "
-        f"least {bound} stages of {_gb(memory.capacity_bytes)}. Whole consecutive layers, embedding and head where "
+        f"Weights and room for {memory.concurrency} request(s) of {memory.context_tokens:,} tokens need {_gb(need)}: "
+        f"at least {bound} stages of {_gb(memory.capacity_bytes)}. Whole consecutive layers, embedding and head where "
         f"they sit, give {len(planned.plan.stages)}: {shape}."
     ]
 

@@ -39,7 +39,7 @@ class EventWriter:
     def __init__(self, path: Path) -> None:
         self._file = path.open("wb")
 
-    def served(  # noqa: PLR0917
+    def served(
         self, replica: int, stage: int, visit: int, sequence: int, arrival_ns: int, start_ns: int, end_ns: int
     ) -> None:
         """See StageObserver."""

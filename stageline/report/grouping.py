@@ -1,12 +1,13 @@
 """Putting like neighbours together, so that a table of 59 stages stays readable."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import msgspec
 
 from stageline.engine.types import CAUSES, StageRecord
 
-_TOLERANCES = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+SAME = 0.0005  # shares of the window that print alike
 
 
 class StageGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -18,52 +19,52 @@ class StageGroup(msgspec.Struct, frozen=True, kw_only=True):
     kv_peak_ratio: float
 
 
+class _Run:
+    """Neighbours from `first` to `last`, and the mean of their shares (busy, then CAUSES)."""
+
+    def __init__(self, stage: StageRecord) -> None:
+        window = stage.window_ns or 1
+        self.replica, self.first, self.last, self.count = stage.replica, stage.stage, stage.stage, 1
+        self.shares = [stage.busy_ns / window, *(stage.idle_ns.get(c, 0) / window for c in CAUSES)]
+        self.kv = stage.kv_peak_bytes / stage.kv_budget_bytes if stage.kv_budget_bytes else 0.0
+
+    def distance(self, other: "_Run") -> float:
+        """Largest difference of a share; replicas are never mixed."""
+        if self.replica != other.replica:
+            return 2.0
+        return max(abs(a - b) for a, b in zip(self.shares, other.shares, strict=True))
+
+    def absorb(self, other: "_Run") -> None:
+        """Takes the next run in."""
+        total = self.count + other.count
+        pairs = zip(self.shares, other.shares, strict=True)
+        self.shares = [(a * self.count + b * other.count) / total for a, b in pairs]
+        self.kv = max(self.kv, other.kv)
+        self.last, self.count = other.last, total
+
+
 def group_stages(stages: Sequence[StageRecord], max_groups: int) -> list[StageGroup]:
-    """Groups of neighbours whose shares differ by at most a tolerance, the smallest that leaves `max_groups` or fewer.
+    """Joins the two most alike neighbours until those left differ visibly and are at most `max_groups`.
 
-    Replicas are never mixed; with more replicas than `max_groups` there is one group per replica.
+    With more replicas than `max_groups` there is one group per replica.
     """
-    replicas = len({s.replica for s in stages})
-    ordered = sorted(stages, key=lambda s: (s.replica, s.stage))
-    runs: list[list[StageRecord]] = []
-    for tolerance in _TOLERANCES:
-        runs = _runs(ordered, tolerance)
-        if len(runs) <= max_groups:
+    runs = [_Run(s) for s in sorted(stages, key=lambda s: (s.replica, s.stage))]
+    while len(runs) > 1:
+        distances = [a.distance(b) for a, b in pairwise(runs)]
+        least = min(distances)
+        if least > 1.0 or (least > SAME and len(runs) <= max_groups):
             break
-    return [_group(run, replicas > 1) for run in runs]
+        at = distances.index(least)
+        runs[at].absorb(runs.pop(at + 1))
+    several = len({s.replica for s in stages}) > 1
+    return [_group(run, several) for run in runs]
 
 
-def _runs(stages: Sequence[StageRecord], tolerance: float) -> list[list[StageRecord]]:
-    runs: list[list[StageRecord]] = []
-    for stage in stages:
-        if runs and runs[-1][0].replica == stage.replica and _like(runs[-1][0], stage, tolerance):
-            runs[-1].append(stage)
-        else:
-            runs.append([stage])
-    return runs
-
-
-def _like(a: StageRecord, b: StageRecord, tolerance: float) -> bool:
-    pairs = [(_share(a, c), _share(b, c)) for c in CAUSES]
-    pairs += [(_busy(a), _busy(b))]
-    return all(abs(x - y) <= tolerance for x, y in pairs)
-
-
-def _group(run: list[StageRecord], name_replica: bool) -> StageGroup:
-    first, last = run[0], run[-1]
-    label = str(first.stage) if len(run) == 1 else f"{first.stage}-{last.stage}"
-    n = len(run)
+def _group(run: _Run, name_replica: bool) -> StageGroup:
+    label = str(run.first) if run.count == 1 else f"{run.first}-{run.last}"
     return StageGroup(
-        label=f"{first.replica}/{label}" if name_replica else label,
-        busy_ratio=sum(map(_busy, run)) / n,
-        idle_ratio={c: sum(_share(s, c) for s in run) / n for c in CAUSES},
-        kv_peak_ratio=max(s.kv_peak_bytes / s.kv_budget_bytes if s.kv_budget_bytes else 0.0 for s in run),
+        label=f"{run.replica}/{label}" if name_replica else label,
+        busy_ratio=run.shares[0],
+        idle_ratio=dict(zip(CAUSES, run.shares[1:], strict=True)),
+        kv_peak_ratio=run.kv,
     )
-
-
-def _busy(stage: StageRecord) -> float:
-    return stage.busy_ns / stage.window_ns if stage.window_ns else 0.0
-
-
-def _share(stage: StageRecord, cause: str) -> float:
-    return stage.idle_ns.get(cause, 0) / stage.window_ns if stage.window_ns else 0.0

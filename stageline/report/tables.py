@@ -13,7 +13,7 @@ from stageline.report.series import Latency
 from stageline.report.summary import Summary
 from stageline.units import NS_PER_S, format_duration
 
-MAX_ROWS = 24
+MAX_ROWS = 32
 _HEADINGS = {"kv_blocked": "kv", "upstream": "upstr"}
 _LATENCIES = (("TTFT", "ttft_s"), ("TPOT", "tpot_s"), ("ITL", "itl_s"), ("E2E", "e2e_s"), ("queue", "queue_s"))
 

@@ -102,8 +102,8 @@ class RouterNode:
         conductor = self.conductor
         link = self.router.replicas[r].link
         ask_ns = self.outlets[r].asked_ns - link.latency_ns - link.min_serialisation_ns
-        own_ns = min(conductor.next_arrival_ns, *conductor.next_form_ns)
-        for other in [r] if own_ns >= ask_ns else range(len(self.outlets)):
+        own_ns = conductor.own_event_ns
+        for other in [r] if own_ns >= ask_ns and not conductor.reactive else range(len(self.outlets)):
             time_ns = min(ask_ns, own_ns + 1)
             if conductor.waits_for(other) and time_ns > max(conductor.promised_ns[other], self._wanted_ns[other]):
                 self._wanted_ns[other] = time_ns

@@ -34,6 +34,8 @@ class Workload(Source, Protocol):
 class StreamSource:
     """Requests from an iterator in the order of arrival: traces and open-loop arrivals. Looks one request ahead."""
 
+    reactive = False
+
     def __init__(
         self,
         requests: Iterator[Request],
@@ -77,6 +79,7 @@ class ClosedLoop:
     user and on how many it has sent, not on who came first, so that no order of events can change them.
     """
 
+    reactive = True
     hash_block_tokens = 0
 
     def __init__(

@@ -14,6 +14,7 @@ class ListSource:
 
     requests: Sequence[Request]
     taken: int = 0
+    reactive: bool = False
 
     def next_arrival_ns(self) -> int | None:
         """See `Source`."""
@@ -41,6 +42,7 @@ class UsersSource:
     planned: list[tuple[int, int]] = field(default_factory=list)  # arrival, user
     sent: list[int] = field(default_factory=list)  # per user
     user_of: list[int] = field(default_factory=list)  # per index
+    reactive: bool = True
 
     def __post_init__(self) -> None:
         self.sent = [0 for _ in self.users]

@@ -1,0 +1,31 @@
+"""A stage server put together."""
+
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry
+
+from stage_server.metrics import StageCollector
+from stage_server.servicer import StageServicer
+from stage_server.settings import StageSettings
+from stageline.runtime.plans import load_plan
+from stageline.runtime.server import Server, serve
+
+
+def build(settings: StageSettings) -> Server:
+    """The server, not yet started. Raises BadInput for a plan that can't be read."""
+    plan = load_plan(Path(settings.plan)) if settings.plan else None
+    collector = StageCollector(settings.stage, settings.replica)
+    registry = CollectorRegistry()
+    registry.register(collector)
+    servicer = StageServicer(plan, stage=settings.stage, replica=settings.replica, on_session=collector.on_session)
+    return Server(settings, servicer, registry)
+
+
+async def main(settings: StageSettings) -> None:
+    """Serves until told to stop."""
+    server = build(settings)
+
+    async def ready() -> None:
+        await server.set_serving(True)
+
+    await serve(server, settings, ready)

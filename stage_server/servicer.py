@@ -1,0 +1,215 @@
+"""The Stage service: sessions come and go, one at a time."""
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import msgspec
+from grpc import aio
+
+import stageline
+from stage_server.session import StageSession
+from stageline.engine.route import Route
+from stageline.errors import BadInput, Busy, PlanMismatch, ProtocolError, SessionUnknown, StagelineError
+from stageline.plan.schema import Plan
+from stageline.runtime.server import Endpoints
+from stageline.v1 import flow_pb2, stage_pb2, stage_pb2_grpc
+from stageline.wire import options
+from stageline.wire.errors import abort
+from stageline.wire.inlink import FlowContext, InLink, serve_flow
+
+log = logging.getLogger(__name__)
+A = TypeVar("A")
+
+
+class StageServicer(stage_pb2_grpc.StageServicer):
+    """Holds at most one session. `on_session` is told when one begins and when it has ended (None)."""
+
+    name = "stageline.v1.Stage"
+
+    def __init__(
+        self,
+        plan: Plan | None,
+        *,
+        stage: int = -1,
+        replica: int = -1,
+        on_session: Callable[[StageSession | None], None] = lambda _: None,
+    ) -> None:
+        self._route = Route(plan) if plan else None
+        self._pinned = plan is not None
+        self._digest = plan.digest() if plan else ""
+        self._stage, self._replica = stage, replica
+        self._on_session = on_session
+        self._session: StageSession | None = None
+        self._changed = asyncio.Condition()
+        self._draining = False
+
+    # -- the life of the server
+
+    def add_to(self, server: aio.Server) -> None:
+        """Registers the servicer."""
+        stage_pb2_grpc.add_StageServicer_to_server(self, server)
+
+    async def start(self, endpoints: Endpoints) -> None:
+        """Nothing goes on in the background."""
+
+    async def drained(self) -> None:
+        """Refuses new sessions; returns when the one that goes on has ended."""
+        self._draining = True
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._session is None)
+
+    async def stop(self) -> None:
+        """Ends the session that is left."""
+        if self._session:
+            self._session.party.fail(Busy(f"{self._session.party.name} is shutting down"))
+
+    # -- the service
+
+    async def Open(  # type: ignore[override]  # noqa: N802 - it reads and writes by itself
+        self, request: stage_pb2.OpenRequest, context: aio.ServicerContext[stage_pb2.OpenRequest, stage_pb2.OpenReply]
+    ) -> None:
+        """See stage.proto."""
+        try:
+            session = await self._begin(request)
+            try:
+                await self._hold(session, context)
+            finally:
+                await self._end(session)
+        except StagelineError as error:
+            await abort(context, error)
+
+    async def Flow(  # type: ignore[override]  # noqa: N802 - it reads and writes by itself
+        self, request_iterator: object, context: FlowContext
+    ) -> None:
+        """See stage.proto."""
+        await serve_flow(context, self._link_of)
+
+    async def Describe(  # noqa: N802
+        self, request: stage_pb2.DescribeRequest, context: aio.ServicerContext[Any, Any]
+    ) -> stage_pb2.DescribeReply:
+        """See stage.proto."""
+        session = self._session
+        return stage_pb2.DescribeReply(
+            plan_digest=self._digest,
+            session=session.id if session else "",
+            stage=session.index if session else max(self._stage, 0),
+            replica=session.replica if session else max(self._replica, 0),
+            version=stageline.__version__,
+            pid=os.getpid(),
+        )
+
+    async def Snapshot(  # noqa: N802
+        self, request: stage_pb2.SnapshotRequest, context: aio.ServicerContext[Any, Any]
+    ) -> stage_pb2.SnapshotReply:
+        """See stage.proto."""
+
+        async def take() -> stage_pb2.SnapshotReply:
+            session = self._known(request.session)
+            if request.final:
+                await session.settled()
+            return session.snapshot(request.window_start_ns, request.window_end_ns)
+
+        return await _guarded(context, take())
+
+    async def Close(  # noqa: N802
+        self, request: stage_pb2.CloseRequest, context: aio.ServicerContext[Any, Any]
+    ) -> stage_pb2.CloseReply:
+        """See stage.proto."""
+        if self._session and self._session.id == request.session:
+            self._session.party.close()
+            async with self._changed:
+                await self._changed.wait_for(lambda: not self._session or self._session.id != request.session)
+        return stage_pb2.CloseReply()
+
+    # -- sessions
+
+    async def _begin(self, request: stage_pb2.OpenRequest) -> StageSession:
+        """A new session, if this server is free and means the same plan and stage."""
+        if self._draining:
+            raise Busy("the stage server is shutting down")
+        if self._session:
+            raise Busy(
+                f"{self._session.party.name} is held by session {self._session.id}; one router at a time may drive it"
+            )
+        route = self._route_for(request)
+        if not (request.stage < len(route.plan.stages) and request.replica < route.plan.replicas):
+            raise ProtocolError(f"the plan has no stage {request.stage} of replica {request.replica}")
+        for own, asked, what in ((self._stage, request.stage, "stage"), (self._replica, request.replica, "replica")):
+            if own not in {-1, asked}:
+                raise PlanMismatch(f"this server is {what} {own}, not {asked}; check the router's list of stages")
+        session = StageSession(route, request)
+        self._session = session
+        await self._notify()
+        log.info("session opened", extra={"session": session.id, "party": session.party.name})
+        return session
+
+    def _route_for(self, request: stage_pb2.OpenRequest) -> Route:
+        if request.plan_digest == self._digest and self._route:
+            return self._route
+        if self._pinned or not request.plan:
+            raise PlanMismatch(
+                f"this stage holds plan {self._digest or '(none)'}, the router plan {request.plan_digest}; "
+                "start both with the same file"
+            )
+        try:
+            plan = msgspec.json.decode(request.plan, type=Plan)
+        except msgspec.DecodeError as error:
+            raise BadInput("plan", None, str(error)) from None
+        if plan.digest() != request.plan_digest:
+            raise PlanMismatch(f"the plan that came has digest {plan.digest()}, not {request.plan_digest}")
+        self._route, self._digest = Route(plan), request.plan_digest
+        return self._route
+
+    async def _hold(
+        self, session: StageSession, context: aio.ServicerContext[stage_pb2.OpenRequest, stage_pb2.OpenReply]
+    ) -> None:
+        """Connects, reports ready, and stays until the session ends."""
+        self._on_session(session)
+        try:
+            await session.connect()
+        except* StagelineError as errors:
+            error = errors.exceptions[0]
+            assert isinstance(error, StagelineError)
+            session.party.fail(error)
+        else:
+            await context.write(stage_pb2.OpenReply())
+            session.party.release()
+        await session.party.ended
+        if session.party.error:
+            raise session.party.error
+
+    async def _end(self, session: StageSession) -> None:
+        await session.close()
+        self._session = None
+        self._on_session(None)
+        await self._notify()
+        log.info("session ended", extra={"session": session.id})
+
+    async def _notify(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()
+
+    async def _link_of(self, hello: flow_pb2.Hello) -> InLink:
+        """The link that a hello means; one that comes before its session is held for a moment."""
+        try:
+            async with asyncio.timeout(options.HELLO_S), self._changed:
+                await self._changed.wait_for(lambda: self._session is not None)
+        except TimeoutError:
+            pass
+        return self._known(hello.session).in_link(hello)
+
+    def _known(self, session: str) -> StageSession:
+        if self._session is None or self._session.id != session:
+            raise SessionUnknown(f"session {session!r} is not open at this stage; it may have been restarted")
+        return self._session
+
+
+async def _guarded(context: aio.ServicerContext[Any, Any], work: Awaitable[A]) -> A:
+    """Runs a unary handler's work; its errors become the call's status."""
+    try:
+        return await work
+    except StagelineError as error:
+        await abort(context, error)

@@ -1,0 +1,120 @@
+"""The flags of `stageline plan`, and the planner's options that they make. vLLM's names work as synonyms."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from stageline.catalog.loader import Catalog
+from stageline.cli import units
+from stageline.errors import UsageError
+from stageline.hardware.device import Network
+from stageline.model.spec import ElementType
+from stageline.plan.options import LayerBytes, Placement, PlanOptions
+
+LARGEST_COUNT = 1 << 32
+
+
+def _flag(text: str, *names: str) -> Parameter:
+    """A flag with its help, and other names for it."""
+    return Parameter(name=names or None, help=text, negative="")
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanFlags:
+    """What `stageline plan` can be told."""
+
+    placement: Annotated[
+        Placement, _flag("fewest: fewest devices, consecutive layers, balanced; by-kind: the published rule.")
+    ] = "fewest"
+    consecutive: Annotated[bool, _flag("With by-kind: a stage holds consecutive layers only.")] = False
+    layer_bytes: Annotated[LayerBytes, _flag("exact: real bytes; nominal: one round number for every layer.")] = "exact"
+    devices: Annotated[int | None, _flag("Devices per replica (default: as few as fit).")] = None
+    replicas: Annotated[
+        int, _flag("Copies of the pipeline behind one router.", "--replicas", "--data-parallel-size")
+    ] = 1
+    tensor_parallel: Annotated[int, _flag("Devices per stage.", "--tensor-parallel-size", "--tp")] = 1
+    context: Annotated[
+        str | None, _flag("Tokens per request that room is computed for (8192, 128K).", "--context", "--max-model-len")
+    ] = None
+    concurrency: Annotated[int, _flag("Requests of that context that every stage must have room for.")] = 1
+    weights: Annotated[str, _flag("Format of all linear weights: as-shipped, bf16, fp8, int8, int4, mxfp4, nvfp4.")] = (
+        "as-shipped"
+    )
+    kv_cache_dtype: Annotated[ElementType | None, _flag("Type of the KV cache (default: the model's).")] = None
+    state_dtype: Annotated[
+        ElementType | None, _flag("Type of linear attention's recurrent state (default: the model's).")
+    ] = None
+    network: Annotated[str | None, _flag("Catalogue name of the network of every hop (default: the device's).")] = None
+    hop_latency: Annotated[str | None, _flag("Latency of every hop (2us).")] = None
+    hop_bandwidth: Annotated[str | None, _flag("Bandwidth of every hop (300GB/s).")] = None
+    hop_jitter: Annotated[str, _flag("Largest jitter of every hop.")] = "0ns"
+    memory_share: Annotated[
+        float | None,
+        _flag("Usable share of memory (default: wafers 1.0, GPUs 0.9).", "--memory-share", "--gpu-memory-utilization"),
+    ] = None
+    microbatch: Annotated[int | None, _flag("Nominal and largest number of sequences in a microbatch.")] = None
+    credits_: Annotated[
+        int | None, _flag("Microbatches in flight per replica (default: max(stages, ceil(L/T))).", "--credits")
+    ] = None
+    batched_tokens: Annotated[
+        int, _flag("Largest number of new tokens in a microbatch.", "--batched-tokens", "--max-num-batched-tokens")
+    ] = 2048
+    block_tokens: Annotated[int, _flag("Tokens per KV block.", "--block-tokens", "--block-size")] = 16
+    catalog: Annotated[tuple[Path, ...], _flag("Directories with your own models/, devices/ and links/.")] = ()
+
+
+def options_of(f: PlanFlags, shelf: Catalog) -> PlanOptions:
+    """Checked options. Raises UsageError naming the flag."""
+    link = shelf.link(f.network).network if f.network else None
+    context = units.tokens(f.context, "--context") if f.context is not None else None
+    return PlanOptions(
+        placement=f.placement,
+        consecutive=f.consecutive,
+        layer_bytes=f.layer_bytes,
+        devices=_optional(f.devices, "--devices"),
+        replicas=_positive(f.replicas, "--replicas"),
+        tensor_parallel=_positive(f.tensor_parallel, "--tensor-parallel-size"),
+        context_tokens=_optional(context, "--context"),
+        concurrency=_positive(f.concurrency, "--concurrency"),
+        memory_share=_share(f.memory_share),
+        hop_latency_ns=_hop_latency(f.hop_latency, link),
+        hop_bytes_per_s=_hop_bandwidth(f.hop_bandwidth, link),
+        hop_jitter_ns=units.duration_ns(f.hop_jitter, "--hop-jitter"),
+        microbatch=_optional(f.microbatch, "--microbatch"),
+        credits=_optional(f.credits_, "--credits"),
+        batched_tokens=_positive(f.batched_tokens, "--batched-tokens"),
+        block_tokens=_positive(f.block_tokens, "--block-tokens"),
+    )
+
+
+def _positive(value: int, flag: str) -> int:
+    if not 1 <= value <= LARGEST_COUNT:
+        raise UsageError(f"{flag} {value}: must lie between 1 and {LARGEST_COUNT:,}")
+    return value
+
+
+def _optional(value: int | None, flag: str) -> int | None:
+    return None if value is None else _positive(value, flag)
+
+
+def _hop_latency(text: str | None, link: Network | None) -> int | None:
+    """The flag, else the network's; None leaves it to the device."""
+    if text is not None:
+        return units.duration_ns(text, "--hop-latency")
+    return link.latency_ns if link else None
+
+
+def _hop_bandwidth(text: str | None, link: Network | None) -> int | None:
+    """The flag, else the network's; None leaves it to the device."""
+    if text is not None:
+        return units.rate_bytes_per_s(text, "--hop-bandwidth")
+    return link.bytes_per_s if link else None
+
+
+def _share(value: float | None) -> float | None:
+    if value is not None and not 0 < value <= 1:
+        raise UsageError(f"--memory-share {value}: a share is above 0 and at most 1")
+    return value

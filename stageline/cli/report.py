@@ -1,0 +1,56 @@
+"""`stageline report`: what a run directory says, as tables and as the pipeline chart."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from stageline.cli.output import console
+from stageline.errors import BadInput, UsageError
+from stageline.report.chart import draw_chart
+from stageline.report.digest import digest_of
+from stageline.report.rundir import read_events, read_stages, read_summary
+from stageline.report.summary import Summary
+from stageline.report.tables import run_report
+from stageline.report.timeline import first_microbatches
+
+CHARTS = ("pipeline.svg", "pipeline.png")
+
+
+def report(
+    directory: Annotated[Path, Parameter(help="run directory, made by stageline run -o")],
+    *,
+    chart: Annotated[bool, Parameter(help="write pipeline.svg and pipeline.png into the directory")] = True,
+    microbatches: Annotated[int | None, Parameter(help="how many the timeline shows, when there are events")] = None,
+    verify: Annotated[bool, Parameter(negative="", help="recompute the digest from the files and compare")] = False,
+) -> None:
+    """Print a run's tables and draw its pipeline chart."""
+    if microbatches is not None and microbatches < 1:
+        raise BadInput("--microbatches", microbatches, "not a positive number", "give 1 or more")
+    summary = read_summary(directory)
+    if not summary.complete:
+        raise BadInput(str(directory), None, "the run broke off and has no stages", "run it again with -o")
+    if verify:
+        _verify(directory, summary)
+    console().print(run_report(summary, read_stages(directory)))
+    if chart:
+        _chart(directory, summary, microbatches)
+
+
+def _verify(directory: Path, summary: Summary) -> None:
+    actual = digest_of(directory)
+    if actual != summary.digest:
+        reason = f"its files have the digest {actual}"
+        raise BadInput(f"{directory}/summary.json, digest", summary.digest, reason, "run it again with -o")
+
+
+def _chart(directory: Path, summary: Summary, microbatches: int | None) -> None:
+    count = microbatches or max(24, 2 * summary.topology.stages)
+    timeline = first_microbatches(read_events(directory), summary.visits, count)
+    paths = [directory / name for name in CHARTS]
+    try:
+        draw_chart(summary, read_stages(directory), timeline, paths)
+    except OSError as error:
+        raise UsageError(f"{directory}: the chart can't be written: {error.strerror}") from None
+    sys.stderr.write(f"chart: {', '.join(map(str, paths))}\n")

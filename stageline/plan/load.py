@@ -1,0 +1,17 @@
+"""A plan file's bytes become a checked Plan. Reading the file is the caller's."""
+
+import msgspec
+
+from stageline.errors import BadInput
+from stageline.plan.check import check_plan
+from stageline.plan.schema import Plan
+
+
+def parse_plan(data: bytes, place: str) -> Plan:
+    """Decode and check. Raises BadInput naming file and path, such as `plan.json: $.visits[3].stage`."""
+    try:
+        plan = msgspec.json.decode(data, type=Plan)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadInput(place, None, f"not a plan: {error}") from None
+    check_plan(plan, place)
+    return plan

@@ -1,0 +1,161 @@
+"""The life of a server: bind, announce, serve, drain, stop.
+
+Order at the end: NOT_SERVING, no new work, wait for the work that goes on, stop. `aio.Server.stop` alone would not
+wait for handlers that it aborts.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Protocol
+
+import msgspec
+import uvloop
+from grpc import aio
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+from prometheus_client import CollectorRegistry
+
+from stageline.errors import StagelineError, UsageError
+from stageline.runtime import logs
+from stageline.runtime.exposition import MetricsEndpoint
+from stageline.runtime.settings import ServerSettings
+from stageline.wire import options
+
+log = logging.getLogger(__name__)
+
+_STOP_GRACE_S = 0.5
+_ANY_HOST = ("0.0.0.0", "::", "[::]", "")
+
+
+class Endpoints(msgspec.Struct, frozen=True):
+    """Where a server listens: the one line that it prints on stdout when it is ready."""
+
+    grpc: str
+    metrics: str
+
+
+class Service(Protocol):
+    """What a shell hosts."""
+
+    name: str  # of the gRPC service, for health and reflection
+
+    def add_to(self, server: aio.Server) -> None:
+        """Registers the servicer."""
+        ...
+
+    async def start(self, endpoints: Endpoints) -> None:
+        """Begins background work."""
+        ...
+
+    async def drained(self) -> None:
+        """No new work from now on; returns when nothing goes on any more."""
+        ...
+
+    async def stop(self) -> None:
+        """Ends whatever is left and closes channels."""
+        ...
+
+
+class Server:
+    """One gRPC server with health, reflection and /metrics around one service."""
+
+    def __init__(self, settings: ServerSettings, service: Service, registry: CollectorRegistry) -> None:
+        self._settings, self._service = settings, service
+        self._grpc = aio.server(options=options.SERVER)
+        self._health = health.aio.HealthServicer()
+        self._metrics = MetricsEndpoint(registry, settings.grpc_host, settings.metrics_port)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._grpc)
+        service.add_to(self._grpc)
+        names = (service.name, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(names, self._grpc)
+
+    async def start(self) -> Endpoints:
+        """Binds both ports. Raises UsageError when one is in use."""
+        host, port = self._settings.grpc_host, self._settings.grpc_port
+        try:
+            bound = self._grpc.add_insecure_port(f"{host}:{port}")
+        except RuntimeError:
+            bound = 0
+        if not bound:
+            raise UsageError(
+                f"gRPC port {host}:{port} can't be bound; is it in use? Choose another --grpc-port, 0 for any"
+            )
+        if self._settings.metrics_port >= 0:
+            await self._metrics.start()
+        await self._grpc.start()
+        reachable = "127.0.0.1" if host in _ANY_HOST else host
+        metrics = f"{reachable}:{self._metrics.port}" if self._settings.metrics_port >= 0 else ""
+        endpoints = Endpoints(f"{reachable}:{bound}", metrics)
+        await self._service.start(endpoints)
+        return endpoints
+
+    async def set_serving(self, serving: bool) -> None:
+        """Answers health checks from now on with this."""
+        status = health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
+        for name in ("", self._service.name):
+            await self._health.set(name, status)
+
+    async def stop(self, drain_s: float) -> None:
+        """Drains for at most `drain_s`, then stops."""
+        await self._health.enter_graceful_shutdown()
+        try:
+            async with asyncio.timeout(drain_s):
+                await self._service.drained()
+        except TimeoutError:
+            log.warning("work went on after the drain time; it is cut off", extra={"drain_s": drain_s})
+        await self._service.stop()
+        await self._grpc.stop(_STOP_GRACE_S)
+        await self._metrics.stop()
+
+
+def told_to_stop(exit_with_parent: bool) -> asyncio.Event:
+    """Set by SIGTERM, SIGINT and, if asked for, the end of standard input."""
+    loop, event = asyncio.get_running_loop(), asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, event.set)
+    if exit_with_parent:
+
+        def readable() -> None:
+            if not os.read(0, 1024):
+                loop.remove_reader(0)
+                event.set()
+
+        loop.add_reader(0, readable)
+    return event
+
+
+async def serve(server: Server, settings: ServerSettings, ready: Callable[[], Awaitable[None]]) -> None:
+    """Serves until told to stop. `ready` decides when the server may call itself healthy."""
+    stop = told_to_stop(settings.exit_with_parent)
+    endpoints = await server.start()
+    await ready()
+    print(msgspec.json.encode(endpoints).decode(), flush=True)
+    log.info("serving", extra={"grpc": endpoints.grpc, "metrics": endpoints.metrics})
+    await stop.wait()
+    log.info("stopping")
+    await server.stop(settings.drain_s)
+
+
+def run(program: str, main: Callable[[], Coroutine[Any, Any, None]], settings: ServerSettings) -> int:
+    """Runs a server's coroutine on uvloop; returns its exit code. A user's mistake is one line, never a traceback."""
+    logs.configure(settings.log_format, settings.log_level)
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(main())
+    except StagelineError as error:
+        complain(program, error)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def complain(program: str, error: StagelineError) -> None:
+    """The error as one line on stderr."""
+    with contextlib.suppress(BrokenPipeError):
+        print(f"{program}: {error}", file=sys.stderr)

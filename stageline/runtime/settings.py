@@ -1,0 +1,83 @@
+"""Settings of a server: one name each, by flag, environment or file.
+
+A field `grpc_port` is the flag `--grpc-port`, the variable `STAGELINE_GRPC_PORT` and the key `grpc_port` of the file
+that `--config` (or `STAGELINE_CONFIG`) names, TOML or JSON. Flags win over the environment, that over the file.
+"""
+
+import argparse
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar, get_type_hints
+
+import msgspec
+
+from stageline.errors import BadInput, UsageError
+
+PREFIX = "STAGELINE_"
+
+
+class ServerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What stage servers and the router share."""
+
+    grpc_host: Annotated[str, msgspec.Meta(description="address to listen on")] = "0.0.0.0"
+    grpc_port: Annotated[int, msgspec.Meta(ge=0, le=65535, description="gRPC port; 0 picks a free one")] = 50051
+    metrics_port: Annotated[int, msgspec.Meta(ge=-1, le=65535, description="/metrics port; 0: a free one, -1: off")] = (
+        9090
+    )
+    log_format: Annotated[Literal["text", "json"], msgspec.Meta(description="key=value lines or JSON")] = "text"
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"], msgspec.Meta(description="least severe message to log")
+    ] = "info"
+    drain_s: Annotated[float, msgspec.Meta(ge=0, description="how long SIGTERM waits for a run that goes on")] = 10.0
+    exit_with_parent: Annotated[bool, msgspec.Meta(description="stop when standard input ends")] = False
+
+
+S = TypeVar("S", bound=ServerSettings)
+
+
+def load(kind: type[S], argv: Sequence[str], environ: Mapping[str, str], program: str) -> S:
+    """The settings of a server. Raises UsageError or BadInput; prints help and exits on --help, as argparse does."""
+    flags = vars(_parser(kind, program).parse_args(argv))
+    given = {name: environ[PREFIX + name.upper()] for name in _names(kind) if PREFIX + name.upper() in environ}
+    config = flags.pop("config") or environ.get(PREFIX + "CONFIG")
+    values: dict[str, Any] = _file(Path(config)) if config else {}
+    values |= given | {name: value for name, value in flags.items() if value is not None}
+    try:
+        return msgspec.convert(values, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{program}: settings: {error}; --help lists them") from None
+
+
+def _names(kind: type[msgspec.Struct]) -> tuple[str, ...]:
+    return kind.__struct_fields__
+
+
+def _parser(kind: type[msgspec.Struct], program: str) -> argparse.ArgumentParser:
+    """A parser whose flags are the fields; everything stays text until it is validated with the rest."""
+    parser = argparse.ArgumentParser(prog=program, description=kind.__doc__, allow_abbrev=False)
+    parser.add_argument("--config", help="TOML or JSON file with any of these settings")
+    hints = get_type_hints(kind, include_extras=True)
+    for field in msgspec.structs.fields(kind):
+        meta = next((m for m in hints[field.name].__metadata__ if isinstance(m, msgspec.Meta)), msgspec.Meta())
+        text = f"{meta.description}; default {field.default!r}, variable {PREFIX}{field.name.upper()}"
+        flag = "--" + field.name.replace("_", "-")
+        if isinstance(field.default, bool):
+            parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=None, help=text)
+        else:
+            parser.add_argument(flag, metavar="VALUE", help=text.replace("%", "%%"))
+    return parser
+
+
+def _file(path: Path) -> dict[str, Any]:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise BadInput(str(path), None, f"can't be read: {error.strerror}") from None
+    try:
+        values = msgspec.json.decode(data) if path.suffix == ".json" else tomllib.loads(data.decode())
+    except (ValueError, UnicodeDecodeError) as error:
+        raise BadInput(str(path), None, str(error)) from None
+    if not isinstance(values, dict):
+        raise BadInput(str(path), None, "holds no table of settings")
+    return values

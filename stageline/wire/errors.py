@@ -1,0 +1,93 @@
+"""Errors <-> gRPC status.
+
+The code and the sentence travel as code and details; the class, and the party that met the error first, in trailing
+metadata, so that a relayed error keeps its origin.
+"""
+
+from typing import NoReturn
+
+import grpc
+from grpc import aio
+
+from stageline import errors
+from stageline.errors import RunFailed, StagelineError, Unavailable, UsageError
+
+ERROR_KEY = "stageline-error"
+PARTY_KEY = "stageline-party"
+
+_CLASSES: dict[str, type[StagelineError]] = {
+    name: value for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, StagelineError)
+}
+
+
+class LocatedError(StagelineError):
+    """An error together with the party that met it first."""
+
+    def __init__(self, error: StagelineError, party: str) -> None:
+        self.error, self.party = error, party
+        super().__init__(str(error))
+
+
+def locate(error: StagelineError, party: str) -> LocatedError:
+    """The error with its origin; an origin that is known already stays."""
+    return error if isinstance(error, LocatedError) else LocatedError(error, party)
+
+
+def plain(error: StagelineError) -> StagelineError:
+    """The error itself, its origin in the sentence."""
+    if not isinstance(error, LocatedError):
+        return error
+    text = str(error.error)
+    return error.error if error.party in text else rebuilt(type(error.error).__name__, f"{error.party}: {text}")
+
+
+def rebuilt(name: str, text: str) -> StagelineError:
+    """An error of the class of that name, with that sentence."""
+    kind = _CLASSES.get(name, StagelineError)
+    error = kind.__new__(kind)
+    Exception.__init__(error, text)
+    return error
+
+
+def status_of(error: StagelineError) -> tuple[grpc.StatusCode, str, tuple[tuple[str, str], ...]]:
+    """Code, details and trailing metadata of an error."""
+    party = error.party if isinstance(error, LocatedError) else ""
+    cause = error.error if isinstance(error, LocatedError) else error
+    metadata: tuple[tuple[str, str], ...] = ((ERROR_KEY, type(cause).__name__),)
+    if party:
+        metadata += ((PARTY_KEY, party),)
+    return grpc.StatusCode[cause.grpc_code], str(cause), metadata
+
+
+async def abort(context: aio.ServicerContext, error: StagelineError) -> NoReturn:  # type: ignore[type-arg]
+    """Ends the call with the error's status."""
+    code, details, metadata = status_of(error)
+    await context.abort(code, details, metadata)
+    raise AssertionError  # abort never returns
+
+
+def error_from(error: aio.AioRpcError, place: str) -> StagelineError:
+    """What a failed call means: the peer's own error if it sent one, else what the transport says about `place`."""
+    metadata = {str(k): str(v) for k, v in (error.trailing_metadata() or ())}
+    details = error.details() or error.code().name
+    if name := metadata.get(ERROR_KEY):
+        found = rebuilt(name, details)
+        party = metadata.get(PARTY_KEY)
+        return LocatedError(found, party) if party else found
+    match error.code():
+        case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.DEADLINE_EXCEEDED | grpc.StatusCode.CANCELLED:
+            return Unavailable(f"{place} can't be reached ({_short(details)}); is it running?")
+        case grpc.StatusCode.UNIMPLEMENTED:
+            return UsageError(f"{place} is not a server of this kind ({_short(details)}); is the address right?")
+        case code:
+            return RunFailed(f"{place} failed: {code.name} {_short(details)}")
+
+
+def is_transport(error: aio.AioRpcError) -> bool:
+    """Whether the peer was lost, rather than answered with an error of its own."""
+    return ERROR_KEY not in {str(k) for k, _ in (error.trailing_metadata() or ())}
+
+
+def _short(details: str) -> str:
+    """gRPC's details without their tail of addresses and error trees."""
+    return details.splitlines()[0][:160]

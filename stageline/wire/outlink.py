@@ -1,0 +1,135 @@
+"""The upstream end of a link: one long-lived stream, frames out, asks back."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+import grpc
+from grpc import aio
+
+from stageline.errors import ProtocolError, StagelineError, Unavailable
+from stageline.sync.frames import Frame
+from stageline.v1 import flow_pb2 as pb
+from stageline.v1.router_pb2_grpc import RouterStub
+from stageline.v1.stage_pb2_grpc import StageStub
+from stageline.wire import options
+from stageline.wire.errors import error_from
+from stageline.wire.frames import FrameEncoder
+from stageline.wire.host import Host
+
+FlowCall = aio.StreamStreamCall[pb.FlowRequest, pb.FlowReply]
+
+
+class Peer(NamedTuple):
+    """The far end of an outgoing link; `place` names it for people."""
+
+    address: str
+    place: str
+    is_router: bool = False
+
+
+def merged(queue: deque[Frame]) -> Frame:
+    """Takes the next frame to send off the queue: all that waits in one, except that a last frame stands alone."""
+    first = queue.popleft()
+    if not queue or first.last or queue[0].last:
+        return first
+    items, promise_ns = list(first.items), first.promise_ns
+    while queue and not queue[0].last:
+        frame = queue.popleft()
+        items += frame.items
+        promise_ns = frame.promise_ns
+    return Frame(first.link, items, promise_ns)
+
+
+class OutLink:
+    """Merges what the machine has to say while a write is under way; one frame is written at a time.
+
+    `key` is the link's name in its party, `place` names the far end for people. No frame is written before `open`.
+    """
+
+    def __init__(self, party: Host, key: int, hello: pb.Hello, *, to: Peer, encoder: FrameEncoder) -> None:
+        self._party, self._key, self._hello, self._to = party, key, hello, to
+        self.place = to.place
+        self.encoder = encoder
+        self._channel = aio.insecure_channel(to.address, options=options.CHANNEL)
+        self._call: FlowCall | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._queue: deque[Frame] = deque()
+        self._wake: asyncio.Future[None] | None = None
+        self._last = False
+        party.downstream[key] = self
+
+    async def open(self) -> None:
+        """Connects, says hello and waits for the welcome. Raises StagelineError, Unavailable after the deadline."""
+        stub = RouterStub(self._channel) if self._to.is_router else StageStub(self._channel)
+        method: Callable[..., FlowCall] = stub.Flow
+        call = self._call = method(wait_for_ready=True)
+        try:
+            async with asyncio.timeout(options.CONNECT_S):
+                await call.write(pb.FlowRequest(hello=self._hello))
+                reply = await call.read()
+        except TimeoutError:
+            raise Unavailable(f"{self.place} did not answer within {options.CONNECT_S:g} s; is it running?") from None
+        except (aio.AioRpcError, asyncio.InvalidStateError):
+            raise await self._why() from None
+        if not isinstance(reply, pb.FlowReply) or reply.WhichOneof("message") != "welcome":
+            raise ProtocolError(f"{self.place} did not welcome link {self._hello.link}")
+        self._tasks = [asyncio.create_task(self._write(call)), asyncio.create_task(self._read(call))]
+
+    def push(self, frame: Frame) -> None:
+        """Sends a frame as soon as the one before it is out."""
+        self._queue.append(frame)
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)
+
+    async def close(self) -> None:
+        """Lets go of the stream and the connection. Never raises."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._call is not None:
+            self._call.cancel()
+        await self._channel.close()
+
+    async def _write(self, call: FlowCall) -> None:
+        loop = asyncio.get_running_loop()
+        encode, write = self.encoder.encode, call.write
+        try:
+            while not self._last:
+                if not self._queue:
+                    self._wake = loop.create_future()
+                    await self._wake
+                    continue
+                frame = merged(self._queue)
+                for message in encode(frame):
+                    await write(message)
+                self._last = frame.last
+            await call.done_writing()
+        except (aio.AioRpcError, asyncio.InvalidStateError):
+            pass  # the reading side learns why
+        except ValueError as error:
+            self._party.fail(StagelineError(f"link {self._hello.link}: a value does not fit the wire: {error}"))
+
+    async def _read(self, call: FlowCall) -> None:
+        try:
+            while isinstance(reply := await call.read(), pb.FlowReply):
+                if reply.WhichOneof("message") != "ask":
+                    raise ProtocolError(f"{self.place} sent something that is not an ask")
+                self._party.asked(self._key, reply.ask.time_ns)
+        except (aio.AioRpcError, asyncio.InvalidStateError):
+            pass
+        except StagelineError as error:
+            self._party.fail(error)
+            return
+        if not self._last or await call.code() != grpc.StatusCode.OK:
+            self._party.fail(await self._why())
+
+    async def _why(self) -> StagelineError:
+        """What ended the stream."""
+        call = self._call
+        assert call is not None
+        error = aio.AioRpcError(
+            await call.code(), await call.initial_metadata(), await call.trailing_metadata(), await call.details()
+        )
+        return error_from(error, self.place)

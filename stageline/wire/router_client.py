@@ -1,0 +1,180 @@
+"""A client of the router."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import msgspec
+from grpc import aio
+
+from stageline.engine.settings import Scheduling
+from stageline.engine.types import Observer, Request, RunTotals
+from stageline.errors import ProtocolError, RunFailed, Unavailable
+from stageline.v1 import router_pb2
+from stageline.v1.router_pb2_grpc import RouterStub
+from stageline.wire import options
+from stageline.wire.errors import error_from
+from stageline.wire.frames import MODES, PayloadMode
+from stageline.wire.runs import BATCH_ROWS, play, rows_of, run_totals
+
+if TYPE_CHECKING:  # known to the type stubs only
+    from stageline.v1.router_pb2_grpc import RouterAsyncStub
+
+
+class Spec(msgspec.Struct, frozen=True):
+    """A synthetic workload that the router makes itself."""
+
+    text: str
+    seed: int = 0
+    rate_scale: str = ""
+    requests: int = 0
+
+
+class RunOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """What to run. None and 0: the router's own default."""
+
+    plan_digest: str
+    scheduling: Scheduling
+    seed: int
+    payload: PayloadMode | None = None
+    window: int = 0
+    tokens: bool = True
+    workload: Spec | None = None
+
+
+class Cost(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run cost in real terms; see RunCost in router.proto."""
+
+    frames: int
+    promise_frames: int
+    cpu_ns: int
+    wall_ns: int
+
+
+class StageHealth(msgspec.Struct, frozen=True):
+    """One stage as the router sees it."""
+
+    name: str
+    replica: int
+    stage: int
+    address: str
+    healthy: bool
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """What a router is and does."""
+
+    plan: bytes
+    plan_digest: str
+    session: str
+    stages: tuple[StageHealth, ...]
+
+
+class RouterClient:
+    """One channel to a router; an async context manager. Every method raises StagelineError, never a gRPC error."""
+
+    def __init__(self, address: str) -> None:
+        self.place = f"router at {address}"
+        self._channel = aio.insecure_channel(address, options=options.CHANNEL)
+        self._stub: "RouterAsyncStub" = RouterStub(self._channel)
+
+    async def __aenter__(self) -> "RouterClient":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._channel.close()
+
+    async def status(self, timeout_s: float = options.CALL_S) -> Status:
+        """What the router is and does."""
+        try:
+            reply = await self._stub.Status(router_pb2.StatusRequest(), timeout=timeout_s)
+        except aio.AioRpcError as error:
+            raise error_from(error, self.place) from None
+        return Status(
+            plan=reply.plan,
+            plan_digest=reply.plan_digest,
+            session=reply.session,
+            stages=tuple(StageHealth(s.name, s.replica, s.stage, s.address, s.healthy) for s in reply.stages),
+        )
+
+    async def healthy(self, deadline_s: float, still_worth: Callable[[], None] = lambda: None) -> Status:
+        """Waits until every stage serves. Raises Unavailable, naming the ones that do not, at the deadline.
+
+        `still_worth` may raise: whoever started the processes knows when waiting is in vain.
+        """
+        missing = [self.place]
+        try:
+            async with asyncio.timeout(deadline_s):
+                while True:
+                    still_worth()
+                    try:
+                        status = await self.status()
+                        missing = [f"stage {s.stage} at {s.address}" for s in status.stages if not s.healthy]
+                        if not missing:
+                            return status
+                    except Unavailable:
+                        missing = [self.place]
+                    await asyncio.sleep(0.1)
+        except TimeoutError:
+            raise Unavailable(f"not healthy after {deadline_s:g} s: {', '.join(missing)}") from None
+
+    async def run(self, order: RunOrder, requests: Iterator[Request], observer: Observer) -> tuple[RunTotals, Cost]:
+        """Sends the requests, tells the observer what happens, returns the totals."""
+        outgoing = _Outgoing(order, requests)
+        call = self._stub.Run(outgoing.messages())
+        last_ns: dict[int, int] = {}
+        try:
+            while isinstance(reply := await call.read(), router_pb2.RunReply):
+                match reply.WhichOneof("message"):
+                    case "results":
+                        play(reply.results, observer, last_ns)
+                    case "ended":
+                        return run_totals(reply.ended), _cost(reply.ended.cost)
+                    case "started" | "progress":
+                        pass
+                    case other:
+                        raise ProtocolError(f"{self.place} sent {other or 'nothing'} during a run")
+        except (aio.AioRpcError, asyncio.CancelledError) as error:
+            if outgoing.error is not None:
+                raise outgoing.error from None
+            if isinstance(error, asyncio.CancelledError):
+                raise
+            raise error_from(error, self.place) from None
+        finally:
+            call.cancel()
+        raise RunFailed(f"{self.place} ended the run without a result")
+
+
+class _Outgoing:
+    """The client's side of a run. A bad row ends the call; gRPC would hide why, so `error` keeps it."""
+
+    def __init__(self, order: RunOrder, requests: Iterator[Request]) -> None:
+        self._order, self._requests = order, requests
+        self.error: Exception | None = None
+
+    async def messages(self) -> AsyncIterator[router_pb2.RunRequest]:
+        """The start, then the requests in batches."""
+        order = self._order
+        start = router_pb2.RunStart(
+            plan_digest=order.plan_digest,
+            scheduling=msgspec.json.encode(order.scheduling),
+            seed=order.seed,
+            window=order.window,
+            tokens=order.tokens,
+        )
+        if order.payload:
+            start.payload_mode = MODES[order.payload]
+        if order.workload:
+            start.workload.CopyFrom(router_pb2.WorkloadSpec(**msgspec.structs.asdict(order.workload)))
+        yield router_pb2.RunRequest(start=start)
+        try:
+            while not order.workload and (batch := list(islice(self._requests, BATCH_ROWS))):
+                yield router_pb2.RunRequest(rows=rows_of(batch))
+        except Exception as error:
+            self.error = error
+            raise
+
+
+def _cost(cost: router_pb2.RunCost) -> Cost:
+    return Cost(frames=cost.frames, promise_frames=cost.promise_frames, cpu_ns=cost.cpu_ns, wall_ns=cost.wall_ns)

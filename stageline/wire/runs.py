@@ -1,0 +1,213 @@
+"""What a run's client and the router tell each other <-> columns."""
+
+from collections.abc import Iterable, Sequence
+from itertools import islice
+
+from stageline.engine.types import NEVER, Observer, Outcome, Request, RequestRecord, RunTotals, StageRecord
+from stageline.errors import ProtocolError
+from stageline.v1 import router_pb2, stage_pb2
+
+BATCH_ROWS = 4096  # requests, records or tokens in one message
+_OUTCOMES: dict[str, Outcome] = {
+    "finished": "finished",
+    "refused": "refused",
+    "cancelled": "cancelled",
+    "failed": "failed",
+    "incomplete": "incomplete",
+}
+
+
+def rows_of(requests: Sequence[Request]) -> router_pb2.Rows:
+    """Requests as columns."""
+    rows = router_pb2.Rows(
+        index=[r.index for r in requests],
+        arrival_ns=[r.arrival_ns for r in requests],
+        prompt_tokens=[r.prompt_tokens for r in requests],
+        output_tokens=[r.output_tokens for r in requests],
+        max_output_tokens=[r.max_output_tokens for r in requests],
+    )
+    if any(r.priority for r in requests):
+        rows.priority.extend(r.priority for r in requests)
+    if any(r.session for r in requests):
+        rows.session.extend(r.session for r in requests)
+    if any(r.hash_ids for r in requests):
+        rows.hash_count.extend(len(r.hash_ids) for r in requests)
+        rows.hash_id.extend(h for r in requests for h in r.hash_ids)
+    return rows
+
+
+def requests_of(rows: router_pb2.Rows, first_index: int) -> list[Request]:
+    """Columns as requests, numbered from `first_index` where they have no number.
+
+    Raises ProtocolError for columns that do not fit together.
+    """
+    count = len(rows.arrival_ns)
+    columns = {
+        name: _column(rows, name, count, default)
+        for name, default in (
+            ("arrival_ns", 0),
+            ("prompt_tokens", 0),
+            ("output_tokens", 0),
+            ("max_output_tokens", 0),
+            ("priority", 0),
+            ("session", ""),
+            ("hash_count", 0),
+        )
+    }
+    for name in ("arrival_ns", "prompt_tokens", "output_tokens", "max_output_tokens"):
+        if count and not 0 <= min(columns[name]) <= max(columns[name]) < NEVER:
+            raise ProtocolError(f"rows from {first_index}: column {name} has a value out of range")
+    ids, start = tuple(rows.hash_id), 0
+    if sum(columns["hash_count"]) != len(ids):
+        raise ProtocolError(f"rows from {first_index}: hash_count does not add up to the number of hash ids")
+    indexes = list(rows.index) or range(first_index, first_index + count)
+    if len(indexes) != count:
+        raise ProtocolError(f"rows: column index has {len(indexes)} values for {count} requests")
+    requests = []
+    for index, row in zip(indexes, zip(*columns.values(), strict=True), strict=True):
+        end = start + row[6]
+        requests.append(
+            Request(
+                index=index,
+                arrival_ns=row[0],
+                prompt_tokens=row[1],
+                output_tokens=row[2],
+                max_output_tokens=row[3],
+                priority=row[4],
+                session=row[5],
+                hash_ids=ids[start:end],
+            )
+        )
+        start = end
+    return requests
+
+
+def _column(rows: router_pb2.Rows, name: str, count: int, default: int | str) -> list[int]:
+    """One column, filled up if it is left out."""
+    column = list(getattr(rows, name)) or [default] * count
+    if len(column) != count:
+        raise ProtocolError(f"rows: column {name} has {len(column)} values for {count} requests")
+    return column
+
+
+def records_of(records: Iterable[RequestRecord]) -> router_pb2.Records:
+    """Request records as columns; -1 for what did not happen."""
+    message = router_pb2.Records()
+    for r in records:
+        message.index.append(r.index)
+        message.replica.append(_or_minus(r.replica))
+        message.arrival_ns.append(r.arrival_ns)
+        message.admitted_ns.append(_or_minus(r.admitted_ns))
+        message.first_token_ns.append(_or_minus(r.first_token_ns))
+        message.last_token_ns.append(_or_minus(r.last_token_ns))
+        message.prompt_tokens.append(r.prompt_tokens)
+        message.output_tokens.append(r.output_tokens)
+        message.preemptions.append(r.preemptions)
+        message.outcome.append(r.outcome)
+    return message
+
+
+def request_records(message: router_pb2.Records) -> list[RequestRecord]:
+    """Columns as request records."""
+    columns = zip(
+        message.index,
+        message.replica,
+        message.arrival_ns,
+        message.admitted_ns,
+        message.first_token_ns,
+        message.last_token_ns,
+        message.prompt_tokens,
+        message.output_tokens,
+        message.preemptions,
+        message.outcome,
+        strict=True,
+    )
+    return [
+        RequestRecord(
+            index=row[0],
+            replica=_or_none(row[1]),
+            arrival_ns=row[2],
+            admitted_ns=_or_none(row[3]),
+            first_token_ns=_or_none(row[4]),
+            last_token_ns=_or_none(row[5]),
+            prompt_tokens=row[6],
+            output_tokens=row[7],
+            preemptions=row[8],
+            outcome=_OUTCOMES[row[9]],
+        )
+        for row in columns
+    ]
+
+
+def results_of(
+    indexes: Sequence[int], times_ns: Sequence[int], records: Sequence[RequestRecord], tokens_before: Sequence[int]
+) -> router_pb2.Results:
+    """Tokens and records in the order in which they happened."""
+    return router_pb2.Results(
+        tokens=router_pb2.Tokens(index=indexes, now_ns=times_ns),
+        records=records_of(records),
+        tokens_before=tokens_before,
+    )
+
+
+def play(results: router_pb2.Results, observer: Observer, last_ns: dict[int, int]) -> None:
+    """Tells an observer what happened. `last_ns` remembers each request's previous token from message to message."""
+    tokens = iter(zip(results.tokens.index, results.tokens.now_ns, strict=True))
+    told = 0
+    for record, before in zip(request_records(results.records), results.tokens_before, strict=True):
+        _play_tokens(islice(tokens, before - told), observer, last_ns)
+        told = before
+        last_ns.pop(record.index, None)
+        observer.request(record)
+    _play_tokens(tokens, observer, last_ns)
+
+
+def _play_tokens(tokens: Iterable[tuple[int, int]], observer: Observer, last_ns: dict[int, int]) -> None:
+    for index, now_ns in tokens:
+        observer.token(index, now_ns, last_ns.get(index))
+        last_ns[index] = now_ns
+
+
+def account_of(record: StageRecord) -> stage_pb2.StageAccount:
+    """One stage's accounts."""
+    return stage_pb2.StageAccount(**{name: getattr(record, name) for name in StageRecord.__struct_fields__})
+
+
+def stage_record(account: stage_pb2.StageAccount) -> StageRecord:
+    """One stage's accounts."""
+    values = {name: getattr(account, name) for name in StageRecord.__struct_fields__ if name != "idle_ns"}
+    return StageRecord(idle_ns=dict(account.idle_ns), **values)
+
+
+def ended_of(totals: RunTotals) -> router_pb2.Ended:
+    """The last message of a run, without its cost."""
+    return router_pb2.Ended(
+        window_start_ns=totals.window_start_ns,
+        window_end_ns=totals.window_end_ns,
+        stages=[account_of(stage) for stage in totals.stages],
+        requests=totals.requests,
+        microbatches=totals.microbatches,
+        stage_visits=totals.stage_visits,
+        binding_stage=_or_minus(totals.binding_stage),
+    )
+
+
+def run_totals(ended: router_pb2.Ended) -> RunTotals:
+    """What the engine counted."""
+    return RunTotals(
+        window_start_ns=ended.window_start_ns,
+        window_end_ns=ended.window_end_ns,
+        stages=tuple(stage_record(account) for account in ended.stages),
+        requests=ended.requests,
+        microbatches=ended.microbatches,
+        stage_visits=ended.stage_visits,
+        binding_stage=_or_none(ended.binding_stage),
+    )
+
+
+def _or_minus(value: int | None) -> int:
+    return -1 if value is None else value
+
+
+def _or_none(value: int) -> int | None:
+    return None if value < 0 else value

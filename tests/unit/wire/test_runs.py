@@ -1,0 +1,94 @@
+"""Requests, records and totals keep their values over the wire."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stageline.engine.types import CAUSES, Request, RequestRecord, RunTotals, StageRecord
+from stageline.errors import ProtocolError
+from stageline.v1 import router_pb2
+from stageline.wire import runs
+
+COUNT = st.integers(0, 1 << 40)
+MAYBE = st.none() | COUNT
+
+
+@given(
+    st.lists(
+        st.builds(
+            Request,
+            index=COUNT,
+            arrival_ns=COUNT,
+            prompt_tokens=COUNT,
+            output_tokens=COUNT,
+            max_output_tokens=COUNT,
+            priority=st.integers(-3, 3),
+            session=st.sampled_from(["", "a"]),
+            hash_ids=st.lists(COUNT, max_size=3).map(tuple),
+        ),
+        max_size=4,
+    )
+)
+def test_requests(requests):
+    rows = router_pb2.Rows.FromString(runs.rows_of(requests).SerializeToString())
+    back = runs.requests_of(rows, 10)
+    assert [r.index for r in back] == [r.index for r in requests]
+    assert [(r.arrival_ns, r.priority, r.session, r.hash_ids) for r in back] == [
+        (r.arrival_ns, r.priority, r.session, r.hash_ids) for r in requests
+    ]
+    assert [(r.prompt_tokens, r.output_tokens, r.max_output_tokens) for r in back] == [
+        (r.prompt_tokens, r.output_tokens, r.max_output_tokens) for r in requests
+    ]
+
+
+def test_requests_without_numbers_are_counted():
+    assert [r.index for r in runs.requests_of(router_pb2.Rows(arrival_ns=[5, 6]), 10)] == [10, 11]
+
+
+@pytest.mark.parametrize(
+    ("columns", "reason"),
+    [
+        ({"prompt_tokens": [1]}, "prompt_tokens has 1 values for 2"),
+        ({"output_tokens": [1, -1]}, "output_tokens has a value out of range"),
+        ({"hash_id": [5]}, "hash_count does not add up"),
+    ],
+)
+def test_columns_that_do_not_fit_together(columns, reason):
+    with pytest.raises(ProtocolError, match=reason):
+        runs.requests_of(router_pb2.Rows(arrival_ns=[0, 1], **columns), 0)
+
+
+@given(
+    st.lists(
+        st.builds(
+            RequestRecord,
+            index=COUNT,
+            replica=MAYBE,
+            arrival_ns=COUNT,
+            admitted_ns=MAYBE,
+            first_token_ns=MAYBE,
+            last_token_ns=MAYBE,
+            prompt_tokens=COUNT,
+            output_tokens=COUNT,
+            preemptions=COUNT,
+            outcome=st.sampled_from(["finished", "refused", "incomplete"]),
+        ),
+        max_size=4,
+    )
+)
+def test_records(records):
+    message = router_pb2.Records.FromString(runs.records_of(records).SerializeToString())
+    assert runs.request_records(message) == records
+
+
+@pytest.mark.parametrize("binding", [None, 0, 3])
+def test_totals(binding):
+    stage = StageRecord(
+        replica=1, stage=2, window_ns=30, busy_ns=10, idle_ns=dict.fromkeys(CAUSES, 2), kv_peak_bytes=5,
+        kv_budget_bytes=9, microbatches=4, visits=1,
+    )  # fmt: skip
+    totals = RunTotals(
+        window_start_ns=3, window_end_ns=33, stages=(stage,), requests=7, microbatches=4, stage_visits=4,
+        binding_stage=binding,
+    )  # fmt: skip
+    assert runs.run_totals(router_pb2.Ended.FromString(runs.ended_of(totals).SerializeToString())) == totals

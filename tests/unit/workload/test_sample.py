@@ -1,0 +1,25 @@
+"""The bundled sample is what its script writes, and is a good trace."""
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+from stageline.workload import open_workload
+
+
+def test_the_sample_is_fresh(root: Path, tmp_path: Path) -> None:
+    kept = (root / "examples/traces/sample_azure.csv").read_text()
+    main = runpy.run_path(str(root / "scripts/sample-trace"))["main"]
+    main.__globals__["ROOT"] = tmp_path
+    main()
+    assert (tmp_path / "examples/traces/sample_azure.csv").read_text() == kept
+
+
+def test_the_sample_can_be_replayed(root: Path) -> None:
+    source = open_workload(str(root / "examples/traces/sample_azure.csv"))
+    tokens = 0
+    while source.next_arrival_ns() is not None:
+        tokens += source.take().output_tokens
+    assert (source.counts.read, source.counts.accepted) == (300, 300)
+    assert tokens / 300 == pytest.approx(100, rel=0.2)
