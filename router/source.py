@@ -2,12 +2,14 @@
 
 from collections import deque
 
-from stageline.engine.types import Request
+from stageline.engine.types import NEVER, Request
 from stageline.errors import ProtocolError
 
 
 class RowsSource:
     """Holds the requests of a run in the order of arrival; see `stageline.engine.types.Source`."""
+
+    reactive = False
 
     def __init__(self) -> None:
         self._requests: deque[Request] = deque()
@@ -28,6 +30,10 @@ class RowsSource:
     def next_arrival_ns(self) -> int | None:
         """See Source."""
         return self._requests[0].arrival_ns if self._requests else None
+
+    def horizon_ns(self) -> int:
+        """See Source: a run begins when all rows are here."""
+        return NEVER
 
     def take(self) -> Request:
         """See Source."""

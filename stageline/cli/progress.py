@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from stageline.engine.types import Request
+from stageline.engine.types import Cancellation, Request
 from stageline.report.writer import RunWriter
 from stageline.workload import Workload
 
@@ -23,11 +23,13 @@ class Watched:
         self.reactive = source.reactive
         self.next_arrival_ns = source.next_arrival_ns
         self.finished = source.finished
+        self.horizon_ns = source.horizon_ns
 
-    def take(self) -> Request:
+    def take(self) -> Request | Cancellation:
         """See Source."""
         request = self._source.take()
-        self._writer.arrived(request.index)
+        if isinstance(request, Request):
+            self._writer.arrived(request.index)
         self._taken += 1
         if self._taken % _EVERY == 0:
             self._bar.show(self._source.fraction())

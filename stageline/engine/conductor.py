@@ -12,7 +12,7 @@ from collections import deque
 
 from stageline.engine.microbatch import Item
 from stageline.engine.router import Router
-from stageline.engine.types import NEVER, Source
+from stageline.engine.types import NEVER, Cancellation, Request, Source
 
 
 class Conductor:
@@ -31,7 +31,9 @@ class Conductor:
         self._in_flight: list[deque[int]] = [deque() for _ in range(replicas)]  # arrivals at visit 0
         self.reactive = source.reactive and replicas > 1
         self._trip_ns = router.route.trip_ns
-        self.next_arrival_ns = self._peek()
+        self.next_arrival_ns = NEVER  # nothing arrives before this
+        self._known = False  # whether the source can name what arrives then
+        self._look()
 
     @property
     def done(self) -> bool:
@@ -67,6 +69,7 @@ class Conductor:
 
     def advance(self) -> bool:
         """Let everything happen that is safe; whether anything did."""
+        self._look()
         progressed = False
         replicas = range(len(self.returns))
         while True:
@@ -107,7 +110,7 @@ class Conductor:
         if ended:
             for index in ended:
                 self.source.finished(index, now_ns)
-            self.next_arrival_ns = self._peek()
+            self._look()
 
     def _form(self, r: int, now_ns: int) -> None:
         items = self.router.form(r, now_ns)
@@ -117,23 +120,41 @@ class Conductor:
         self.next_form_ns[r] = self.router.replicas[r].next_timer_ns(now_ns)
 
     def _arrive(self) -> bool:
+        """The next arrival or cancellation, if safe."""
         now = self.next_arrival_ns
-        if now >= NEVER:
+        if not self._known:
             return False
         for r in range(len(self.returns)):
             if self.next_form_ns[r] < now or self.bound_ns(r) <= now:
                 return False
-        request = self.source.take()
-        if self.first_arrival_ns is None:
-            self.first_arrival_ns = self.last_completion_ns = now
-        if self.router.arrive(request):
-            replica = self.router.live[request.index].replica
-            self.next_form_ns[replica] = min(self.next_form_ns[replica], now)
+        event = self.source.take()
+        if isinstance(event, Cancellation):
+            self._cancel(event.index, now)
         else:
-            self.source.finished(request.index, now)
-        self.next_arrival_ns = self._peek()
+            self._admit(event, now)
+        self._look()
         return True
 
-    def _peek(self) -> int:
+    def _admit(self, request: Request, now_ns: int) -> None:
+        if self.first_arrival_ns is None:
+            self.first_arrival_ns = self.last_completion_ns = now_ns
+        if self.router.arrive(request):
+            self._form_at(self.router.live[request.index].replica, now_ns)
+        else:
+            self.source.finished(request.index, now_ns)
+
+    def _cancel(self, index: int, now_ns: int) -> None:
+        sequence = self.router.live.get(index)
+        if sequence is not None:
+            if self.router.cancel(index, now_ns):
+                self.source.finished(index, now_ns)
+            self._form_at(sequence.replica, now_ns)
+
+    def _form_at(self, replica: int, now_ns: int) -> None:
+        self.next_form_ns[replica] = min(self.next_form_ns[replica], now_ns)
+
+    def _look(self) -> None:
+        """Ask the source what comes next, or at least until when nothing does."""
         now = self.source.next_arrival_ns()
-        return NEVER if now is None else now
+        self._known = now is not None
+        self.next_arrival_ns = self.source.horizon_ns() if now is None else now

@@ -96,6 +96,12 @@ class Replica:
         if not self.running and not len(self.waiting):
             self._empty_since_ns = now_ns
 
+    def stop_scheduling(self, sequence: Sequence) -> None:
+        """A running sequence gets no further work; it leaves when what is in flight has come back."""
+        self.outstanding_tokens -= sequence.todo_tokens
+        sequence.todo_tokens = 0
+        self._unschedule(sequence)
+
     def drop_waiting(self, sequence: Sequence, now_ns: int) -> None:
         """A waiting sequence is given up before it was admitted (again)."""
         self.waiting.remove(sequence)
@@ -240,15 +246,18 @@ class Replica:
     def _stop_running(self, sequence: Sequence) -> None:
         del self.running[sequence.request.index]
         sequence.running = False
+        self._unschedule(sequence)
+        self.mirror.take(-sequence.blocks, -1)
+        self.releases.append(sequence.request.index)
+        self._written_tokens -= sequence.written_tokens
+        sequence.blocks = sequence.written_tokens = 0
+
+    def _unschedule(self, sequence: Sequence) -> None:
         if sequence.ready:
             sequence.ready = False
             self._ready_count -= 1
         if sequence in self._partial:
             self._partial.remove(sequence)
-        self.mirror.take(-sequence.blocks, -1)
-        self.releases.append(sequence.request.index)
-        self._written_tokens -= sequence.written_tokens
-        sequence.blocks = sequence.written_tokens = 0
 
     def _push_ready(self, sequence: Sequence) -> None:
         self._pushes += 1

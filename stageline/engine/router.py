@@ -42,7 +42,12 @@ class Router:
         ended = []
         token = self._observer.token
         for sequence, samples in rep.complete(now_ns):
-            if not samples or not sequence.running:
+            if sequence.cancelled:
+                if not sequence.in_flight:
+                    self._end(sequence, now_ns, "cancelled")
+                    ended.append(sequence.request.index)
+                continue
+            if not samples:
                 continue
             sequence.generated += 1
             rep.outstanding_tokens -= 1
@@ -57,6 +62,19 @@ class Router:
                 ended.append(sequence.request.index)
         return ended
 
+    def cancel(self, index: int, now_ns: int) -> bool:
+        """A client left. True: its request has ended; False: something of it is in flight, it ends with that."""
+        sequence = self.live[index]
+        replica = self.replicas[sequence.replica]
+        if sequence.in_flight:
+            sequence.cancelled = True
+            replica.stop_scheduling(sequence)
+            return False
+        if not sequence.running:
+            replica.drop_waiting(sequence, now_ns)
+        self._end(sequence, now_ns, "cancelled")
+        return True
+
     def form(self, replica: int, now_ns: int) -> list[Item]:
         """Microbatches that leave a replica's router now, with their arrivals at visit 0."""
         return self.replicas[replica].form(now_ns)
@@ -67,7 +85,8 @@ class Router:
 
     def _end(self, sequence: Sequence, now_ns: int, outcome: Outcome) -> None:
         del self.live[sequence.request.index]
-        self.replicas[sequence.replica].leave(sequence, now_ns)
+        if sequence.running:
+            self.replicas[sequence.replica].leave(sequence, now_ns)
         if outcome == "finished":
             self.finished += 1
         else:

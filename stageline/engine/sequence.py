@@ -10,7 +10,7 @@ class Sequence:
     `written_tokens` those in its KV as scheduled so far; `blocks` the KV blocks it holds.
     """
 
-    __slots__ = ("admitted_ns", "blocks", "first_ns", "generated", "in_flight", "last_ns", "number", "preemptions",
+    __slots__ = ("admitted_ns", "blocks", "cancelled", "first_ns", "generated", "in_flight", "last_ns", "number", "preemptions",
                  "ready", "replica", "request", "running", "todo_tokens", "written_tokens")  # fmt: skip
 
     def __init__(self, request: Request, replica: int) -> None:
@@ -25,6 +25,7 @@ class Sequence:
         self.generated = 0
         self.in_flight = 0  # microbatches under way that it is a member of
         self.preemptions = 0
+        self.cancelled = False  # its client left while something of it was in flight
         self.admitted_ns: int | None = None
         self.first_ns: int | None = None
         self.last_ns: int | None = None

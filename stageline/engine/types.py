@@ -34,6 +34,13 @@ class Request(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     hash_ids: tuple[int, ...] = ()  # identities of the prompt's blocks (prefix cache)
 
 
+class Cancellation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """A client left: the request stops as soon as nothing of it is in flight. Does nothing once it has ended."""
+
+    index: int
+    at_ns: int
+
+
 class RequestRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What became of a request: one line of requests.jsonl. None: it did not happen."""
 
@@ -64,7 +71,7 @@ class StageRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Source(Protocol):
-    """Where requests come from, in the order of their arrival times (equal times: by index)."""
+    """Where requests and cancellations come from, in the order of their times (equal times: in file order)."""
 
     @property
     def reactive(self) -> bool:
@@ -75,8 +82,12 @@ class Source(Protocol):
         """Time of the next arrival as far as it is known now; None when none is (closed loops: until one finishes)."""
         ...
 
-    def take(self) -> Request:
-        """The next request; only when `next_arrival_ns()` is not None."""
+    def horizon_ns(self) -> int:
+        """Nothing that is not known yet comes before this; NEVER when all is known but for what `finished` creates."""
+        ...
+
+    def take(self) -> Request | Cancellation:
+        """The next request or cancellation; only when `next_arrival_ns()` is not None."""
         ...
 
     def finished(self, index: int, now_ns: int) -> None:

@@ -4,7 +4,7 @@ import heapq
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from stageline.engine.types import Request, Source
+from stageline.engine.types import NEVER, Cancellation, Request, Source
 from stageline.workload.rows import RowCounts
 
 
@@ -56,7 +56,7 @@ class StreamSource:
         """See Source."""
         return None if self._head is None else self._head.arrival_ns
 
-    def take(self) -> Request:
+    def take(self) -> Request | Cancellation:
         """See Source. Bad rows of a trace come to light here, about a reorder window before their turn."""
         head = self._head
         if head is None:
@@ -66,6 +66,10 @@ class StreamSource:
 
     def finished(self, index: int, now_ns: int) -> None:
         """Open loop: nobody waits for a reply."""
+
+    def horizon_ns(self) -> int:
+        """See Source: the iterator's next request is always known."""
+        return NEVER
 
     def fraction(self) -> float:
         """See Workload."""
@@ -125,6 +129,10 @@ class ClosedLoop:
         """Plans the user's next request."""
         user, turn = self._waiting.pop(index)
         heapq.heappush(self._due, (now_ns + self._think_ns, user, turn + 1))
+
+    def horizon_ns(self) -> int:
+        """See Source: only `finished` creates more."""
+        return NEVER
 
     def fraction(self) -> float:
         """See Workload."""

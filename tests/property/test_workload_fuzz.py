@@ -19,7 +19,22 @@ GOOD = {
     "stageline": b'{"arrival_ns": 17, "prompt_tokens": 3, "output_tokens": 4, "session": "a", "hash_ids": [1]}\n' * 2,
     "sharegpt": b'[{"conversations": [{"from": "human", "value": "a\\"]"}, {"from": "gpt", "value": "b"}]}, {}]',
 }
-NASTY = [b"", b"\0", b'"', b"\\", b"\xff\xfe", b"\xef\xbb\xbf", b"1e999", b"9" * 5000, b"-1", b"NaN", b"[" * 3000, b",", b"\n", b"\r"]
+NASTY = [
+    b"",
+    b"\0",
+    b'"',
+    b"\\",
+    b"\xff\xfe",
+    b"\xef\xbb\xbf",
+    b"1e999",
+    b"9" * 5000,
+    b"-1",
+    b"NaN",
+    b"[" * 3000,
+    b",",
+    b"\n",
+    b"\r",
+]
 
 
 def consume(path: Path, *, skip: bool, sort: bool) -> None:

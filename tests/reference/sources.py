@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from stageline.engine.types import Request
+from stageline.engine.types import NEVER, Request
 
 
 @dataclass(slots=True)
@@ -24,6 +24,10 @@ class ListSource:
         """See `Source`."""
         self.taken += 1
         return self.requests[self.taken - 1]
+
+    def horizon_ns(self) -> int:
+        """See `Source`."""
+        return NEVER
 
     def finished(self, index: int, now_ns: int) -> None:
         """Nothing depends on it."""
@@ -62,6 +66,10 @@ class UsersSource:
         self.sent[user] += 1
         self.user_of.append(user)
         return request
+
+    def horizon_ns(self) -> int:
+        """See `Source`."""
+        return NEVER
 
     def finished(self, index: int, now_ns: int) -> None:
         """The user thinks, then sends its next one, if it has any left."""
