@@ -20,10 +20,10 @@ Place = tuple[int, int]  # replica, stage
 
 
 @dataclass
-class Requests:
+class Collector:
     """An observer that keeps everything."""
 
-    records: list[RequestRecord] = field(default_factory=list)
+    requests: list[RequestRecord] = field(default_factory=list)
     tokens_ns: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
     since_ns: dict[int, list[int | None]] = field(default_factory=lambda: defaultdict(list))
 
@@ -34,7 +34,7 @@ class Requests:
 
     def request(self, record: RequestRecord) -> None:
         """See `Observer`."""
-        self.records.append(record)
+        self.requests.append(record)
 
 
 @dataclass
@@ -64,9 +64,9 @@ def run_reference(scenario: Scenario) -> tuple[Engine, Results]:
     return engine, results_of(engine)
 
 
-def compare_requests(wanted: Results, seen: Requests, totals: RunTotals) -> None:
+def compare_requests(wanted: Results, seen: Collector, totals: RunTotals) -> None:
     """All records, and the times of all tokens."""
-    assert sorted(seen.records, key=lambda record: record.index) == wanted.requests
+    assert sorted(seen.requests, key=lambda record: record.index) == wanted.requests
     assert list(totals.stages) == wanted.stages
     assert (totals.window_start_ns, totals.window_end_ns) == (wanted.window_start_ns, wanted.window_end_ns)
     assert seen.tokens_ns == wanted.tokens_ns
@@ -87,9 +87,9 @@ def compare(scenario: Scenario) -> None:
     """Once as users run it, once watched and with the laws checked: neither may change anything."""
     engine, wanted = run_reference(scenario)
     plan, scheduling, seed = scenario.plan, scenario.scheduling, scenario.seed
-    seen = Requests()
+    seen = Collector()
     compare_requests(wanted, seen, inprocess.run(plan, scheduling, scenario.source(), seed=seed, observer=seen))
-    seen, stages = Requests(), Stages()
+    seen, stages = Collector(), Stages()
     totals = inprocess.run(
         plan, scheduling, scenario.source(), seed=seed, observer=seen, stage_observer=stages, paranoid=True
     )
