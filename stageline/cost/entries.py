@@ -7,6 +7,8 @@ are reached when the plan was made, so that a run needs only + - * / and compari
 
 import msgspec
 
+from stageline.cost.measured_entries import Measured
+
 
 class Affine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="affine", tag_field="kind"):
     """base + per new token + per KV token read, in integer ns. For closed forms, and for stages measured elsewhere."""
@@ -87,4 +89,4 @@ class Roofline(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     head: Head | None = None
 
 
-CostEntry = Affine | Roofline
+CostEntry = Affine | Roofline | Measured

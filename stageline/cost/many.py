@@ -1,6 +1,6 @@
 """Service times of many microbatches at once: the vectorised twin of `compile_cost`, equal to the last bit.
 
-The only module of this package that imports numpy; a stage server never loads it.
+Only this module and `measured_many` import numpy; a stage server never loads it.
 """
 
 from collections.abc import Callable, Mapping
@@ -9,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from stageline.cost.entries import Affine, CostEntry, Roofline
+from stageline.cost.measured_entries import Measured
+from stageline.cost.measured_many import measured_many
 from stageline.cost.roofline import attention_rows, linear_rows
 from stageline.cost.tables import TABLE_LIMIT, TokenTable
 
@@ -20,7 +22,9 @@ ManyModel = Callable[[Columns, npt.NDArray[np.uint64] | None], Ints]
 
 def compile_many(entry: CostEntry) -> ManyModel:
     """A function (columns, draws) -> ns, int64. `draws`: one 64-bit number per microbatch; None stands for zeros."""
-    return _affine(entry) if isinstance(entry, Affine) else _roofline(entry)
+    if isinstance(entry, Affine):
+        return _affine(entry)
+    return measured_many(entry) if isinstance(entry, Measured) else _roofline(entry)
 
 
 def service_ns_many(entry: CostEntry, columns: Columns, draws: npt.NDArray[np.uint64] | None = None) -> Ints:

@@ -4,6 +4,8 @@ from typing import Protocol
 
 from stageline.cost.entries import Affine, CostEntry
 from stageline.cost.load import Load
+from stageline.cost.measured import MeasuredModel
+from stageline.cost.measured_entries import Measured
 from stageline.cost.roofline import RooflineModel
 
 
@@ -34,7 +36,9 @@ class AffineModel:
 
 def compile_cost(entry: CostEntry) -> ServiceModel:
     """The model of one entry."""
-    return AffineModel(entry) if isinstance(entry, Affine) else RooflineModel(entry)
+    if isinstance(entry, Affine):
+        return AffineModel(entry)
+    return MeasuredModel(entry) if isinstance(entry, Measured) else RooflineModel(entry)
 
 
 SMALLEST = (

@@ -7,8 +7,10 @@ from typing import Any
 import msgspec
 
 from stageline.cost.entries import CostEntry, Roofline
+from stageline.cost.measured_entries import Measured
 from stageline.cost.service import min_service_ns
 from stageline.errors import BadInput
+from stageline.plan.check_measured import check_measured
 from stageline.plan.schema import FORMAT, Plan
 
 LARGEST = 1 << 62  # integers stay within a signed 64-bit field, sums of a few included
@@ -81,6 +83,8 @@ def _check_numbers(plan: Plan, at: str) -> None:
 
 
 def _check_cost(entry: CostEntry, at: str) -> None:
+    if isinstance(entry, Measured):
+        check_measured(entry, at)
     if not isinstance(entry, Roofline):
         return
     for i, group in enumerate(entry.groups):

@@ -4,6 +4,8 @@ from typing import Literal
 
 import msgspec
 
+from stageline.cost.profile import Profile
+
 Placement = Literal["fewest", "by-kind"]
 LayerBytes = Literal["exact", "nominal"]
 
@@ -29,3 +31,4 @@ class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
     credits: int | None = None
     batched_tokens: int = 2048
     block_tokens: int = 16
+    profile: Profile | None = None  # measured costs instead of the roofline
