@@ -7,6 +7,7 @@ from cyclopts import App
 from cyclopts.exceptions import CycloptsError
 
 from stageline import __version__
+from stageline.cli.calibrate import calibrate
 from stageline.cli.catalogue import devices_app, models_app
 from stageline.cli.plan import plan
 from stageline.cli.report import report
@@ -19,6 +20,7 @@ app.command(plan)
 app.command(run_command, name="run")
 app.command(up)
 app.command(report)
+app.command(calibrate)
 app.command(models_app)
 app.command(devices_app)
 

@@ -81,7 +81,7 @@ def _layouts(spec: ModelSpec, device: Device, memory: Memory, options: PlanOptio
 
 def _stage_count(memory: Memory, options: PlanOptions) -> int:
     if options.devices is not None:
-        return options.devices // options.tensor_parallel
+        return options.devices // options.stage_devices
     cuts = fewest(memory.layers, memory.fits)
     assert not isinstance(cuts, int), "check_fit lets no layer pass that does not fit"
     return len(cuts)
@@ -123,7 +123,7 @@ def _stage(index: int, layers: Layers, device: Device, memory: Memory, options: 
     return Stage(
         name=f"stage-{index}",
         layers=layers,
-        devices=options.tensor_parallel,
+        devices=options.stage_devices,
         device=device.name,
         weight_bytes=weights,
         memory_bytes=memory.capacity_bytes,

@@ -15,4 +15,4 @@ def cost_entry(spec: ModelSpec, layers: Sequence[int], device: Device, options: 
     last = len(spec.layers) - 1
     if options.profile:
         return fold_profile(options.profile, layers, last)
-    return fold(spec, layers, device, options.tensor_parallel, head=layers[-1] == last)
+    return fold(spec, layers, device, options.group, layers[-1] == last, options.expert_imbalance, options.host)
