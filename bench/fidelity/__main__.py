@@ -10,13 +10,14 @@ import argparse
 import sys
 from pathlib import Path
 
-from bench.fidelity import rtx
+from bench.fidelity import rtx, static
 from bench.fidelity.board import Row, document, markdown
 
 
 def every_row(data: Path, out: Path | None) -> list[Row]:
     """All systems."""
-    return [*rtx.rows(data, out)]
+    systems = (static.ring, static.infersim, static.kimi, static.splitwise)
+    return [*rtx.rows(data, out), *(row for system in systems for row in system())]
 
 
 def main() -> None:

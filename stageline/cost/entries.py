@@ -116,7 +116,8 @@ class Head(Part, frozen=True):
 class Roofline(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="roofline", tag_field="kind"):
     """sum over groups of layers x (sum over operations of max(compute, memory) + overhead), + head; at least 1 ns.
 
-    Prefill tokens are split over `context_ranks`. With `overlap` collectives hide: max(everything else, collectives).
+    Prefill tokens are split over `context_ranks`. With `overlap` two half batches may take turns: the
+    lesser of the whole and max(work of the halves, collectives of the halves).
     The host: max(step, floor_ns) + sequence_ns x sequences + step_ns.
     """
 

@@ -16,8 +16,8 @@ from stageline.cost.tables import (
     TABLE_LIMIT,
     LoadedExperts,
     TokenTable,
+    halves_tables,
     loaded_experts,
-    overlapped_table,
     work_table,
 )
 
@@ -53,13 +53,14 @@ def _affine(e: Affine) -> ManyModel:
 
 def _roofline(entry: Roofline) -> ManyModel:
     look_up, full, linear, head = _look_up(work_table(entry)), attention_rows(entry), linear_rows(entry), entry.head
-    hidden_table, loaded = overlapped_table(entry), [_loaded(e) for e in loaded_experts(entry)]
-    hidden = _look_up(hidden_table) if hidden_table else None
+    tables, loaded = halves_tables(entry), [_loaded(e) for e in loaded_experts(entry)]
+    halves = (_look_up(tables[0]), _look_up(tables[1])) if tables else None
 
     def many(c: Columns, draws: npt.NDArray[np.uint64] | None = None) -> Ints:
         tokens = c["decode_tokens"] - (-c["prefill_tokens"] // entry.context_ranks)
         sequences = c["decode_sequences"] + c["prefill_sequences"]
-        ns = look_up(tokens)
+        whole = look_up(tokens)
+        ns = np.zeros(len(tokens))
         for experts in loaded:
             ns = ns + experts(tokens, draws)
         for layers, token_ns, sequence_ns in linear:
@@ -70,8 +71,11 @@ def _roofline(entry: Roofline) -> ManyModel:
             if attention.ring:
                 decode, prefill = _ring(c, attention.ring, decode, prefill)
             ns = ns + layers * (decode + prefill)
-        if hidden:
-            ns = np.maximum(ns, hidden(tokens))
+        if halves:
+            work, collectives = halves
+            ns = np.minimum(whole + ns, np.maximum(work(tokens) + ns, collectives(tokens)))
+        else:
+            ns = whole + ns
         if head:
             rows = np.maximum(head.row_ns * c["sampled"], head.weights_ns) + head.overhead_ns
             ns = np.where(c["sampled"] > 0, ns + rows, ns)

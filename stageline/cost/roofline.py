@@ -2,7 +2,7 @@
 
 from stageline.cost.entries import FullAttention, Ring, Roofline
 from stageline.cost.load import Load
-from stageline.cost.tables import loaded_experts, overlapped_table, work_table
+from stageline.cost.tables import halves_tables, loaded_experts, work_table
 
 
 def attention_rows(entry: Roofline) -> list[tuple[float, FullAttention]]:
@@ -22,7 +22,7 @@ class RooflineModel:
         self.entry = entry
         self.table = work_table(entry)
         self._values = self.table.values  # grows in place
-        self._overlapped = overlapped_table(entry)
+        self._halves = halves_tables(entry)
         self._experts = loaded_experts(entry)
         self._full = attention_rows(entry)
         self._linear = linear_rows(entry)
@@ -34,20 +34,24 @@ class RooflineModel:
         """token table + experts + linear attention + full attention (decode, then prefill) + head, rounded once."""
         tokens = load.decode_tokens - (-load.prefill_tokens // self.entry.context_ranks)
         values = self._values
-        ns = values[tokens] if tokens < len(values) else self.table.at(tokens)
+        whole = values[tokens] if tokens < len(values) else self.table.at(tokens)
+        ns = 0.0
         for experts in self._experts:
             ns += experts.ns(tokens, draw)
         for layers, token_ns, sequence_ns in self._linear:
-            work = token_ns * tokens
+            update = token_ns * tokens
             state = sequence_ns * (load.decode_sequences + load.prefill_sequences)
-            ns += layers * (work if work > state else state)
+            ns += layers * (update if update > state else state)
         for layers, attention in self._full:
             ns += layers * _attention_ns(attention, load)
-        if self._overlapped:
-            ns = max(ns, self._overlapped.at(tokens))
+        if self._halves:
+            work, collectives = self._halves
+            ns = min(whole + ns, max(work.at(tokens) + ns, collectives.at(tokens)))
+        else:
+            ns = whole + ns
         if self._head and load.sampled:
-            work, weights = self._head[0] * load.sampled, self._head[1]
-            ns += (work if work > weights else weights) + self._head[2]
+            rows, weights = self._head[0] * load.sampled, self._head[1]
+            ns += (rows if rows > weights else weights) + self._head[2]
         return round(self._with_host(ns, load) if self._host else ns) or 1
 
     def _with_host(self, ns: float, load: Load) -> float:

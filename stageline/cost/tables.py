@@ -46,11 +46,11 @@ def _collectives_ns(group: LayerGroup) -> Callable[[int], float]:
     return collectives_ns
 
 
-def _group_ns(group: LayerGroup, overlap: bool) -> Callable[[int], float]:
+def _group_ns(group: LayerGroup, *, collectives: bool) -> Callable[[int], float]:
     """Time of a group's token-only operations by token count; experts whose load is drawn are left out."""
     gemms = [(g.token_ns, g.weights_ns) for g in group.gemms]
     experts_ns = _experts_ns(group.experts) if group.experts and not group.experts.imbalance else None
-    collectives_ns = _collectives_ns(group) if group.collectives and not overlap else None
+    collectives_ns = _collectives_ns(group) if group.collectives and collectives else None
     layers, overhead, transfer = float(group.layers), group.overhead_ns, group.transfer_token_ns
 
     def group_ns(tokens: int) -> float:
@@ -95,19 +95,26 @@ class TokenTable:
 
 
 def work_table(entry: Roofline) -> TokenTable:
-    """Everything that depends on tokens alone; collectives too, unless they overlap with it."""
-    return TokenTable([_group_ns(group, entry.overlap) for group in entry.groups])
+    """Everything that depends on tokens alone, collectives too."""
+    return TokenTable([_group_ns(group, collectives=True) for group in entry.groups])
 
 
-def _layers_times(group: LayerGroup) -> Callable[[int], float]:
+def _halves(part: Callable[[int], float]) -> Callable[[int], float]:
+    """Of two half batches one after the other: each reads its weights and pays its latencies."""
+    return lambda tokens: part(tokens - tokens // 2) + part(tokens // 2)
+
+
+def _layers_collectives(group: LayerGroup) -> Callable[[int], float]:
     collectives_ns, layers = _collectives_ns(group), float(group.layers)
     return lambda tokens: collectives_ns(tokens) * layers
 
 
-def overlapped_table(entry: Roofline) -> TokenTable | None:
-    """Collectives that hide behind the rest."""
-    groups = [group for group in entry.groups if group.collectives] if entry.overlap else []
-    return TokenTable([_layers_times(group) for group in groups]) if groups else None
+def halves_tables(entry: Roofline) -> tuple[TokenTable, TokenTable] | None:
+    """(work, collectives) of two half batches whose collectives and work overlap; None without that."""
+    if not (entry.overlap and any(group.collectives for group in entry.groups)):
+        return None
+    work = [_halves(_group_ns(group, collectives=False)) for group in entry.groups]
+    return TokenTable(work), TokenTable([_halves(_layers_collectives(group)) for group in entry.groups])
 
 
 class LoadedExperts:
