@@ -11,8 +11,6 @@ from stageline.errors import BadInput
 from stageline.workload.rows import MAX_TOKENS
 
 MAX_STOPS = 16
-TURN_TOKENS = 4  # what a chat template adds to each message, as OpenAI's rule of thumb has it
-_CHAT_TAIL_TOKENS = 3
 
 
 def chat_wishes(body: ChatRequest, exact_tokens: int) -> list[Wish]:
@@ -25,7 +23,7 @@ def chat_wishes(body: ChatRequest, exact_tokens: int) -> list[Wish]:
     limit = body.max_completion_tokens if body.max_completion_tokens is not None else body.max_tokens
     prompt = text.encode("utf-8", "surrogatepass")
     last = _content(body.messages[-1])
-    return [_wish(body, prompt, chat_tokens(body.messages), last, limit, exact_tokens)]
+    return [_wish(body, prompt, tokens.count(text), last, limit, exact_tokens)]
 
 
 def completion_wishes(body: CompletionRequest, exact_tokens: int) -> list[Wish]:
@@ -42,13 +40,8 @@ def completion_wishes(body: CompletionRequest, exact_tokens: int) -> list[Wish]:
 
 
 def chat_text(messages: Iterable[Message]) -> str:
-    """All messages as one text."""
+    """All messages as one text, which is what counts as the prompt."""
     return "\n".join(f"{m.role}: {_content(m)}" for m in messages)
-
-
-def chat_tokens(messages: list[Message]) -> int:
-    """Tokens of a chat: contents, roles and what a template adds."""
-    return _CHAT_TAIL_TOKENS + sum(TURN_TOKENS + tokens.count(_content(m)) for m in messages)
 
 
 def no_logprobs(field: str) -> BadInput:
