@@ -58,9 +58,8 @@ class ForesightedConductor(Conductor):
 
     @property
     def overdue_ns(self) -> int:
-        """The earliest completion that has not come back yet, or a bound of it; NEVER when nothing is in flight."""
-        waiting = (self.bound_ns(r) for r in range(len(self.returns)) if self.waits_for(r))
-        return min(waiting, default=NEVER)
+        """The earliest completion that has not been acted on, or a bound of it; NEVER when nothing is in flight."""
+        return self._all_bounds_ns()
 
     @property
     def blocked_ns(self) -> int:

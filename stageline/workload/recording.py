@@ -101,6 +101,7 @@ def open_recording(path: Path, options: Options) -> RecordedSource:
     try:
         header = msgspec.json.decode(next(lines, ""), type=RecordingHeader)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        file.close()
         raise BadInput(f"{path}:1", None, f"no recording of a live session: {error}", _WAY_OUT) from None
     counts = RowCounts()
     source = RecordedSource(
@@ -117,20 +118,27 @@ def _events(
     file: TraceFile, lines: Iterator[str], options: Options, counts: RowCounts
 ) -> Iterator[Request | Cancellation]:
     latest_ns, limit = 0, options.requests or 1 << 60
-    for line in lines:
-        if not line or line.isspace():
-            continue
-        try:
-            event = msgspec.json.decode(line, type=_Arrival if '"arrival_ns"' in line else _Other)
-        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            raise BadInput(file.where(), line[:80], str(error), _WAY_OUT) from None
-        time_ns = event.arrival_ns if isinstance(event, _Arrival) else event.at_ns
-        if not _wanted(event, counts.accepted, limit):
-            continue
-        if time_ns < latest_ns:
-            raise BadInput(file.where(), time_ns, "earlier than the line before it", _WAY_OUT)
-        latest_ns = time_ns
-        yield _event(event, _scaled(time_ns, options.rate_scale, file, counts), file, counts)
+    try:
+        for line in lines:
+            if not line or line.isspace():
+                continue
+            event = _decoded(line, file)
+            if not _wanted(event, counts.accepted, limit):
+                continue
+            time_ns = event.arrival_ns if isinstance(event, _Arrival) else event.at_ns
+            if time_ns < latest_ns:
+                raise BadInput(file.where(), time_ns, "earlier than the line before it", _WAY_OUT)
+            latest_ns = time_ns
+            yield _event(event, _scaled(time_ns, options.rate_scale, file, counts), file, counts)
+    finally:
+        file.close()
+
+
+def _decoded(line: str, file: TraceFile) -> _Arrival | _Other:
+    try:
+        return msgspec.json.decode(line, type=_Arrival if '"arrival_ns"' in line else _Other)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise BadInput(file.where(), line[:80], str(error), _WAY_OUT) from None
 
 
 def _wanted(event: _Arrival | _Other, accepted: int, limit: int) -> bool:

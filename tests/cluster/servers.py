@@ -62,7 +62,7 @@ class Cluster:
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
     """Returns when the condition holds; the test's own deadline bounds it."""
-    while not await condition():  # noqa: ASYNC110 - what is waited for lies in another process
+    while not await condition():
         await asyncio.sleep(0.01)
 
 
