@@ -197,7 +197,7 @@ class LiveSession:
             if any(o.owes and o.speaks for o in self.node.outlets):
                 until_ns = min(until_ns, self.source.promised_ns)
             if until_ns < NEVER:
-                delay_s = max(0.0, self.clock.wall_s_until(self.source.edge_before(until_ns)))
+                delay_s = max(0.001, self.clock.wall_s_until(self.source.edge_before(until_ns)))
                 self._timer = self._loop.call_later(delay_s, self._ring)
 
     def _ring(self) -> None:

@@ -5,6 +5,8 @@ from collections import deque
 from stageline.engine.types import NEVER, Cancellation, Request
 from stageline.runtime.clock import LiveClock
 
+EARLY_NS = 500_000  # an edge may be passed so much early, in wall time: timers are good to a millisecond
+
 
 class LiveSource:
     """A Source whose future is open. Arrivals are stamped at the next open edge of a quantum; nothing comes before it.
@@ -17,13 +19,14 @@ class LiveSource:
     def __init__(self, clock: LiveClock, quantum_wall_ns: int) -> None:
         self._clock = clock
         self.quantum_ns = max(1, round(quantum_wall_ns / clock.dilation))
+        self._early_ns = round(EARLY_NS / clock.dilation)
         self._events: deque[tuple[int, Request | Cancellation]] = deque()
         self._edge_ns = 0
         self._closed = False
 
     def open_edge_ns(self) -> int:
         """The stamp of whatever comes now."""
-        edge = (self._clock.now_ns() // self.quantum_ns + 1) * self.quantum_ns
+        edge = ((self._clock.now_ns() + self._early_ns) // self.quantum_ns + 1) * self.quantum_ns
         self._edge_ns = max(self._edge_ns, edge)
         return self._edge_ns
 
@@ -34,7 +37,7 @@ class LiveSource:
 
     def edge_before(self, time_ns: int) -> int:
         """When the wall reaches this, `time_ns` lies before the open edge."""
-        return time_ns // self.quantum_ns * self.quantum_ns
+        return time_ns // self.quantum_ns * self.quantum_ns - self._early_ns
 
     def put(self, at_ns: int, event: Request | Cancellation) -> None:
         """Takes an event with the stamp `open_edge_ns` has just given."""

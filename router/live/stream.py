@@ -1,9 +1,18 @@
 """What a client of a live session waits for."""
 
 import asyncio
+from typing import Protocol
 
 from stageline.engine.types import RequestRecord
 from stageline.errors import StagelineError
+
+
+class Bell(Protocol):
+    """Who wants to know."""
+
+    def ring(self) -> None:
+        """A token is due, or the stream has ended."""
+        ...
 
 
 class Mailbox:
@@ -32,7 +41,7 @@ class Stream:
 
     __slots__ = ("arrival_ns", "error", "index", "mailbox", "record", "tokens")
 
-    def __init__(self, index: int, arrival_ns: int, mailbox: Mailbox) -> None:
+    def __init__(self, index: int, arrival_ns: int, mailbox: Bell) -> None:
         self.index, self.arrival_ns, self.mailbox = index, arrival_ns, mailbox
         self.tokens = 0
         self.record: RequestRecord | None = None

@@ -13,7 +13,9 @@ from stageline.runtime.party import Machine
 from stageline.sync.frames import Frame
 from stageline.wire.outlink import OutLink
 
-LEAD_NS = 500_000  # how early a frame may leave, in wall time: about what a hop takes for real
+# How early a frame may leave, in wall time: the event loop's timers are good to a millisecond, and a hop takes some
+# tenths of one for real.
+LEAD_NS = 1_000_000
 
 
 class PacedLink:
@@ -75,7 +77,7 @@ class PacedLink:
     def _arm(self, depart_ns: int) -> None:
         """Wakes up when the first one held is due; a clock that slips meanwhile only makes that too early."""
         if self._timer is None:
-            delay_s = max(0.0, self._clock.wall_s_until(depart_ns) - LEAD_NS / 2e9)
+            delay_s = max(0.001, self._clock.wall_s_until(depart_ns) - LEAD_NS / 2e9)
             self._timer = asyncio.get_running_loop().call_later(delay_s, self._ring)
 
     def _ring(self) -> None:
