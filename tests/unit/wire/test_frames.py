@@ -39,7 +39,7 @@ def sent(request):
     return pb.FlowRequest.FromString(request.SerializeToString()).frame
 
 
-@given(ITEMS, COUNT, st.lists(REQUEST, max_size=4))
+@given(ITEMS, COUNT, st.lists(OWNER, max_size=4))
 def test_what_goes_in_comes_out(items, promise_ns, releases):
     releases = [] if items else releases
     frame = Frame(4, items, promise_ns, not items, tuple(releases))
