@@ -10,13 +10,13 @@ import argparse
 import sys
 from pathlib import Path
 
-from bench.fidelity import rtx, static
+from bench.fidelity import rtx, sessions, static
 from bench.fidelity.board import Row, document, markdown
 
 
 def every_row(data: Path, out: Path | None) -> list[Row]:
     """All systems."""
-    systems = (static.ring, static.infersim, static.kimi, static.splitwise)
+    systems = (static.ring, static.infersim, static.kimi, static.splitwise, sessions.both)
     return [*rtx.rows(data, out), *(row for system in systems for row in system())]
 
 
