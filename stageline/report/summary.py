@@ -9,6 +9,7 @@ from stageline.plan.schema import Plan
 from stageline.report.series import Latency
 from stageline.report.slo import SloResult
 from stageline.report.statistics import Statistics
+from stageline.report.utilisation import Utilisation, utilisation
 from stageline.units import NS_PER_S
 
 
@@ -70,6 +71,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     busiest_stage: int | None  # with the most busy time, replicas added up
     kv_peak_ratio: float  # the fullest ledger's peak over its budget
     slo: SloResult | None = None
+    utilisation: Utilisation | None = None  # None: the plan does not say what its stages work
 
 
 def summarize(
@@ -107,6 +109,7 @@ def summarize(
         busiest_stage=_busiest(stages),
         kv_peak_ratio=max((s.kv_peak_bytes / s.kv_budget_bytes for s in stages if s.kv_budget_bytes), default=0.0),
         slo=statistics.slo_result(window_ns),
+        utilisation=utilisation(plan, stages, statistics.work),
     )
 
 
