@@ -6,11 +6,13 @@ import time
 import uuid
 from typing import Any
 
+import msgspec
+
 from router.live.delivery import Delivery, Lateness
 from router.live.options import LiveOptions
 from router.live.recorder import Recorder
 from router.live.source import LiveSource
-from router.live.stream import Mailbox, Stream
+from router.live.stream import Bell, Stream
 from router.machine import RouterMachine
 from router.mesh import Mesh
 from router.stages import StageTable
@@ -112,40 +114,25 @@ class LiveSession:
         """Requests that wait for admission."""
         return self.source.pending + sum(len(r.waiting) for r in self.router.replicas)
 
-    def check(self, prompt_tokens: int, output_tokens: int, max_output_tokens: int) -> None:
+    def check(self, request: Request) -> None:
         """Raises BadInput for a request that would not even fit empty ledgers."""
-        request = self._request(0, 0, prompt_tokens, output_tokens, max_output_tokens)
         replica = self.router.replicas[0]
         blocks = replica.mirror.blocks_for(replica.kv.most_tokens(request))
         if not replica.mirror.fits_empty(blocks):
-            tokens = prompt_tokens + max_output_tokens
+            tokens = request.prompt_tokens + request.max_output_tokens
             raise BadInput("prompt", None, f"{tokens} tokens of prompt and output do not fit the KV cache of any stage")
 
-    def submit(
-        self, prompt_tokens: int, output_tokens: int, max_output_tokens: int, mailbox: Mailbox,
-        *, priority: int = 0, session: str = "",
-    ) -> Stream:  # fmt: skip
-        """A request arrives now."""
+    def submit(self, request: Request, bell: Bell) -> Stream:
+        """The request arrives now: its index and its arrival are given here."""
         at_ns = self.source.open_edge_ns()
-        request = self._request(
-            self._next, at_ns, prompt_tokens, output_tokens, max_output_tokens, priority=priority, session=session
-        )
+        request = msgspec.structs.replace(request, index=self._next, arrival_ns=at_ns)
         if self._recorder:
             self._recorder.request(request)
         self._next += 1
-        stream = self.streams[request.index] = Stream(request.index, at_ns, mailbox)
+        stream = self.streams[request.index] = Stream(request.index, at_ns, bell)
         self.source.put(at_ns, request)
         self.party.wake()
         return stream
-
-    @staticmethod
-    def _request(
-        index: int, at_ns: int, prompt: int, output: int, most: int, *, priority: int = 0, session: str = ""
-    ) -> Request:
-        return Request(
-            index=index, arrival_ns=at_ns, prompt_tokens=prompt, output_tokens=output, max_output_tokens=most,
-            priority=priority, session=session,
-        )  # fmt: skip
 
     def cancel(self, stream: Stream) -> None:
         """Its client has left."""

@@ -42,3 +42,16 @@ async def test_replay(plan: Plan, settings: dict[str, object], tmp_path: Path) -
     assert '"cancel"' in path.read_text()
     assert recorded_digest(path) == replayed_digest(plan, path)
     assert slipped >= 0
+
+
+async def test_a_session_with_a_prefix_cache(tmp_path: Path) -> None:
+    path, plan = tmp_path / "session.jsonl", live_plan(3)
+    prompt = " ".join(f"w{i}" for i in range(200))
+    async with live(plan, record=str(path), scheduling='{"prefix_cache": true}') as cluster, cluster.client() as client:
+        times = []
+        for _ in range(3):
+            reply = await client.completions.create(model=MODEL, prompt=prompt, max_tokens=4)
+            times.append(reply.usage.ttft_s)
+        await cluster.quiet()
+    assert times[1] < times[0]
+    assert recorded_digest(path) == replayed_digest(plan, path)
