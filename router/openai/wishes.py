@@ -64,6 +64,8 @@ Prompt = tuple[bytes, int, str | list[int]]  # what decides the text, how many t
 def _prompts(prompt: str | list[str | int | list[int]]) -> list[Prompt]:
     if isinstance(prompt, str):
         return [_prompt(prompt)]
+    if not prompt:
+        raise BadInput("prompt", None, "the list is empty", "send at least one prompt")
     ids = [one for one in prompt if isinstance(one, int)]
     if not ids:
         return [_prompt(one) for one in prompt if not isinstance(one, int)]
