@@ -24,9 +24,8 @@ class Choice(NamedTuple):
 class Reply:
     """All choices of one call. `wait` returns when some token is due or a choice has ended. Always `close` it."""
 
-    def __init__(self, session: LiveSession, keeper: LiveKeeper, mailbox: Mailbox, choices: list[Choice]) -> None:
-        self._session, self._keeper, self._mailbox = session, keeper, mailbox
-        self.choices = choices
+    def __init__(self, session: LiveSession, mailbox: Mailbox, choices: list[Choice]) -> None:
+        self._session, self.choices = session, choices
         self.wait = mailbox.wait
 
     def close(self) -> None:
@@ -34,7 +33,6 @@ class Reply:
         for choice in self.choices:
             if not choice.stream.ended:
                 self._session.cancel(choice.stream)
-        self._keeper.ended()
 
 
 class LiveService:
@@ -62,7 +60,7 @@ class LiveService:
             Choice(output, live.submit(request, mailbox))
             for (_, output), request in zip(outputs, requests, strict=True)
         ]
-        return Reply(live, self.keeper, mailbox, choices)
+        return Reply(live, mailbox, choices)
 
     def _request(self, wish: Wish, output: Output, priority: int, session: str) -> Request:
         """As it will arrive, but for its index and its time."""

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -20,7 +21,7 @@ from stageline.engine.books import close_books, window_of
 from stageline.engine.route import Route
 from stageline.engine.router import Router
 from stageline.engine.types import NEVER, Cancellation, Observer, Request, RequestRecord
-from stageline.errors import BadInput, StagelineError
+from stageline.errors import BadInput, StagelineError, Unavailable
 from stageline.report.canonical import canonical_line
 from stageline.report.digest import Digest
 from stageline.runtime.clock import LiveClock
@@ -35,17 +36,19 @@ _WARN_S = 5.0  # at most one warning about slipping in that time
 
 
 class LiveSession:
-    """Built by the keeper, which opens it, waits for its end and closes it. `watch` sees what the engine tells."""
+    """Built by the keeper, which opens it, waits for its end and closes it. `watch` sees what the engine tells,
+    `idle` is told when the last request has ended.
+    """
 
     def __init__(
         self, route: Route, table: StageTable, options: LiveOptions, lateness: Lateness, recorder: Recorder | None,
-        watch: Observer | None = None,
+        watch: Observer | None = None, idle: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
         self.id = uuid.uuid4().hex
         self.options = options
         self.clock = LiveClock(time.time_ns(), options.dilation)
         self.source = LiveSource(self.clock, options.quantum_ns)
-        self.delivery = Delivery(self.clock, lateness)
+        self.delivery = Delivery(self.clock, lateness, self._delivered)
         self.router = Router(route, options.scheduling, options.seed, self)
         self.conductor = ForesightedConductor(self.router, self.source, options.seed)
         self.node = RouterNode(self.conductor, 0)  # a window of frames would hold back what is due
@@ -56,7 +59,7 @@ class LiveSession:
             paced = PacedLink(self.clock, link, route.plan.links[0].latency_ns)
             self.party.downstream[replica] = self.machine.links[replica] = paced
         self.streams: dict[int, Stream] = {}
-        self._recorder, self._watch = recorder, watch
+        self._recorder, self._watch, self._idle = recorder, watch, idle
         self._digest = Digest()
         self._next = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -96,9 +99,8 @@ class LiveSession:
             self._timer.cancel()
         self.machine.close()
         self.delivery.close()
-        if error:
-            for stream in self.streams.values():
-                stream.fail(error)
+        for stream in self.streams.values():
+            stream.fail(error or Unavailable("the live session has ended"))
         self.streams.clear()
         await self.mesh.close()
 
@@ -156,9 +158,14 @@ class LiveSession:
         """See Observer."""
         self._digest.request(record.index, canonical_line(record))
         due_ns = record.last_token_ns if record.outcome == "finished" else 0
-        self.delivery.end(self.streams.pop(record.index), due_ns or 0, record)
+        self.delivery.end(self.streams[record.index], due_ns or 0, record)
         if self._watch:
             self._watch.request(record)
+
+    def _delivered(self, stream: Stream) -> None:
+        del self.streams[stream.index]
+        if not self.streams:
+            self._idle()
 
     # -- time
 

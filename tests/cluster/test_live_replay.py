@@ -55,3 +55,23 @@ async def test_a_session_with_a_prefix_cache(tmp_path: Path) -> None:
         await cluster.quiet()
     assert times[1] < times[0]
     assert recorded_digest(path) == replayed_digest(plan, path)
+
+
+async def test_a_router_that_stops_lets_its_clients_finish(tmp_path: Path) -> None:
+    path, plan = tmp_path / "session.jsonl", live_plan(3)
+    async with live(plan, record=str(path)) as cluster:
+        client = cluster.client()
+        ask = {"model": MODEL, "prompt": "x", "stream": True}
+        gone = await client.completions.create(max_tokens=900, **ask)
+        await anext(gone)
+        stays = await client.completions.create(max_tokens=300, **ask)
+        await anext(stays)
+        await gone.close()
+
+        async def rest() -> int:
+            return sum([1 async for _ in stays])
+
+        reading = asyncio.create_task(rest())
+    assert await reading == 299
+    await client.close()
+    assert recorded_digest(path) == replayed_digest(plan, path)
