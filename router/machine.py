@@ -12,6 +12,7 @@ class RouterMachine:
     def __init__(self, node: RouterNode) -> None:
         self._node = node
         self.asked = node.asked
+        self.promised_ns = node.promised_ns
 
     def receive(self, key: int, frame: Frame) -> None:
         """Takes completions."""

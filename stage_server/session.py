@@ -27,6 +27,7 @@ class StageMachine:
     def __init__(self, node: StageNode) -> None:
         self._node = node
         self.asked = node.asked
+        self.promised_ns = node.promised_ns
 
     def receive(self, key: int, frame: Frame) -> None:
         """Takes a frame."""
