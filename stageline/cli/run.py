@@ -43,8 +43,8 @@ def run(
         raise UsageError("--events writes events.jsonl into a run directory: give one with -o DIR")
     objective = None if slo is None else parse_slo(slo)
     loaded = load_plan(plan)
-    settings = scheduling.settings(loaded, objective)
     source = workload.open()
+    settings = scheduling.settings(loaded, objective, source.hash_block_tokens)
     with RunWriter(loaded, output, slo=objective, events=events) as writer:
         job = _Job(loaded, settings, source, workload, writer, "cluster" if cluster else engine, cluster, paranoid)
         totals, summary = job.carry_out()
