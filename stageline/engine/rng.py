@@ -13,6 +13,8 @@ STREAM_ARRIVAL = 16  # a = 0, b = 0, c = request
 STREAM_INPUT = 17
 STREAM_OUTPUT = 18
 STREAM_THINK = 19
+STREAM_SYSTEM = 20  # lengths of system prompts
+STREAM_BLOCK = 21  # identities of blocks: a, b = what the text is, c = position
 
 
 def _mix(x: int) -> int:
