@@ -7,10 +7,12 @@ from cyclopts import App
 from cyclopts.exceptions import CycloptsError
 
 from stageline import __version__
+from stageline.cli.calibrate import calibrate
 from stageline.cli.catalogue import devices_app, models_app
 from stageline.cli.plan import plan
 from stageline.cli.report import report
 from stageline.cli.run import run as run_command
+from stageline.cli.search import search
 from stageline.cli.up import up
 from stageline.errors import StagelineError, UsageError
 
@@ -19,6 +21,8 @@ app.command(plan)
 app.command(run_command, name="run")
 app.command(up)
 app.command(report)
+app.command(calibrate)
+app.command(search)
 app.command(models_app)
 app.command(devices_app)
 
