@@ -9,6 +9,7 @@ from cyclopts.exceptions import CycloptsError
 from stageline import __version__
 from stageline.cli.catalogue import devices_app, models_app
 from stageline.cli.plan import plan
+from stageline.cli.render import render_app
 from stageline.cli.report import report
 from stageline.cli.run import run as run_command
 from stageline.cli.up import up
@@ -19,6 +20,7 @@ app.command(plan)
 app.command(run_command, name="run")
 app.command(up)
 app.command(report)
+app.command(render_app)
 app.command(models_app)
 app.command(devices_app)
 

@@ -1,0 +1,59 @@
+"""`stageline render`: a plan as files for other launchers."""
+
+import os
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from stageline.cli.output import write_file
+from stageline.cluster.compose import ComposeOptions, compose_file
+from stageline.errors import UsageError
+from stageline.runtime.plans import load_plan
+
+render_app = App(name="render", help="Write a plan as a compose file or as Kubernetes manifests.")
+_DOCKERFILE = Path("deploy") / "Dockerfile"
+
+PlanPath = Annotated[Path, Parameter(help="plan file, made by stageline plan -o")]
+
+
+@render_app.command
+def compose(
+    plan: PlanPath,
+    *,
+    output: Annotated[Path, Parameter(name=("-o", "--output"), help="compose file to write")],
+    name: Annotated[str, Parameter(help="name of the compose project")] = "stageline",
+    dilation: Annotated[str, Parameter(help="of live sessions: a factor, or auto")] = "1",
+) -> None:
+    """Write the compose file of a plan: one service per stage, a router, Prometheus and Grafana.
+
+    Paths in it are relative, so the file must lie in a checkout, whose Dockerfile and dashboards it uses.
+    """
+    loaded = load_plan(plan)
+    folder = output.absolute().parent
+    root = checkout(folder, f"-o {output}")
+    file, plan_file = os.path.relpath(output.absolute(), root), os.path.relpath(plan.absolute(), root)
+    extra = [f"--name={name}"] * (name != "stageline") + [f"--dilation={dilation}"] * (dilation != "1")
+    options = ComposeOptions(
+        name=name,
+        file=file,
+        plan_file=_dotted(os.path.relpath(plan.absolute(), folder)),
+        root=_dotted(os.path.relpath(root, folder)),
+        command=shlex.join(["stageline", "render", "compose", plan_file, *extra, "-o", file]),
+        dilation=dilation,
+    )
+    write_file(output, compose_file(loaded, options).encode())
+
+
+def checkout(folder: Path, what: str) -> Path:
+    """The nearest folder at or above `folder` that holds the Dockerfile. Raises UsageError."""
+    for candidate in (folder, *folder.parents):
+        if (candidate / _DOCKERFILE).is_file():
+            return candidate
+    raise UsageError(f"{what}: no {_DOCKERFILE} at or above {folder}; write it inside a checkout of Stageline")
+
+
+def _dotted(path: str) -> str:
+    """Compose takes a path for a name unless it begins with a dot."""
+    return path if path.startswith(".") else f"./{path}"
