@@ -20,6 +20,9 @@ app.command(plan)
 app.command(run_command, name="run")
 app.command(up)
 app.command(report)
+for _name in ("down", "ps", "logs", "stats"):
+    app.command(f"stageline.cli.docker:{_name}", name=_name)  # by name: the Docker SDK is slow to load
+app.command("stageline.cli.docker:cluster_app", name="cluster")
 app.command(render_app)
 app.command(models_app)
 app.command(devices_app)

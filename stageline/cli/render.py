@@ -1,18 +1,23 @@
 """`stageline render`: a plan as files for other launchers."""
 
 import os
+import re
 import shlex
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
 from stageline.cli.output import write_file
 from stageline.cluster.compose import ComposeOptions, compose_file
+from stageline.cluster.containers import IMAGE
+from stageline.cluster.kubernetes import KubernetesOptions, manifests
 from stageline.errors import UsageError
 from stageline.runtime.plans import load_plan
 
 render_app = App(name="render", help="Write a plan as a compose file or as Kubernetes manifests.")
+_OBJECT_NAME = re.compile(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?")
 _DOCKERFILE = Path("deploy") / "Dockerfile"
 
 PlanPath = Annotated[Path, Parameter(help="plan file, made by stageline plan -o")]
@@ -44,6 +49,28 @@ def compose(
         dilation=dilation,
     )
     write_file(output, compose_file(loaded, options).encode())
+
+
+@render_app.command
+def k8s(
+    plan: PlanPath,
+    *,
+    output: Annotated[Path | None, Parameter(name=("-o", "--output"), help="file to write; default: stdout")] = None,
+    name: Annotated[str, Parameter(help="what every object's name begins with")] = "stageline",
+    image: Annotated[str, Parameter(help="image that the nodes can pull")] = IMAGE,
+    dilation: Annotated[str, Parameter(help="of live sessions: a factor, or auto")] = "auto",
+    payload: Annotated[Literal["size", "capped", "full"], Parameter(help="activation bytes really sent")] = "capped",
+) -> None:
+    """Write Kubernetes manifests of a plan, for clusters without Helm; the chart in deploy/helm makes the same ones."""
+    if not _OBJECT_NAME.fullmatch(name):
+        raise UsageError(f"--name {name}: object names are a letter, then letters, digits and dashes, 40 at most")
+    loaded = load_plan(plan)
+    options = KubernetesOptions(name=name, image=image, dilation=dilation, payload=payload)
+    text = manifests(loaded, plan.read_text(), options)
+    if output is None:
+        sys.stdout.write(text)
+    else:
+        write_file(output, text.encode())
 
 
 def checkout(folder: Path, what: str) -> Path:

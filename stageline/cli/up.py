@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import uvloop
 from cyclopts import Parameter
 
+from stageline.cli.docker_flags import DockerFlags
 from stageline.cluster.local import LocalCluster, LocalOptions
 from stageline.errors import RunFailed
 from stageline.plan.schema import Plan
@@ -19,6 +20,7 @@ from stageline.runtime.plans import load_plan
 def up(
     plan: Annotated[Path, Parameter(help="plan file, made by stageline plan -o")],
     *,
+    docker: DockerFlags = DockerFlags(),  # noqa: B008  (frozen)
     fail_fast: Annotated[bool, Parameter(negative="", help="a server that ends stops all")] = False,
     grpc_port: Annotated[int, Parameter(help="the router's gRPC port; 0: any")] = 50051,
     metrics_port: Annotated[int, Parameter(help="the router's /metrics port; 0: any")] = 9090,
@@ -27,8 +29,25 @@ def up(
     log_level: Annotated[Literal["debug", "info", "warning", "error"], Parameter(help="of all servers")] = "warning",
     log_format: Annotated[Literal["text", "json"], Parameter(help="of all servers")] = "text",
 ) -> None:
-    """Start the router and one server per stage as local processes; Ctrl-C stops all of them."""
+    """Start the router and one server per stage as local processes or containers; Ctrl-C stops all of them."""
     logs.configure(log_format, log_level)
+    if docker.docker:
+        from stageline.cli.docker import up_in_docker  # noqa: PLC0415  (the SDK is slow to load)
+        from stageline.cluster.docker_parts import DockerOptions  # noqa: PLC0415
+
+        in_docker = DockerOptions(
+            image=docker.image,
+            publish=docker.publish,
+            http_port=docker.http_port,
+            grpc_port=grpc_port,
+            metrics_port=metrics_port,
+            payload=payload,
+            window=window,
+            log_level=log_level,
+            log_format=log_format,
+        )
+        up_in_docker(load_plan(plan), in_docker, docker)
+        return
     options = LocalOptions(
         grpc_port=grpc_port,
         metrics_port=metrics_port,
