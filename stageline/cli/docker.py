@@ -143,16 +143,17 @@ def _named(name: str) -> Iterator[DockerCluster]:
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """SIGTERM ends it as Ctrl-C does: what has been made is removed."""
+    """SIGTERM ends it as Ctrl-C does, and Ctrl-C also where a shell has started it with SIGINT ignored."""
 
     def interrupt(*_: object) -> NoReturn:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _checkout_of(image: str) -> Path | None:

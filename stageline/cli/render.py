@@ -13,6 +13,7 @@ from stageline.cli.output import write_file
 from stageline.cluster.compose import ComposeOptions, compose_file
 from stageline.cluster.containers import IMAGE
 from stageline.cluster.kubernetes import KubernetesOptions, manifests
+from stageline.cluster.swarm import stack_file
 from stageline.errors import UsageError
 from stageline.runtime.plans import load_plan
 
@@ -71,6 +72,24 @@ def k8s(
         sys.stdout.write(text)
     else:
         write_file(output, text.encode())
+
+
+@render_app.command
+def swarm(
+    plan: PlanPath, *, output: Annotated[Path, Parameter(name=("-o", "--output"), help="stack file to write")]
+) -> None:
+    """Write the stack file of a plan for Docker Swarm, inside a checkout."""
+    loaded = load_plan(plan)
+    folder = output.absolute().parent
+    root = checkout(folder, f"-o {output}")
+    file, plan_file = os.path.relpath(output.absolute(), root), os.path.relpath(plan.absolute(), root)
+    text = stack_file(
+        loaded,
+        plan_file=_dotted(os.path.relpath(plan.absolute(), folder)),
+        prometheus_file=_dotted(os.path.relpath(root / "deploy/prometheus/prometheus.yml", folder)),
+        command=shlex.join(["stageline", "render", "swarm", plan_file, "-o", file]),
+    )
+    write_file(output, text.encode())
 
 
 def checkout(folder: Path, what: str) -> Path:

@@ -138,26 +138,27 @@ def test_what_is_not_labelled_is_never_touched(
         stranger.remove(force=True)
 
 
-def test_interrupted_it_leaves_nothing(engine: docker.DockerClient, image: str, plan: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_ended_or_crashed_it_leaves_nothing_behind(
+    engine: docker.DockerClient, image: str, plan: Path, number: signal.Signals
+) -> None:
     name = "stageline-test-foreground"
-    command = [
-        sys.executable,
-        "-c",
-        "from stageline.cli.main import main; main()",
-        "up",
-        str(plan),
-        "--docker",
-        "--name",
-        name,
-    ]
-    command += ["--image", image, *ANY_PORT]
+    command = [sys.executable, "-c", "from stageline.cli.main import main; main()", "up", str(plan)]
+    command += ["--docker", "--name", name, "--image", image, *ANY_PORT]
     filters = {"label": f"{CLUSTER_LABEL}={name}"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ) as process:
         assert process.stdout is not None
-        assert process.stdout.readline().startswith("router ")
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
-    assert process.returncode == 0
+        try:
+            assert process.stdout.readline().startswith("router ")
+            process.send_signal(number)
+            process.communicate(timeout=60)
+        finally:
+            process.kill()
+    if number == signal.SIGKILL:
+        assert len(engine.containers.list(filters=filters)) == 4
+        assert run(["down", "--name", name]) == 0
+    else:
+        assert process.returncode == 0
     assert engine.containers.list(all=True, filters=filters) == []
     assert engine.networks.list(filters=filters) == []
 
