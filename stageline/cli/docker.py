@@ -2,7 +2,7 @@
 
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -19,6 +19,7 @@ from stageline.cluster.docker_cluster import DockerCluster
 from stageline.cluster.docker_engine import docker_engine
 from stageline.cluster.docker_parts import FINGERPRINT_LABEL, DockerOptions
 from stageline.cluster.docker_stats import usage
+from stageline.cluster.local import LocalOptions
 from stageline.errors import UsageError
 from stageline.plan.schema import Plan
 
@@ -28,8 +29,22 @@ Json = Annotated[bool, Parameter(negative="", help="print JSON instead of a tabl
 cluster_app = App(name="cluster", help="Drills on one part of a cluster in Docker.")
 
 
-def up_in_docker(plan: Plan, options: DockerOptions, flags: DockerFlags) -> None:
-    """Until Ctrl-C, which removes the cluster; with --detach until it is healthy."""
+def up_in_docker(plan: Plan, local: LocalOptions, router: Mapping[str, object], flags: DockerFlags) -> None:
+    """Until Ctrl-C, which removes the cluster; with --detach until it is healthy. `router` holds its own flags."""
+    if router["record"]:
+        raise UsageError("--record goes with local processes: the router's container has no place to keep a file")
+    options = DockerOptions(
+        image=flags.image,
+        publish=flags.publish,
+        http_port=int(str(router["http-port"])),
+        grpc_port=local.grpc_port,
+        metrics_port=local.metrics_port,
+        payload=local.payload,
+        window=local.window,
+        log_level=local.log_level,
+        log_format=local.log_format,
+        router={name: str(value) for name, value in router.items() if name not in ("http-port", "record")},
+    )
     with _named(flags.name) as cluster, _interruptible():
         cluster.up(plan, options, _checkout_of(options.image))
         _print_endpoints(plan, cluster)
@@ -182,8 +197,9 @@ def _row(part: str, container: Container) -> dict[str, str | int]:
 def _print_endpoints(plan: Plan, cluster: DockerCluster) -> None:
     at = cluster.published()
     mark = cluster.member(containers.ROUTER).labels[FINGERPRINT_LABEL]
-    print(f"router      grpc {at[containers.GRPC_PORT]}  http http://{at[containers.HTTP_PORT]}")
-    print(f"            metrics http://{at[containers.METRICS_PORT]}/metrics")
+    print(f"router      grpc {at[containers.GRPC_PORT]}  metrics http://{at[containers.METRICS_PORT]}/metrics")
+    if containers.HTTP_PORT in at:
+        print(f"door        http://{at[containers.HTTP_PORT]}/v1")
     print(f"{plan.model}: {plan.replicas * len(plan.stages)} stage servers are healthy ({cluster.name} {mark})")
     print(f"next: stageline run PLAN --cluster {at[containers.GRPC_PORT]} --workload ...", flush=True)
 

@@ -22,5 +22,4 @@ class DockerFlags:
     ] = False
     name: Name = DEFAULT_NAME
     image: Annotated[str, Parameter(help="with --docker: the image; the default is built when missing")] = IMAGE
-    http_port: Annotated[int, Parameter(help="with --docker: the HTTP port; 0: any")] = 8000
     publish: Annotated[str, Parameter(help="with --docker: address at which ports are published")] = "127.0.0.1"

@@ -17,7 +17,7 @@ _NS_PER_S = 10**9
 
 
 class DockerOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How a cluster is started in Docker. Published ports 0: any free one."""
+    """How a cluster is started in Docker. Published ports 0: any free one, -1: none. `router` holds flags of its own."""
 
     image: str = containers.IMAGE
     publish: str = "127.0.0.1"
@@ -26,9 +26,9 @@ class DockerOptions(msgspec.Struct, frozen=True, kw_only=True):
     metrics_port: int = containers.METRICS_PORT
     payload: str = "capped"
     window: int = 0
-    dilation: str = "auto"
     log_level: str = "warning"
     log_format: str = "text"
+    router: dict[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +80,13 @@ def router_part(plan: Plan, options: DockerOptions, volume: str) -> Part:
             ADVERTISE=f"{containers.ROUTER}:{containers.GRPC_PORT}",
             PAYLOAD=options.payload,
             WINDOW=options.window,
-            DILATION=options.dilation,
+            **{name.upper().replace("-", "_"): value for name, value in options.router.items()},
         ),
         "healthcheck": _check(containers.ROUTER_CHECK, 10),
         "volumes": {volume: {"bind": containers.PLAN_FOLDER, "mode": "rw"}},
-        "ports": {f"{port}/tcp": (options.publish, *((at,) if at else ())) for port, at in published.items()},
+        "ports": {
+            f"{port}/tcp": (options.publish, *((at,) if at else ())) for port, at in published.items() if at >= 0
+        },
     }
     return Part(containers.ROUTER, (containers.ROUTER,), settings)
 
