@@ -17,7 +17,7 @@ _NS_PER_S = 10**9
 
 
 class DockerOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How a cluster is started in Docker. Published ports 0: any free one, -1: none. `router` holds flags of its own."""
+    """How a cluster is started in Docker. Published ports 0: any free one, -1: none. `router` holds its own flags."""
 
     image: str = containers.IMAGE
     publish: str = "127.0.0.1"

@@ -58,6 +58,16 @@ def test_a_run_on_containers_is_the_run_in_process(compose: Compose, root: Path,
     assert_same_digest(root / PLAN, compose.address("router", 50051), tmp_path)
 
 
+def test_the_door_answers_as_the_model(compose: Compose) -> None:
+    asked = {"model": "llama-3.1-70b", "prompt": "How many stages?", "max_tokens": 5, "ignore_eos": True}
+    url = f"http://{compose.address('router', 8000)}/v1/completions"
+    request = urllib.request.Request(url, json.dumps(asked).encode(), {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=30) as reply:
+        answer = json.load(reply)
+    assert answer["usage"]["completion_tokens"] == 5
+    assert answer["choices"][0]["finish_reason"] == "length"
+
+
 def test_prometheus_finds_every_process_and_its_bubbles(compose: Compose) -> None:
     prometheus = compose.address("prometheus", 9090)
     assert eventually(lambda: sum(int(s["value"][1]) for s in query(prometheus, "up")) == len(OURS), 30)
