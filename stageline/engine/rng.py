@@ -13,6 +13,7 @@ STREAM_ARRIVAL = 16  # a = 0, b = 0, c = request
 STREAM_INPUT = 17
 STREAM_OUTPUT = 18
 STREAM_THINK = 19
+STREAM_PROMPT = 20  # a = kind of name, b = 0, c = name: the content of prompts that a load client sends
 
 
 def _mix(x: int) -> int:

@@ -1,0 +1,72 @@
+"""What a session has said so far: every turn sends all of it again, and something new."""
+
+from typing import Literal
+
+import msgspec
+
+from stageline.engine.types import Request
+from stageline.load.prompts import id_alphabet, prompt_of, word_alphabet
+
+Kind = Literal["ids", "text", "chat"]
+MESSAGE_TOKENS = 4  # what a chat template adds to each message, as OpenAI's rule of thumb has it
+CHAT_TOKENS = 3  # and to the chat
+_REPLIES = 1 << 15  # names of stand-ins for replies, beside those of turns
+
+_encode = msgspec.json.encode
+
+
+class Prompts:
+    """Makes conversations of one kind: token ids or text for completions, messages for chats."""
+
+    def __init__(self, kind: Kind, seed: int, block_tokens: int = 0) -> None:
+        self.kind = kind
+        self.block_tokens = block_tokens
+        self.alphabet = id_alphabet(seed) if kind == "ids" else word_alphabet(seed)
+
+    def conversation(self, request: Request) -> "Conversation":
+        """A new one."""
+        return Conversation(self, request)
+
+
+class Conversation:
+    """One session's prompt as it grows.
+
+    A chat gets the server's replies back as they were, text prompts too. Token ids do not come back from a server, so
+    a conversation in ids continues with as many other ones; the server's prefix cache then knows the prompt, not the
+    reply.
+    """
+
+    def __init__(self, prompts: Prompts, request: Request) -> None:
+        self._prompts, self._request = prompts, request
+        self._turn = 0
+        self._said = list[str]()
+        self.prompt_tokens = CHAT_TOKENS if prompts.kind == "chat" else 0
+
+    def say(self) -> bytes:
+        """The next turn: the JSON of `prompt`, or of `messages`. `prompt_tokens` then counts all of it."""
+        chat = self._prompts.kind == "chat"
+        template = MESSAGE_TOKENS + (0 if self._turn else CHAT_TOKENS) if chat else 0
+        new = prompt_of(self._request, self._prompts.alphabet, self._prompts.block_tokens, self._turn, template)
+        self.prompt_tokens += len(new) // 5 + (MESSAGE_TOKENS if chat else 0)
+        self._said.append(_message("user", new[:-1]) if chat else new)
+        self._turn += 1
+        if self._prompts.kind == "ids":
+            return b"[" + "".join(self._said)[:-1].encode() + b"]"
+        if chat:
+            return b"[" + ",".join(self._said).encode() + b"]"
+        return _encode("".join(self._said)[:-1])
+
+    def hear(self, text: str, tokens: int) -> None:
+        """The reply to the last turn."""
+        if self._prompts.kind == "chat":
+            self._said.append(_message("assistant", text))
+            self.prompt_tokens += MESSAGE_TOKENS
+        elif self._prompts.kind == "ids":
+            self._said.append(self._prompts.alphabet.own(self._request.index << 16 | _REPLIES | self._turn, tokens))
+        else:
+            self._said.append(text.strip() + " ")
+        self.prompt_tokens += tokens
+
+
+def _message(role: str, content: str) -> str:
+    return '{"role":"%s","content":%s}' % (role, _encode(content).decode())  # noqa: UP031  (braces of JSON)
