@@ -20,7 +20,7 @@ class Ledger:
         self._held: dict[int, tuple[int, int]] = {}  # owner -> blocks, states
 
     @property
-    def requests(self) -> int:
+    def owners(self) -> int:
         """How many owners hold KV here."""
         return len(self._held)
 
@@ -37,8 +37,8 @@ class Ledger:
             self.used_bytes += blocks * self._block_bytes + states * self._state_bytes
             if self.used_bytes > self.budget_bytes or now[0] < 0 or now[1] < 0:
                 raise KvOverdraw(
-                    f"owner {owner} asks for {blocks} blocks and {states} states beside its {had[0]} and {had[1]}: this "
-                    f"stage would hold {self.used_bytes} of {self.budget_bytes} B, while the router's ledger has room"
+                    f"owner {owner} asks for {blocks} blocks and {states} states beside its {had[0]} and {had[1]}: "
+                    f"this stage would hold {self.used_bytes} of {self.budget_bytes} B, while the router's ledger has room"
                 )
             self._held[owner] = now
         self.peak_bytes = max(self.peak_bytes, self.used_bytes)

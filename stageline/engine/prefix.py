@@ -134,7 +134,7 @@ class PrefixCache:
         return False
 
     def take_evicted(self) -> tuple[int, ...]:
-        """Owners whose KV goes back with the microbatch that leaves now. What it grants may be given up from here on."""
+        """Owners whose KV goes back with the microbatch that leaves now; what it grants may be given up later."""
         for node in self._fresh:
             self._snapshots += 1
             self._offer(node)

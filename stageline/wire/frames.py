@@ -146,7 +146,7 @@ class FrameDecoder:
         states = frame.grant_states[:] or [0] * len(owners)
         if not len(owners) == len(blocks) == len(states):
             raise self._wrong("grant_owner, grant_blocks and grant_states differ in length")
-        if blocks and max(max(blocks), -min(blocks)) > LATEST_NS:
+        if blocks and (max(blocks) > LATEST_NS or min(blocks) < -LATEST_NS):
             raise self._wrong("column grant_blocks has a value out of range")
         return self._split(frame.grant_count, list(zip(owners, blocks, states, strict=True)), count, "grant")
 
