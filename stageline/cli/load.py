@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import uvloop
@@ -27,11 +27,13 @@ from stageline.load.html import html_report
 from stageline.load.options import MAX_CONNECTIONS, Endpoint, LoadOptions, PromptKind, checked_url
 from stageline.load.ramp import parse_ramp
 from stageline.load.recorder import REPORT, SUMMARY
-from stageline.load.run import Result, Watch, run_load
 from stageline.load.schedule import NO_WARMUP, parse_warmup
 from stageline.load.tables import load_report, slo_text
 from stageline.report.slo import parse_slo
 from stageline.units import NS_PER_S, parse_duration_ns
+
+if TYPE_CHECKING:
+    from stageline.load.run import Result, Watch
 
 
 def load(
@@ -88,14 +90,16 @@ def _between(flag: str, value: int, most: int) -> int:
     return value
 
 
-def _run(options: LoadOptions, workload: WorkloadFlags) -> Result:
+def _run(options: LoadOptions, workload: WorkloadFlags) -> "Result":
+    from stageline.load.run import run_load  # noqa: PLC0415  (aiohttp is slow to load)
+
     _allow_files(options.connections)
     source = workload.open()
     with _bar() as watch, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(run_load(options, source, WallClock(), watch))
 
 
-def _report(result: Result, directory: Path | None, *, as_json: bool) -> int:
+def _report(result: "Result", directory: Path | None, *, as_json: bool) -> int:
     """Files, then stdout. Raises SloMissed or RunFailed, whose exit codes are the command's."""
     summary = result.summary
     if directory is not None:
@@ -143,7 +147,7 @@ class _Counts(ProgressColumn):
 
 
 @contextmanager
-def _bar() -> Iterator[Watch]:
+def _bar() -> Iterator["Watch"]:
     """A bar on stderr, on a terminal only."""
     terminal = Console(stderr=True)
     if not terminal.is_terminal:

@@ -51,13 +51,14 @@ async def run_load(options: LoadOptions, workload: Workload, clock: Clock, watch
         with LoadRecorder(
             len(steps), slo=options.slo, dilation=facts.dilation, slo_on_wall=on_wall, directory=options.directory
         ) as recorder:
+            prompts = Prompts(_kind(options), options.seed, workload.hash_block_tokens)
             factor = Fraction(1) if on_wall or facts.dilation is None else facts.dilation
             driver = Driver(
                 Schedule(workload, Ramp(steps), warmup=options.warmup, duration_ns=options.duration_ns),
                 target,
                 clock,
                 Pace(factor, clock.now_ns()),
-                Prompts(_kind(options), options.seed, workload.hash_block_tokens),
+                prompts,
                 recorder,
                 turns=options.turns,
             )
