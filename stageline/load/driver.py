@@ -67,10 +67,8 @@ class Driver:
     async def run(self) -> None:
         """Until the workload is over and every call has ended."""
         try:
-            while (due_ns := self._schedule.next_due_ns()) is not None or self._tasks:
+            while not self._bug and ((due_ns := self._schedule.next_due_ns()) is not None or self._tasks):
                 self._ended.clear()
-                if self._bug:
-                    raise self._bug
                 if due_ns is None:
                     await self._ended.wait()
                     continue
@@ -82,6 +80,8 @@ class Driver:
             for task in self._tasks.values():
                 task.cancel()
             await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        if self._bug:
+            raise self._bug
 
     def _begin(self, due: Due | Cancellation) -> None:
         if isinstance(due, Cancellation):
