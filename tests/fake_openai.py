@@ -13,11 +13,11 @@ from aiohttp import web
 
 @dataclass
 class Fake:
-    """How the server behaves, and what it has been sent. `misbehave` names, per call number, what goes wrong with it."""
+    """How the server behaves, and what it has been sent. `misbehave`: call number → what goes wrong with it."""
 
     dilation: str | None = None
     emulated: dict[str, float] = field(default_factory=dict)  # goes into usage
-    prompt_tokens: Callable[[Any], int] = lambda prompt: len(prompt)
+    prompt_tokens: Callable[[Any], int] = len
     misbehave: Callable[[int], str] = lambda number: ""
     status: int = 429
     retry_after: str = ""

@@ -65,10 +65,6 @@ class HttpTarget:
                 reply.end("failed", reason, str(error) or type(error).__name__)
         reply.end_ns = self._clock.now_ns()
 
-    async def close(self) -> None:
-        """See Target."""
-        await self._session.close()
-
     async def _exchange(self, call: Call, reply: Reply) -> None:
         headers = {}
         if self._stageline and call.max_output_tokens != call.output_tokens:

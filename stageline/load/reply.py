@@ -80,7 +80,3 @@ class Target(Protocol):
     async def send(self, call: Call, reply: Reply) -> None:
         """Carries the call out and fills the reply in; whatever goes wrong with it stands there, nothing is raised."""
         ...
-
-    async def close(self) -> None:
-        """Ends all connections."""
-        ...

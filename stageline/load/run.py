@@ -79,29 +79,36 @@ async def _drive(driver: Driver) -> bool:
 
 
 def _kind(options: LoadOptions) -> Kind:
+    if options.grpc_address:
+        return "ids"
     return "chat" if options.endpoint == "chat" else options.prompts
 
 
 @asynccontextmanager
 async def _target(options: LoadOptions, clock: Clock) -> AsyncIterator[tuple[Target, Facts]]:
+    """Where calls go, once it has answered."""
+    if options.grpc_address:
+        from stageline.load.grpc import GrpcTarget, probe_grpc  # noqa: PLC0415  (gRPC is slow to load)
+        from stageline.wire.generate import GenerateClient  # noqa: PLC0415
+
+        async with GenerateClient(options.grpc_address) as client:
+            facts = await probe_grpc(client)
+            yield GrpcTarget(client, clock, connections=options.connections, timeout_s=options.timeout_s), facts
+        return
+    chat = options.endpoint == "chat"
+    Bodies("", chat=chat, extra=options.extra_body)  # says what is wrong with it before the server is asked
     async with open_http(api_key=options.api_key, tls=tls_of(options.cacert)) as session:
-        chat = options.endpoint == "chat"
-        Bodies("", chat=chat, extra=options.extra_body)  # says what is wrong with it before the server is asked
         facts = await probe(session, options.url, options.model)
-        bodies = Bodies(facts.model, chat=chat, ignore_eos=options.ignore_eos, extra=options.extra_body)
-        path = "/v1/chat/completions" if chat else "/v1/completions"
-        yield (
-            HttpTarget(
-                session,
-                options.url + path,
-                bodies,
-                clock,
-                connections=options.connections,
-                timeout_s=options.timeout_s,
-                stageline=facts.dilation is not None,
-            ),
-            facts,
+        target = HttpTarget(
+            session,
+            options.url + ("/v1/chat/completions" if chat else "/v1/completions"),
+            Bodies(facts.model, chat=chat, ignore_eos=options.ignore_eos, extra=options.extra_body),
+            clock,
+            connections=options.connections,
+            timeout_s=options.timeout_s,
+            stageline=facts.dilation is not None,
         )
+        yield target, facts
 
 
 def summarize(

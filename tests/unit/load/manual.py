@@ -69,9 +69,6 @@ class Manual:
         await answered.wait()
         reply.end_ns = self._clock.now_ns()
 
-    async def close(self) -> None:
-        """See Target."""
-
     async def answer(self, tokens: int = 1, *, outcome: str = "finished", retry_after_ns: int = 0) -> None:
         """Ends the oldest open call."""
         reply, answered = self._open.pop(0)
