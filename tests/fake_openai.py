@@ -22,6 +22,7 @@ class Fake:
     status: int = 429
     retry_after: str = ""
     short_by: int = 0
+    template: tuple[int, int] | None = None  # what /tokenize adds to a chat, and per reply and message after it
     models: tuple[str, ...] = ("fake",)
     api_key: str = ""
     not_ready: str = ""
@@ -40,6 +41,7 @@ class Fake:
             [
                 web.get("/v1/models", self._models),
                 web.get("/ready", self._ready),
+                web.post("/tokenize", self._tokenize),
                 web.post("/v1/completions", self._complete),
                 web.post("/v1/chat/completions", self._complete),
             ]
@@ -62,6 +64,13 @@ class Fake:
         if self.dilation is None:
             raise web.HTTPNotFound
         return web.json_response({"status": "ready", "dilation": float(self.dilation)})
+
+    async def _tokenize(self, request: web.Request) -> web.Response:
+        if self.template is None:
+            raise web.HTTPNotFound
+        messages = (await request.json())["messages"]
+        words = sum(len(message["content"].split()) for message in messages)
+        return web.json_response({"count": words + self.template[0] + self.template[1] * (len(messages) // 2)})
 
     async def _complete(self, request: web.Request) -> web.StreamResponse:
         number = len(self.calls)

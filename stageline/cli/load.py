@@ -40,7 +40,7 @@ def load(
     workload: WorkloadFlags,
     *,
     url: Annotated[str, Parameter(help="http://HOST:PORT of any OpenAI-compatible server, or grpc://HOST:PORT")],
-    endpoint: Annotated[Endpoint, Parameter(help="which API; chat counts tokens by rule of thumb")] = "completions",
+    endpoint: Annotated[Endpoint, Parameter(help="which API")] = "completions",
     prompts: Annotated[PromptKind, Parameter(help="of completions: token ids (exact) or text")] = "ids",
     model: Annotated[str, Parameter(help="name of the model; default: the first that the server lists")] = "",
     slo: Annotated[str | None, Parameter(help="ttft=2s,tpot=50ms,attainment=0.99; missed: exit code 3")] = None,

@@ -5,22 +5,31 @@ from typing import Literal
 import msgspec
 
 from stageline.engine.types import Request
-from stageline.load.prompts import id_alphabet, prompt_of, word_alphabet
+from stageline.load.prompts import WIDTH, id_alphabet, prompt_of, word_alphabet
 
 Kind = Literal["ids", "text", "chat"]
-MESSAGE_TOKENS = 4  # what a chat template adds to each message, as OpenAI's rule of thumb has it
-CHAT_TOKENS = 3  # and to the chat
 _REPLIES = 1 << 15  # names of stand-ins for replies, beside those of turns
 
 _encode = msgspec.json.encode
 
 
+class Template(msgspec.Struct, frozen=True):
+    """What a server's chat template adds: to the first message, and to every reply and message that follow.
+
+    The defaults are OpenAI's rule of thumb: 4 tokens for each message, 3 for the chat.
+    """
+
+    first_tokens: int = 7
+    turn_tokens: int = 8
+
+
 class Prompts:
     """Makes conversations of one kind: token ids or text for completions, messages for chats."""
 
-    def __init__(self, kind: Kind, seed: int, block_tokens: int = 0) -> None:
+    def __init__(self, kind: Kind, seed: int, block_tokens: int = 0, template: Template | None = None) -> None:
         self.kind = kind
         self.block_tokens = block_tokens
+        self.template = (template or Template()) if kind == "chat" else Template(0, 0)
         self.alphabet = id_alphabet(seed) if kind == "ids" else word_alphabet(seed)
 
     def conversation(self, request: Request) -> "Conversation":
@@ -40,14 +49,15 @@ class Conversation:
         self._prompts, self._request = prompts, request
         self._turn = 0
         self._said = list[str]()
-        self.prompt_tokens = CHAT_TOKENS if prompts.kind == "chat" else 0
+        self.prompt_tokens = 0
 
     def say(self) -> bytes:
         """The next turn: the JSON of `prompt`, or of `messages`. `prompt_tokens` then counts all of it."""
         chat = self._prompts.kind == "chat"
-        template = MESSAGE_TOKENS + (0 if self._turn else CHAT_TOKENS) if chat else 0
-        new = prompt_of(self._request, self._prompts.alphabet, self._prompts.block_tokens, self._turn, template)
-        self.prompt_tokens += len(new) // 5 + (MESSAGE_TOKENS if chat else 0)
+        template = self._prompts.template
+        added = template.turn_tokens if self._turn else template.first_tokens
+        new = prompt_of(self._request, self._prompts.alphabet, self._prompts.block_tokens, self._turn, added)
+        self.prompt_tokens += len(new) // WIDTH + added
         self._said.append(_message("user", new[:-1]) if chat else new)
         self._turn += 1
         if self._prompts.kind == "ids":
@@ -60,7 +70,6 @@ class Conversation:
         """The reply to the last turn."""
         if self._prompts.kind == "chat":
             self._said.append(_message("assistant", text))
-            self.prompt_tokens += MESSAGE_TOKENS
         elif self._prompts.kind == "ids":
             self._said.append(self._prompts.alphabet.own(self._request.index << 16 | _REPLIES | self._turn, tokens))
         else:

@@ -1,4 +1,4 @@
-"""What a server is, asked before anything is sent: that it is there, its model, its dilation."""
+"""What a server is, asked before anything is sent: that it is there, its model, its dilation, its chat template."""
 
 import asyncio
 from fractions import Fraction
@@ -7,10 +7,12 @@ import aiohttp
 import msgspec
 
 from stageline.errors import BadInput, Busy, Unavailable, UsageError
+from stageline.load.conversation import Template
 from stageline.load.http import DILATION
 from stageline.units import parse_ratio
 
 _ANSWER_S = 30.0
+WORD = "able"  # one token everywhere
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -18,6 +20,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
     model: str
     dilation: Fraction | None = None
+    template: Template | None = None
 
 
 class _Model(msgspec.Struct):
@@ -32,14 +35,21 @@ class _Ready(msgspec.Struct):
     dilation: float | None = None
 
 
+class _Tokenized(msgspec.Struct):
+    count: int
+
+
 class _Answer(msgspec.Struct):
     status: int
     body: bytes
     dilation: str | None
 
 
-async def probe(session: aiohttp.ClientSession, url: str, model: str) -> Facts:
-    """Asks the server at `url` (up to and without /v1). Raises Unavailable, Busy, UsageError or BadInput."""
+async def probe(session: aiohttp.ClientSession, url: str, model: str, *, chat: bool = False) -> Facts:
+    """Asks the server at `url` (up to and without /v1), for chats about its template too.
+
+    Raises Unavailable, Busy, UsageError or BadInput.
+    """
     listed = await _get(session, url, "/v1/models")
     if listed.status in (401, 403):
         raise UsageError(f"{url} wants an API key: give it with --api-key")
@@ -48,7 +58,8 @@ async def probe(session: aiohttp.ClientSession, url: str, model: str) -> Facts:
     ready = await _get(session, url, "/ready")
     if ready.status == 503:
         raise Busy(f"{url} is not ready: {ready.body[:200].decode('utf-8', 'replace')}; try again later")
-    return Facts(model=model, dilation=_dilation(listed, ready))
+    template = await probe_template(session, url, model) if chat else None
+    return Facts(model=model, dilation=_dilation(listed, ready), template=template)
 
 
 def _first_model(url: str, listed: _Answer) -> str:
@@ -70,6 +81,27 @@ def _dilation(listed: _Answer, ready: _Answer) -> Fraction | None:
             return None
         text = None if value is None else f"{value:.12f}".rstrip("0").rstrip(".")
     return None if text is None else parse_dilation(text)
+
+
+async def probe_template(session: aiohttp.ClientSession, url: str, model: str) -> Template:
+    """What the server's chat template adds, from its /tokenize; the rule of thumb where there is none."""
+    talk = [
+        {"role": "user", "content": WORD},
+        {"role": "assistant", "content": WORD},
+        {"role": "user", "content": WORD},
+    ]
+    first, third = [await _count(session, url, {"model": model, "messages": talk[:n]}) for n in (1, 3)]
+    if first is None or third is None:
+        return Template()
+    return Template(max(0, first - 1), max(0, third - first - 2))
+
+
+async def _count(session: aiohttp.ClientSession, url: str, body: dict[str, object]) -> int | None:
+    try:
+        async with asyncio.timeout(_ANSWER_S), session.post(url + "/tokenize", json=body) as response:
+            return msgspec.json.decode(await response.read(), type=_Tokenized).count if response.status == 200 else None
+    except (msgspec.MsgspecError, ValueError, TimeoutError, aiohttp.ClientError, OSError):
+        return None
 
 
 def parse_dilation(text: str) -> Fraction:

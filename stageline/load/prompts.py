@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from stageline.engine.rng import STREAM_PROMPT, draw_at, stream_key
 from stageline.engine.types import Request
 
-_WIDTH = 5
+WIDTH = 5
 _TABLE_TOKENS = 1 << 14
 _HEAD_TOKENS = 6
 _TEXT = """
@@ -26,7 +26,7 @@ _WORDS = tuple(_TEXT.split())
 
 
 class Alphabet:
-    """Tokens as text, `_WIDTH` characters each; the last character of a run is its separator, which callers drop."""
+    """Tokens as text, `WIDTH` characters each; the last character of a run is its separator, which callers drop."""
 
     def __init__(self, items: Sequence[str], separator: str, seed: int) -> None:
         self._items, self._separator = items, separator
@@ -52,8 +52,8 @@ class Alphabet:
         for _ in range(min(_HEAD_TOKENS, tokens)):
             rest, digit = divmod(rest, len(self._items))
             head += self._token(digit)
-        place = draw % _TABLE_TOKENS * _WIDTH
-        tail = (tokens - _HEAD_TOKENS) * _WIDTH
+        place = draw % _TABLE_TOKENS * WIDTH
+        tail = (tokens - _HEAD_TOKENS) * WIDTH
         if tail <= 0:
             return head
         first = self._table[place : place + tail]

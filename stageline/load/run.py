@@ -51,7 +51,7 @@ async def run_load(options: LoadOptions, workload: Workload, clock: Clock, watch
         with LoadRecorder(
             len(steps), slo=options.slo, dilation=facts.dilation, slo_on_wall=on_wall, directory=options.directory
         ) as recorder:
-            prompts = Prompts(_kind(options), options.seed, workload.hash_block_tokens)
+            prompts = Prompts(_kind(options), options.seed, workload.hash_block_tokens, facts.template)
             factor = Fraction(1) if on_wall or facts.dilation is None else facts.dilation
             driver = Driver(
                 Schedule(workload, Ramp(steps), warmup=options.warmup, duration_ns=options.duration_ns),
@@ -98,7 +98,7 @@ async def _target(options: LoadOptions, clock: Clock) -> AsyncIterator[tuple[Tar
     chat = options.endpoint == "chat"
     Bodies("", chat=chat, extra=options.extra_body)  # says what is wrong with it before the server is asked
     async with open_http(api_key=options.api_key, tls=tls_of(options.cacert)) as session:
-        facts = await probe(session, options.url, options.model)
+        facts = await probe(session, options.url, options.model, chat=chat)
         target = HttpTarget(
             session,
             options.url + ("/v1/chat/completions" if chat else "/v1/completions"),

@@ -61,7 +61,7 @@ async def test_a_conversation_finds_its_history(tmp_path: Path) -> None:
         result = await load(cluster.url, spec, endpoint="chat", turns=Turns(3, 1_000_000))
     assert result.summary.calls["finished"] == 12
     assert result.summary.other_prompt_lengths == 0
-    turn = [20, 20 + 5 + 4 + 20, 49 + 5 + 4 + 20]
+    turn = [20, 20 + 5 + 20, 45 + 5 + 20]
     assert sorted(row["prompt_tokens"] for row in recorded(path)) == sorted(turn * 4)
 
 

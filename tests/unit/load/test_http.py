@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from stageline.errors import BadInput, Busy, ProtocolError, Unavailable, UsageError
 from stageline.load.body import Bodies
 from stageline.load.clock import WallClock
+from stageline.load.conversation import Template
 from stageline.load.http import HttpTarget, open_http, retry_after_ns
 from stageline.load.options import checked_url
 from stageline.load.probe import Facts, probe
@@ -145,6 +146,12 @@ async def asked(fake: Fake, model: str = "") -> Facts:
 async def test_the_probe_learns_model_and_dilation() -> None:
     assert await asked(Fake(models=("a", "b"), dilation="0.5")) == Facts(model="a", dilation=Fraction(1, 2))
     assert await asked(Fake(), "mine") == Facts(model="mine", dilation=None)
+
+
+async def test_the_probe_learns_the_chat_template() -> None:
+    for template, found in [((5, 9), Template(5, 9)), (None, Template())]:
+        async with serving(Fake(template=template)) as fake, open_http() as session:
+            assert (await probe(session, fake.url, "", chat=True)).template == found
 
 
 async def test_the_probe_says_what_is_missing() -> None:

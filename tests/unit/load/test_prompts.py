@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stageline.engine.types import Request
-from stageline.load.conversation import Conversation, Kind, Prompts
+from stageline.load.conversation import Conversation, Kind, Prompts, Template
 from stageline.load.prompts import id_alphabet, prompt_of, word_alphabet
 
 BOTH = [id_alphabet(0), word_alphabet(0)]
@@ -74,7 +74,16 @@ def test_a_chat_grows_by_what_was_said() -> None:
     talk.hear("so it goes", 3)
     second = said(talk)
     assert second[:2] == [*first, "so it goes"]
-    assert talk.prompt_tokens == 20 + 3 + 4 + 20
+    assert len(second[2].split()) == 20 - 8
+    assert talk.prompt_tokens == 20 + 3 + 20
+
+
+def test_the_servers_own_template_counts() -> None:
+    talk = Prompts("chat", 0, template=Template(1, 5)).conversation(request(0, 20))
+    assert [len(text.split()) for text in said(talk)] == [19]
+    talk.hear("so it goes", 3)
+    assert len(said(talk)[2].split()) == 15
+    assert talk.prompt_tokens == 43
 
 
 def test_text_grows_by_the_reply_itself() -> None:
