@@ -31,7 +31,7 @@ class Fake:
     at_once: int = 0
     most_at_once: int = 0
     gate: asyncio.Event | None = None  # every call waits for it before its first token
-    hanging: asyncio.Event = field(default_factory=asyncio.Event)
+    hung: threading.Event = field(default_factory=threading.Event)  # a call has begun to hang
     url: str = ""
 
     def app(self) -> web.Application:
@@ -115,7 +115,7 @@ class Fake:
                 elif fault == "garbage":
                     await response.write(b"data: {]\n\n")
                 elif fault == "hang":
-                    self.hanging.set()
+                    self.hung.set()
                     await asyncio.Event().wait()
                 return
         usage = {"prompt_tokens": self.prompt_tokens(body.get("prompt", body.get("messages")))}
