@@ -48,6 +48,8 @@ class RouterSettings(ServerSettings, frozen=True, forbid_unknown_fields=True, kw
     ] = "max"
     queue: Annotated[int, msgspec.Meta(ge=1, description="live requests that may wait for admission")] = 1000
     api_key: Annotated[str, msgspec.Meta(description="key that HTTP clients must send; empty: none")] = ""
+    tls_cert: Annotated[str, msgspec.Meta(description="certificate chain of the HTTP door, PEM; empty: no TLS")] = ""
+    tls_key: Annotated[str, msgspec.Meta(description="its private key, PEM")] = ""
     seed: Annotated[int, msgspec.Meta(ge=0, description="seed of live sessions")] = 0
     scheduling: Annotated[
         str, msgspec.Meta(description='scheduling of live sessions as JSON, such as {"credits": 8, "kv": "grow"}')
