@@ -9,6 +9,7 @@ from cyclopts.exceptions import CycloptsError
 from stageline import __version__
 from stageline.cli.calibrate import calibrate
 from stageline.cli.catalogue import devices_app, models_app
+from stageline.cli.load import load
 from stageline.cli.plan import plan
 from stageline.cli.render import render_app
 from stageline.cli.report import report
@@ -21,6 +22,7 @@ app = App(name="stageline", version=__version__, help="An exact emulator of dist
 app.command(plan)
 app.command(run_command, name="run")
 app.command(up)
+app.command(load)
 app.command(report)
 app.command(calibrate)
 app.command(search)
