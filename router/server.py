@@ -1,5 +1,7 @@
 """A router put together."""
 
+import logging
+import ssl
 from pathlib import Path
 
 import msgspec
@@ -22,6 +24,9 @@ from stageline.plan.schema import Plan
 from stageline.runtime.dilation import parse_dilation
 from stageline.runtime.plans import load_plan
 from stageline.runtime.server import Server, serve
+
+log = logging.getLogger(__name__)
+_LOOPBACK = ("127.0.0.1", "::1", "[::1]", "localhost")
 
 
 def build(settings: RouterSettings) -> Server:
@@ -71,8 +76,23 @@ def live_service(plan: Plan, settings: RouterSettings) -> LiveService:
 def door_of(live: LiveService, settings: RouterSettings, registry: CollectorRegistry) -> HttpDoor:
     """The HTTP door, not yet open."""
     names = ModelNames(live.keeper.route.plan.model, settings.served_model_name)
-    door = Door(live, names, registry, api_key=settings.api_key)
-    return HttpDoor(door, settings.http_host or settings.grpc_host, settings.http_port)
+    host = settings.http_host or settings.grpc_host
+    tls = _tls(settings)
+    if host not in _LOOPBACK and not (tls and settings.api_key):
+        log.warning("the HTTP door is open to the network without --tls-cert and --api-key", extra={"host": host})
+    door = Door(live, names, registry, api_key=settings.api_key, tls=tls)
+    return HttpDoor(door, host, settings.http_port)
+
+
+def _tls(settings: RouterSettings) -> ssl.SSLContext | None:
+    if not settings.tls_cert:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(settings.tls_cert, settings.tls_key or None)
+    except (OSError, ssl.SSLError) as error:
+        raise BadInput("--tls-cert", settings.tls_cert, f"can't be used: {error}", "give a PEM file") from None
+    return context
 
 
 async def main(settings: RouterSettings) -> None:

@@ -9,18 +9,21 @@ from prometheus_client.registry import Collector
 
 from stage_server.session import StageSession
 from stageline.engine.attribution import GAP_CAUSES
-from stageline.engine.types import CAUSES
+from stageline.engine.types import CAUSES, Cause
 
 _NS = 1e9
 
 
 class StageCollector(Collector):
-    """Counters go on over sessions. Between sessions the server is idle for want of requests: wall time as `empty`."""
+    """Counters go on over sessions. Between sessions the server is idle: wall time, as `empty`, or as `fault`
+    after a live session that broke off.
+    """
 
     def __init__(self, stage: int = -1, replica: int = -1) -> None:
         self._labels = [str(max(stage, 0)), str(max(replica, 0))]
         self._session: StageSession | None = None
         self._idle_since_ns = time.monotonic_ns()
+        self._idle_cause: Cause = "empty"
         self._past: Counter[tuple[str, ...]] = Counter()
 
     def on_session(self, session: StageSession | None) -> None:
@@ -28,9 +31,11 @@ class StageCollector(Collector):
         now = time.monotonic_ns()
         if session is None:
             self._past += self._current()
+            ended = self._session
+            self._idle_cause = "fault" if ended and ended.paced and ended.party.error else "empty"
             self._session, self._idle_since_ns = None, now
         else:
-            self._past["idle", "empty"] += now - self._idle_since_ns
+            self._past["idle", self._idle_cause] += now - self._idle_since_ns
             self._session = session
             self._labels = [str(session.index), str(session.replica)]
 
@@ -79,7 +84,7 @@ class StageCollector(Collector):
         """The figures of the session that goes on, or of the idle time since the last one."""
         session = self._session
         if session is None:
-            return Counter({("idle", "empty"): time.monotonic_ns() - self._idle_since_ns})
+            return Counter({("idle", self._idle_cause): time.monotonic_ns() - self._idle_since_ns})
         stage = session.node.stage
         decoders = [link.decoder for link in session.in_links.values()]
         values: Counter[tuple[str, ...]] = Counter(

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from stageline.engine.types import StageRecord
 from stageline.report.grouping import StageGroup, group_stages
+from stageline.report.prefix import prefix_text
 from stageline.report.series import Latency
 from stageline.report.summary import Summary
 from stageline.units import NS_PER_S, format_duration
@@ -48,6 +49,8 @@ def figures(summary: Summary) -> Table:
     table.add_row("bubbles", f"{summary.bubble_ratio:.1%} of the time in which there was work{_binding(summary)}")
     if u := summary.utilisation:
         table.add_row("utilisation", f"{u.mfu:.1%} of peak FLOPs (MFU), {u.bandwidth:.1%} of memory bandwidth")
+    if summary.prefix_cache is not None:
+        table.add_row("prefix cache", prefix_text(summary.prefix_cache))
     if summary.preemptions:
         table.add_row("preemptions", f"{summary.preemptions:,}")
     return table
