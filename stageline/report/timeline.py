@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from stageline.report.events import Event, Gap, Served
+from stageline.report.events import Event, Gap, Kv, Served
 
 Piece = tuple[int, str, int, int]  # stage, cause, start_ns, length_ns
 
@@ -36,7 +36,7 @@ def first_microbatches(events: Iterable[Event], visits: int, count: int, replica
 def _collect(events: Iterable[Event], visits: int, beyond: int, replica: int) -> tuple[list[Served], list[Gap]]:
     services, gaps, passed = list[Served](), list[Gap](), set[int]()
     for event in events:
-        if event.replica != replica:
+        if event.replica != replica or isinstance(event, Kv):
             continue
         if isinstance(event, Gap):
             gaps.append(event)
