@@ -41,7 +41,7 @@ def protoc(include: Path, sources: list[Path], out: Path) -> list[str]:
         program = shutil.which(f"protoc-gen-{name}", path=search)
         if program is None:
             raise SystemExit(f"protoc-gen-{name} not found on {search}: install mypy-protobuf")
-        plugins += [f"--plugin=protoc-gen-{name}={program}", f"--{name}_out={out}"]
+        plugins += [f"--plugin=protoc-gen-{name}={program}", f"--{name}_out=quiet:{out}"]
     well_known = str(resources.files("grpc_tools") / "_proto")
     outputs = [f"--python_out={out}", f"--grpc_python_out={out}", *plugins]
     return [

@@ -13,7 +13,7 @@ PROCESSES = ("tests/cluster/", "tests/containers/")  # one worker runs all of th
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Spread tests over the workers one by one, except those that start processes."""
-    from xdist.scheduler import LoadScopeScheduling  # noqa: PLC0415
+    from xdist.scheduler import LoadScopeScheduling
 
     class Scheduler(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:

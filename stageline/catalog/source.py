@@ -44,6 +44,7 @@ def check_sources(document: Any, sources: tuple[Source, ...], place: str) -> Non
             raise BadInput(f"{place}: $.{path}", None, reason, 'name it in the `covers` of one, or use covers = ["*"]')
 
 
-def source_of(path: str, sources: tuple[Source, ...]) -> Source:
-    """The source of a number that `check_sources` accepted."""
-    return next((s for s in sources if s.reaches(path)), None) or next(s for s in sources if "*" in s.covers)
+def source_of(path: str, sources: tuple[Source, ...]) -> Source | None:
+    """The source of a number; None for one that the file leaves to its default and that no source covers."""
+    specific = next((s for s in sources if s.reaches(path)), None)
+    return specific or next((s for s in sources if "*" in s.covers), None)

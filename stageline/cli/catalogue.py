@@ -1,5 +1,6 @@
 """`stageline models` and `stageline devices`: what the catalogue holds."""
 
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -7,7 +8,7 @@ import msgspec
 from cyclopts import App, Parameter
 
 from stageline.catalog.loader import Catalog
-from stageline.catalog.source import Source
+from stageline.catalog.source import Source, source_of
 from stageline.cli import output, units
 from stageline.cli.sources import find_model, looks_like_path
 from stageline.model.summary import ModelSummary, summarise
@@ -131,16 +132,24 @@ def show_device(device: str, /, *, catalog: tuple[Path, ...] = (), json: Json = 
     if json:
         output.print_json(msgspec.to_builtins(entry.device) | {"sources": msgspec.to_builtins(entry.sources)})
         return 0
-    rows = [[path, value] for path, value in _flat(msgspec.to_builtins(entry.device))]
-    output.print_table(entry.device.title, [("field", False), ("value", True)], rows)
+    rows = [
+        [path, f"{value:,}", _mark(path, entry.sources)] for path, value in _numbers(msgspec.to_builtins(entry.device))
+    ]
+    output.print_table(entry.device.title, [("field", False), ("value", True), ("mark", False)], rows)
     output.print_lines(_source_lines(entry.sources))
     return 0
 
 
-def _flat(value: Any, path: str = "") -> list[tuple[str, str]]:
-    """Dotted paths and values."""
+def _mark(path: str, sources: tuple[Source, ...]) -> str:
+    """How good a number is; list positions don't matter to sources."""
+    source = source_of(re.sub(r"\[\d+\]", "", path), sources)
+    return source.mark if source else "default"
+
+
+def _numbers(value: Any, path: str = "") -> list[tuple[str, int | float]]:
+    """Dotted paths and values of all numbers."""
     if isinstance(value, dict):
-        return [row for k, v in value.items() for row in _flat(v, f"{path}.{k}" if path else k)]
+        return [row for k, v in value.items() for row in _numbers(v, f"{path}.{k}" if path else k)]
     if isinstance(value, list):
-        return [row for i, v in enumerate(value) for row in _flat(v, f"{path}[{i}]")]
-    return [(path, f"{value:,}" if isinstance(value, int) else str(value))]
+        return [row for i, v in enumerate(value) for row in _numbers(v, f"{path}[{i}]")]
+    return [(path, value)] if isinstance(value, (int, float)) else []

@@ -1,11 +1,21 @@
 """Which engine carries a run out: the seam between `run` and whatever computes it."""
 
-from typing import Literal
+from typing import Literal, TypedDict
 
 from stageline.engine.settings import Scheduling
 from stageline.engine.types import Observer, RunTotals, Source, StageObserver
 from stageline.errors import UsageError
 from stageline.plan.schema import Plan
+
+
+class SpecFields(TypedDict):
+    """A synthetic workload as its flags say it; see `stageline.wire.router_client.Spec`."""
+
+    text: str
+    seed: int
+    rate_scale: str
+    requests: int
+
 
 EngineName = Literal["inprocess", "cluster"]
 
@@ -21,12 +31,24 @@ def execute(
     stage_observer: StageObserver | None = None,
     paranoid: bool = False,
     cluster: str | None = None,
+    spec: SpecFields | None = None,
 ) -> RunTotals:
     """Runs to the end. All engines give the same records, in the same order per request."""
-    if engine != "inprocess":
-        raise UsageError(f"--engine {engine}: this build has no cluster engine; use --engine inprocess")
-    if cluster is not None:
-        raise UsageError(f"--cluster {cluster} needs --engine cluster")
+    if engine == "cluster" or cluster is not None:
+        if stage_observer is not None or paranoid:
+            raise UsageError("--events and --paranoid look inside the stages: run them with --engine inprocess")
+        from stageline.cluster import engine as on_cluster  # noqa: PLC0415  (grpc is slow to load)
+        from stageline.wire.router_client import Spec  # noqa: PLC0415
+
+        return on_cluster.run(
+            plan,
+            scheduling,
+            source,
+            seed=seed,
+            observer=observer,
+            address=cluster,
+            workload=Spec(**spec) if spec and source.reactive else None,
+        )
     from stageline.engine import inprocess  # noqa: PLC0415  (other engines must not pay for loading it)
 
     return inprocess.run(

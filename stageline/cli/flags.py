@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Group, Parameter
 
+from stageline.cli.engines import SpecFields
 from stageline.engine.settings import Balance, Batching, KvPolicy, Queueing, Scheduling
 from stageline.errors import BadInput, UsageError
 from stageline.plan.schema import Plan
@@ -43,6 +44,10 @@ class WorkloadFlags:
             skip_bad_rows=self.skip_bad_rows,
             sort=self.sort,
         )
+
+    def spec(self) -> SpecFields:
+        """The same as a router takes it, which makes reactive workloads itself."""
+        return SpecFields(text=self.workload, seed=self.seed, rate_scale=self.rate_scale, requests=self.requests or 0)
 
 
 @Parameter(name="*", group=_SCHEDULING)

@@ -11,11 +11,13 @@ from stageline.cli.catalogue import devices_app, models_app
 from stageline.cli.plan import plan
 from stageline.cli.report import report
 from stageline.cli.run import run as run_command
+from stageline.cli.up import up
 from stageline.errors import StagelineError, UsageError
 
 app = App(name="stageline", version=__version__, help="An exact emulator of distributed LLM serving clusters.")
 app.command(plan)
 app.command(run_command, name="run")
+app.command(up)
 app.command(report)
 app.command(models_app)
 app.command(devices_app)

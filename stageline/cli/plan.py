@@ -8,10 +8,10 @@ from cyclopts import Parameter
 
 from stageline.catalog.loader import Catalog
 from stageline.cli import output, units
-from stageline.cli.plan_flags import PlanFlags, options_of
+from stageline.cli.plan_flags import PlanFlags, element_type, options_of
 from stageline.cli.sources import find_model
 from stageline.model.formats import format_named
-from stageline.model.spec import ElementType, ModelSpec
+from stageline.model.spec import ModelSpec
 from stageline.plan.build import Planned, make_plan
 from stageline.plan.explain import explain as explain_plan
 from stageline.plan.report import PlanReport, report
@@ -43,7 +43,7 @@ def plan(
         Print how the plan came about.
     """
     shelf = Catalog(flags.catalog)
-    spec = _adapted(find_model(model, shelf), flags.weights, flags.kv_cache_dtype, flags.state_dtype)
+    spec = _adapted(find_model(model, shelf), flags)
     planned = make_plan(spec, shelf.device(device).device, options_of(flags, shelf))
     if out:
         output.write_file(out, msgspec.json.format(planned.plan.canonical(), indent=1) + b"\n")
@@ -51,12 +51,13 @@ def plan(
     return 0
 
 
-def _adapted(spec: ModelSpec, weights: str, kv: ElementType | None, state: ElementType | None) -> ModelSpec:
+def _adapted(spec: ModelSpec, flags: PlanFlags) -> ModelSpec:
     """The model with the formats that were asked for."""
-    if weights != "as-shipped":
-        format_named(weights, "--weights")
-        spec = spec.requantised(weights)
-    return msgspec.structs.replace(spec, kv_type=kv or spec.kv_type, state_type=state or spec.state_type)
+    if flags.weights != "as-shipped":
+        format_named(flags.weights, "--weights")
+        spec = spec.requantised(flags.weights)
+    kv, state = element_type(flags.kv_cache_dtype, spec.kv_type), element_type(flags.state_dtype, spec.state_type)
+    return msgspec.structs.replace(spec, kv_type=kv, state_type=state)
 
 
 def _show(spec: ModelSpec, planned: Planned, *, as_json: bool, with_explanation: bool) -> None:
@@ -85,7 +86,7 @@ def _print_stages(summary: PlanReport) -> None:
         ]
         for row in summary.stages
     ]
-    output.print_table(f"{summary.model} on {summary.devices} {summary.device}", columns, rows)
+    output.print_table(f"{summary.model} on {summary.devices} {summary.device} (layers count from 0)", columns, rows)
 
 
 def _summary_lines(s: PlanReport) -> list[str]:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal, cast
 
 from cyclopts import Parameter
 
@@ -14,6 +14,14 @@ from stageline.model.spec import ElementType
 from stageline.plan.options import LayerBytes, Placement, PlanOptions
 
 LARGEST_COUNT = 1 << 32
+CacheType = Literal["auto", "fp32", "bf16", "fp16", "fp8", "float32", "bfloat16", "float16", "fp8_e4m3", "fp8_e5m2"]
+SYNONYMS: dict[str, ElementType] = {
+    "float32": "fp32",
+    "bfloat16": "bf16",
+    "float16": "fp16",
+    "fp8_e4m3": "fp8",
+    "fp8_e5m2": "fp8",
+}
 
 
 def _flag(text: str, *names: str) -> Parameter:
@@ -36,6 +44,12 @@ class PlanFlags:
         int, _flag("Copies of the pipeline behind one router.", "--replicas", "--data-parallel-size")
     ] = 1
     tensor_parallel: Annotated[int, _flag("Devices per stage.", "--tensor-parallel-size", "--tp")] = 1
+    stages: Annotated[
+        int | None,
+        _flag(
+            "Pipeline stages per replica: --devices divided by devices per stage.", "--pipeline-parallel-size", "--pp"
+        ),
+    ] = None
     context: Annotated[
         str | None, _flag("Tokens per request that room is computed for (8192, 128K).", "--context", "--max-model-len")
     ] = None
@@ -43,10 +57,8 @@ class PlanFlags:
     weights: Annotated[str, _flag("Format of all linear weights: as-shipped, bf16, fp8, int8, int4, mxfp4, nvfp4.")] = (
         "as-shipped"
     )
-    kv_cache_dtype: Annotated[ElementType | None, _flag("Type of the KV cache (default: the model's).")] = None
-    state_dtype: Annotated[
-        ElementType | None, _flag("Type of linear attention's recurrent state (default: the model's).")
-    ] = None
+    kv_cache_dtype: Annotated[CacheType, _flag("Type of the KV cache (auto: the model's).")] = "auto"
+    state_dtype: Annotated[CacheType, _flag("Type of linear attention's recurrent state (auto: the model's).")] = "auto"
     network: Annotated[str | None, _flag("Catalogue name of the network of every hop (default: the device's).")] = None
     hop_latency: Annotated[str | None, _flag("Latency of every hop (2us).")] = None
     hop_bandwidth: Annotated[str | None, _flag("Bandwidth of every hop (300GB/s).")] = None
@@ -74,7 +86,7 @@ def options_of(f: PlanFlags, shelf: Catalog) -> PlanOptions:
         placement=f.placement,
         consecutive=f.consecutive,
         layer_bytes=f.layer_bytes,
-        devices=_optional(f.devices, "--devices"),
+        devices=_devices(f),
         replicas=_positive(f.replicas, "--replicas"),
         tensor_parallel=_positive(f.tensor_parallel, "--tensor-parallel-size"),
         context_tokens=_optional(context, "--context"),
@@ -88,6 +100,22 @@ def options_of(f: PlanFlags, shelf: Catalog) -> PlanOptions:
         batched_tokens=_positive(f.batched_tokens, "--batched-tokens"),
         block_tokens=_positive(f.block_tokens, "--block-tokens"),
     )
+
+
+def element_type(name: CacheType, default: ElementType) -> ElementType:
+    """The type that a flag names, its synonyms included."""
+    return default if name == "auto" else SYNONYMS.get(name) or cast(ElementType, name)
+
+
+def _devices(f: PlanFlags) -> int | None:
+    """Devices per replica, from --devices or from the number of stages."""
+    devices = _optional(f.devices, "--devices")
+    if f.stages is None:
+        return devices
+    product = _positive(f.stages, "--pipeline-parallel-size") * f.tensor_parallel
+    if devices not in (None, product):
+        raise UsageError(f"--devices {devices}: {f.stages} stages of {f.tensor_parallel} device(s) need {product}")
+    return product
 
 
 def _positive(value: int, flag: str) -> int:

@@ -33,7 +33,7 @@ def run(
     output: Annotated[Path | None, Parameter(name=("-o", "--output"), help="run directory to write")] = None,
     slo: Annotated[str | None, Parameter(help="ttft=2s,tpot=50ms,attainment=0.99; missed: exit code 3")] = None,
     engine: Annotated[EngineName, Parameter(help="who computes: the result is the same")] = "inprocess",
-    cluster: Annotated[str | None, Parameter(help="router's HOST:PORT, with --engine cluster")] = None,
+    cluster: Annotated[str | None, Parameter(help="run on the cluster whose router is at HOST:PORT")] = None,
     events: Annotated[bool, Parameter(negative="", help="also write events.jsonl; needs -o")] = False,
     paranoid: Annotated[bool, Parameter(negative="", help="check every law after every event")] = False,
     json: Annotated[bool, Parameter(negative="", help="print summary.json instead of tables")] = False,
@@ -46,7 +46,7 @@ def run(
     settings = scheduling.settings(loaded, objective)
     source = workload.open()
     with RunWriter(loaded, output, slo=objective, events=events) as writer:
-        job = _Job(loaded, settings, source, workload.seed, writer, engine, cluster, paranoid)
+        job = _Job(loaded, settings, source, workload, writer, "cluster" if cluster else engine, cluster, paranoid)
         totals, summary = job.carry_out()
     _print(summary, totals, json)
     if summary.slo is not None and not summary.slo.met:
@@ -59,7 +59,7 @@ class _Job(msgspec.Struct, frozen=True):
     plan: Plan
     settings: Scheduling
     source: Workload
-    seed: int
+    flags: WorkloadFlags
     writer: RunWriter
     engine: EngineName
     cluster: str | None
@@ -75,11 +75,12 @@ class _Job(msgspec.Struct, frozen=True):
                     self.plan,
                     self.settings,
                     Watched(self.source, self.writer, bar),
-                    seed=self.seed,
+                    seed=self.flags.seed,
                     observer=self.writer,
                     stage_observer=self.writer.stage_observer,
                     paranoid=self.paranoid,
                     cluster=self.cluster,
+                    spec=self.flags.spec(),
                 )
         except BaseException:
             self.writer.abort(self._facts(time.perf_counter() - started))
@@ -89,7 +90,7 @@ class _Job(msgspec.Struct, frozen=True):
     def _facts(self, wall_s: float) -> RunFacts:
         return RunFacts(
             engine=self.engine,
-            seed=self.seed,
+            seed=self.flags.seed,
             command=shlex.join(["stageline", *sys.argv[1:]]),
             workload=self.source.description,
             rows=msgspec.structs.asdict(self.source.counts),

@@ -41,11 +41,11 @@ def _affine(e: Affine) -> ManyModel:
 
 
 def _roofline(entry: Roofline) -> ManyModel:
-    table, full, linear, head = TokenTable(entry), attention_rows(entry), linear_rows(entry), entry.head
+    look_up, full, linear, head = _table(entry), attention_rows(entry), linear_rows(entry), entry.head
 
     def many(c: Columns, draws: npt.NDArray[np.uint64] | None = None) -> Ints:
         tokens = c["decode_tokens"] + c["prefill_tokens"]
-        ns = _look_up(table, tokens)
+        ns = look_up(tokens)
         for layers, token_ns, sequence_ns in linear:
             sequences = c["decode_sequences"] + c["prefill_sequences"]
             ns = ns + layers * np.maximum(token_ns * tokens, sequence_ns * sequences)
@@ -61,13 +61,22 @@ def _roofline(entry: Roofline) -> ManyModel:
     return many
 
 
-def _look_up(table: TokenTable, tokens: Ints) -> Doubles:
-    if not tokens.size:
-        return np.zeros(0)
-    if int(tokens.max()) >= TABLE_LIMIT:
-        return np.array([table.at(int(t)) for t in tokens])
-    table.at(int(tokens.max()))
-    return np.array(table.values)[tokens]
+def _table(entry: Roofline) -> Callable[[Ints], Doubles]:
+    """The token table as an array, which follows the table's growth."""
+    table = TokenTable(entry)
+    values = np.array(table.values)
+
+    def look_up(tokens: Ints) -> Doubles:
+        nonlocal values
+        largest = int(tokens.max(initial=0))
+        if largest >= TABLE_LIMIT:
+            return np.array([table.at(int(t)) for t in tokens])
+        if largest >= len(values):
+            table.grow(largest)
+            values = np.array(table.values)
+        return values[tokens]
+
+    return look_up
 
 
 def _attention(c: Columns, phase: str, pair_ns: float, kv_ns: float, window: int) -> Doubles:

@@ -47,4 +47,21 @@ class MostKvFree(BalancePolicy):
         )
 
 
-BALANCES: dict[str, type[BalancePolicy]] = {"round-robin": RoundRobin, "least-loaded": LeastLoaded, "kv": MostKvFree}
+class LongestPrefix(BalancePolicy):
+    """Where most of its prompt is cached; then the fewest outstanding tokens."""
+
+    def choose(self, replicas: Seq[Replica], request: Request) -> int:
+        """See the class."""
+
+        def cached(replica: Replica) -> int:
+            return len(replica.cache.match(request.hash_ids, request.prompt_tokens)) if replica.cache else 0
+
+        return min(range(len(replicas)), key=lambda i: (-cached(replicas[i]), replicas[i].outstanding_tokens, i))
+
+
+BALANCES: dict[str, type[BalancePolicy]] = {
+    "round-robin": RoundRobin,
+    "least-loaded": LeastLoaded,
+    "kv": MostKvFree,
+    "prefix": LongestPrefix,
+}

@@ -1,9 +1,9 @@
 """The fast path for routes that visit every stage once: a batch of microbatches goes down the pipe as vectors.
 
 A FIFO server obeys end[k] = max(arrival[k], end[k-1]) + service[k]. With C the running sum of the services this is
-end[k] = C[k] + max(free, max over j <= k of arrival[j] - C[j-1]): a cumulative maximum, which numpy computes at once for
-a whole batch; a link obeys the same recurrence with its serialisation times. All of it is integer arithmetic, so that
-the result equals the heap's to the nanosecond (a property test compares them).
+end[k] = C[k] + max(free, max over j <= k of arrival[j] - C[j-1]): a cumulative maximum, which numpy computes at once
+for a whole batch; a link obeys the same recurrence with its serialisation times. All of it is integer arithmetic, so
+that the result equals the heap's to the nanosecond (a property test compares them).
 """
 
 from typing import Any
@@ -156,8 +156,7 @@ def serve_fifo(arrivals: Ints, services: Ints, sums: Ints, free_ns: int) -> Ints
     """Ends of a FIFO server: end[k] = max(arrival[k], end[k-1]) + service[k], end[-1] = free."""
     slack = arrivals - sums
     slack += services
-    if slack[0] < free_ns:
-        slack[0] = free_ns
+    slack[0] = max(slack[0], free_ns)
     ends: Ints = np.maximum.accumulate(slack)
     ends += sums
     return ends

@@ -15,7 +15,7 @@ class Draft:
         self.limit = limit
         self.tokens_left = batched_tokens
         self.members: list[tuple[Sequence, bool]] = []  # (sequence, whether it samples a token)
-        self.grants: list[tuple[int, int]] = []
+        self.grants: list[tuple[int, int, int]] = []  # owner, blocks added, states added
         self.decode_sequences = self.decode_kv_tokens = 0
         self.prefill_sequences = self.prefill_tokens = self.prefill_kv_tokens = self.prefill_pairs = 0
         self.sampled = 0

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from stageline.engine.chain import ChainStages
 from stageline.engine.books import close_books, window_of
+from stageline.engine.chain import ChainStages
 from stageline.engine.conductor import Conductor
 from stageline.engine.heap import HeapStages
 from stageline.engine.laws import OrderLaws, check_all
@@ -37,7 +37,7 @@ def run(
     stages = make_stages(route, plan.replicas, seed, stage_observer)
     drive(conductor, stages, (lambda: check_all(conductor, stages)) if paranoid else None)
     for r, replica in enumerate(router.replicas):
-        stages.release(r, replica.take_releases())
+        stages.release(r, replica.last_releases())
     if paranoid:
         check_all(conductor, stages)
     return totals(conductor, stages)

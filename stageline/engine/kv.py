@@ -5,6 +5,7 @@ from typing import Protocol
 
 from stageline.engine.draft import Draft
 from stageline.engine.mirror import KvMirror
+from stageline.engine.prefix import PrefixCache
 from stageline.engine.sequence import Sequence
 from stageline.engine.types import Request
 
@@ -24,25 +25,42 @@ class Preemptor(Protocol):
 class KvPolicyBase(ABC):
     """One policy, one class. Both record what they take in the draft's grants."""
 
-    def __init__(self, mirror: KvMirror) -> None:
+    def __init__(self, mirror: KvMirror, cache: PrefixCache | None = None) -> None:
         self.mirror = mirror
+        self.cache = cache
 
     @abstractmethod
     def most_tokens(self, request: Request) -> int:
         """The largest KV, in tokens, that the request will hold."""
 
     @abstractmethod
-    def admit(self, sequence: Sequence, chunk: int, draft: Draft) -> bool:
-        """Take the KV of a waiting sequence whose first `chunk` tokens join the draft; False: no room, nothing taken."""
+    def first_tokens(self, sequence: Sequence, chunk: int) -> int:
+        """KV, in tokens, that a waiting sequence must hold to join with `chunk` tokens after its cached ones."""
 
     @abstractmethod
     def grow(self, preemptor: Preemptor, sequence: Sequence, tokens: int, draft: Draft) -> bool:
         """Make room for `tokens` more; False: the sequence must wait. May preempt."""
 
+    def admit(self, sequence: Sequence, chunk: int, draft: Draft) -> bool:
+        """Take the KV of a waiting sequence; False: no room, nothing taken. Blocks that it shares are there already."""
+        blocks = self.mirror.blocks_for(self.first_tokens(sequence, chunk)) - sequence.shared_blocks
+        if not self._room(blocks, 1):
+            return False
+        self._take(sequence, blocks, 1, draft)
+        return True
+
+    def _room(self, blocks: int, states: int) -> bool:
+        """Eviction comes before any other way to make room."""
+        fits = self.cache.room if self.cache is not None else self.mirror.fits
+        if fits(blocks, states):
+            return True
+        self.mirror.refuse(blocks, states)
+        return False
+
     def _take(self, sequence: Sequence, blocks: int, states: int, draft: Draft) -> None:
         self.mirror.take(blocks, states)
         sequence.blocks += blocks
-        draft.grants.append((sequence.request.index, blocks))
+        draft.grants.append((sequence.request.index, blocks, states))
 
 
 class Reserve(KvPolicyBase):
@@ -52,13 +70,9 @@ class Reserve(KvPolicyBase):
         """Prompt + largest output."""
         return request.prompt_tokens + request.max_output_tokens
 
-    def admit(self, sequence: Sequence, chunk: int, draft: Draft) -> bool:
-        """See the base class."""
-        blocks = self.mirror.blocks_for(self.most_tokens(sequence.request))
-        if not self.mirror.fits(blocks, 1):
-            return False
-        self._take(sequence, blocks, 1, draft)
-        return True
+    def first_tokens(self, sequence: Sequence, chunk: int) -> int:
+        """All that it will ever hold."""
+        return self.most_tokens(sequence.request)
 
     def grow(self, preemptor: Preemptor, sequence: Sequence, tokens: int, draft: Draft) -> bool:
         """Always possible."""
@@ -72,20 +86,17 @@ class Grow(KvPolicyBase):
         """Prompt + output but for the last token, which is never written."""
         return request.prompt_tokens + request.max_output_tokens - 1
 
-    def admit(self, sequence: Sequence, chunk: int, draft: Draft) -> bool:
-        """See the base class."""
-        blocks = self.mirror.blocks_for(chunk)
-        if not self.mirror.fits(blocks, 1):
-            return False
-        self._take(sequence, blocks, 1, draft)
-        return True
+    def first_tokens(self, sequence: Sequence, chunk: int) -> int:
+        """What is cached and what the chunk writes."""
+        return sequence.written_tokens + chunk
 
     def grow(self, preemptor: Preemptor, sequence: Sequence, tokens: int, draft: Draft) -> bool:
         """Preempts until there is room or nobody can be preempted."""
-        blocks = self.mirror.blocks_for(sequence.written_tokens + tokens) - sequence.blocks
+        held = sequence.blocks + sequence.shared_blocks
+        blocks = self.mirror.blocks_for(sequence.written_tokens + tokens) - held
         if blocks <= 0:
             return True
-        while not self.mirror.fits(blocks, 0):
+        while not self._room(blocks, 0):
             victim = preemptor.victim(sequence)
             if victim is None:
                 return False
@@ -94,6 +105,6 @@ class Grow(KvPolicyBase):
         return True
 
 
-def make_kv_policy(name: str, mirror: KvMirror) -> KvPolicyBase:
+def make_kv_policy(name: str, mirror: KvMirror, cache: PrefixCache | None = None) -> KvPolicyBase:
     """The policy of that name: `reserve` or `grow`."""
-    return Grow(mirror) if name == "grow" else Reserve(mirror)
+    return Grow(mirror, cache) if name == "grow" else Reserve(mirror, cache)

@@ -35,11 +35,13 @@ def check_l2(router: Router, stages: HeapStages) -> None:
     for replica, row in zip(router.replicas, stages.stages, strict=True):
         mirror = replica.mirror
         held = sum(s.blocks for s in replica.running.values())
-        require(mirror.blocks == held, "L2", f"mirror holds {mirror.blocks} blocks, its sequences {held}")
-        require(mirror.states == len(replica.running), "L2", f"{mirror.states} states, {len(replica.running)} run")
+        blocks, states = (0, 0) if replica.cache is None else replica.cache.resident()
+        require(mirror.blocks == held + blocks, "L2", f"mirror: {mirror.blocks} blocks; held {held}, cached {blocks}")
+        running = len(replica.running)
+        require(mirror.states == running + states, "L2", f"mirror: {mirror.states} states, not {running} + {states}")
         for stage in row:
             stage.ledger.check()
-            if not replica.in_flight and not replica.releases:
+            if not replica.in_flight and not replica.releases and not (replica.cache and replica.cache.evicted):
                 mine, theirs = mirror.used_bytes(stage.index), stage.ledger.used_bytes
                 require(mine == theirs, "L2", f"stage {stage.index}: router's ledger {mine} B, its own {theirs} B")
 

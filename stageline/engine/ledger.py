@@ -7,9 +7,9 @@ from stageline.plan.schema import Stage
 
 
 class Ledger:
-    """Blocks of the full-attention layers and constant states of the linear ones, by request."""
+    """Blocks of the full-attention layers and constant states of the linear ones, by owner (see Microbatch)."""
 
-    __slots__ = ("_block_bytes", "_blocks", "_state_bytes", "budget_bytes", "peak_bytes", "used_bytes")
+    __slots__ = ("_block_bytes", "_held", "_state_bytes", "budget_bytes", "peak_bytes", "used_bytes")
 
     def __init__(self, stage: Stage) -> None:
         self._block_bytes = stage.kv_block_bytes
@@ -17,34 +17,34 @@ class Ledger:
         self.budget_bytes = stage.kv_budget_bytes
         self.used_bytes = 0
         self.peak_bytes = 0
-        self._blocks: dict[int, int] = {}
+        self._held: dict[int, tuple[int, int]] = {}  # owner -> blocks, states
 
     @property
     def requests(self) -> int:
-        """How many requests hold KV here."""
-        return len(self._blocks)
+        """How many owners hold KV here."""
+        return len(self._held)
 
-    def apply(self, releases: Iterable[int], grants: Iterable[tuple[int, int]]) -> None:
-        """Releases first, then grants, then the peak is sampled. Raises KvOverdraw and changes nothing further."""
-        for request in releases:
-            blocks = self._blocks.pop(request, None)
-            if blocks is None:
-                raise KvOverdraw(f"KV of request {request} is released, but this stage holds none for it")
-            self.used_bytes -= blocks * self._block_bytes + self._state_bytes
-        for request, blocks in grants:
-            held = self._blocks.get(request)
-            need = blocks * self._block_bytes + (self._state_bytes if held is None else 0)
-            if self.used_bytes + need > self.budget_bytes:
+    def apply(self, releases: Iterable[int], grants: Iterable[tuple[int, int, int]]) -> None:
+        """Releases first, then grants, then the peak is sampled. After a KvOverdraw the ledger is of no more use."""
+        for owner in releases:
+            held = self._held.pop(owner, None)
+            if held is None:
+                raise KvOverdraw(f"KV of owner {owner} is released, but this stage holds none for it")
+            self.used_bytes -= held[0] * self._block_bytes + held[1] * self._state_bytes
+        for owner, blocks, states in grants:
+            had = self._held.get(owner, (0, 0))
+            now = had[0] + blocks, had[1] + states
+            self.used_bytes += blocks * self._block_bytes + states * self._state_bytes
+            if self.used_bytes > self.budget_bytes or now[0] < 0 or now[1] < 0:
                 raise KvOverdraw(
-                    f"request {request} asks for {need} B of KV; this stage's ledger: {self.used_bytes} of "
-                    f"{self.budget_bytes} B used by {len(self._blocks)} requests; the router's has room for it"
+                    f"owner {owner} asks for {blocks} blocks and {states} states beside its {had[0]} and {had[1]}: "
+                    f"this stage would hold {self.used_bytes} of {self.budget_bytes} B, while the router's ledger has room"
                 )
-            self._blocks[request] = (held or 0) + blocks
-            self.used_bytes += need
+            self._held[owner] = now
         self.peak_bytes = max(self.peak_bytes, self.used_bytes)
 
     def check(self) -> None:
         """L2, the slow way: recompute the sum. Raises AssertionError."""
-        total = sum(b * self._block_bytes + self._state_bytes for b in self._blocks.values())
+        total = sum(blocks * self._block_bytes + states * self._state_bytes for blocks, states in self._held.values())
         assert total == self.used_bytes, f"L2: ledger says {self.used_bytes} B, its entries {total} B"
         assert 0 <= self.used_bytes <= self.budget_bytes, f"L2: {self.used_bytes} of {self.budget_bytes} B"

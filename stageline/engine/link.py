@@ -10,8 +10,18 @@ NS_PER_S = 1_000_000_000
 class Link:
     """One per (replica, visit boundary). `index` v enters visit v; the last one returns to the router."""
 
-    __slots__ = ("bytes_per_s", "bytes_per_token", "jitter_key", "jitter_ns", "free_ns", "index", "last_arrival_ns",
-                 "latency_ns", "min_serialisation_ns", "sent_bytes")  # fmt: skip
+    __slots__ = (
+        "bytes_per_s",
+        "bytes_per_token",
+        "free_ns",
+        "index",
+        "jitter_key",
+        "jitter_ns",
+        "last_arrival_ns",
+        "latency_ns",
+        "min_serialisation_ns",
+        "sent_bytes",
+    )  # fmt: skip
 
     def __init__(self, plan: LinkPlan, index: int, replica: int, seed: int, *, is_return: bool = False) -> None:
         self.index = index

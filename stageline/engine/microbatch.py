@@ -1,4 +1,4 @@
-"""A microbatch as the stages see it: totals, KV changes and the stamps that explain gaps. Members stay at the router."""
+"""A microbatch as the stages see it: totals, KV changes and stamps that explain gaps. Members stay at the router."""
 
 import msgspec
 
@@ -8,8 +8,9 @@ from stageline.cost.load import Load
 class Microbatch(msgspec.Struct, frozen=True, gc=False):
     """One microbatch on its way through the route. Times in ns.
 
-    `grants` lists only what changes: (request, KV blocks added), a first grant takes the request's linear-attention
-    state too. The four stamps are those of rule 7: with the end of the previous visit they explain every gap.
+    KV belongs to owners: requests, and (negative numbers) blocks of the prefix cache. `grants` lists only what changes:
+    (owner, KV blocks added, linear-attention states added); what passes to another owner is taken away. The four stamps
+    are those of rule 7: with the end of the previous visit they explain every gap.
     """
 
     sequence: int  # number of the microbatch, per replica from 0
@@ -18,8 +19,8 @@ class Microbatch(msgspec.Struct, frozen=True, gc=False):
     work_since_ns: int  # no work -> work, or the last dispatch if work was left over
     empty_since_ns: int  # when the replica ran out of requests, if it had none when that work came; else work_since_ns
     credit_since_ns: int  # credits 0 -> 1
-    releases: tuple[int, ...] = ()  # requests whose KV is given back, before the grants
-    grants: tuple[tuple[int, int], ...] = ()
+    releases: tuple[int, ...] = ()  # owners whose KV is given back, before the grants
+    grants: tuple[tuple[int, int, int], ...] = ()
 
 
 class Item(msgspec.Struct, frozen=True, gc=False):

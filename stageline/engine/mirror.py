@@ -26,14 +26,14 @@ class KvMirror:
         return -(-tokens // self.block_tokens)
 
     def fits(self, blocks: int, states: int) -> bool:
-        """Whether every stage has room for that much more. A refusal is booked on the stage that binds."""
+        """Whether every stage has room for that much more."""
         blocks += self.blocks
         states += self.states
-        for block_bytes, state_bytes, budget in self._limits:
-            if blocks * block_bytes + states * state_bytes > budget:
-                self.refusals[self._tightest(blocks, states)] += 1
-                return False
-        return True
+        return all(blocks * b + states * s <= budget for b, s, budget in self._limits)
+
+    def refuse(self, blocks: int, states: int) -> None:
+        """Book that there was no room on the stage that binds."""
+        self.refusals[self._tightest(self.blocks + blocks, self.states + states)] += 1
 
     def fits_empty(self, blocks: int) -> bool:
         """Whether a sequence of that many blocks fits empty ledgers."""

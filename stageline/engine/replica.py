@@ -12,6 +12,7 @@ from stageline.engine.rng import STREAM_EXPERTS, draw_at, stream_key
 from stageline.engine.route import Route
 from stageline.engine.sequence import Sequence
 from stageline.engine.settings import Scheduling
+from stageline.engine.sharing import PromptCache, make_cache
 from stageline.engine.sizing import make_sizing
 from stageline.engine.types import NEVER
 
@@ -33,7 +34,8 @@ class Replica:
         self.waiting = WaitingQueue(load_policy(scheduling.policy or scheduling.queueing))
         self.running: dict[int, Sequence] = {}  # by request index
         self.mirror = KvMirror(route.plan)
-        self.kv: KvPolicyBase = make_kv_policy(scheduling.kv, self.mirror)
+        self.cache = make_cache(self.mirror, route, scheduling)
+        self.kv: KvPolicyBase = make_kv_policy(scheduling.kv, self.mirror, self.cache)
         self.link = route.link(0, index, seed)
         self.in_flight: deque[tuple[Microbatch, Members]] = deque()
         self.releases: list[int] = []
@@ -113,7 +115,15 @@ class Replica:
     def take_releases(self) -> tuple[int, ...]:
         """KV given back since the last microbatch."""
         releases, self.releases = tuple(self.releases), []
+        if self.cache is not None:
+            releases += self.cache.take_evicted()
         return releases
+
+    def last_releases(self) -> tuple[int, ...]:
+        """The run is over: everything that is still held, cached blocks too."""
+        if self.cache is not None:
+            self.cache.clear()
+        return self.take_releases()
 
     # -- forming microbatches
 
@@ -188,8 +198,11 @@ class Replica:
             sequence = self.waiting.head()
             if sequence is None:
                 break
+            if self.cache is not None:
+                self._reuse(self.cache, sequence)
             chunk = min(sequence.todo_tokens, draft.tokens_left)
             if not self.kv.admit(sequence, chunk, draft):
+                self._forget(sequence)
                 break
             self.waiting.pop()
             self.waiting_blocks -= self._most_blocks(sequence)
@@ -198,6 +211,8 @@ class Replica:
                 self.admissions += 1
             sequence.running = True
             self.running[sequence.request.index] = sequence
+            if self.cache is not None:
+                self.cache.count(sequence)
             self._prefill(draft, sequence, chunk)
             if sequence.todo_tokens:
                 self._partial.append(sequence)
@@ -207,6 +222,8 @@ class Replica:
         draft.prefill(sequence, chunk)
         self._written_tokens += chunk
         self.outstanding_tokens -= chunk
+        if self.cache is not None:
+            self.cache.share(sequence, draft.grants)
 
     def _dispatch(self, draft: Draft, now_ns: int) -> Item:
         self.credits -= 1
@@ -225,6 +242,26 @@ class Replica:
         if microbatch.grants or microbatch.releases:
             self.mirror.sample_peaks()
         return Item(arrival, now_ns, microbatch)
+
+    # -- the prefix cache
+
+    def _reuse(self, cache: PromptCache, sequence: Sequence) -> None:
+        """Take what is resident of its prompt: those tokens are not prefilled."""
+        cached = cache.take(sequence)
+        sequence.todo_tokens -= cached
+        sequence.written_tokens = cached
+        self.outstanding_tokens -= cached
+        self._written_tokens += cached
+
+    def _forget(self, sequence: Sequence) -> None:
+        """It could not be admitted after all."""
+        cached = sequence.written_tokens
+        if self.cache is not None:
+            self.cache.drop(sequence)
+        sequence.todo_tokens += cached
+        sequence.written_tokens = 0
+        self.outstanding_tokens += cached
+        self._written_tokens -= cached
 
     # -- preemption
 
@@ -251,6 +288,8 @@ class Replica:
         self.releases.append(sequence.request.index)
         self._written_tokens -= sequence.written_tokens
         sequence.blocks = sequence.written_tokens = 0
+        if self.cache is not None:
+            self.cache.drop(sequence)
 
     def _unschedule(self, sequence: Sequence) -> None:
         if sequence.ready:

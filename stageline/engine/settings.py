@@ -7,7 +7,7 @@ import msgspec
 Batching = Literal["balanced", "greedy", "slo"]
 Queueing = Literal["fcfs", "shortest", "priority"]
 KvPolicy = Literal["reserve", "grow"]
-Balance = Literal["round-robin", "least-loaded", "kv"]
+Balance = Literal["round-robin", "least-loaded", "kv", "prefix"]
 
 
 class Scheduling(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -23,4 +23,7 @@ class Scheduling(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     balance: Balance = "round-robin"
     tpot_slo_ns: int | None = None  # target of `slo` batching
     overhead_ns: int = 0  # router time per microbatch
+    prefix_cache: bool = False
+    snapshot_tokens: int = 8192  # distance of the linear layers' state snapshots in the prefix cache
+    hash_block_tokens: int = 0  # tokens that one identity of a prompt's blocks stands for; 0: the plan's KV block
     policy: str | None = None  # "package.module:Class", a user's own queueing policy

@@ -41,7 +41,7 @@ class Cancellation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     at_ns: int
 
 
-class RequestRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class RequestRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """What became of a request: one line of requests.jsonl. None: it did not happen."""
 
     index: int
@@ -54,6 +54,7 @@ class RequestRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     output_tokens: int  # produced
     preemptions: int
     outcome: Outcome
+    cached_tokens: int | None = None  # prompt tokens found in the prefix cache; None (left out): there is none
 
 
 class StageRecord(msgspec.Struct, frozen=True, kw_only=True):

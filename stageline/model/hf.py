@@ -28,15 +28,15 @@ def import_config(data: bytes, place: str, name: str) -> ModelSpec:
         raise BadInput(place, None, f"not valid JSON: {error}") from None
     outer = Fields(document, f"{place}: $")
     if "text_config" in outer.raw:
-        if outer.get("model_type") not in WRAPPERS:
-            raise BadInput(outer.at("model_type"), str(outer.get("model_type")), "a wrapper that is not modelled")
+        if outer.text("model_type") not in WRAPPERS:
+            raise BadInput(outer.at("model_type"), str(outer.text("model_type")), "a wrapper that is not modelled")
         return _import(outer, outer.inner("text_config"), name)
     return _import(outer, outer, name)
 
 
 def _import(outer: Fields, f: Fields, name: str) -> ModelSpec:
-    family = f.get("model_type")
-    if not isinstance(family, str) or family not in FAMILIES:
+    family = f.text("model_type")
+    if family is None or family not in FAMILIES:
         raise BadInput(f.at("model_type"), str(family), "not modelled", f"known: {', '.join(FAMILIES)}")
     section = f.get("quantization_config")
     quant = quantisation(outer.get("quantization_config") if section is None else section, f.at("quantization_config"))
@@ -63,7 +63,7 @@ def _import(outer: Fields, f: Fields, name: str) -> ModelSpec:
 
 def _base_formats(f: Fields, outer: Fields) -> Formats:
     """The type of weights that are not quantised."""
-    name = f.get("dtype") or f.get("torch_dtype") or outer.get("dtype") or outer.get("torch_dtype") or "bfloat16"
+    name = next((t for g in (f, outer) for n in ("dtype", "torch_dtype") if (t := g.text(n))), "bfloat16")
     if name not in BASE_FORMATS:
         raise BadInput(f.at("dtype"), str(name), "a type that is not modelled", f"known: {', '.join(BASE_FORMATS)}")
     return Formats(**dict.fromkeys(Formats.__struct_fields__, BASE_FORMATS[name]))

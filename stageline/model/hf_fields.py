@@ -153,6 +153,13 @@ class Fields:
             raise BadInput(self.at(name), value, "expected true or false")
         return value
 
+    def text(self, name: str) -> str | None:
+        """A string; None when absent. Raises BadInput."""
+        value = self.get(name)
+        if value is not None and not isinstance(value, str):
+            raise BadInput(self.at(name), type(value).__name__, "expected a string")
+        return value
+
     def integers(self, name: str) -> list[int]:
         """A list of integers; empty when absent. Raises BadInput."""
         value = self.get(name)

@@ -5,10 +5,10 @@ are named as in the checkpoint; the ignore list decides, and what no group targe
 """
 
 import re
-from collections.abc import Mapping
-from fnmatch import fnmatchcase
+from collections.abc import Iterable, Mapping
+from fnmatch import translate
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -40,10 +40,34 @@ KNOWN = frozenset(
 BY_ALGORITHM = {"FP8": "fp8", "NVFP4": "nvfp4", "W4A16_NVFP4": "nvfp4-w4a16"}
 
 
+class Patterns:
+    """Module names: exact, with wildcards, regular expressions after "re:", or "Linear" for all of them."""
+
+    def __init__(self, patterns: Iterable[str], place: str) -> None:
+        """Raises BadInput for a regular expression that is none."""
+        self._exact = frozenset(patterns)
+        wild = [p for p in self._exact if not p.startswith("re:") and any(c in p for c in "*?[")]
+        self._tests = [re.compile("|".join(map(translate, sorted(wild))))] if wild else []
+        for pattern in sorted(self._exact):
+            if pattern.startswith("re:"):
+                self._tests.append(_regular(pattern, place))
+
+    def match(self, name: str) -> bool:
+        """Whether one of the patterns names this module."""
+        return name in self._exact or "Linear" in self._exact or any(test.match(name) for test in self._tests)
+
+
+def _regular(pattern: str, place: str) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern[3:])
+    except (re.error, RecursionError, OverflowError) as error:
+        raise BadInput(place, pattern, f"not a regular expression: {error}") from None
+
+
 class Rule(NamedTuple):
     """Modules that match one of the patterns are stored in this format."""
 
-    targets: tuple[str, ...]
+    targets: Patterns
     format: str
 
 
@@ -52,19 +76,18 @@ class Quantisation(NamedTuple):
 
     rules: tuple[Rule, ...] = ()
     by_name: Mapping[str, str] = MappingProxyType({})
-    ignore: tuple[str, ...] = ()
+    ignore: "Patterns | None" = None
     kv_fp8: bool = False
-    place: str = ""
 
     def format_of(self, module: str, default: str) -> str:
         """The format of a module such as "layers.3.self_attn.o_proj"."""
         names = [prefix + module for prefix in PREFIXES]
-        if any(_matches(pattern, name, self.place) for pattern in self.ignore for name in names):
+        if self.ignore and any(map(self.ignore.match, names)):
             return default
         if self.by_name:
             return next((self.by_name[name] for name in names if name in self.by_name), default)
         for rule in self.rules:
-            if any(p == "Linear" or _matches(p, name, self.place) for p in rule.targets for name in names):
+            if any(map(rule.targets.match, names)):
                 return rule.format
         return default
 
@@ -85,28 +108,20 @@ class Quantisation(NamedTuple):
         return msgspec.structs.replace(default, **found)
 
 
-def _matches(pattern: str, name: str, place: str) -> bool:
-    if not pattern.startswith("re:"):
-        return pattern == name or fnmatchcase(name, pattern)
-    try:
-        return re.match(pattern[3:], name) is not None
-    except re.error as error:
-        raise BadInput(place, pattern, f"not a regular expression: {error}") from None
-
-
 def quantisation(raw: object, place: str) -> Quantisation:
     """Read the section; None: nothing is quantised. Raises BadInput for methods and schemes that are not understood."""
     if raw is None:
         return Quantisation()
     f = Fields(raw, place)
     f.finish(KNOWN)
-    method = f.get("quant_method")
+    method = f.text("quant_method")
     if method == "fp8":
         block = f.integers("weight_block_size")
         if block not in ([], [128, 128]):
             raise BadInput(f.at("weight_block_size"), str(block), "only blocks of 128 x 128 are modelled")
-        ignore = ("*lm_head", *f.words("modules_to_not_convert"))
-        return Quantisation((Rule(("Linear",), "fp8-block" if block else "fp8"),), {}, ignore, False, place)
+        ignore = Patterns(("*lm_head", *f.words("modules_to_not_convert")), f.at("modules_to_not_convert"))
+        everything = Rule(Patterns(("Linear",), place), "fp8-block" if block else "fp8")
+        return Quantisation((everything,), {}, ignore)
     if method not in ("compressed-tensors", "modelopt"):
         raise BadInput(f.at("quant_method"), method, "not understood", "known: compressed-tensors, modelopt, fp8")
     groups = f.get("config_groups")
@@ -114,15 +129,15 @@ def quantisation(raw: object, place: str) -> Quantisation:
         raise BadInput(f.at("config_groups"), None, "expected an object of groups")
     rules = tuple(_rule(Fields(group, f"{f.at('config_groups')}.{name}")) for name, group in groups.items())
     scheme = f.get("kv_cache_scheme")
-    return Quantisation(rules, _by_name(f), tuple(f.words("ignore")), scheme is not None, place)
+    return Quantisation(rules, _by_name(f), Patterns(f.words("ignore"), f.at("ignore")), scheme is not None)
 
 
 def _rule(group: Fields) -> Rule:
-    weights = group.inner("weights")
+    weights, targets = group.inner("weights"), Patterns(group.words("targets"), group.at("targets"))
     bits, size = weights.integer("num_bits"), weights.integer("group_size", default=0)
-    key: tuple[Any, ...] = (weights.get("type"), bits, size)
+    key = (weights.text("type"), bits, size)
     if key == ("float", 4, 16) and group.get("input_activations") is None:
-        return Rule(tuple(group.words("targets")), "nvfp4-w4a16")
+        return Rule(targets, "nvfp4-w4a16")
     formats = {
         ("float", 4, 32): "mxfp4",
         ("float", 4, 16): "nvfp4",
@@ -133,7 +148,7 @@ def _rule(group: Fields) -> Rule:
     }
     if key not in formats:
         raise BadInput(weights.place, f"{key[0]} {bits} bits, groups of {size}", "a weight format that is not modelled")
-    return Rule(tuple(group.words("targets")), formats[key])
+    return Rule(targets, formats[key])
 
 
 def _by_name(f: Fields) -> dict[str, str]:
@@ -143,8 +158,8 @@ def _by_name(f: Fields) -> dict[str, str]:
         return {}
     found = {}
     for name, value in Fields(raw, f.at("quantized_layers")).raw.items():
-        algorithm = Fields(value, f"{f.at('quantized_layers')}.{name}").get("quant_algo")
-        if algorithm not in BY_ALGORITHM:
+        algorithm = Fields(value, f"{f.at('quantized_layers')}.{name}").text("quant_algo")
+        if algorithm is None or algorithm not in BY_ALGORITHM:
             raise BadInput(f"{f.at('quantized_layers')}.{name}", str(algorithm), "an algorithm that is not modelled")
         found[name] = BY_ALGORITHM[algorithm]
     return found

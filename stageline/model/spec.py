@@ -74,9 +74,9 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
         return layers + self.embedding().params + self.head().params + self.hidden
 
     def active_params(self) -> int:
-        """Parameters that a token multiplies with: router and head count, the input embedding does not."""
+        """Parameters that a token multiplies with: router and head count, input embedding and norms do not."""
         layers = sum(t.active for layer in self.layers for t in layer.tensors(self.hidden))
-        return layers + self.head().active + self.hidden
+        return layers + self.head().active
 
     def weight_bytes(self) -> int:
         """Bytes as stored; a tied head once."""

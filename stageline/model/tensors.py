@@ -15,5 +15,7 @@ class Tensor(NamedTuple):
 
 
 def tensor(name: str, weight_class: WeightClass, params: int, active: int | None = None) -> Tensor:
-    """A tensor whose parameters are all active, unless said otherwise."""
-    return Tensor(name, weight_class, params, params if active is None else active)
+    """All parameters are active unless said otherwise; those of norms, which only scale a vector, never are."""
+    if active is None:
+        active = 0 if weight_class == "norms" else params
+    return Tensor(name, weight_class, params, active)

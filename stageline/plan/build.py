@@ -6,6 +6,7 @@ from typing import NamedTuple
 from stageline.cost.entries import CostEntry
 from stageline.cost.fold import fold
 from stageline.cost.service import compile_cost, min_service_ns
+from stageline.errors import DoesNotFit
 from stageline.hardware.device import Device
 from stageline.model.spec import ModelSpec
 from stageline.plan.fit import check_fit
@@ -67,7 +68,11 @@ def _layouts(spec: ModelSpec, device: Device, memory: Memory, options: PlanOptio
     load = decode_load(options.microbatch or BALANCE_MICROBATCH, memory.context_tokens)
     times = _layer_times(spec, device, options, load.decode_tokens, memory.context_tokens)
     cuts = balanced(times, stages, memory.fits)
-    assert cuts is not None, "check_fit lets only counts pass that can be cut"
+    if cuts is None:  # one stage holds a tied embedding once, two need a copy
+        copy = f"a second copy of the tied embedding, {memory.head_bytes:,} bytes, does not fit"
+        raise DoesNotFit(
+            f"{spec.name} does not fit {stages} stages of {device.name}: {copy}; smallest change: --devices 1"
+        )
     return [tuple(range(start, end)) for start, end in cuts]
 
 

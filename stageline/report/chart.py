@@ -27,6 +27,7 @@ _STYLE: Any = {
     "hatch.color": "#7A7A7A",
 }
 _DPI = 150
+_MOST_SHAPES = 500  # drawn one by one in an SVG
 
 
 def draw_chart(
@@ -57,7 +58,8 @@ def _figure(summary: Summary, stages: Sequence[StageRecord], timeline: Timeline 
         figure, (occupancy, lanes) = plt.subplots(
             2, 1, figsize=(11, 4.4 + lower), height_ratios=(4.4, lower), layout="constrained"
         )
-        _draw_timeline(lanes, timeline, rows)
+        whose = " of replica 0" if summary.topology.replicas > 1 else ""
+        _draw_timeline(lanes, timeline, rows, whose)
     _draw_occupancy(occupancy, stages)
     figure.suptitle(_title(summary), x=0.01, ha="left", fontsize=11, fontweight="bold")
     occupancy.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=8, reverse=True)
@@ -112,26 +114,33 @@ def _step(count: int) -> int:
     return next(s for s in (1, 2, 5, 10, 20, 50, 100, 1000, 10**9) if count / s <= 30)
 
 
-def _draw_timeline(axes: "Axes", timeline: Timeline, rows: int) -> None:
+def _draw_timeline(axes: "Axes", timeline: Timeline, rows: int, whose: str) -> None:
     """One lane per stage, stage 0 on top; services in blues, gaps in the colour of their cause."""
     unit, size_ns = _unit(timeline.end_ns - timeline.start_ns)
     for cause, colour in CAUSE_COLOURS.items():
-        for stage in {g[0] for g in timeline.gaps if g[1] == cause}:
-            spans = [_span(b, n, timeline, size_ns) for s, c, b, n in timeline.gaps if s == stage and c == cause]
-            axes.broken_barh(spans, (stage - 0.43, 0.86), facecolors=colour, hatch=HATCHES.get(cause), linewidth=0)
-    for stage in {s.stage for s in timeline.services}:
-        mine = [s for s in timeline.services if s.stage == stage]
-        spans = [_span(s.start_ns, s.end_ns - s.start_ns, timeline, size_ns) for s in mine]
-        colours = [SERVICES[s.sequence % len(SERVICES)] for s in mine]
-        axes.broken_barh(spans, (stage - 0.43, 0.86), facecolors=colours, linewidth=0)
+        pieces = [(stage, begin, length) for stage, c, begin, length in timeline.gaps if c == cause]
+        _add_boxes(axes, timeline, size_ns, pieces, facecolors=colour, hatch=HATCHES.get(cause))
+    services = [(s.stage, s.start_ns, s.end_ns - s.start_ns) for s in timeline.services]
+    colours = [SERVICES[s.sequence % len(SERVICES)] for s in timeline.services]
+    _add_boxes(axes, timeline, size_ns, services, facecolors=colours)
     axes.set(ylim=(rows - 0.4, -0.6), xlim=(0, (timeline.end_ns - timeline.start_ns) / size_ns), ylabel="stage")
     axes.set_yticks(range(0, rows, _step(rows)))
     since = format_duration(timeline.start_ns)
-    axes.set_xlabel(f"emulated time ({unit}) since {since}: the first microbatches, each in its own blue")
+    axes.set_xlabel(f"emulated time ({unit}) since {since}: the first microbatches{whose}, each in its own blue")
 
 
-def _span(begin_ns: int, length_ns: int, timeline: Timeline, size_ns: int) -> tuple[float, float]:
-    return (begin_ns - timeline.start_ns) / size_ns, length_ns / size_ns
+def _add_boxes(
+    axes: "Axes", timeline: Timeline, size_ns: int, pieces: Sequence[tuple[int, int, int]], **style: Any
+) -> None:
+    """Boxes of (stage, start_ns, length_ns). Many go into an SVG as one picture, which keeps the file small."""
+    from matplotlib.collections import PolyCollection  # noqa: PLC0415
+
+    corners = []
+    for stage, begin_ns, length_ns in pieces:
+        left = (begin_ns - timeline.start_ns) / size_ns
+        right, top, bottom = left + length_ns / size_ns, stage - 0.43, stage + 0.43
+        corners.append(((left, top), (right, top), (right, bottom), (left, bottom)))
+    axes.add_collection(PolyCollection(corners, linewidths=0, rasterized=len(corners) > _MOST_SHAPES, **style))
 
 
 def _unit(range_ns: int) -> tuple[str, int]:

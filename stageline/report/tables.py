@@ -79,7 +79,7 @@ def stage_table(stages: Sequence[StageRecord], max_rows: int = MAX_ROWS) -> Tabl
     groups = group_stages(stages, max_rows)
     causes = [c for c in groups[0].idle_ratio if any(g.idle_ratio[c] > 0 for g in groups)] if groups else []
     kv = any(s.kv_budget_bytes for s in stages)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=0)
     table.caption = _caption(stages, groups)
     table.caption_justify = "left"
     table.add_column("stage", no_wrap=True)

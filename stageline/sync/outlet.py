@@ -26,10 +26,9 @@ class Outlet:
         return self.asked_ns > self.sent_ns
 
     def frame(self, items: list[Item], promise_ns: int) -> Frame | None:
-        """The frame to send now, if one is due. Every growth of a wanted promise is: waiting for all of it deadlocks."""
-        if not items:
-            if not self.speaks or promise_ns <= self.sent_ns or not self.owes:
-                return None
+        """The frame to send now, if one is due. Every growth of a wanted promise is: to wait for all deadlocks."""
+        if not items and not (self.speaks and promise_ns > self.sent_ns and self.owes):
+            return None
         if promise_ns > self.sent_ns:
             self.sent_ns = min(promise_ns, NEVER)
         return Frame(self.index, items, self.sent_ns)

@@ -71,7 +71,7 @@ class RouterNode:
         if conductor.done and not self._closing:
             self._closing = True
             for r, replica in enumerate(self.router.replicas):
-                frames.append((r, Frame(0, [], NEVER, last=True, releases=replica.take_releases())))
+                frames.append((r, Frame(0, [], NEVER, last=True, releases=replica.last_releases())))
         return frames, asks
 
     def _flush(self, r: int) -> Frame | None:

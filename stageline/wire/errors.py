@@ -38,7 +38,12 @@ def plain(error: StagelineError) -> StagelineError:
     if not isinstance(error, LocatedError):
         return error
     text = str(error.error)
-    return error.error if error.party in text else rebuilt(type(error.error).__name__, f"{error.party}: {text}")
+    names_place = isinstance(error.error, Unavailable | RunFailed)  # they say who was lost; who noticed is no news
+    return (
+        error.error
+        if names_place or error.party in text
+        else rebuilt(type(error.error).__name__, f"{error.party}: {text}")
+    )
 
 
 def rebuilt(name: str, text: str) -> StagelineError:

@@ -58,7 +58,7 @@ class FrameEncoder:
         self.frames += 1
         self.items += len(items)
         if source.releases:
-            frame.release_request.extend(source.releases)
+            frame.release_owner.extend(source.releases)
         if not items:
             return [request]
         columns = list(zip(*[_row(item) for item in items], strict=True))
@@ -115,7 +115,7 @@ class FrameDecoder:
         self.items += count
         self.payload_bytes += frame.payload_bytes
         self.last = frame.last
-        releases = () if count else tuple(frame.release_request)
+        releases = () if count else tuple(frame.release_owner)
         return Frame(self._link, items, frame.promise_ns, frame.last, releases)
 
     def _items(self, frame: pb.Frame, count: int) -> list[Item]:
@@ -133,21 +133,22 @@ class FrameDecoder:
         if arrivals[0] < self._arrival_ns or any(b < a for a, b in pairwise(arrivals)):
             raise self._wrong("arrivals run backwards")
         self._arrival_ns = arrivals[-1]
-        releases = self._split(frame.release_count, frame.release_request[:], count, "release")
+        releases = self._split(frame.release_count, frame.release_owner[:], count, "release")
         grants = self._grants(frame, count)
         return [
             Item(row[1], row[2], Microbatch(row[0], Load(*row[7:]), row[3], row[4], row[5], row[6], released, granted))
             for row, released, granted in zip(zip(*columns, strict=True), releases, grants, strict=True)
         ]
 
-    def _grants(self, frame: pb.Frame, count: int) -> Iterable[tuple[tuple[int, int], ...]]:
-        """(request, blocks) of each microbatch."""
-        requests, blocks = frame.grant_request[:], frame.grant_blocks[:]
-        if len(requests) != len(blocks):
-            raise self._wrong("grant_request and grant_blocks differ in length")
-        if blocks and max(blocks) > LATEST_NS:
+    def _grants(self, frame: pb.Frame, count: int) -> Iterable[tuple[tuple[int, int, int], ...]]:
+        """(owner, blocks, states) of each microbatch."""
+        owners, blocks = frame.grant_owner[:], frame.grant_blocks[:]
+        states = frame.grant_states[:] or [0] * len(owners)
+        if not len(owners) == len(blocks) == len(states):
+            raise self._wrong("grant_owner, grant_blocks and grant_states differ in length")
+        if blocks and (max(blocks) > LATEST_NS or min(blocks) < -LATEST_NS):
             raise self._wrong("column grant_blocks has a value out of range")
-        return self._split(frame.grant_count, list(zip(requests, blocks, strict=True)), count, "grant")
+        return self._split(frame.grant_count, list(zip(owners, blocks, states, strict=True)), count, "grant")
 
     def _split(self, counts: Sequence[int], values: list[T], count: int, name: str) -> Iterable[tuple[T, ...]]:
         """Flattened values back to one tuple per microbatch."""
@@ -178,9 +179,12 @@ def _encode_ledger(frame: pb.Frame, microbatches: Sequence[Microbatch]) -> None:
     """Releases and grants, flattened; nothing at all where there are none."""
     if any(m.releases for m in microbatches):
         frame.release_count.extend([len(m.releases) for m in microbatches])
-        frame.release_request.extend(chain.from_iterable(m.releases for m in microbatches))
+        frame.release_owner.extend(chain.from_iterable(m.releases for m in microbatches))
     if any(m.grants for m in microbatches):
         frame.grant_count.extend([len(m.grants) for m in microbatches])
         grants = list(chain.from_iterable(m.grants for m in microbatches))
-        frame.grant_request.extend([request for request, _ in grants])
-        frame.grant_blocks.extend([blocks for _, blocks in grants])
+        owners, blocks, states = zip(*grants, strict=True)
+        frame.grant_owner.extend(owners)
+        frame.grant_blocks.extend(blocks)
+        if any(states):
+            frame.grant_states.extend(states)

@@ -9,7 +9,7 @@ import msgspec
 from grpc import aio
 
 from stageline.engine.settings import Scheduling
-from stageline.engine.types import Observer, Request, RunTotals
+from stageline.engine.types import Cancellation, Observer, Request, RunTotals
 from stageline.errors import ProtocolError, RunFailed, Unavailable
 from stageline.v1 import router_pb2
 from stageline.v1.router_pb2_grpc import RouterStub
@@ -62,12 +62,23 @@ class StageHealth(msgspec.Struct, frozen=True):
     healthy: bool
 
 
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a run is; see Progress in router.proto."""
+
+    now_ns: int
+    done: int
+    total: int
+    running: int
+    waiting: int
+
+
 class Status(msgspec.Struct, frozen=True, kw_only=True):
     """What a router is and does."""
 
     plan: bytes
     plan_digest: str
     session: str
+    progress: Progress
     stages: tuple[StageHealth, ...]
 
 
@@ -77,7 +88,7 @@ class RouterClient:
     def __init__(self, address: str) -> None:
         self.place = f"router at {address}"
         self._channel = aio.insecure_channel(address, options=options.CHANNEL)
-        self._stub: "RouterAsyncStub" = RouterStub(self._channel)
+        self._stub: RouterAsyncStub = RouterStub(self._channel)
 
     async def __aenter__(self) -> "RouterClient":
         return self
@@ -95,6 +106,7 @@ class RouterClient:
             plan=reply.plan,
             plan_digest=reply.plan_digest,
             session=reply.session,
+            progress=Progress(**{name: getattr(reply.progress, name) for name in Progress.__struct_fields__}),
             stages=tuple(StageHealth(s.name, s.replica, s.stage, s.address, s.healthy) for s in reply.stages),
         )
 
@@ -119,7 +131,9 @@ class RouterClient:
         except TimeoutError:
             raise Unavailable(f"not healthy after {deadline_s:g} s: {', '.join(missing)}") from None
 
-    async def run(self, order: RunOrder, requests: Iterator[Request], observer: Observer) -> tuple[RunTotals, Cost]:
+    async def run(
+        self, order: RunOrder, requests: Iterator[Request | Cancellation], observer: Observer
+    ) -> tuple[RunTotals, Cost]:
         """Sends the requests, tells the observer what happens, returns the totals."""
         outgoing = _Outgoing(order, requests)
         call = self._stub.Run(outgoing.messages())
@@ -149,7 +163,7 @@ class RouterClient:
 class _Outgoing:
     """The client's side of a run. A bad row ends the call; gRPC would hide why, so `error` keeps it."""
 
-    def __init__(self, order: RunOrder, requests: Iterator[Request]) -> None:
+    def __init__(self, order: RunOrder, requests: Iterator[Request | Cancellation]) -> None:
         self._order, self._requests = order, requests
         self.error: Exception | None = None
 

@@ -3,7 +3,16 @@
 from collections.abc import Iterable, Sequence
 from itertools import islice
 
-from stageline.engine.types import NEVER, Observer, Outcome, Request, RequestRecord, RunTotals, StageRecord
+from stageline.engine.types import (
+    NEVER,
+    Cancellation,
+    Observer,
+    Outcome,
+    Request,
+    RequestRecord,
+    RunTotals,
+    StageRecord,
+)
 from stageline.errors import ProtocolError
 from stageline.v1 import router_pb2, stage_pb2
 
@@ -17,10 +26,12 @@ _OUTCOMES: dict[str, Outcome] = {
 }
 
 
-def rows_of(requests: Sequence[Request]) -> router_pb2.Rows:
-    """Requests as columns."""
+def rows_of(events: Sequence[Request | Cancellation]) -> router_pb2.Rows:
+    """Requests and cancellations as columns."""
+    requests = [_as_row(event) for event in events]
     rows = router_pb2.Rows(
         index=[r.index for r in requests],
+        cancels=_flags([isinstance(event, Cancellation) for event in events]),
         arrival_ns=[r.arrival_ns for r in requests],
         prompt_tokens=[r.prompt_tokens for r in requests],
         output_tokens=[r.output_tokens for r in requests],
@@ -36,8 +47,21 @@ def rows_of(requests: Sequence[Request]) -> router_pb2.Rows:
     return rows
 
 
-def requests_of(rows: router_pb2.Rows, first_index: int) -> list[Request]:
-    """Columns as requests, numbered from `first_index` where they have no number.
+def _as_row(event: Request | Cancellation) -> Request:
+    """A cancellation as the row that stands for it."""
+    if isinstance(event, Request):
+        return event
+    return Request(index=event.index, arrival_ns=event.at_ns, prompt_tokens=0, output_tokens=0, max_output_tokens=0)
+
+
+def _flags(flags: list[bool]) -> list[int]:
+    """A column of 0 and 1; nothing when none is set."""
+    return [int(flag) for flag in flags] if any(flags) else []
+
+
+def requests_of(rows: router_pb2.Rows, first_index: int) -> list[Request | Cancellation]:
+    """Columns as requests and cancellations; requests are numbered from `first_index` where
+    they have no number.
 
     Raises ProtocolError for columns that do not fit together.
     """
@@ -52,6 +76,7 @@ def requests_of(rows: router_pb2.Rows, first_index: int) -> list[Request]:
             ("priority", 0),
             ("session", ""),
             ("hash_count", 0),
+            ("cancels", 0),
         )
     }
     for name in ("arrival_ns", "prompt_tokens", "output_tokens", "max_output_tokens"):
@@ -63,8 +88,11 @@ def requests_of(rows: router_pb2.Rows, first_index: int) -> list[Request]:
     indexes = list(rows.index) or range(first_index, first_index + count)
     if len(indexes) != count:
         raise ProtocolError(f"rows: column index has {len(indexes)} values for {count} requests")
-    requests = []
+    requests: list[Request | Cancellation] = []
     for index, row in zip(indexes, zip(*columns.values(), strict=True), strict=True):
+        if row[7]:
+            requests.append(Cancellation(index=index, at_ns=row[0]))
+            continue
         end = start + row[6]
         requests.append(
             Request(

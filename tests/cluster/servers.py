@@ -1,6 +1,7 @@
 """A whole cluster in one process: real servers, real gRPC on loopback, free ports."""
 
-from collections.abc import AsyncIterator, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ from stageline.runtime.server import Server
 from stageline.runtime.settings import ServerSettings
 from stageline.wire.router_client import Cost, RouterClient, RunOrder
 
+DEFAULT = Scheduling()
 SETTINGS = ServerSettings(grpc_host="127.0.0.1", grpc_port=0, metrics_port=-1, drain_s=0)
 
 
@@ -45,7 +47,7 @@ class Cluster:
     router: RouterServicer
 
     async def run(
-        self, requests: Sequence[Request], scheduling: Scheduling = Scheduling(), *, seed: int = 0, **order: object
+        self, requests: Sequence[Request], scheduling: Scheduling = DEFAULT, *, seed: int = 0, **order: object
     ) -> tuple[RunTotals, Seen, Cost]:
         """One run as a client."""
         seen = Seen()
@@ -58,6 +60,12 @@ class Cluster:
         return totals, seen, cost
 
 
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    """Returns when the condition holds; the test's own deadline bounds it."""
+    while not await condition():
+        await asyncio.sleep(0.01)
+
+
 @asynccontextmanager
 async def serving(service: object) -> AsyncIterator[str]:
     """One server; its gRPC address."""
@@ -67,7 +75,7 @@ async def serving(service: object) -> AsyncIterator[str]:
     try:
         yield endpoints.grpc
     finally:
-        await server.stop(0)
+        await server.stop(5)
 
 
 @asynccontextmanager

@@ -6,33 +6,46 @@ import random
 import pytest
 import uvloop
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from stageline.engine import inprocess
 from tests.cluster.servers import Seen, cluster
+from tests.reference.sources import ListSource
 from tests.reference.strategies import Scenario, build, scenarios
 
 
 async def compare(scenario: Scenario, window: int, mode: str) -> None:
     """All records and the times of all tokens."""
+    requests = sorted(scenario.users[0], key=lambda r: (r.arrival_ns, r.index))
     wanted = Seen()
-    totals = inprocess.run(scenario.plan, scenario.scheduling, scenario.source(), seed=scenario.seed, observer=wanted)
-    requests = scenario.users[0]
-    async with cluster(scenario.plan, window=window) as servers, asyncio.timeout(30):
+    totals = inprocess.run(
+        scenario.plan, scenario.scheduling, ListSource(requests), seed=scenario.seed, observer=wanted
+    )
+    async with asyncio.timeout(60), cluster(scenario.plan, window=window) as servers:
         got, seen, _ = await servers.run(requests, scenario.scheduling, seed=scenario.seed, payload=mode)
     assert got == totals
     assert sorted(seen.requests, key=lambda r: r.index) == sorted(wanted.requests, key=lambda r: r.index)
     assert sorted(seen.tokens) == sorted(wanted.tokens)
 
 
-def run(scenario: Scenario, number: int) -> None:
-    """Another window and payload mode for every scenario; closed loops become open ones."""
-    if scenario.starts_ns:
-        return
+def run(scenario: Scenario, window: int, mode: str) -> None:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(compare(scenario, 1 + number % 5, ("size", "capped", "full")[number % 3]))
+        runner.run(compare(scenario, window, mode))
 
 
-@pytest.mark.parametrize("first", range(0, 40, 10))
-def test_numbered_scenarios(first: int) -> None:
-    for number in range(first, first + 10):
-        run(build(random.Random(number)), number)
+@given(
+    scenarios().filter(lambda scenario: not scenario.starts_ns),
+    st.integers(1, 8),
+    st.sampled_from(["size", "capped", "full"]),
+)
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+def test_records_are_equal(scenario: Scenario, window: int, mode: str) -> None:
+    run(scenario, window, mode)
+
+
+@pytest.mark.parametrize("number", range(8))
+def test_records_are_equal_on_numbered_scenarios(number: int) -> None:
+    """`build(random.Random(n))` replays scenario n."""
+    scenario = build(random.Random(number))
+    if not scenario.starts_ns:
+        run(scenario, 1 + number, "size")

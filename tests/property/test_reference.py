@@ -34,7 +34,7 @@ def check_gaps(engine: Engine) -> Counter[str]:
 
 
 @given(scenarios())
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_laws_hold_and_gaps_have_one_cause(scenario: Scenario) -> None:
     engine, _ = run_with_laws(scenario)
     check_gaps(engine)
@@ -43,7 +43,7 @@ def test_laws_hold_and_gaps_have_one_cause(scenario: Scenario) -> None:
 def test_random_scenarios_meet_every_kind_of_event() -> None:
     """Without preemptions, refusals, revisits and every cause the comparison would prove little."""
     met: Counter[str] = Counter()
-    for seed in range(150):
+    for seed in range(100):
         engine, results = run_with_laws(build(random.Random(seed)))
         met.update(check_gaps(engine))
         met.update(record.outcome for record in results.requests)
@@ -57,5 +57,5 @@ def test_random_scenarios_meet_every_kind_of_event() -> None:
 
 
 def test_same_inputs_same_records() -> None:
-    for seed in range(20):
+    for seed in range(10):
         assert run_with_laws(build(random.Random(seed)))[1] == run_with_laws(build(random.Random(seed)))[1]

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from stageline.errors import BadInput, StagelineError
 from stageline.workload import open_workload
+from tests.draining import drain, take
 
 GOOD = {
     "azure": b"TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.9799600,4808,10\n2023-11-16 18:17:04,1,2\n",
@@ -42,7 +43,7 @@ def consume(path: Path, *, skip: bool, sort: bool) -> None:
         source = open_workload(str(path), skip_bad_rows=skip, sort=sort)
         last_ns = 0
         while (now_ns := source.next_arrival_ns()) is not None:
-            request = source.take()
+            request = take(source)
             assert last_ns <= now_ns == request.arrival_ns
             assert request.prompt_tokens >= 1
             assert 1 <= request.output_tokens <= request.max_output_tokens
@@ -84,5 +85,4 @@ def test_random_specs(text: str) -> None:
     for spec in (text, "poisson:rate=4," + text, "gamma:rate=4,cv=" + text, "closed:users=1," + text):
         with contextlib.suppress(StagelineError):
             source = open_workload(spec, requests=5)
-            while source.next_arrival_ns() is not None:
-                source.take()
+            drain(source)

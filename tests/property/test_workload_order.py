@@ -1,5 +1,6 @@
 """Rows out of order: the window merges them stably, or says that it can't."""
 
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from stageline.units import rounded_ratio
 from stageline.workload import RowCounts, open_workload
 from stageline.workload.order import in_order, scaled_ns, sorted_fully
 from stageline.workload.rows import Row
+from tests.draining import drain, take
 
 TIMES = st.lists(st.integers(0, 50), max_size=60)
 
@@ -46,10 +48,7 @@ def test_full_sort_is_stable(times: list[int]) -> None:
 
 
 @given(st.integers(0, 10**15), st.fractions(min_value="1/1000", max_value=1000))
-def test_scaling_keeps_order_and_rounds_once(time_ns: int, scale: object) -> None:
-    from fractions import Fraction
-
-    assert isinstance(scale, Fraction)
+def test_scaling_keeps_order_and_rounds_once(time_ns: int, scale: Fraction) -> None:
     assert scaled_ns(time_ns, scale) == round(time_ns / scale)
     assert scaled_ns(time_ns, scale) <= scaled_ns(time_ns + 1, scale)
     assert rounded_ratio(time_ns, 1) == time_ns
@@ -61,10 +60,7 @@ def test_files_in_any_order_replay_alike(tmp_path: Path, order: list[int]) -> No
     path = tmp_path / "t.csv"
     header = "arrived_at,num_prefill_tokens,num_decode_tokens\n"
     path.write_text(header + "".join(f"{t}.5,{t + 1},1\n" for t in order))
-    source = open_workload(str(path))
-    got = []
-    while source.next_arrival_ns() is not None:
-        got.append(source.take())
+    got = drain(open_workload(str(path)))
     assert [r.arrival_ns for r in got] == [t * 10**9 for t in range(20)]
     assert [r.prompt_tokens for r in got] == list(range(1, 21))
     assert [r.index for r in got] == [order.index(t) for t in range(20)]
@@ -77,7 +73,6 @@ def test_a_row_beyond_the_window_names_the_way_out(tmp_path: Path) -> None:
     path.write_text(text)
     source = open_workload(str(path))
     with pytest.raises(BadInput, match=r"request 1999 lies .* --sort"):
-        while source.next_arrival_ns() is not None:
-            source.take()
-    first = open_workload(str(path), sort=True).take()
+        drain(source)
+    first = take(open_workload(str(path), sort=True))
     assert (first.index, first.arrival_ns, first.prompt_tokens) == (1999, 0, 7)

@@ -141,7 +141,9 @@ class Engine:
     def at_arrival(self) -> None:
         """Everything that arrives at this instant, in file order."""
         while self.source.next_arrival_ns() == self.now_ns:
-            self.arrive(self.source.take())
+            request = self.source.take()
+            assert isinstance(request, Request), "the reference knows no clients that leave"
+            self.arrive(request)
         self.mark(self.now_ns, FORMATION)
         self.mark_arrival()
 

@@ -38,7 +38,7 @@ def build(rnd: random.Random) -> Scenario:
     pressed = rnd.randint(0, 2) == 0
     longest = (5, 30) if pressed else rnd.choice([(1, 1), (40, 10), (5, 30), (10, 10)])
     sizes = [request_sizes(rnd, *longest) for _ in range(rnd.randint(1, 16))]
-    worst_tokens = max(r.prompt_tokens + r.max_output_tokens for r in sizes)
+    worst_tokens = max(r.prompt_tokens + r.max_output_tokens for r in sizes) - rnd.randint(0, 1)
     plan = plans.random_plan(rnd, worst_tokens, pressed=pressed)
     scheduling = random_scheduling(rnd, len(plan.visits), pressed=pressed)
     seed = rnd.randint(0, 2**32)

@@ -4,7 +4,7 @@ from decimal import ROUND_HALF_EVEN, Context, Decimal
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stageline.errors import BadInput
@@ -74,7 +74,9 @@ def test_bad_ratios(text: str) -> None:
         parse_ratio(text, "--rate-scale")
 
 
-@given(st.decimals(min_value=0, max_value=10**9, allow_nan=False, allow_infinity=False), st.sampled_from([1, 10**6, 10**9]))
+@given(
+    st.decimals(min_value=0, max_value=10**9, allow_nan=False, allow_infinity=False), st.sampled_from([1, 10**6, 10**9])
+)
 def test_decimals_are_exact_and_rounded_once(value: Decimal, unit_ns: int) -> None:
     wide = Context(prec=400)
     expected = int(wide.multiply(value, unit_ns).to_integral_value(ROUND_HALF_EVEN, context=wide))
@@ -91,7 +93,9 @@ def test_what_is_no_time(text: str) -> None:
     assert decimal_ns(text, 1) is None
 
 
-@given(st.integers(0, 10**20), st.integers(1, 10**12))
+@given(st.integers(0, 10**20), st.integers(1, 10**12) | st.sampled_from([2, 4, 10]))
+@example(1, 2)
+@example(3, 2)
 def test_rounding_is_half_even(numerator: int, denominator: int) -> None:
     assert rounded_ratio(numerator, denominator) == round(Fraction(numerator, denominator))
 

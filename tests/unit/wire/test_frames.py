@@ -12,7 +12,7 @@ from stageline.v1 import flow_pb2 as pb
 from stageline.wire.frames import CAPPED_BYTES, CHUNK_BYTES, MODES, FrameDecoder, FrameEncoder, mode_of
 
 COUNT = st.integers(0, 1 << 40)
-REQUEST = st.integers(0, 1 << 31)
+OWNER = st.integers(-(1 << 31), 1 << 31)
 MICROBATCHES = st.builds(
     Microbatch,
     sequence=COUNT,
@@ -21,8 +21,8 @@ MICROBATCHES = st.builds(
     work_since_ns=COUNT,
     empty_since_ns=COUNT,
     credit_since_ns=COUNT,
-    releases=st.lists(REQUEST, max_size=3).map(tuple),
-    grants=st.lists(st.tuples(REQUEST, COUNT), max_size=3).map(tuple),
+    releases=st.lists(OWNER, max_size=3).map(tuple),
+    grants=st.lists(st.tuples(OWNER, st.integers(-(1 << 20), 1 << 20), st.integers(-1, 1)), max_size=3).map(tuple),
 )
 ITEMS = st.lists(st.builds(Item, arrival_ns=COUNT, prev_end_ns=COUNT, microbatch=MICROBATCHES), max_size=5).map(
     lambda items: sorted(items, key=lambda item: item.arrival_ns)
@@ -39,7 +39,7 @@ def sent(request):
     return pb.FlowRequest.FromString(request.SerializeToString()).frame
 
 
-@given(ITEMS, COUNT, st.lists(REQUEST, max_size=4))
+@given(ITEMS, COUNT, st.lists(OWNER, max_size=4))
 def test_what_goes_in_comes_out(items, promise_ns, releases):
     releases = [] if items else releases
     frame = Frame(4, items, promise_ns, not items, tuple(releases))
@@ -72,10 +72,10 @@ def test_a_number_out_of_turn_is_refused():
         ({"dispatch_ns": [1, 1 << 62]}, "dispatch_ns has a value out of range"),
         ({"decode_pairs": [0, 1 << 61]}, "decode_pairs has a value out of range"),
         ({"promise_ns": 1 << 63}, "promise_ns 9223372036854775808 is out of range"),
-        ({"release_count": [1, 1], "release_request": [4]}, "release_count does not add up"),
-        ({"grant_count": [1, 0], "grant_request": [4]}, "differ in length"),
-        ({"grant_count": [1], "grant_request": [4], "grant_blocks": [1]}, "grant_count does not add up"),
-        ({"grant_count": [1, 0], "grant_request": [4], "grant_blocks": [1 << 62]}, "grant_blocks has a value out"),
+        ({"release_count": [1, 1], "release_owner": [4]}, "release_count does not add up"),
+        ({"grant_count": [1, 0], "grant_owner": [4]}, "differ in length"),
+        ({"grant_count": [1], "grant_owner": [4], "grant_blocks": [1]}, "grant_count does not add up"),
+        ({"grant_count": [1, 0], "grant_owner": [4], "grant_blocks": [1 << 62]}, "grant_blocks has a value out"),
         ({"last": True}, "last frame carries microbatches"),
         ({"sequence": []}, "columns but no microbatches"),
     ],

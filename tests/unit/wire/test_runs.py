@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stageline.engine.types import CAUSES, Request, RequestRecord, RunTotals, StageRecord
+from stageline.engine.types import CAUSES, Cancellation, Request, RequestRecord, RunTotals, StageRecord
 from stageline.errors import ProtocolError
 from stageline.v1 import router_pb2
 from stageline.wire import runs
@@ -39,6 +39,11 @@ def test_requests(requests):
     assert [(r.prompt_tokens, r.output_tokens, r.max_output_tokens) for r in back] == [
         (r.prompt_tokens, r.output_tokens, r.max_output_tokens) for r in requests
     ]
+
+
+def test_cancellations():
+    events = [Cancellation(index=4, at_ns=9), Cancellation(index=0, at_ns=9)]
+    assert runs.requests_of(runs.rows_of(events), 0) == events
 
 
 def test_requests_without_numbers_are_counted():

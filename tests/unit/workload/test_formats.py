@@ -8,13 +8,12 @@ import pytest
 
 from stageline.engine.types import Request
 from stageline.errors import BadInput
-from stageline.workload import Workload, open_workload
+from stageline.workload import open_workload
+from tests.draining import drain
 
 AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
 BURST_OLD = "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
-BURST_NEW = (
-    "Timestamp,Session ID,Elapsed time,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
-)
+BURST_NEW = "Timestamp,Session ID,Elapsed time,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
 VIDUR = "arrived_at,num_prefill_tokens,num_decode_tokens\n"
 
 Write = Callable[[str], str]
@@ -28,13 +27,6 @@ def write(tmp_path: Path) -> Write:
         return str(path)
 
     return _write
-
-
-def drain(source: Workload) -> list[Request]:
-    requests = []
-    while source.next_arrival_ns() is not None:
-        requests.append(source.take())
-    return requests
 
 
 def brief(requests: list[Request]) -> list[tuple[int, int, int, int]]:
@@ -151,7 +143,14 @@ def test_bailian_sessions_follow_the_chat_to_its_root(write: Write) -> None:
     rows = [
         {"chat_id": 9, "parent_chat_id": -1, "timestamp": 0.5, "input_length": 1, "output_length": 1},
         {"chat_id": 10, "parent_chat_id": 9, "timestamp": 0.75, "input_length": 1, "output_length": 1},
-        {"chat_id": 11, "parent_chat_id": 10, "timestamp": 0.75, "input_length": 1, "output_length": 1, "hash_ids": [4]},
+        {
+            "chat_id": 11,
+            "parent_chat_id": 10,
+            "timestamp": 0.75,
+            "input_length": 1,
+            "output_length": 1,
+            "hash_ids": [4],
+        },
         {"chat_id": 12, "parent_chat_id": 5, "timestamp": 1, "input_length": 1, "output_length": 1},
     ]
     source = open_workload(write("\n".join(map(json.dumps, rows))))

@@ -6,6 +6,7 @@ from statistics import median
 import pytest
 
 from stageline.workload import open_workload
+from tests.draining import drain
 
 
 @pytest.mark.parametrize(
@@ -25,9 +26,7 @@ def test_published_figures(
     outputs: tuple[float, int | None, int | None],
 ) -> None:
     source = open_workload(str(shared_data / "traces" / name))
-    requests = []
-    while source.next_arrival_ns() is not None:
-        requests.append(source.take())
+    requests = drain(source)
     assert (source.counts.read, source.counts.accepted, len(requests)) == (rows, rows, rows)
     assert [r.index for r in requests] == list(range(rows))
     assert requests[0].arrival_ns == 0
@@ -45,8 +44,7 @@ def test_mooncake_hash_ids_are_whole(shared_data: Path) -> None:
     source = open_workload(str(shared_data / "traces" / "mooncake_conversation_trace.jsonl"))
     seen: set[int] = set()
     blocks = hits = 0
-    while source.next_arrival_ns() is not None:
-        request = source.take()
+    for request in drain(source):
         assert len(request.hash_ids) == -(-request.prompt_tokens // source.hash_block_tokens)
         blocks += len(request.hash_ids)
         hits += len(seen.intersection(request.hash_ids))

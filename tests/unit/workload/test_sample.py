@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from stageline.workload import open_workload
+from tests.draining import drain
 
 
 def test_the_sample_is_fresh(root: Path, tmp_path: Path) -> None:
@@ -18,8 +19,6 @@ def test_the_sample_is_fresh(root: Path, tmp_path: Path) -> None:
 
 def test_the_sample_can_be_replayed(root: Path) -> None:
     source = open_workload(str(root / "examples/traces/sample_azure.csv"))
-    tokens = 0
-    while source.next_arrival_ns() is not None:
-        tokens += source.take().output_tokens
+    tokens = sum(request.output_tokens for request in drain(source))
     assert (source.counts.read, source.counts.accepted) == (300, 300)
     assert tokens / 300 == pytest.approx(100, rel=0.2)

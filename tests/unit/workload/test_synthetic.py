@@ -2,6 +2,7 @@
 
 import math
 from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, pstdev
 
@@ -9,21 +10,15 @@ import pytest
 
 from stageline.engine.types import Request
 from stageline.errors import BadInput, UsageError
-from stageline.workload import Workload, open_workload
+from stageline.workload import open_workload
+from tests.draining import drain, take
 
 AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
 
 
-def drain(source: Workload) -> list[Request]:
-    requests = []
-    while source.next_arrival_ns() is not None:
-        requests.append(source.take())
-    return requests
-
-
 def gaps_s(requests: list[Request]) -> list[float]:
     times = [0] + [r.arrival_ns for r in requests]
-    return [(b - a) / 1e9 for a, b in zip(times, times[1:], strict=False)]
+    return [(b - a) / 1e9 for a, b in pairwise(times)]
 
 
 def test_constant_rate_has_no_drift() -> None:
@@ -39,7 +34,9 @@ def test_defaults() -> None:
 
 def test_the_stream_never_changes() -> None:
     """Pinned values: another machine, Python or refactoring must give these."""
-    requests = drain(open_workload("poisson:rate=4,input=lognormal(1000,cv=0.8),output=uniform(1,99)", seed=7, requests=4))
+    requests = drain(
+        open_workload("poisson:rate=4,input=lognormal(1000,cv=0.8),output=uniform(1,99)", seed=7, requests=4)
+    )
     assert [(r.arrival_ns, r.prompt_tokens, r.output_tokens) for r in requests] == PINNED_POISSON
     gamma = drain(open_workload("gamma:rate=4,cv=2,input=lognormal(1000,0.5)", seed=7, requests=4))
     assert [(r.arrival_ns, r.prompt_tokens) for r in gamma] == PINNED_GAMMA
@@ -65,7 +62,9 @@ def test_poisson_gaps_are_exponential() -> None:
 
 
 def test_moments_of_lengths() -> None:
-    requests = drain(open_workload("constant:rate=1,input=lognormal(1000,cv=0.8),output=uniform(10,30)", requests=20_000))
+    requests = drain(
+        open_workload("constant:rate=1,input=lognormal(1000,cv=0.8),output=uniform(10,30)", requests=20_000)
+    )
     prompts, outputs = [r.prompt_tokens for r in requests], [r.output_tokens for r in requests]
     assert fmean(prompts) == pytest.approx(1000, rel=0.03)
     assert pstdev(prompts) / fmean(prompts) == pytest.approx(0.8, rel=0.05)
@@ -115,13 +114,13 @@ def test_a_trace_without_times_gets_them_from_a_process(tmp_path: Path) -> None:
 
 def test_closed_loop_waits_and_thinks() -> None:
     source = open_workload("closed:users=2,think=1s,requests=4,input=uniform(1,9),output=5")
-    first, second = source.take(), source.take()
+    first, second = take(source), take(source)
     assert (first.arrival_ns, second.arrival_ns) == (0, 0)
     assert source.next_arrival_ns() is None
     source.finished(1, 50)
     source.finished(0, 50)
     assert source.next_arrival_ns() == 1_000_000_050
-    third, fourth = source.take(), source.take()
+    third, fourth = take(source), take(source)
     assert [r.session for r in (first, second, third, fourth)] == ["user-0", "user-1", "user-0", "user-1"]
     assert [r.index for r in (third, fourth)] == [2, 3]
     source.finished(2, 99)
@@ -132,10 +131,10 @@ def test_closed_loop_waits_and_thinks() -> None:
 def test_closed_loop_lengths_depend_on_user_and_turn_only() -> None:
     def lengths(order: tuple[int, int]) -> dict[str, list[int]]:
         source = open_workload("closed:users=2,requests=4,input=uniform(1,1000000)")
-        taken = [source.take(), source.take()]
+        taken = [take(source), take(source)]
         for at, index in enumerate(order):
             source.finished(index, 10 + at)
-        taken += [source.take(), source.take()]
+        taken += [take(source), take(source)]
         return {user: [r.prompt_tokens for r in taken if r.session == user] for user in ("user-0", "user-1")}
 
     assert lengths((0, 1)) == lengths((1, 0))

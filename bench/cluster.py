@@ -1,0 +1,165 @@
+"""What a microbatch-hop costs on the cluster, against a bare gRPC echo of the same bytes in the same minute.
+
+    python -m bench.cluster            all cases, JSON on stdout
+    python -m bench.cluster lone wide  some of them
+
+CPU of router and stages over (microbatches x links). The echo is a ring of as many
+processes, with as many messages under way as the cluster has frames.
+"""
+
+import asyncio
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import msgspec
+import uvloop
+
+from bench.echo import measure
+from stageline.cli.main import run as stageline
+from stageline.cluster.engine import run_at
+from stageline.cluster.local import LocalCluster, LocalOptions
+from stageline.cost.entries import Affine
+from stageline.engine.settings import Scheduling
+from stageline.engine.types import RequestRecord
+from stageline.plan.schema import Defaults, Link, Plan, Stage, Visit
+from stageline.runtime.plans import load_plan
+from stageline.wire.router_client import Cost, RunOrder
+from stageline.workload import open_workload
+
+ECHO_HOPS = 400
+SERVICE_NS = 30_000
+
+
+class Case(msgspec.Struct, frozen=True):
+    """`stages` 0: the 59-wafer route. `target`: largest ratio that is good."""
+
+    name: str
+    stages: int
+    credits: int
+    requests: int
+    output_tokens: int
+    window: int
+    target: float
+
+
+CASES = (
+    Case("lone", 8, 1, 1, 400, 2, 1.5),
+    Case("wide", 8, 64, 512, 64, 0, 0.2),
+    Case("long", 59, 64, 512, 32, 0, 0.2),
+    Case("wafers", 0, 64, 512, 32, 0, 0.6),
+)
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of the result."""
+
+    case: str
+    cpu_us_per_hop: float
+    echo_us_per_hop: float
+    ratio: float
+    target: float
+    good: bool
+    microbatches: int
+    microbatches_per_frame: float
+    frames_per_hop: float
+    promise_share: float
+    hops_per_s: float
+
+
+class Ignored:
+    """An observer that nobody asks."""
+
+    def token(self, index: int, now_ns: int, since_ns: int | None) -> None:
+        """See Observer."""
+
+    def request(self, record: RequestRecord) -> None:
+        """See Observer."""
+
+
+def chain(stages: int, in_flight: int) -> Plan:
+    """Equal stages in a row; hops so long that as many microbatches are really under way at once."""
+    latency_ns = max(2000, SERVICE_NS * (in_flight - stages) // (stages + 1))
+    return Plan(
+        model=f"chain-{stages}",
+        device="bench",
+        stages=tuple(
+            Stage(name=f"s{s}", layers=(s,), kv_budget_bytes=1 << 40, kv_block_bytes=1 << 16) for s in range(stages)
+        ),
+        visits=tuple(Visit(stage=s, layers=(s,), cost=0, min_service_ns=SERVICE_NS) for s in range(stages)),
+        links=tuple(
+            Link(latency_ns=latency_ns, bytes_per_s=300 * 10**9, bytes_per_token=14336) for _ in range(stages + 1)
+        ),
+        costs=(Affine(base_ns=SERVICE_NS, token_ns=10),),
+        defaults=Defaults(microbatch=8, credits=stages),
+    )
+
+
+def wafers(folder: Path) -> Plan:
+    """The published plan of Kimi K3 on 59 wafers, 70 visits."""
+    path = folder / "wafers.json"
+    flags = ["--placement", "by-kind", "--layer-bytes", "nominal", "-o", str(path), "--json"]
+    shown = os.dup(1)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    try:
+        stageline(["plan", "kimi-k3", "wse-3t", *flags])
+    finally:
+        os.dup2(shown, 1)
+    return load_plan(path)
+
+
+async def measured(plan: Plan, case: Case, folder: Path) -> tuple[Cost, int]:
+    """One run on a fresh local cluster; its cost and the number of microbatches."""
+    path = folder / f"{case.name}.json"
+    path.write_bytes(plan.canonical())
+    source = open_workload(f"constant:rate=1000000000,requests={case.requests},input=32,output={case.output_tokens}")
+    order = RunOrder(
+        plan_digest=plan.digest(),
+        scheduling=Scheduling(credits=case.credits, microbatch=8),
+        seed=0,
+        window=case.window,
+        tokens=False,
+    )
+    async with LocalCluster(plan, path, LocalOptions(restart=False), lambda text: sys.stderr.write(text + "\n")) as up:
+        await up.healthy()
+        totals, cost = await run_at(up.address, order, source, Ignored())
+    return cost, totals.microbatches
+
+
+def row(case: Case, folder: Path) -> Row:
+    """Measures one case and its echo."""
+    plan = chain(case.stages, case.credits) if case.stages else wafers(folder)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        cost, microbatches = runner.run(measured(plan, case, folder))
+    hops = microbatches * (len(plan.visits) + 1)
+    # A frame with n microbatches carries about 40 n bytes of columns and 40 of its own.
+    bytes_per_frame = 40 + 40 * hops // max(1, cost.frames - cost.promise_frames)
+    in_flight = 1 if case.credits == 1 else 2 * len(os.sched_getaffinity(0))
+    echo_ns = measure(len(plan.stages) + 1, ECHO_HOPS, bytes_per_frame, in_flight)
+    ratio = cost.cpu_ns / hops / echo_ns
+    return Row(
+        case=case.name,
+        cpu_us_per_hop=round(cost.cpu_ns / hops / 1e3, 2),
+        echo_us_per_hop=round(echo_ns / 1e3, 2),
+        ratio=round(ratio, 3),
+        target=case.target,
+        good=ratio <= case.target,
+        microbatches=microbatches,
+        microbatches_per_frame=round(hops / max(1, cost.frames - cost.promise_frames), 2),
+        frames_per_hop=round(cost.frames / hops, 3),
+        promise_share=round(cost.promise_frames / max(1, cost.frames), 3),
+        hops_per_s=round(hops / cost.wall_ns * 1e9),
+    )
+
+
+def main(names: list[str]) -> int:
+    """The cases asked for, all by default; 1 when one misses its target."""
+    with tempfile.TemporaryDirectory() as folder:
+        rows = [row(case, Path(folder)) for case in CASES if not names or case.name in names]
+    print(msgspec.json.format(msgspec.json.encode(rows), indent=2).decode())
+    return int(not all(r.good for r in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

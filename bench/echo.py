@@ -1,0 +1,106 @@
+"""What a hop costs with gRPC alone: a ring of processes that pass one message on, columns untouched.
+
+CPU per hop of a ring of members with some messages under way: a bare `grpc.aio` stream between any two, as stages have,
+and nothing else. `python -m bench.echo MEMBER` is one member of the ring.
+"""
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+import msgspec
+import uvloop
+from grpc import aio
+
+from stageline.wire import options
+
+METHOD = "/bench.Echo/Flow"
+
+
+class Turn(msgspec.Struct):
+    """What a member reports when it ends."""
+
+    cpu_ns: int
+    hops: int
+
+
+async def _member(hops: int, payload_bytes: int, in_flight: int) -> Turn:
+    """Listens, connects to the next member, passes on what comes; the first one (told so) begins."""
+    arrived = asyncio.Event()
+    begun_ns, count = 0, 0
+    call: Any = None
+
+    async def flow(_: AsyncIterator[bytes], context: aio.ServicerContext[bytes, bytes]) -> None:
+        nonlocal count
+        while isinstance(message := await context.read(), bytes):
+            count += 1
+            if count >= hops:
+                arrived.set()
+            if count <= hops:
+                await call.write(message)
+
+    server = aio.server(options=options.SERVER)
+    handler = grpc.stream_stream_rpc_method_handler(flow)
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("bench.Echo", {"Flow": handler}),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    print(port, flush=True)
+    loop = asyncio.get_running_loop()
+    onward, begins = (await loop.run_in_executor(None, sys.stdin.readline)).split()
+    async with aio.insecure_channel(f"127.0.0.1:{onward}", options=options.CHANNEL) as channel:
+        call = channel.stream_stream(METHOD)(wait_for_ready=True)
+        await loop.run_in_executor(None, sys.stdin.readline)
+        begun_ns = time.process_time_ns()
+        for _ in range(in_flight if begins == "1" else 0):
+            await call.write(bytes(payload_bytes))
+        await arrived.wait()
+        turn = Turn(time.process_time_ns() - begun_ns, hops)
+        await loop.run_in_executor(None, sys.stdin.readline)
+        call.cancel()
+    await server.stop(0)
+    return turn
+
+
+def measure(processes: int, hops: int, payload_bytes: int, in_flight: int) -> float:
+    """CPU nanoseconds per hop, receive and send together; every member passes `hops` messages on."""
+    command = [sys.executable, "-m", "bench.echo", str(hops), str(payload_bytes), str(in_flight)]
+    quiet = os.environ | {"GRPC_VERBOSITY": "ERROR"}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    ring = [subprocess.Popen(command, **pipes, env=quiet, text=True) for _ in range(processes)]
+    try:
+        ports = [int(_line(member)) for member in ring]
+        for i, member in enumerate(ring):
+            _tell(member, f"{ports[(i + 1) % processes]} {int(i == 0)}")
+        for member in [*ring[1:], ring[0]]:
+            _tell(member, "go")
+        # A member reports once all have passed theirs on; the last line lets it end.
+        for member in ring:
+            _tell(member, "end")
+        turns = [msgspec.json.decode(_line(member), type=Turn) for member in ring]
+    finally:
+        for member in ring:
+            member.kill()
+            member.wait()
+    return sum(turn.cpu_ns for turn in turns) / sum(turn.hops for turn in turns)
+
+
+def _line(member: "subprocess.Popen[str]") -> str:
+    assert member.stdout is not None
+    return member.stdout.readline()
+
+
+def _tell(member: "subprocess.Popen[str]", text: str) -> None:
+    assert member.stdin is not None
+    member.stdin.write(text + "\n")
+    member.stdin.flush()
+
+
+if __name__ == "__main__":
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        result = runner.run(_member(*map(int, sys.argv[1:])))
+    print(msgspec.json.encode(result).decode(), flush=True)

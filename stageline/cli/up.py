@@ -1,0 +1,87 @@
+"""`stageline up`: a cluster of local processes until Ctrl-C."""
+
+import asyncio
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import uvloop
+from cyclopts import Parameter
+
+from stageline.cluster.local import LocalCluster, LocalOptions
+from stageline.errors import RunFailed
+from stageline.plan.schema import Plan
+from stageline.runtime import logs
+from stageline.runtime.plans import load_plan
+
+
+def up(
+    plan: Annotated[Path, Parameter(help="plan file, made by stageline plan -o")],
+    *,
+    fail_fast: Annotated[bool, Parameter(negative="", help="a server that ends stops all")] = False,
+    grpc_port: Annotated[int, Parameter(help="the router's gRPC port; 0: any")] = 50051,
+    metrics_port: Annotated[int, Parameter(help="the router's /metrics port; 0: any")] = 9090,
+    payload: Annotated[Literal["size", "capped", "full"], Parameter(help="activation bytes really sent")] = "capped",
+    window: Annotated[int, Parameter(help="frames in flight per replica; 0: two per core")] = 0,
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], Parameter(help="of all servers")] = "warning",
+    log_format: Annotated[Literal["text", "json"], Parameter(help="of all servers")] = "text",
+) -> None:
+    """Start the router and one server per stage as local processes; Ctrl-C stops all of them."""
+    logs.configure(log_format, log_level)
+    options = LocalOptions(
+        grpc_port=grpc_port,
+        metrics_port=metrics_port,
+        payload=payload,
+        window=window,
+        log_level=log_level,
+        log_format=log_format,
+        restart=not fail_fast,
+    )
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(load_plan(plan), plan, options))
+
+
+async def _serve(plan: Plan, path: Path, options: LocalOptions) -> None:
+    """Until a signal, or with --fail-fast until a server ends."""
+    loop, told = asyncio.get_running_loop(), asyncio.Event()
+    task = asyncio.current_task()
+    assert task is not None
+    listening = False
+
+    def stop() -> None:
+        told.set()
+        if not listening:
+            task.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop)
+    try:
+        async with LocalCluster(plan, path, options, _say) as servers:
+            await servers.healthy()
+            listening = True
+            _print(plan, servers)
+            servers.broken.add_done_callback(lambda _: told.set())
+            await told.wait()
+            if servers.broken.done():
+                raise RunFailed(f"{servers.broken.result()}; all servers are stopped (--fail-fast)")
+    except asyncio.CancelledError:
+        if not told.is_set():
+            raise
+
+
+def _print(plan: Plan, servers: LocalCluster) -> None:
+    """Where everything listens, one line each, once all of it does."""
+    router = servers.router_endpoints
+    lines = [f"router      grpc {router.grpc}  metrics http://{router.metrics}/metrics"]
+    for child in servers.stages:
+        if child.endpoints:
+            where = f"grpc {child.endpoints.grpc}  metrics http://{child.endpoints.metrics}/metrics"
+            lines.append(f"{child.name}  {where}")
+    lines.append(f"{plan.model}: {len(servers.stages)} stage servers are healthy")
+    lines.append(f"next: stageline run PLAN --cluster {router.grpc} --workload ...")
+    print("\n".join(lines), flush=True)
+
+
+def _say(sentence: str) -> None:
+    sys.stderr.write(f"stageline: {sentence}\n")

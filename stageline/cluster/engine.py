@@ -1,0 +1,109 @@
+"""The cluster as an engine of `stageline run`: same requests in, same records out."""
+
+import asyncio
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import uvloop
+
+from stageline.cluster.local import LocalCluster, LocalOptions
+from stageline.engine.settings import Scheduling
+from stageline.engine.types import Cancellation, Observer, Request, RequestRecord, RunTotals, Source
+from stageline.errors import UsageError
+from stageline.plan.schema import Plan
+from stageline.wire.frames import PayloadMode
+from stageline.wire.router_client import Cost, RouterClient, RunOrder, Spec
+
+
+class Replay:
+    """Takes a reactive source along as the router reports: the router makes the same requests from the same spec.
+
+    Requests that arrive before a time are taken before anything that leaves at that time, as in the router.
+    """
+
+    def __init__(self, source: Source, observer: Observer) -> None:
+        self._source, self._observer = source, observer
+        self._taken = -1
+
+    def token(self, index: int, now_ns: int, since_ns: int | None) -> None:
+        """See Observer."""
+        self._take(index)
+        self._observer.token(index, now_ns, since_ns)
+
+    def request(self, record: RequestRecord) -> None:
+        """See Observer."""
+        left_ns = record.arrival_ns if record.last_token_ns is None else record.last_token_ns
+        self._take(record.index)
+        while (arrival := self._source.next_arrival_ns()) is not None and arrival < left_ns:
+            self._taken = self._source.take().index
+        self._source.finished(record.index, left_ns)
+        self._observer.request(record)
+
+    def _take(self, index: int) -> None:
+        while self._taken < index:
+            self._taken = self._source.take().index
+
+
+def requests_of(source: Source) -> Iterator[Request | Cancellation]:
+    """All requests of a source that nothing feeds back into."""
+    while source.next_arrival_ns() is not None:
+        yield source.take()
+
+
+async def run_at(
+    address: str, order: RunOrder, source: Source, observer: Observer, *, wait_s: float = 0.0
+) -> tuple[RunTotals, Cost]:
+    """One run on the cluster whose router listens at `address`. Raises StagelineError."""
+    async with RouterClient(address) as client:
+        if wait_s:
+            await client.healthy(wait_s)
+        if not source.reactive:
+            return await client.run(order, requests_of(source), observer)
+        if order.workload is None:
+            raise UsageError("a workload that waits for its answers runs on a cluster only as a spec: closed:users=...")
+        return await client.run(order, iter(()), Replay(source, observer))
+
+
+async def run_on_throwaway(
+    plan: Plan, order: RunOrder, source: Source, observer: Observer, options: LocalOptions
+) -> tuple[RunTotals, Cost]:
+    """One run on a cluster that is started for it and stopped after it."""
+    async with AsyncExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="stageline-"))
+        path = Path(folder) / "plan.json"
+        path.write_bytes(plan.canonical())
+        servers = await stack.enter_async_context(LocalCluster(plan, path, options, _say))
+        await servers.healthy()
+        return await run_at(servers.address, order, source, observer)
+
+
+def run(
+    plan: Plan,
+    scheduling: Scheduling,
+    source: Source,
+    *,
+    seed: int,
+    observer: Observer,
+    address: str | None = None,
+    workload: Spec | None = None,
+    payload: PayloadMode | None = None,
+    window: int = 0,
+) -> RunTotals:
+    """Runs to the end on the cluster at `address`, or on a throw-away one."""
+    order = RunOrder(
+        plan_digest=plan.digest(), scheduling=scheduling, seed=seed, payload=payload, window=window, workload=workload
+    )
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        if address is not None:
+            totals, _ = runner.run(run_at(address, order, source, observer))
+        else:
+            options = LocalOptions(restart=False)
+            totals, _ = runner.run(run_on_throwaway(plan, order, source, observer, options))
+    return totals
+
+
+def _say(sentence: str) -> None:
+    sys.stderr.write(f"stageline: {sentence}\n")

@@ -1,0 +1,133 @@
+"""A cluster of local processes: one stage server per stage and replica, and a router."""
+
+import asyncio
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from stageline.cluster.process import Child
+from stageline.errors import StagelineError, Unavailable
+from stageline.plan.schema import Plan
+from stageline.runtime.names import stage_name
+from stageline.runtime.server import Endpoints
+from stageline.wire.router_client import RouterClient
+
+HOST = "127.0.0.1"
+HEALTHY_S = 60.0
+_GRACE_S = 8.0
+
+
+class LocalOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How a local cluster is started. Ports 0: any free one."""
+
+    grpc_port: int = 0
+    metrics_port: int = 0
+    payload: str = "size"
+    window: int = 0
+    log_level: str = "warning"
+    log_format: str = "text"
+    drain_s: float = 2.0
+    restart: bool = True
+
+
+class LocalCluster:
+    """An async context manager: inside it every server listens; when it is left all of them have ended.
+
+    `crashed` is told in one sentence when a server ends unasked.
+    """
+
+    def __init__(self, plan: Plan, path: Path, options: LocalOptions, crashed: Callable[[str], None]) -> None:
+        self._plan, self._options, self._crashed = plan, options, crashed
+        self.broken: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        common = ["--plan", str(path.resolve()), "--grpc-host", HOST, "--log-level", options.log_level]
+        self._common = [*common, "--log-format", options.log_format, "--drain-s", str(options.drain_s)]
+        self.stages = [self._stage(r, s) for r in range(plan.replicas) for s in range(len(plan.stages))]
+        self.router: Child | None = None
+        self._keepers: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> "LocalCluster":
+        try:
+            await self._start_stages()
+            await self._start_router()
+        except BaseException:
+            await self._stop()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stop()
+
+    @property
+    def address(self) -> str:
+        """Where the router takes gRPC."""
+        return self._endpoints(self.router).grpc
+
+    @property
+    def router_endpoints(self) -> Endpoints:
+        """Where the router listens."""
+        return self._endpoints(self.router)
+
+    async def healthy(self) -> None:
+        """Waits until every stage serves. Raises Unavailable, naming what is missing."""
+        async with RouterClient(self.address) as client:
+            await client.healthy(HEALTHY_S, self._check)
+
+    def _check(self) -> None:
+        """Raises when waiting is in vain."""
+        if self.broken.done():
+            raise Unavailable(self.broken.result())
+
+    def _stage(self, replica: int, stage: int) -> Child:
+        flags = [*self._common, "--stage", str(stage), "--replica", str(replica)]
+        return Child(stage_name(self._plan, replica, stage), "stage_server", flags)
+
+    async def _start_stages(self) -> None:
+        """A few at a time: Python's start-up is bound by the cores."""
+        slots = asyncio.Semaphore(2 * len(os.sched_getaffinity(0)))
+
+        async def start(child: Child) -> None:
+            async with slots:
+                await child.start()
+            self._keep(child)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for child in self.stages:
+                    group.create_task(start(child))
+        except* StagelineError as errors:
+            raise errors.exceptions[0] from None
+
+    async def _start_router(self) -> None:
+        addresses = ",".join(self._endpoints(child).grpc for child in self.stages)
+        options = self._options
+        flags = [*self._common, "--stages", addresses, "--payload", options.payload, "--window", str(options.window)]
+        self.router = Child(
+            "the router", "router", flags, grpc_port=options.grpc_port, metrics_port=options.metrics_port
+        )
+        await self.router.start()
+        self._keep(self.router)
+
+    def _keep(self, child: Child) -> None:
+        self._keepers.append(asyncio.create_task(child.keep(self._ended, restart=self._options.restart)))
+
+    def _ended(self, sentence: str) -> None:
+        self._crashed(sentence)
+        if not self._options.restart and not self.broken.done():
+            self.broken.set_result(sentence)
+
+    async def _stop(self) -> None:
+        """The router first: it ends the sessions of the stages."""
+        if self.router:
+            await self.router.stop(_GRACE_S)
+        await asyncio.gather(*(child.stop(_GRACE_S) for child in self.stages))
+        for keeper in self._keepers:
+            keeper.cancel()
+        await asyncio.gather(*self._keepers, return_exceptions=True)
+
+    @staticmethod
+    def _endpoints(child: Child | None) -> Endpoints:
+        if child is None or child.endpoints is None:
+            raise Unavailable("the cluster has not been started")
+        return child.endpoints

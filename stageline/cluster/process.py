@@ -1,0 +1,115 @@
+"""One server as a child process: started, restarted after a crash, never left behind.
+
+A child reads its standard input only to see it end: that happens when this process ends, however it ends, and needs no
+help from the kernel of one platform. It has a session of its own, so that Ctrl-C reaches this process alone.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+
+import msgspec
+
+from stageline.errors import Unavailable
+from stageline.runtime.server import Endpoints
+
+log = logging.getLogger(__name__)
+
+READY_S = 60.0  # from start to the line that says where the server listens
+_BACKOFF_S = (0.5, 1.0, 2.0, 4.0, 8.0)
+_STEADY_S = 30.0  # after so long a life a crash counts as the first one
+
+
+class Child:
+    """A server process. `flags` are without ports; after the first start its ports stay the same."""
+
+    def __init__(self, name: str, module: str, flags: list[str], *, grpc_port: int = 0, metrics_port: int = 0) -> None:
+        self.name = name
+        self.endpoints: Endpoints | None = None
+        self.restarts = 0
+        self._module, self._flags = module, flags
+        self._grpc_port, self._metrics_port = grpc_port, metrics_port
+        self._process: asyncio.subprocess.Process | None = None
+        self._stopping = False
+
+    @property
+    def pid(self) -> int | None:
+        """Of the process that runs now."""
+        return self._process.pid if self._process else None
+
+    async def start(self) -> Endpoints:
+        """Starts it and waits until it listens. Raises Unavailable when it ends first or says nothing in time."""
+        command = [sys.executable, "-m", self._module, *self._flags, "--exit-with-parent"]
+        command += ["--grpc-port", str(self._grpc_port), "--metrics-port", str(self._metrics_port)]
+        self._process = process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            start_new_session=True,
+            env=os.environ | {"GRPC_ENABLE_FORK_SUPPORT": "0", "GRPC_VERBOSITY": "ERROR"},
+        )
+        assert process.stdout is not None
+        try:
+            async with asyncio.timeout(READY_S):
+                line = await process.stdout.readline()
+        except TimeoutError:
+            self._signal(signal.SIGKILL)
+            raise Unavailable(f"{self.name} did not start within {READY_S:g} s") from None
+        if not line:
+            code = await process.wait()
+            raise Unavailable(f"{self.name} ended with exit code {code} before it was ready; its own message says why")
+        self.endpoints = endpoints = msgspec.json.decode(line, type=Endpoints)
+        self._grpc_port = int(endpoints.grpc.rpartition(":")[2])
+        if endpoints.metrics:
+            self._metrics_port = int(endpoints.metrics.rpartition(":")[2])
+        return endpoints
+
+    async def keep(self, crashed: Callable[[str], None], *, restart: bool) -> None:
+        """Returns when it has ended for good: told to stop, or crashed without `restart`. Reports every crash."""
+        loop = asyncio.get_running_loop()
+        failures = 0
+        while True:
+            assert self._process is not None
+            since = loop.time()
+            code = await self._process.wait()
+            if self._stopping:
+                return
+            crashed(f"{self.name} ended with {_cause(code)}")
+            if not restart:
+                return
+            failures = 0 if loop.time() - since > _STEADY_S else failures
+            pause_s = _BACKOFF_S[min(failures, len(_BACKOFF_S) - 1)]
+            failures += 1
+            log.warning("restarting", extra={"server": self.name, "pause_s": pause_s})
+            await asyncio.sleep(pause_s)
+            self.restarts += 1
+            with contextlib.suppress(Unavailable):
+                await self.start()
+
+    async def stop(self, grace_s: float) -> None:
+        """SIGTERM, and SIGKILL for a process that is still there after the grace."""
+        self._stopping = True
+        process = self._process
+        if process is None or process.returncode is not None:
+            return
+        self._signal(signal.SIGTERM)
+        try:
+            async with asyncio.timeout(grace_s):
+                await process.wait()
+        except TimeoutError:
+            log.warning("killed: it did not stop in time", extra={"server": self.name, "grace_s": grace_s})
+            self._signal(signal.SIGKILL)
+            await process.wait()
+
+    def _signal(self, number: int) -> None:
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(number)
+
+
+def _cause(code: int) -> str:
+    return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"

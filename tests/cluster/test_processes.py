@@ -1,0 +1,196 @@
+"""Local clusters of real processes: agreement, crashes, and nobody left behind."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from stageline.cluster.engine import run_at
+from stageline.cluster.local import LocalCluster, LocalOptions
+from stageline.engine import inprocess
+from stageline.engine.settings import Scheduling
+from stageline.errors import RunFailed, Unavailable
+from stageline.wire.router_client import RouterClient, RunOrder, Spec
+from stageline.workload import open_workload
+from tests.cluster.plans import small_plan, some_requests
+from tests.cluster.servers import Seen, until
+from tests.reference.sources import ListSource
+
+PLAN = small_plan(3, route=(0, 1, 2, 1))
+RSS_LIMIT_BYTES = 60 << 20
+
+
+@pytest.fixture
+def plan_path(tmp_path: Path) -> Path:
+    path = tmp_path / "plan.json"
+    path.write_bytes(PLAN.canonical())
+    return path
+
+
+@contextlib.asynccontextmanager
+async def local(path: Path, **options: object):
+    """A healthy local cluster, and what it said about crashes."""
+    crashes: list[str] = []
+    async with asyncio.timeout(90), LocalCluster(PLAN, path, LocalOptions(**options), crashes.append) as servers:
+        await servers.healthy()
+        yield servers, crashes
+
+
+async def run(servers: LocalCluster, requests, *, wait_s: float = 0.0):
+    """One run; totals and what was seen."""
+    seen = Seen()
+    order = RunOrder(plan_digest=PLAN.digest(), scheduling=Scheduling(), seed=3)
+    totals, _ = await run_at(servers.address, order, ListSource(requests), seen, wait_s=wait_s)
+    return totals, seen
+
+
+def expected(requests):
+    seen = Seen()
+    return inprocess.run(PLAN, Scheduling(), ListSource(requests), seed=3, observer=seen), seen
+
+
+async def started(servers: LocalCluster) -> None:
+    """Returns when a run has got somewhere."""
+    async with RouterClient(servers.address) as client:
+
+        async def moving() -> bool:
+            return (await client.status()).progress.now_ns > 0
+
+        await until(moving)
+
+
+async def test_a_run_is_equal_and_stages_stay_small(plan_path):
+    requests = some_requests(100)
+    async with local(plan_path) as (servers, crashes):
+        totals, seen = await run(servers, requests)
+        sizes = {child.name: resident_bytes(child.pid) for child in servers.stages}
+    wanted, wanted_seen = expected(requests)
+    assert totals == wanted
+    assert sorted(seen.tokens) == sorted(wanted_seen.tokens)
+    assert not crashes
+    assert max(sizes.values()) <= RSS_LIMIT_BYTES, sizes
+
+
+async def test_a_closed_loop_is_made_by_the_router(plan_path):
+    spec = Spec(text="closed:users=3,requests=20,input=10,output=4", seed=5)
+    order = RunOrder(plan_digest=PLAN.digest(), scheduling=Scheduling(), seed=5, workload=spec)
+    wanted_seen, seen = Seen(), Seen()
+    wanted = inprocess.run(PLAN, Scheduling(), open_workload(spec.text, seed=5), seed=5, observer=wanted_seen)
+    source = open_workload(spec.text, seed=5)
+    async with local(plan_path) as (servers, _):
+        totals, _ = await run_at(servers.address, order, source, seen)
+    assert totals == wanted
+    assert seen.requests == wanted_seen.requests
+    assert source.counts.accepted == 20
+
+
+async def test_a_killed_stage_is_named_and_comes_back(plan_path):
+    async with local(plan_path) as (servers, crashes):
+        victim = servers.stages[1]
+        task = asyncio.create_task(run(servers, some_requests(300, 300)))
+        await started(servers)
+        os.kill(victim.pid, signal.SIGKILL)
+        with pytest.raises(RunFailed, match=r"stage 1 \(small-1\)"):
+            async with asyncio.timeout(10):
+                await task
+        totals, _ = await run(servers, some_requests(), wait_s=30)
+    assert totals == expected(some_requests())[0]
+    assert crashes == ["stage 1 (small-1) ended with signal SIGKILL"]
+    assert victim.restarts == 1
+
+
+async def test_a_stopped_process_changes_nothing(plan_path):
+    requests = some_requests(50, 40)
+    async with local(plan_path) as (servers, _):
+        task = asyncio.create_task(run(servers, requests))
+        await started(servers)
+        pid = servers.stages[2].pid
+        os.kill(pid, signal.SIGSTOP)
+        asyncio.get_running_loop().call_later(1.0, os.kill, pid, signal.SIGCONT)
+        totals, _ = await task
+    assert totals == expected(requests)[0]
+
+
+async def test_without_restart_the_cluster_says_who_ended(plan_path):
+    async with local(plan_path, restart=False) as (servers, _):
+        os.kill(servers.stages[0].pid, signal.SIGKILL)
+        assert await servers.broken == "stage 0 (small-0) ended with signal SIGKILL"
+        with pytest.raises(Unavailable, match="ended with signal SIGKILL"):
+            await servers.healthy()
+
+
+async def test_a_port_in_use_is_refused(plan_path):
+    holder = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
+    port = holder.sockets[0].getsockname()[1]
+    try:
+        code, _, errors = await finished(await up(plan_path, "--grpc-port", str(port)))
+    finally:
+        holder.close()
+    assert code == 1
+    assert f"gRPC port 127.0.0.1:{port} can't be bound" in errors
+    assert "Traceback" not in errors
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, 0), (signal.SIGKILL, -9)])
+async def test_nobody_is_left_behind(plan_path, number, code):
+    async with asyncio.timeout(60):
+        process = await up(plan_path, "--grpc-port", "0", "--metrics-port", "0")
+        lines = [(await process.stdout.readline()).decode() for _ in range(6)]
+        children = children_of(process.pid)
+        assert len(children) == 4, lines
+        process.send_signal(number)
+        assert (await finished(process))[0] == code
+
+        async def gone() -> bool:
+            return not any(is_running(pid) for pid in children)
+
+        await until(gone)
+
+
+async def test_fail_fast_stops_all(plan_path):
+    async with asyncio.timeout(60):
+        process = await up(plan_path, "--grpc-port", "0", "--metrics-port", "0", "--fail-fast")
+        while "stageline run" not in (await process.stdout.readline()).decode():
+            pass
+        children = children_of(process.pid)
+        os.kill(children[0], signal.SIGKILL)
+        code, _, errors = await finished(process)
+    assert code == 1
+    assert "--fail-fast" in errors
+    assert not [pid for pid in children if is_running(pid)]
+
+
+async def up(path: Path, *flags: str) -> asyncio.subprocess.Process:
+    """`stageline up` as a user starts it."""
+    command = [sys.executable, "-c", "from stageline.cli.main import main; main()", "up", str(path), *flags]
+    return await asyncio.create_subprocess_exec(
+        *command,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
+    )
+
+
+async def finished(process: asyncio.subprocess.Process) -> tuple[int, str, str]:
+    out, errors = await process.communicate()
+    return process.returncode, out.decode(), errors.decode()
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process is there and not a zombie that nobody has waited for."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def resident_bytes(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -1,0 +1,264 @@
+"""Sessions, refusals and failures over real gRPC: every error is typed, names its place, and nothing hangs."""
+
+import asyncio
+from contextlib import AsyncExitStack
+
+import grpc
+import pytest
+from grpc import aio
+
+from stage_server.servicer import StageServicer
+from stageline.engine.settings import Scheduling
+from stageline.errors import (
+    BadInput,
+    Busy,
+    KvOverdraw,
+    PlanMismatch,
+    ProtocolError,
+    RunFailed,
+    SessionUnknown,
+    Unavailable,
+)
+from stageline.v1 import flow_pb2, router_pb2, router_pb2_grpc, stage_pb2
+from stageline.v1.router_pb2_grpc import RouterStub
+from stageline.v1.stage_pb2_grpc import StageStub
+from stageline.wire.errors import error_from, plain
+from stageline.wire.router_client import RouterClient, RunOrder
+from tests.cluster.plans import small_plan, some_requests, with_digest_changed
+from tests.cluster.servers import Cluster, Seen, cluster, serving, until
+
+
+@pytest.fixture
+async def servers():
+    async with asyncio.timeout(30), cluster(small_plan()) as running:
+        yield running
+
+
+def opening(plan, session: str, **fields: object) -> stage_pb2.OpenRequest:
+    """Opens the last stage of a plan of three; its outgoing link leads nowhere unless told."""
+    request = stage_pb2.OpenRequest(session=session, plan_digest=plan.digest(), stage=2)
+    request.downstream.add(link=3, address="127.0.0.1:1")
+    for name, value in fields.items():
+        setattr(request, name, value)
+    return request
+
+
+async def failure(call: object) -> Exception:
+    """The error that a stream ends with."""
+    with pytest.raises(aio.AioRpcError) as caught:
+        while await call.read() is not aio.EOF:
+            pass
+    return plain(error_from(caught.value, "there"))
+
+
+async def test_runs_follow_one_another(servers: Cluster):
+    first, seen, cost = await servers.run(some_requests())
+    second, again, _ = await servers.run(some_requests())
+    assert first == second
+    assert seen.requests == again.requests
+    assert len(seen.requests) == 20
+    assert cost.frames > 0
+
+
+async def test_a_run_without_requests_ends(servers: Cluster):
+    totals, seen, _ = await servers.run([])
+    assert totals.requests == 0
+    assert not seen.requests
+
+
+async def test_tokens_only_if_asked_for(servers: Cluster):
+    _, seen, _ = await servers.run(some_requests(), tokens=False)
+    assert not seen.tokens
+    assert len(seen.requests) == 20
+
+
+async def test_another_plan_is_refused_by_the_router(servers: Cluster):
+    other = with_digest_changed(servers.plan)
+    async with RouterClient(servers.address) as client:
+        order = RunOrder(plan_digest=other.digest(), scheduling=Scheduling(), seed=0)
+        with pytest.raises(PlanMismatch) as caught:
+            await client.run(order, iter(some_requests()), Seen())
+    assert servers.plan.digest() in str(caught.value)
+    assert other.digest() in str(caught.value)
+
+
+async def test_another_plan_is_refused_by_a_stage(servers: Cluster):
+    other = with_digest_changed(servers.plan)
+    async with aio.insecure_channel(servers.addresses[0][2]) as channel:
+        error = await failure(StageStub(channel).Open(opening(other, "s")))
+    assert isinstance(error, PlanMismatch)
+    assert servers.plan.digest() in str(error)
+    assert other.digest() in str(error)
+
+
+async def test_a_second_router_is_refused(servers: Cluster):
+    plan = servers.plan
+    async with (
+        serving(ignored := StageServicer(plan)) as sink,
+        aio.insecure_channel(servers.addresses[0][1]) as channel,
+    ):
+        assert ignored.name
+        request = stage_pb2.OpenRequest(session="mine", plan_digest=plan.digest(), stage=1)
+        request.downstream.add(link=2, address=sink)
+        holder = StageStub(channel).Open(request)
+        described = await StageStub(channel).Describe(stage_pb2.DescribeRequest())
+        while not described.session:
+            described = await StageStub(channel).Describe(stage_pb2.DescribeRequest())
+        with pytest.raises(Busy, match=r"stage 1 \(small-1\) is held by session mine"):
+            await servers.run(some_requests())
+        holder.cancel()
+    await freed(servers)
+    totals, _, _ = await servers.run(some_requests())
+    assert totals.requests == 20
+
+
+async def freed(servers: Cluster) -> None:
+    """Returns when no stage is held."""
+
+    async def free() -> bool:
+        return not any(stage._session for stage in servers.stages)
+
+    await until(free)
+
+
+async def test_a_second_run_is_refused(servers: Cluster):
+    async with aio.insecure_channel(servers.address) as channel:
+        first = RouterStub(channel).Run()
+        await first.write(router_pb2.RunRequest(start=router_pb2.RunStart()))
+        # The first one holds the router from its start on; the second is refused once that has come.
+        while True:
+            second = RouterStub(channel).Run()
+            await second.done_writing()
+            error = await failure(second)
+            if isinstance(error, Busy):
+                break
+        first.cancel()
+    assert "another run goes on" in str(error)
+
+
+async def test_a_client_that_leaves_frees_the_stages(servers: Cluster):
+    task = asyncio.create_task(servers.run(some_requests(200, 400)))
+    await under_way(servers)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    totals, _, _ = await servers.run(some_requests())
+    assert totals.requests == 20
+
+
+async def under_way(servers: Cluster) -> None:
+    """Returns when a run has got somewhere."""
+    async with RouterClient(servers.address) as client:
+
+        async def moving() -> bool:
+            return (await client.status()).progress.now_ns > 0
+
+        await until(moving)
+
+
+async def test_an_unknown_session(servers: Cluster):
+    async with aio.insecure_channel(servers.addresses[0][0]) as channel:
+        with pytest.raises(aio.AioRpcError) as caught:
+            await StageStub(channel).Snapshot(stage_pb2.SnapshotRequest(session="gone"))
+        assert caught.value.code() is grpc.StatusCode.NOT_FOUND
+        assert isinstance(error_from(caught.value, "there"), SessionUnknown)
+
+
+async def test_a_bad_link_to_the_router_is_refused(servers: Cluster):
+    async with aio.insecure_channel(servers.address) as channel:
+        call = RouterStub(channel).Flow()
+        await call.write(flow_pb2.FlowRequest(hello=flow_pb2.Hello(session="x", link=3)))
+        assert isinstance(await failure(call), SessionUnknown)
+
+
+async def test_no_hello_is_refused(servers: Cluster):
+    async with aio.insecure_channel(servers.address) as channel:
+        call = RouterStub(channel).Flow()
+        await call.write(flow_pb2.FlowRequest(frame=flow_pb2.Frame()))
+        assert isinstance(await failure(call), ProtocolError)
+
+
+@pytest.mark.parametrize(
+    ("frame", "kind", "text"),
+    [
+        (flow_pb2.Frame(number=7), ProtocolError, "frame 7 came where 0 was due"),
+        (flow_pb2.Frame(sequence=[1], arrival_ns=[5, 6]), ProtocolError, "arrival_ns has 2 values"),
+        (
+            flow_pb2.Frame(
+                sequence=[0], arrival_ns=[5], grant_count=[1], grant_request=[0], grant_blocks=[1 << 30],
+                decode_sequences=[1], decode_tokens=[1],
+            ),
+            KvOverdraw,
+            "stage 0",
+        ),
+    ],
+)  # fmt: skip
+async def test_a_frame_that_is_refused_ends_session_and_link(frame, kind, text):
+    plan = small_plan(1)
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(asyncio.timeout(20))
+        address = await stack.enter_async_context(serving(StageServicer(plan)))
+        sink = await stack.enter_async_context(serving(Welcoming()))
+        stub = StageStub(await stack.enter_async_context(aio.insecure_channel(address)))
+        request = stage_pb2.OpenRequest(session="s", plan_digest=plan.digest())
+        request.downstream.add(link=1, address=sink)
+        session = stub.Open(request)
+        assert isinstance(await session.read(), stage_pb2.OpenReply)
+        link = stub.Flow()
+        await link.write(flow_pb2.FlowRequest(hello=flow_pb2.Hello(session="s")))
+        await link.write(flow_pb2.FlowRequest(frame=frame))
+        for error in (await failure(link), await failure(session)):
+            assert isinstance(error, kind)
+            assert text in str(error)
+
+
+class Welcoming(router_pb2_grpc.RouterServicer):
+    """A router that takes every return link and listens no further."""
+
+    name = "stageline.v1.Router"
+
+    def add_to(self, server: aio.Server) -> None:
+        router_pb2_grpc.add_RouterServicer_to_server(self, server)
+
+    async def start(self, endpoints: object) -> None: ...
+
+    async def drained(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+    async def Flow(self, request_iterator, context):  # noqa: N802
+        yield flow_pb2.FlowReply(welcome=flow_pb2.Welcome())
+        async for _ in request_iterator:
+            pass
+
+
+async def test_rows_out_of_order_are_refused(servers: Cluster):
+    with pytest.raises(ProtocolError, match="arrives before"):
+        await servers.run(list(reversed(some_requests())))
+
+
+async def test_a_bad_row_on_the_clients_side_keeps_its_error(servers: Cluster):
+    def rows():
+        yield some_requests()[0]
+        raise BadInput("trace.csv:3", "x", "not a number")
+
+    with pytest.raises(BadInput, match=r"trace\.csv:3"):
+        async with RouterClient(servers.address) as client:
+            order = RunOrder(plan_digest="", scheduling=Scheduling(), seed=0)
+            await client.run(order, rows(), Seen())
+
+
+async def test_a_missing_router():
+    async with RouterClient("127.0.0.1:1") as client:
+        with pytest.raises(Unavailable, match=r"router at 127\.0\.0\.1:1 can't be reached"):
+            await client.status()
+
+
+async def test_a_stage_that_stops_during_a_run_is_named(servers: Cluster):
+    task = asyncio.create_task(servers.run(some_requests(300, 300)))
+    await under_way(servers)
+    servers.stages[1]._session.party.fail(Unavailable("stage 1 (small-1) lost its memory"))
+    with pytest.raises(RunFailed, match=r"stage 1 \(small-1\)"):
+        await task
+    await freed(servers)
+    totals, _, _ = await servers.run(some_requests())
+    assert totals.requests == 20

@@ -1,0 +1,131 @@
+"""Laws of the cost model: monotone, additive over layers, bounded below, and one result however it is computed."""
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stageline.cost.entries import (
+    Affine,
+    CostEntry,
+    Experts,
+    FullAttention,
+    Gemm,
+    Head,
+    LayerGroup,
+    LinearAttention,
+    Roofline,
+)
+from stageline.cost.load import Load
+from stageline.cost.many import service_ns_many
+from stageline.cost.service import compile_cost, min_service_ns
+
+FIELDS = Load.__struct_fields__
+coefficient = st.floats(0, 1e4, allow_subnormal=False)
+tiny = st.floats(0, 1, allow_subnormal=False)
+count = st.integers(0, 3000)
+
+
+@st.composite
+def groups(draw: st.DrawFn) -> LayerGroup:
+    top_k = draw(st.integers(1, 16))
+    experts = Experts(
+        experts=top_k + draw(st.integers(0, 500)), top_k=top_k, token_ns=draw(coefficient), expert_ns=draw(coefficient)
+    )
+    attention = FullAttention(
+        decode_pair_ns=draw(tiny), prefill_pair_ns=draw(tiny), kv_ns=draw(tiny), window_tokens=draw(count)
+    )
+    linear = LinearAttention(token_ns=draw(coefficient), sequence_ns=draw(coefficient))
+    gemm = st.builds(Gemm, token_ns=coefficient, weights_ns=coefficient)
+    return LayerGroup(
+        layers=draw(st.integers(1, 90)),
+        overhead_ns=draw(coefficient),
+        gemms=tuple(draw(st.lists(gemm, max_size=3))),
+        experts=draw(st.sampled_from([None, experts])),
+        attention=draw(st.sampled_from([None, attention])),
+        linear=draw(st.sampled_from([None, linear])),
+        transfer_token_ns=draw(tiny),
+    )
+
+
+heads = st.none() | st.builds(Head, row_ns=coefficient, weights_ns=coefficient, overhead_ns=coefficient)
+rooflines = st.builds(Roofline, groups=st.lists(groups(), max_size=3).map(tuple), head=heads)
+affines = st.builds(
+    Affine,
+    base_ns=st.integers(0, 10**6),
+    token_ns=st.integers(0, 1000),
+    kv_token_ns=st.integers(0, 100),
+    sampled_ns=st.integers(0, 1000),
+    imbalance_ns=st.integers(0, 10**6),
+)
+entries: st.SearchStrategy[CostEntry] = rooflines | affines
+loads = st.builds(
+    Load, **{name: st.integers(0, 10**7) if "pairs" in name or "kv" in name else count for name in FIELDS}
+)
+draws = st.integers(0, 2**64 - 1)
+
+
+@settings(deadline=None)
+@given(entries, loads, st.sampled_from(FIELDS), st.integers(1, 2000), draws)
+def test_monotone_in_every_field(entry: CostEntry, load: Load, field: str, more: int, draw: int) -> None:
+    model = compile_cost(entry)
+    grown = Load(**{name: getattr(load, name) + (more if name == field else 0) for name in FIELDS})
+    assert model.service_ns(grown, draw) >= model.service_ns(load, draw) >= 1
+
+
+@settings(deadline=None)
+@given(entries, st.lists(st.tuples(loads, draws), min_size=1, max_size=20))
+def test_vectors_equal_scalars_to_the_bit(entry: CostEntry, cases: list[tuple[Load, int]]) -> None:
+    columns = {name: np.array([getattr(load, name) for load, _ in cases], dtype=np.int64) for name in FIELDS}
+    many = service_ns_many(entry, columns, np.array([draw for _, draw in cases], dtype=np.uint64))
+    model = compile_cost(entry)
+    assert many.dtype == np.int64
+    assert many.tolist() == [model.service_ns(load, draw) for load, draw in cases]
+
+
+@settings(deadline=None)
+@given(entries, st.integers(70_000, 200_000))
+def test_vectors_equal_scalars_past_the_table(entry: CostEntry, tokens: int) -> None:
+    load = Load(prefill_sequences=1, prefill_tokens=tokens, prefill_kv_tokens=tokens, prefill_pairs=tokens)
+    columns = {name: np.array([getattr(load, name)] * 2, dtype=np.int64) for name in FIELDS}
+    assert service_ns_many(entry, columns).tolist() == [compile_cost(entry).service_ns(load)] * 2
+
+
+def test_halves_round_to_even_in_vectors_too() -> None:
+    for overhead in (0.5, 1.5, 2.5, 3.5):
+        entry = Roofline(groups=(LayerGroup(layers=1, overhead_ns=overhead),))
+        one = {name: np.full(1, 2 * (name == "decode_tokens"), dtype=np.int64) for name in FIELDS}
+        assert service_ns_many(entry, one).tolist() == [compile_cost(entry).service_ns(Load(decode_tokens=2))]
+
+
+def test_no_microbatches_at_all() -> None:
+    empty = {name: np.zeros(0, dtype=np.int64) for name in FIELDS}
+    assert service_ns_many(Roofline(groups=()), empty).tolist() == []
+
+
+@settings(deadline=None)
+@given(rooflines, loads)
+def test_additive_over_layers(entry: Roofline, load: Load) -> None:
+    """A visit costs what its layers cost one group at a time, to the rounding of each."""
+    parts = [Roofline(groups=(group,)) for group in entry.groups] + [Roofline(groups=(), head=entry.head)]
+    separate = [compile_cost(part).service_ns(load) for part in parts]
+    assert abs(compile_cost(entry).service_ns(load) - sum(separate)) <= len(parts) + 1
+
+
+@settings(deadline=None)
+@given(entries, loads, draws)
+def test_min_service_is_below_every_microbatch(entry: CostEntry, load: Load, draw: int) -> None:
+    decode, prefill = load.decode_sequences, load.prefill_sequences
+    if decode + prefill == 0:
+        decode = 1
+    real = Load(
+        decode_sequences=decode,
+        decode_tokens=decode,
+        decode_kv_tokens=max(load.decode_kv_tokens, decode),
+        decode_pairs=max(load.decode_pairs, decode),
+        prefill_sequences=prefill,
+        prefill_tokens=prefill,
+        prefill_kv_tokens=max(load.prefill_kv_tokens, prefill),
+        prefill_pairs=max(load.prefill_pairs, prefill),
+        sampled=load.sampled,
+    )
+    assert 1 <= min_service_ns(entry) <= compile_cost(entry).service_ns(real, draw)

@@ -1,0 +1,152 @@
+"""`stageline run` and `report` from the command line: files, figures, exit codes, what goes where."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from stageline.cli.main import run as stageline
+from stageline.cost.entries import Affine
+from stageline.plan.schema import Defaults, Link, Plan, Stage, Visit
+from stageline.report.digest import digest_of
+
+PLAN = Plan(
+    model="demo",
+    device="d",
+    stages=tuple(Stage(name=f"s{i}", layers=(i,), kv_budget_bytes=10**6, kv_block_bytes=160) for i in range(3)),
+    visits=tuple(Visit(stage=i, layers=(i,), cost=0, min_service_ns=1000) for i in range(3)),
+    links=(Link(latency_ns=100, bytes_per_s=10**9, bytes_per_token=10),) * 4,
+    costs=(Affine(base_ns=1000, token_ns=10),),
+    defaults=Defaults(microbatch=2, credits=3),
+)
+SPEC = "poisson:rate=1000,requests=30,input=uniform(5,40),output=uniform(1,9)"
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> str:
+    path = tmp_path / "plan.json"
+    path.write_bytes(PLAN.canonical())
+    return str(path)
+
+
+def test_run_and_report(plan: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "run"
+    assert stageline(["run", plan, "--workload", SPEC, "-o", str(out), "--events", "--slo", "ttft=1s"]) == 0
+    printed = capsys.readouterr()
+    assert "30 of 30 finished" in printed.out
+    assert printed.err == ""  # quiet where there is no terminal
+    names = {path.name for path in out.iterdir()}
+    assert names == {"plan.json", "summary.json", "requests.jsonl", "stages.json", "events.jsonl"}
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["digest"] == digest_of(out)
+    assert summary["slo"]["met"] is True
+    assert stageline(["report", str(out), "--verify"]) == 0
+    again = capsys.readouterr()
+    assert again.out == printed.out
+    assert (out / "pipeline.svg").exists()
+    assert (out / "pipeline.png").exists()
+
+
+def test_a_terminal_sees_a_bar(plan: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # what rich takes for a terminal
+    assert stageline(["run", plan, "--workload", SPEC, "--json"]) == 0
+    printed = capsys.readouterr()
+    assert "arrivals" in printed.err
+    assert "30 requests done" in printed.err
+    json.loads(printed.out)
+
+
+def test_summary_has_the_promised_fields(plan: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert stageline(["run", plan, "--workload", SPEC, "--json"]) == 0
+    summary = json.loads(capsys.readouterr().out)
+    promised = {
+        "digest", "engine", "seed", "command", "topology", "requests", "output_tokens", "emulated_s", "wall_s",
+        "output_tokens_per_s", "ttft_s", "tpot_s", "itl_s", "e2e_s", "queue_s", "stages_total", "visits",
+        "bubble_ratio", "binding_stage",
+    }  # fmt: skip
+    assert promised <= summary.keys()
+    for name in ("ttft_s", "tpot_s", "itl_s", "e2e_s", "queue_s"):
+        assert summary[name].keys() == {"mean", "p50", "p90", "p95", "p99", "max"}
+        assert summary[name]["p50"] <= summary[name]["p99"] <= summary[name]["max"]
+
+
+def test_files_do_not_change_the_digest(plan: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    digests = set()
+    for extra in ([], ["-o", str(tmp_path / "a")], ["-o", str(tmp_path / "a"), "--events"], ["--paranoid"]):
+        assert stageline(["run", plan, "--workload", SPEC, "--json", *extra]) == 0
+        digests.add(json.loads(capsys.readouterr().out)["digest"])
+    assert len(digests) == 1
+    assert stageline(["run", plan, "--workload", SPEC, "--json", "--seed", "1"]) == 0
+    assert json.loads(capsys.readouterr().out)["digest"] not in digests
+
+
+def test_a_missed_objective_is_exit_code_3(plan: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "run"
+    assert stageline(["run", plan, "--workload", SPEC, "--slo", "ttft=1ns", "-o", str(out)]) == 3
+    printed = capsys.readouterr()
+    assert "SLO missed" in printed.err
+    assert "digest" in printed.out
+    assert (out / "summary.json").exists()
+
+
+def test_a_bad_row_in_the_middle_leaves_an_incomplete_run(
+    plan: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = tmp_path / "t.csv"
+    rows = "".join(f"{i},5,2\n" for i in range(3000))
+    trace.write_text("arrived_at,num_prefill_tokens,num_decode_tokens\n" + rows + "3000,x,2\n")
+    out = tmp_path / "run"
+    assert stageline(["run", plan, "--workload", str(trace), "-o", str(out)]) == 2
+    error = capsys.readouterr().err
+    assert "t.csv:3002, column num_prefill_tokens" in error
+    assert len(error.splitlines()) == 1
+    assert json.loads((out / "summary.json").read_text())["complete"] is False
+    assert stageline(["report", str(out)]) == 2
+    assert "broke off" in capsys.readouterr().err
+    assert stageline(["run", plan, "--workload", str(trace), "--skip-bad-rows", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["workload_rows"]["skipped_bad"] == 1
+
+
+@pytest.mark.parametrize(
+    ("flags", "reason"),
+    [
+        (["--workload", "nothing.csv"], "no such file"),
+        (["--workload", SPEC, "--credits", "0"], "--credits: not a positive number"),
+        (["--workload", SPEC, "--batching", "slo"], "--batching slo needs a TPOT"),
+        (["--workload", SPEC, "--batching", "huge"], "huge"),
+        (["--workload", SPEC, "--slo", "x"], "--slo: no objective"),
+        (["--workload", SPEC, "--events"], "--events writes events.jsonl"),
+        (["--workload", SPEC, "--overhead", "5"], "--overhead: not a number with a unit"),
+        (["--workload", SPEC, "--rate-scale", "0"], "--rate-scale: not a positive number"),
+        (["--workload", SPEC, "--requests", "0"], "--requests: not a positive number"),
+        (["--workload", SPEC, "--seed", "-1"], "--seed: not between"),
+        (["--workload", SPEC, "--cluster", "host:1"], "needs --engine cluster"),
+        (["--workload", SPEC, "--policy", "no.such:Thing"], "no.such:Thing"),
+        ([], "--workload"),
+    ],
+)
+def test_bad_flags(plan: str, capsys: pytest.CaptureFixture[str], flags: list[str], reason: str) -> None:
+    assert stageline(["run", plan, *flags]) == 2
+    printed = capsys.readouterr()
+    assert reason in printed.err
+    assert printed.out == ""
+    assert len(printed.err.splitlines()) == 1
+
+
+def test_scheduling_flags_reach_the_engine(plan: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def microbatches(*flags: str) -> tuple[int, int]:
+        assert stageline(["run", plan, "--workload", SPEC, "--rate-scale", "100", "--json", *flags]) == 0
+        summary = json.loads(capsys.readouterr().out)
+        return summary["microbatches"], summary["credits"]
+
+    single, in_flight = microbatches("--microbatch", "1", "--credits", "1")
+    assert in_flight == 1
+    assert single > microbatches()[0] > microbatches("--microbatch", "16", "--batching", "greedy")[0]
+    assert microbatches("--preset", "vllm")[1] == 3
+    assert microbatches("--preset", "vllm", "--credits", "2")[1] == 2
+
+
+def test_a_damaged_plan(plan: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path(plan).write_bytes(PLAN.canonical()[:-9])
+    assert stageline(["run", plan, "--workload", SPEC]) == 2
+    assert "plan.json" in capsys.readouterr().err

@@ -1,0 +1,214 @@
+"""The roofline: values by hand, the knee, experts, TP, folding."""
+
+import msgspec
+import pytest
+
+from stageline.catalog.loader import Catalog
+from stageline.cost.collective import all_reduce
+from stageline.cost.entries import Affine, Experts, FullAttention, Gemm, Head, LayerGroup, LinearAttention, Roofline
+from stageline.cost.fold import fold, operations
+from stageline.cost.load import Load
+from stageline.cost.service import compile_cost, min_service_ns
+from stageline.cost.tables import distinct_experts
+from stageline.hardware.device import Device, Network, Overhead, Peak, Share
+from stageline.model.attention import Gqa
+from stageline.model.ffn import Dense
+from stageline.model.formats import Formats
+from stageline.model.spec import Layer, ModelSpec
+
+SHELF = Catalog()
+
+
+def decode(sequences: int, kv: int, sampled: int = 0) -> Load:
+    return Load(
+        decode_sequences=sequences,
+        decode_tokens=sequences,
+        decode_kv_tokens=sequences * kv,
+        decode_pairs=sequences * kv,
+        sampled=sequences if sampled else 0,
+    )
+
+
+def prefill(tokens: int, cached: int = 0) -> Load:
+    pairs = tokens * cached + tokens * (tokens + 1) // 2
+    return Load(prefill_sequences=1, prefill_tokens=tokens, prefill_kv_tokens=cached + tokens, prefill_pairs=pairs)
+
+
+@pytest.mark.parametrize(
+    ("experts", "top_k", "expected"),
+    [
+        (896, 16, {1: 16.0, 4: 62.3, 16: 224.4, 64: 613.2, 256: 887.1}),
+        (384, 8, {1: 8.0, 4: 31.0, 16: 109.8, 64: 284.2, 256: 382.2}),
+        (256, 8, {1: 8.0, 4: 30.5, 16: 102.0, 64: 222.4, 256: 255.9}),
+        (128, 8, {1: 8.0, 4: 29.1, 16: 82.4, 64: 125.9, 256: 128.0}),
+    ],
+)
+def test_distinct_experts(experts: int, top_k: int, expected: dict[int, float]) -> None:
+    table = distinct_experts(experts, top_k)
+    assert {b: round(table[min(b, len(table) - 1)], 1) for b in expected} == expected
+    assert table[-1] == experts
+    assert table == sorted(table)
+
+
+def test_values_by_hand() -> None:
+    group = LayerGroup(
+        layers=2,
+        overhead_ns=10.0,
+        gemms=(Gemm(token_ns=1.0, weights_ns=5.0),),
+        experts=Experts(experts=4, top_k=4, token_ns=2.0, expert_ns=3.0),
+        attention=FullAttention(decode_pair_ns=0.5, prefill_pair_ns=0.25, kv_ns=1.0),
+        linear=LinearAttention(token_ns=0.5, sequence_ns=4.0),
+        transfer_token_ns=0.125,
+    )
+    model = compile_cost(Roofline(groups=(group,), head=Head(row_ns=7.0, weights_ns=100.0, overhead_ns=1.0)))
+    load = decode(2, 10, sampled=1)
+    # overhead 10, transfer .25, gemm max(2, 5), experts max(4, 12), linear max(1, 8), attention max(10, 20); head 101
+    assert model.service_ns(load) == round(2 * (10 + 0.25 + 5 + 12 + 8 + 20) + 101)
+    # 8 tokens after 2 cached: 16 + 36 = 52 pairs, 10 KV: max(8, 5), max(16, 12), max(4, 4), max(13, 10); no head
+    assert model.service_ns(prefill(8, 2)) == 2 * (10 + 1 + 8 + 16 + 4 + 13)
+
+
+def test_rounds_half_to_even_once_and_never_below_one() -> None:
+    def one(overhead: float) -> int:
+        return compile_cost(Roofline(groups=(LayerGroup(layers=1, overhead_ns=overhead),))).service_ns(decode(1, 1))
+
+    assert [one(x) for x in (0.0, 0.5, 1.5, 2.5, 3.5)] == [1, 1, 2, 2, 4]
+    assert compile_cost(Affine(base_ns=0)).service_ns(decode(1, 1)) == 1
+
+
+def test_sliding_windows_cap_pairs_and_kv() -> None:
+    group = LayerGroup(
+        layers=1,
+        overhead_ns=0.0,
+        attention=FullAttention(decode_pair_ns=1.0, prefill_pair_ns=0.0, kv_ns=1.0, window_tokens=100),
+    )
+    model = compile_cost(Roofline(groups=(group,)))
+    assert model.service_ns(decode(1, 90)) == 90
+    assert model.service_ns(decode(1, 5000)) == model.service_ns(decode(1, 9000)) == 101
+
+
+def test_decode_is_flat_below_the_knee() -> None:
+    """A dense layer is bound by its weights until batch ~ peak / bandwidth: doubling a small microbatch is free."""
+    spec, device = SHELF.model("llama-3.1-8b").spec, SHELF.device("h100-sxm").device
+    entry = fold(spec, range(32), device)
+    model = compile_cost(entry)
+    knee = entry.groups[0].gemms[0].weights_ns / entry.groups[0].gemms[0].token_ns
+    assert 150 < knee < 300
+    assert model.service_ns(decode(2, 1)) - model.service_ns(decode(1, 1)) < 100
+    assert model.service_ns(decode(4 * int(knee), 1)) > 2 * model.service_ns(decode(1, 1))
+
+
+def test_head_is_paid_per_sampled_row_only() -> None:
+    spec, device = SHELF.model("llama-3.1-8b").spec, SHELF.device("h100-sxm").device
+    with_head, without = (compile_cost(fold(spec, [31], device, head=h)) for h in (True, False))
+    assert with_head.service_ns(decode(4, 100)) == without.service_ns(decode(4, 100))
+    weights_ns = 2 * 4096 * 128_256 / (3.35e12 * 0.8) * 1e9
+    extra = with_head.service_ns(decode(4, 100, sampled=1)) - without.service_ns(decode(4, 100))
+    assert extra == pytest.approx(weights_ns + 3_000, abs=2)
+
+
+def llama_2_13b_on_v5e() -> tuple[ModelSpec, Device]:
+    """The scaling book's model and chip, at full peaks."""
+    layer = Layer(Gqa(heads=40, kv_heads=40, head_dim=128), Dense(width=13_824), Formats())
+    spec = ModelSpec(name="x", hidden=5120, vocab=32_000, layers=(layer,) * 40, formats=Formats())
+    device = Device(
+        name="v5e",
+        title="v5e",
+        kind="tpu",
+        memory_bytes=16 * 10**9,
+        bandwidth_bytes_per_s=820 * 10**9,
+        peak_flops=Peak(bf16=197 * 10**12),
+        share=Share(flops=1.0, bandwidth=1.0, memory=1.0),
+        overhead=Overhead(),
+        scale_out=Network(bytes_per_s=1 << 60, latency_ns=0),
+    )
+    return spec, device
+
+
+STEPS = [(1, 4.98), (8, 12.13), (16, 20.30), (32, 36.65), (64, 69.33), (240, 249.09)]
+
+
+@pytest.mark.parametrize(("batch", "milliseconds"), STEPS)
+def test_the_scaling_books_table(batch: int, milliseconds: float) -> None:
+    """From the book's own inputs: 26e9 bytes of weights and 6.7e9 bytes of KV per sequence over 8 x 820 GB/s."""
+    rate, peak = 8 * 8.2e11, 8 * 197e12
+    gemm = Gemm(token_ns=2 * 13e9 / peak * 1e9, weights_ns=26e9 / rate * 1e9)
+    attention = FullAttention(decode_pair_ns=0.0, prefill_pair_ns=0.0, kv_ns=6.7e9 / 8192 / rate * 1e9)
+    entry = Roofline(groups=(LayerGroup(layers=1, overhead_ns=0.0, gemms=(gemm,), attention=attention),))
+    assert compile_cost(entry).service_ns(decode(batch, 8192)) / 1e6 == pytest.approx(milliseconds, rel=0.003)
+
+
+@pytest.mark.parametrize(("batch", "milliseconds"), STEPS)
+def test_the_scaling_books_table_from_the_model(batch: int, milliseconds: float) -> None:
+    """Within 1 %: the book rounds 25.7e9 bytes of weights to 26e9."""
+    spec, device = llama_2_13b_on_v5e()
+    entry = fold(spec, range(40), device, ranks=8, head=True)
+    ns = compile_cost(entry).service_ns(decode(batch, 8192, sampled=1))
+    assert ns / 1e6 == pytest.approx(milliseconds, rel=0.01)
+
+
+def test_tp_divides_work_and_adds_collectives() -> None:
+    spec, device = SHELF.model("llama-3.1-70b").spec, SHELF.device("h100-sxm").device
+    one, four = fold(spec, [0], device).groups[0], fold(spec, [0], device, ranks=4).groups[0]
+    assert four.gemms[0].weights_ns == pytest.approx(one.gemms[0].weights_ns / 4)
+    assert four.attention is not None and one.attention is not None
+    assert four.attention.kv_ns == pytest.approx(one.attention.kv_ns / 4)
+    assert four.overhead_ns - one.overhead_ns == 2 * 28_000
+    assert four.transfer_token_ns == pytest.approx(2 * 8192 * 2 * 1e9 / 236e9)
+    assert one.transfer_token_ns == 0
+
+
+def test_tp_replicates_mla_kv() -> None:
+    spec, device = SHELF.model("deepseek-v3").spec, SHELF.device("h100-sxm").device
+    one, eight = (fold(spec, [5], device, ranks=n).groups[0].attention for n in (1, 8))
+    assert one and eight
+    assert eight.kv_ns == pytest.approx(one.kv_ns)
+    assert eight.decode_pair_ns == pytest.approx(one.decode_pair_ns / 8)
+
+
+def test_all_reduce_measured_and_ring() -> None:
+    device = SHELF.device("h100-sxm").device
+    assert all_reduce(device, 1) == (0.0, 0.0)
+    assert all_reduce(device, 8) == (35_000.0, 1e9 / 209e9)
+    bare = msgspec.structs.replace(device, all_reduce=())
+    assert all_reduce(bare, 4) == (6 * 8_000, pytest.approx(1.5 * 1e9 / 450e9))
+    assert all_reduce(bare, 16)[0] == 30 * 7_000  # leaves the node
+
+
+def test_a_wafer_layer_is_bound_by_its_overhead() -> None:
+    spec, device = SHELF.model("kimi-k3").spec, SHELF.device("wse-3t").device
+    entry = fold(spec, [1, 2], device)
+    ns = compile_cost(entry).service_ns(decode(4, 8192))
+    assert 2 * 16_711 < ns < 2 * 16_711 * 1.05
+    assert min_service_ns(entry) >= 2 * 16_711
+
+
+def test_linear_attention_reads_and_writes_its_state() -> None:
+    """K3: 13 MB per request and layer; 8 x heads x dk x dv FLOPs per token."""
+    spec, device = SHELF.model("kimi-k3").spec, SHELF.device("wse-3t").device
+    linear = fold(spec, [1], device).groups[0].linear
+    assert linear is not None
+    assert linear.sequence_ns == pytest.approx(2 * 6_512_640 / (43.2e15 * 0.8) * 1e9)
+    assert linear.token_ns == pytest.approx(8 * 96 * 128 * 128 / (25e15 * 0.6) * 1e9)
+
+
+def test_groups_are_one_per_kind_of_layer() -> None:
+    spec, device = SHELF.model("kimi-k3").spec, SHELF.device("wse-3t").device
+    assert [g.layers for g in fold(spec, range(93), device, head=True).groups] == [1, 68, 24]
+    assert operations(spec.layers[0]) < operations(spec.layers[1])
+
+
+def test_mla_flops() -> None:
+    mla = SHELF.model("deepseek-v3").spec.layers[0].attention
+    assert mla.pair_flops() == (2 * 128 * (2 * 512 + 64), 2 * 128 * (192 + 128))
+
+
+def test_prefill_flops_of_a_dense_model() -> None:
+    """2 x active parameters per token and 4 x heads x head_dim per pair, at the share that is reached."""
+    spec, device = SHELF.model("llama-3.1-8b").spec, SHELF.device("h100-sxm").device
+    tokens = 8192
+    bare = msgspec.structs.replace(device, overhead=Overhead())
+    ns = compile_cost(fold(spec, range(32), bare)).service_ns(prefill(tokens))
+    weights = spec.active_params() - 4096 * 128_256
+    flops = 2 * weights * tokens + 4 * 32 * 4096 * (tokens * (tokens + 1) / 2)
+    assert ns == pytest.approx(flops / (989e12 * 0.6) * 1e9, rel=1e-6)

@@ -1,0 +1,119 @@
+"""Importing Hugging Face configs: equal to the catalogue, and no guessing."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stageline.catalog.loader import Catalog
+from stageline.errors import BadInput
+from stageline.model.hf import import_config
+from stageline.model.spec import ModelSpec
+
+LLAMA: dict[str, Any] = {
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "num_hidden_layers": 2,
+    "vocab_size": 100,
+}
+
+
+def imported(config: dict[str, Any]) -> ModelSpec:
+    return import_config(json.dumps(config).encode(), "config.json", "x")
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("moonshotai--Kimi-K3", "kimi-k3"),
+        ("moonshotai--Kimi-K2.5", "kimi-k2.6"),
+        ("deepseek-ai--DeepSeek-V3", "deepseek-v3"),
+        ("meta-llama--Meta-Llama-3.1-8B", "llama-3.1-8b"),
+        ("meta-llama--Meta-Llama-3.1-70B", "llama-3.1-70b"),
+        ("meta-llama--Meta-Llama-3.1-405B", "llama-3.1-405b"),
+        ("Qwen--Qwen3-8B", "qwen3-8b"),
+        ("Qwen--Qwen3-30B-A3B", "qwen3-30b-a3b"),
+    ],
+)
+def test_the_catalogue_equals_the_published_config(shared_data: Path, file: str, name: str) -> None:
+    path = shared_data / "configs" / f"{file}.json"
+    found, entry = import_config(path.read_bytes(), path.name, name), Catalog().model(name).spec
+    for field in ("hidden", "vocab", "tied", "context", "kv_type", "state_type", "residual_block"):
+        assert getattr(found, field) == getattr(entry, field), field
+    assert [(x.attention, x.ffn) for x in found.layers] == [(x.attention, x.ffn) for x in entry.layers]
+    count = len(entry.layers)
+    assert [found.layer_bytes(i) for i in range(count)] == [entry.layer_bytes(i) for i in range(count)]
+    assert found.weight_bytes() == entry.weight_bytes()
+
+
+def test_mixed_precision_by_module(shared_data: Path) -> None:
+    spec = import_config((shared_data / "configs/nvidia--Qwen3.6-27B-NVFP4.json").read_bytes(), "c", "x")
+    assert round(spec.weight_bytes() / 1e9, 1) == pytest.approx(20.2, abs=0.06)
+    assert spec.total_params() == 26_895_998_464
+    assert spec.left_out == ("vision tower", "MTP layer")
+    assert spec.layers[0].formats.attention == "fp8"
+    assert spec.layers[0].formats.ffn == spec.formats.head == "nvfp4-w4a16"
+    assert spec.formats.embedding == "bf16"
+
+
+def test_another_quantisation_of_the_same_model(shared_data: Path) -> None:
+    read = {
+        name: import_config((shared_data / f"configs/{name}.json").read_bytes(), name, "x")
+        for name in ("nvidia--Kimi-K2.6-NVFP4", "moonshotai--Kimi-K2.5")
+    }
+    first, second = read.values()
+    assert first.total_params() == second.total_params()
+    assert first.layers[1].formats.routed_experts == "nvfp4"
+    assert first.layers[1].formats.attention == "bf16"
+
+
+def test_defaults_of_a_plain_llama() -> None:
+    spec = imported(LLAMA)
+    assert spec.kv_bytes_per_token(0) == 2 * 2 * 16 * 2
+    assert not spec.tied
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"model_type": "gpt_oss"}, "$.model_type"),
+        ({"model_type": None}, "$.model_type"),
+        ({"hidden_size": "64"}, "$.hidden_size"),
+        ({"hidden_size": None}, "$.hidden_size"),
+        ({"num_hidden_layers": 0}, "$.num_hidden_layers"),
+        ({"num_hidden_layers": 10**9}, "$.num_hidden_layers"),
+        ({"num_attention_heads": 0}, "$.num_attention_heads"),
+        ({"new_adapter_rank": 8}, "$.new_adapter_rank"),
+        ({"mlp_bias": True}, "$.mlp_bias"),
+        ({"tie_word_embeddings": "yes"}, "$.tie_word_embeddings"),
+        ({"torch_dtype": "float12"}, "$.dtype"),
+        ({"quantization_config": {"quant_method": "gptq"}}, "$.quantization_config.quant_method"),
+        ({"quantization_config": {"quant_method": "fp8", "weight_block_size": [64, 64]}}, "weight_block_size"),
+        ({"text_config": {}}, "$.model_type"),
+    ],
+)
+def test_what_is_not_understood_is_named(change: dict[str, Any], named: str) -> None:
+    with pytest.raises(BadInput) as error:
+        imported(LLAMA | change)
+    assert named in str(error.value)
+
+
+def test_null_and_false_switch_nothing_on() -> None:
+    assert imported(LLAMA | {"new_thing": None, "other_thing": False}) == imported(LLAMA)
+
+
+@pytest.mark.parametrize("data", [b"", b"[1]", b"{", b"\xff\xfe", b'{"model_type": []}', b"[" * 100_000])
+def test_malformed_files(data: bytes) -> None:
+    with pytest.raises(BadInput, match=r"config\.json"):
+        import_config(data, "config.json", "x")
+
+
+def test_biases_and_windows_count() -> None:
+    plain, biased = imported(LLAMA), imported(LLAMA | {"attention_bias": True})
+    assert biased.total_params() - plain.total_params() == 2 * (64 + 2 * 32 + 64)
+    windowed = imported(LLAMA | {"model_type": "mistral", "sliding_window": 32})
+    assert [x.attention.window_tokens for x in windowed.layers] == [32, 32]  # type: ignore[union-attr]
