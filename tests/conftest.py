@@ -7,7 +7,11 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PROCESSES = ("tests/cluster/", "tests/containers/")  # one worker runs all of these, so that they never share the host
+PROCESSES = (
+    "tests/browser/",
+    "tests/cluster/",
+    "tests/containers/",
+)  # one worker runs all of these, so that they never share the host
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -11,7 +11,8 @@ from stageline.errors import BadInput, UsageError
 from stageline.report.chart import draw_chart
 from stageline.report.digest import digest_of
 from stageline.report.page.render import write_page
-from stageline.report.rundir import read_events, read_stages, read_summary
+from stageline.report.perfetto.trace import write_trace
+from stageline.report.rundir import EVENTS, read_events, read_stages, read_summary
 from stageline.report.summary import Summary
 from stageline.report.tables import run_report
 from stageline.report.timeline import first_microbatches
@@ -25,6 +26,7 @@ def report(
     *,
     chart: Annotated[bool, Parameter(help="write pipeline.svg and pipeline.png into the directory")] = True,
     html: Annotated[bool, Parameter(help="write report.html, one page that opens from disk")] = True,
+    perfetto: Annotated[Path | None, Parameter(help="also write a trace for ui.perfetto.dev; needs events")] = None,
     microbatches: Annotated[int | None, Parameter(help="how many the timeline shows, when there are events")] = None,
     verify: Annotated[bool, Parameter(negative="", help="recompute the digest from the files and compare")] = False,
 ) -> None:
@@ -41,6 +43,8 @@ def report(
         _chart(directory, summary, microbatches)
     if html:
         _page(directory)
+    if perfetto is not None:
+        _trace(directory, perfetto)
 
 
 def _verify(directory: Path, summary: Summary) -> None:
@@ -68,3 +72,14 @@ def _page(directory: Path) -> None:
     except OSError as error:
         raise UsageError(f"{path}: can't be written: {error.strerror}") from None
     sys.stderr.write(f"page: {path}\n")
+
+
+def _trace(directory: Path, path: Path) -> None:
+    if not (directory / EVENTS).exists():
+        raise UsageError(f"--perfetto needs events, and {directory} has none: make the run with --events")
+    try:
+        written = write_trace(directory, path)
+    except OSError as error:
+        raise UsageError(f"{path}: can't be written: {error.strerror}") from None
+    cut = f" (the first {written.services:,} services; the run has more)" if written.cut else ""
+    sys.stderr.write(f"trace: {path}{cut}\n")
