@@ -8,6 +8,7 @@ from cyclopts.exceptions import CycloptsError
 
 from stageline import __version__
 from stageline.cli.catalogue import devices_app, models_app
+from stageline.cli.compare import compare
 from stageline.cli.plan import plan
 from stageline.cli.report import report
 from stageline.cli.run import run as run_command
@@ -19,6 +20,7 @@ app.command(plan)
 app.command(run_command, name="run")
 app.command(up)
 app.command(report)
+app.command(compare)
 app.command(models_app)
 app.command(devices_app)
 
