@@ -20,7 +20,7 @@ class Ledger:
         self._held: dict[int, tuple[int, int]] = {}  # owner -> blocks, states
 
     @property
-    def requests(self) -> int:
+    def owners(self) -> int:
         """How many owners hold KV here."""
         return len(self._held)
 

@@ -1,0 +1,1 @@
+"""Benchmarks: one command each, JSON on stdout, ratios within one run."""

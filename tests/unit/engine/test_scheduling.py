@@ -1,0 +1,163 @@
+"""Rule 5: queueing, sizing, balancing, clients that leave."""
+
+import pytest
+
+from stageline.engine import inprocess
+from stageline.engine.conductor import Conductor
+from stageline.engine.queueing import QueueingPolicy, WaitingQueue, load_policy
+from stageline.engine.route import Route
+from stageline.engine.router import Router
+from stageline.engine.sequence import Sequence
+from stageline.engine.settings import Scheduling
+from stageline.engine.sizing import make_sizing
+from stageline.engine.types import NEVER, Cancellation, Request
+from stageline.errors import UsageError
+from tests.unit.engine.builders import Seen, plan
+
+
+class LongestFirst(QueueingPolicy):
+    """A user's own policy."""
+
+    def key(self, request: Request) -> int:
+        """The longest prompt first."""
+        return -request.prompt_tokens
+
+
+class NotAPolicy:
+    """Has no key."""
+
+
+class Events:
+    """A source of given requests and cancellations."""
+
+    reactive = False
+
+    def __init__(self, *events: Request | Cancellation) -> None:
+        self.events = list(events)
+        self.ended: list[tuple[int, int]] = []
+
+    def next_arrival_ns(self) -> int | None:
+        """See Source."""
+        if not self.events:
+            return None
+        head = self.events[0]
+        return head.arrival_ns if isinstance(head, Request) else head.at_ns
+
+    def horizon_ns(self) -> int:
+        """See Source."""
+        return NEVER
+
+    def take(self) -> Request | Cancellation:
+        """See Source."""
+        return self.events.pop(0)
+
+    def finished(self, index: int, now_ns: int) -> None:
+        """See Source."""
+        self.ended.append((index, now_ns))
+
+
+def request(index: int, arrival_ns: int = 0, prompt: int = 4, output: int = 3, priority: int = 0) -> Request:
+    return Request(
+        index=index, arrival_ns=arrival_ns, prompt_tokens=prompt, output_tokens=output, max_output_tokens=output,
+        priority=priority,
+    )  # fmt: skip
+
+
+def order(policy: str, *requests: Request) -> list[int]:
+    queue = WaitingQueue(load_policy(policy))
+    for r in requests:
+        queue.push(Sequence(r, 0))
+    return [queue.pop().request.index for _ in requests]
+
+
+def test_queueing_policies_order_and_keep_arrival_order_among_equals() -> None:
+    requests = [request(0, prompt=9, priority=1), request(1, prompt=2, priority=1), request(2, prompt=2)]
+    assert order("fcfs", *requests) == [0, 1, 2]
+    assert order("shortest", *requests) == [1, 2, 0]
+    assert order("priority", *requests) == [2, 0, 1]
+    assert order(f"{__name__}:LongestFirst", *requests) == [0, 1, 2]
+
+
+def test_a_preempted_sequence_goes_before_everybody() -> None:
+    queue = WaitingQueue(load_policy("shortest"))
+    queue.push(Sequence(request(0, prompt=1), 0))
+    queue.push_front(Sequence(request(1, prompt=50), 0))
+    assert [s.request.index for s in queue] == [1, 0]
+
+
+@pytest.mark.parametrize("name", ["fastest", "no.such.module:Policy", f"{__name__}:Missing", f"{__name__}:NotAPolicy"])
+def test_a_policy_that_can_not_be_had_is_a_usage_error(name: str) -> None:
+    with pytest.raises(UsageError, match=name):
+        load_policy(name)
+
+
+def test_sizes() -> None:
+    route = Route(plan())
+    balanced = make_sizing("balanced", route, 4, 8, None)
+    assert [balanced.limit(running, 1, 0) for running in (0, 3, 4, 100)] == [1, 1, 2, 8]
+    assert make_sizing("greedy", route, 4, 8, None).limit(1, 0, 0) == 8
+    with pytest.raises(UsageError, match="tpot"):
+        make_sizing("slo", route, 4, 8, None)
+
+
+def test_slo_is_the_largest_size_that_keeps_the_target() -> None:
+    route = Route(plan((0, 1), service_ns=100, latency_ns=10, bytes_per_token=1))
+    # A trip is 2 x 100 ns, three hops of 10 ns, and one ns per member on each hop; 2 credits x 100 ns is less.
+    for target_ns, expected in [(229, 1), (233, 1), (236, 2), (254, 8), (10**6, 8)]:
+        assert make_sizing("slo", route, 2, 8, target_ns).limit(1, 0, 10) == expected, target_ns
+    busy = make_sizing("slo", route, 9, 8, 800)  # 9 credits x 100 ns: even one misses it
+    assert busy.limit(1, 0, 10) == 1
+
+
+def test_a_request_that_fits_no_ledger_is_refused_and_counted() -> None:
+    source, seen = Events(request(0, prompt=40), request(1)), Seen()
+    totals = inprocess.run(plan(budget_bytes=4), Scheduling(), source, seed=0, observer=seen, paranoid=True)
+    assert [(r.index, r.outcome, r.replica) for r in seen.records] == [(0, "refused", None), (1, "finished", 0)]
+    assert totals.requests == 2
+
+
+def test_round_robin_skips_nobody_and_least_loaded_sees_the_load() -> None:
+    requests = [request(i, output=20 if i == 0 else 1) for i in range(4)]
+    for balance, expected in [("round-robin", [0, 1, 0, 1]), ("least-loaded", [0, 1, 1, 1])]:
+        seen = Seen()
+        scheduling = Scheduling(balance=balance)
+        inprocess.run(plan(replicas=2), scheduling, Events(*requests), seed=0, observer=seen, paranoid=True)
+        assert [r.replica for r in sorted(seen.records, key=lambda r: r.index)] == expected
+
+
+@pytest.mark.parametrize(("at_ns", "tokens"), [(1, 0), (400, 1), (10**6, 3)])
+def test_a_client_that_leaves_frees_its_kv(at_ns: int, tokens: int) -> None:
+    events = [request(0), Cancellation(index=0, at_ns=at_ns)]
+    source, seen = Events(*events), Seen()
+    inprocess.run(plan(), Scheduling(kv="grow"), source, seed=0, observer=seen, paranoid=True)
+    (record,) = seen.records
+    assert (record.outcome, record.output_tokens) == ("cancelled" if tokens < 3 else "finished", tokens)
+    assert source.ended[0][0] == 0
+    if tokens < 3:
+        assert source.ended[0][1] >= at_ns
+
+
+def test_a_waiting_client_that_leaves_is_never_admitted() -> None:
+    requests = [request(0, prompt=8, output=4), request(1, 1, prompt=8, output=4)]
+    seen = Seen()
+    source = Events(*requests, Cancellation(index=1, at_ns=2))
+    inprocess.run(plan(budget_bytes=3), Scheduling(), source, seed=0, observer=seen, paranoid=True)
+    by_index = {r.index: r for r in seen.records}
+    assert (by_index[1].outcome, by_index[1].admitted_ns) == ("cancelled", None)
+    assert by_index[0].outcome == "finished"
+
+
+def test_nothing_happens_beyond_the_horizon() -> None:
+    """A source that knows only part of its future holds the router back, and no further than that."""
+    source = Events(request(0))
+    source.horizon_ns = lambda: 5  # type: ignore[method-assign]
+    conductor = Conductor(Router(Route(plan()), Scheduling(), 0, Seen()), source)
+    conductor.advance()
+    assert [item.microbatch.dispatch_ns for item in conductor.dispatched[0]] == [0]
+    conductor.returns[0].append(300)
+    conductor.advance()
+    assert conductor.returns[0] == type(conductor.returns[0])([300])
+    source.horizon_ns = lambda: 301  # type: ignore[method-assign]
+    conductor.advance()
+    assert not conductor.returns[0]
+    assert not conductor.done

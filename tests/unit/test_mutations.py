@@ -1,0 +1,16 @@
+"""The table of mutations stays applicable as the code moves."""
+
+from pathlib import Path
+
+from bench.mutations import load
+
+
+def test_every_mutation_still_applies(root: Path) -> None:
+    times = {m.name: (root / m.file).read_text().count(m.old) for m in load()}
+    assert {name: n for name, n in times.items() if n != 1} == {}
+
+
+def test_every_mutation_names_tests_that_exist(root: Path) -> None:
+    missing = [t for m in load() for t in m.tests if not (root / t).exists()]
+    assert missing == []
+    assert all(m.old != m.new for m in load())
