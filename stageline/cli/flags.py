@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
+import msgspec
 from cyclopts import Group, Parameter
 
 from stageline.cli.engines import SpecFields
@@ -69,8 +70,8 @@ class SchedulingFlags:
     policy: Annotated[str | None, Parameter(help="your own queueing policy, package.module:Class")] = None
     preset: Annotated[Preset | None, Parameter(help="habits of an engine; single flags go first")] = None
 
-    def settings(self, plan: Plan, slo: Slo | None) -> Scheduling:
-        """The engine's settings. UsageError when flags contradict each other."""
+    def settings(self, plan: Plan, slo: Slo | None, base: Scheduling = Scheduling()) -> Scheduling:  # noqa: B008  (frozen)
+        """The engine's settings: `base` with what was given. UsageError when flags contradict each other."""
         given: dict[str, object] = {name: value for name in _NUMBERS if (value := self._positive(name)) is not None}
         words = {name: getattr(self, name) for name in ("batching", "queueing", "kv", "balance", "policy")}
         given |= {name: value for name, value in words.items() if value is not None}
@@ -82,7 +83,7 @@ class SchedulingFlags:
             if slo is None or slo.tpot_ns is None:
                 raise UsageError("--batching slo needs a TPOT to keep: give --slo tpot=50ms")
             given["tpot_slo_ns"] = slo.tpot_ns
-        return Scheduling(**given)  # type: ignore[arg-type]
+        return msgspec.structs.replace(base, **given)
 
     def _positive(self, name: str) -> int | None:
         value: int | None = getattr(self, name)

@@ -36,14 +36,20 @@ class Machine(Protocol):
 class Party:
     """A machine between its links. `failed` holds the error that ended the session, `closed` its good end."""
 
-    def __init__(self, name: str, machine: Machine, after_turn: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        name: str,
+        machine: Machine,
+        after_turn: Callable[[], None] = lambda: None,
+        before_turn: Callable[[], None] = lambda: None,
+    ) -> None:
         self.name = name
         self.machine = machine
         self.upstream: dict[int, Upstream] = {}
         self.downstream: dict[int, Downstream] = {}
         self._loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[LocatedError | None] = self._loop.create_future()
-        self._after_turn = after_turn
+        self._after_turn, self._before_turn = after_turn, before_turn
         self._inbox: list[tuple[int, Frame]] = []
         self._asks: list[tuple[int, int]] = []
         self._held = True
@@ -117,6 +123,7 @@ class Party:
             asks, self._asks = self._asks, []
             for key, time_ns in asks:
                 machine.asked(key, time_ns)
+        self._before_turn()
         frames, wanted = machine.poll()
         for key, frame in frames:
             self.downstream[key].push(frame)

@@ -121,6 +121,12 @@ def _lengths(spec: Spec, options: Options) -> Lengths:
     return Lengths(options.seed, prompt, output)
 
 
+def parse_length(text: str, place: str) -> Length:
+    """A distribution of output lengths as a user writes it. BadInput says what is wrong with it."""
+    read = _TraceLengths(skip_bad_rows=False)
+    return _length(text, place, lambda file: read.column(file, 1))
+
+
 def _length(text: str, place: str, column: Callable[[str], "array[int]"]) -> Length:
     call = parse_call(text, place)
     if call is None:
