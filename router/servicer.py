@@ -13,6 +13,7 @@ import stageline
 from router.live.grpc import GenerateContext, generate, live_state
 from router.live.service import LiveService
 from router.openai.door import HttpDoor
+from router.serving import Watch
 from router.session import RunSession
 from router.source import RowsSource
 from router.stages import StageTable
@@ -47,6 +48,7 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
         window: int = 0,
         payload: PayloadMode = "size",
         on_run: Callable[[RunSession | None], None] = lambda _: None,
+        watch: Watch | None = None,
         live: LiveService | None = None,
         door: HttpDoor | None = None,
     ) -> None:
@@ -54,7 +56,7 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
         self._addresses, self._advertise, self._payload = addresses, advertise, payload
         self._window = window or max(2, 2 * len(os.sched_getaffinity(0)))
         self.on_health: Callable[[bool], Awaitable[None]] | None = None
-        self._on_run = on_run
+        self._on_run, self._watch = on_run, watch
         self._service, self._live, self._door = live, live.keeper if live else None, door
         self._table: StageTable | None = None
         self._run: RunSession | None = None
@@ -80,6 +82,10 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
         if self._door:
             return msgspec.structs.replace(endpoints, http=await self._door.start())
         return endpoints
+
+    def health(self) -> dict[tuple[int, int], bool]:
+        """Whether each (replica, stage) serves."""
+        return {(s.replica, s.stage): s.healthy for s in self._table or ()}
 
     async def drained(self) -> None:
         """Refuses new runs; returns when the one that goes on has ended."""
@@ -212,6 +218,7 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
             mode=mode_of(start.payload_mode) if start.payload_mode else self._payload,
             tokens=start.tokens,
             total=total,
+            watch=self._watch,
         )
 
     async def _source(self, start: router_pb2.RunStart, context: RunContext) -> tuple[Source, int]:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, ProcessCollector
 
 from stage_server.metrics import StageCollector
 from stage_server.servicer import StageServicer
@@ -17,6 +17,7 @@ def build(settings: StageSettings) -> Server:
     collector = StageCollector(settings.stage, settings.replica)
     registry = CollectorRegistry()
     registry.register(collector)
+    ProcessCollector(registry=registry)
     servicer = StageServicer(plan, stage=settings.stage, replica=settings.replica, on_session=collector.on_session)
     return Server(settings, servicer, registry)
 
