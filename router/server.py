@@ -1,5 +1,6 @@
 """A router put together."""
 
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -23,6 +24,7 @@ from stageline.plan.schema import Plan
 from stageline.runtime.dilation import parse_dilation
 from stageline.runtime.plans import load_plan
 from stageline.runtime.server import Server, serve
+from stageline.runtime.text_format import encode
 
 
 def build(settings: RouterSettings) -> Server:
@@ -51,6 +53,7 @@ def build(settings: RouterSettings) -> Server:
         door=door_of(live, settings, registry) if live and settings.http_port >= 0 else None,
     )
     collector.health = servicer.health
+    servicer.metrics = partial(encode, registry)
     server = Server(settings, servicer, registry)
     servicer.on_health = server.set_serving
     return server

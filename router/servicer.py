@@ -16,7 +16,7 @@ from router.openai.door import HttpDoor
 from router.serving import Watch
 from router.session import RunSession
 from router.source import RowsSource
-from router.stages import StageTable
+from router.stages import StageTable, metrics_of
 from stageline.engine.route import Route
 from stageline.engine.settings import Scheduling
 from stageline.engine.types import Source
@@ -57,6 +57,7 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
         self._window = window or max(2, 2 * len(os.sched_getaffinity(0)))
         self.on_health: Callable[[bool], Awaitable[None]] | None = None
         self._on_run, self._watch = on_run, watch
+        self.metrics: Callable[[], bytes] = bytes  # in Prometheus' text format
         self._service, self._live, self._door = live, live.keeper if live else None, door
         self._table: StageTable | None = None
         self._run: RunSession | None = None
@@ -140,6 +141,7 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
     ) -> router_pb2.StatusReply:
         """See router.proto."""
         run, table = self._run, self._table
+        told = await metrics_of(table) if request.metrics and table else {}
         return router_pb2.StatusReply(
             plan=self._route.plan.canonical(),
             plan_digest=self._digest,
@@ -152,11 +154,13 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
                     name=self._route.plan.stages[s.stage].name,
                     address=s.address,
                     healthy=s.healthy,
+                    metrics=told.get((s.replica, s.stage), b""),
                 )
                 for s in table or ()
             ],
             version=stageline.__version__,
             live=live_state(self._live) if self._live else None,
+            metrics=self.metrics() if request.metrics else b"",
         )
 
     # -- runs

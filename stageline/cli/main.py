@@ -12,6 +12,7 @@ from stageline.cli.compare import compare
 from stageline.cli.plan import plan
 from stageline.cli.report import report
 from stageline.cli.run import run as run_command
+from stageline.cli.top import top
 from stageline.cli.up import up
 from stageline.errors import StagelineError, UsageError
 
@@ -21,6 +22,7 @@ app.command(run_command, name="run")
 app.command(up)
 app.command(report)
 app.command(compare)
+app.command(top)
 app.command(models_app)
 app.command(devices_app)
 

@@ -5,8 +5,10 @@ import math
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 
+import msgspec
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
@@ -20,6 +22,7 @@ from stage_server.metrics import StageCollector
 from stage_server.server import build as build_stage
 from stage_server.servicer import StageServicer
 from stage_server.settings import StageSettings
+from stageline.cli.top_data import look, view
 from stageline.engine.settings import Scheduling
 from stageline.engine.types import CAUSES, RunTotals
 from stageline.plan.schema import Plan
@@ -63,16 +66,50 @@ async def watched(plan: Plan) -> AsyncIterator[Watched]:
             collector = StageCollector(index, 0)
             registries.append(CollectorRegistry())
             registries[-1].register(collector)
-            addresses.append(
-                await stack.enter_async_context(serving(StageServicer(plan, on_session=collector.on_session)))
-            )
+            stage = StageServicer(plan, on_session=collector.on_session)
+            stage.metrics = partial(encode, registries[-1])
+            addresses.append(await stack.enter_async_context(serving(stage)))
         metrics, collector = ServingMetrics(plan), RouterCollector(plan)
         router = RouterServicer(plan, [addresses], on_run=collector.on_run, watch=metrics)
         collector.health = router.health
         registry = CollectorRegistry()
         registry.register(collector)
         registry.register(metrics)
+        router.metrics = partial(encode, registry)
         yield Watched(await stack.enter_async_context(serving(router)), registry, registries)
+
+
+async def test_top_shows_the_accounts_of_the_run() -> None:
+    """Without an earlier look, shares are those of stages.json but for the wall time before and after the run."""
+    plan = known_plan()
+    async with watched(plan) as servers, asyncio.timeout(30), RouterClient(servers.address) as client:
+        await client.healthy(20)
+        before = look(await client.status(metrics=True), 0.0)
+        order = RunOrder(plan_digest=plan.digest(), scheduling=Scheduling(), seed=0)
+        totals, _ = await client.run(order, iter(known_requests()), Seen())
+        shown = view("here", plan, look(await client.status(metrics=True), 1.0), before)
+    assert (shown.finished, shown.failed, shown.binding) == (11, 0, TIGHT)
+    assert shown.tokens_per_s == 11 * OUTPUT
+    for record, stage in zip(totals.stages, shown.stages, strict=True):
+        assert stage.healthy
+        worked_ns = record.window_ns - record.idle_ns["empty"]
+        scale = sum(share for cause, share in stage.shares.items() if cause != "empty")
+        assert stage.shares["busy"] / scale == pytest.approx(record.busy_ns / worked_ns)
+        for cause in CAUSES:
+            if cause != "empty":
+                assert stage.shares[cause] / scale == pytest.approx(record.idle_ns[cause] / worked_ns), cause
+
+
+async def test_top_sees_a_stage_that_is_gone() -> None:
+    plan = known_plan()
+    async with watched(plan) as servers, asyncio.timeout(30), RouterClient(servers.address) as client:
+        status = await client.healthy(20)
+        found = await client.status(metrics=True)
+        stages = tuple(msgspec.structs.replace(s, healthy=s.stage != 2) for s in found.stages)
+        shown = view("here", plan, look(msgspec.structs.replace(found, stages=stages), 0.0), None)
+    assert len(status.stages) == 4
+    assert [s.healthy for s in shown.stages] == [True, True, False, True]
+    assert not shown.stages[2].known
 
 
 async def known_run() -> tuple[RunTotals, Seen, Values, list[Values]]:
