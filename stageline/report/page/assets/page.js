@@ -45,7 +45,9 @@ function drawQuantiles(raw) {
 }
 
 function connect() {
-  const trip = Math.max(1000, 3 * (data.summary.tpot_s.p50 || data.summary.ttft_s.p50 || 0) * 1e9), length = Math.min(whole, trip);
+  const tokens = 3e9 * (data.summary.tpot_s.p50 || data.summary.ttft_s.p50 || 0);
+  const trip = Math.max(1000, tokens, ...lanes.filter(lane => lane.n).map(lane => 1.5 * lane.ends[0]));
+  const length = Math.min(whole, trip);
   const views = {
     all: () => show(0, whole), first: () => show(0, length), middle: () => show((whole - length) / 2, (whole + length) / 2), last: () => show(whole - length, whole),
     in: () => zoom(0.5), out: () => zoom(2), left: () => pan(-0.5), right: () => pan(0.5),
@@ -64,13 +66,13 @@ async function start() {
   fillText();
   drawLegend();
   stageTable();
-  connect();
   const raw = await inflate();
   if (data.events) startTimeline(raw);
   else for (const id of ["timeline", "details"]) element(id).remove();
   element("timeline-note").textContent = !data.events
     ? "This run kept no events: run it with --events to see what each stage served when."
     : data.window.exact_services < data.window.services ? `Every service up to ${duration(data.window.exact_until_ns)}, shares per slice after that (${count(data.window.services)} services in all).` : "";
+  connect();
   startQueue(raw);
   startKv(raw);
   startWaterfall(raw);
