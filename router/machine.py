@@ -13,6 +13,7 @@ class RouterMachine:
     def __init__(self, node: RouterNode, dispatched: Callable[[int, Iterable[Item]], None] | None = None) -> None:
         self._node, self._dispatched = node, dispatched
         self.asked = node.asked
+        self.promised_ns = node.promised_ns
 
     def receive(self, key: int, frame: Frame) -> None:
         """Takes completions."""

@@ -1,5 +1,7 @@
 """A router put together."""
 
+import logging
+import ssl
 from functools import partial
 from pathlib import Path
 
@@ -25,6 +27,9 @@ from stageline.runtime.dilation import parse_dilation
 from stageline.runtime.plans import load_plan
 from stageline.runtime.server import Server, serve
 from stageline.runtime.text_format import encode
+
+log = logging.getLogger(__name__)
+_LOOPBACK = ("127.0.0.1", "::1", "[::1]", "localhost")
 
 
 def build(settings: RouterSettings) -> Server:
@@ -80,8 +85,23 @@ def live_service(plan: Plan, settings: RouterSettings, watch: Watch) -> LiveServ
 def door_of(live: LiveService, settings: RouterSettings, registry: CollectorRegistry) -> HttpDoor:
     """The HTTP door, not yet open."""
     names = ModelNames(live.keeper.route.plan.model, settings.served_model_name)
-    door = Door(live, names, registry, api_key=settings.api_key)
-    return HttpDoor(door, settings.http_host or settings.grpc_host, settings.http_port)
+    host = settings.http_host or settings.grpc_host
+    tls = _tls(settings)
+    if host not in _LOOPBACK and not (tls and settings.api_key):
+        log.warning("the HTTP door is open to the network without --tls-cert and --api-key", extra={"host": host})
+    door = Door(live, names, registry, api_key=settings.api_key, tls=tls)
+    return HttpDoor(door, host, settings.http_port)
+
+
+def _tls(settings: RouterSettings) -> ssl.SSLContext | None:
+    if not settings.tls_cert:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(settings.tls_cert, settings.tls_key or None)
+    except (OSError, ssl.SSLError) as error:
+        raise BadInput("--tls-cert", settings.tls_cert, f"can't be used: {error}", "give a PEM file") from None
+    return context
 
 
 async def main(settings: RouterSettings) -> None:

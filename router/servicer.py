@@ -254,7 +254,7 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
 
     def _health_changed(self) -> None:
         if self._live:
-            self._live.stages_changed()
+            self._live.look_again()
         if self.on_health and self._table:
             task = asyncio.ensure_future(self.on_health(self._table.healthy))
             self._tasks.add(task)

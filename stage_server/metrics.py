@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 import stageline
 from stage_server.session import StageSession
 from stageline.engine.attribution import GAP_CAUSES
-from stageline.engine.types import CAUSES
+from stageline.engine.types import CAUSES, Cause
 from stageline.runtime import metric_names as names
 from stageline.units import NS_PER_S
 
@@ -25,12 +25,15 @@ _COUNTERS = (
 
 
 class StageCollector(Collector):
-    """Counters go on over sessions. Between sessions the server is idle for want of requests: wall time as `empty`."""
+    """Counters go on over sessions. Between sessions the server is idle: wall time, as `empty`, or as `fault`
+    after a live session that broke off.
+    """
 
     def __init__(self, stage: int = -1, replica: int = -1) -> None:
         self._labels = (str(max(stage, 0)), str(max(replica, 0)))
         self._session: StageSession | None = None
         self._idle_since_ns = time.monotonic_ns()
+        self._idle_cause: Cause = "empty"
         self._past: Counts = Counter()
 
     def on_session(self, session: StageSession | None) -> None:
@@ -38,9 +41,11 @@ class StageCollector(Collector):
         now = time.monotonic_ns()
         if session is None:
             self._past += self._current()
+            ended = self._session
+            self._idle_cause = "fault" if ended and ended.paced and ended.party.error else "empty"
             self._session, self._idle_since_ns = None, now
         else:
-            self._past["idle", "empty"] += now - self._idle_since_ns
+            self._past["idle", self._idle_cause] += now - self._idle_since_ns
             self._session = session
             self._labels = (str(session.index), str(session.replica))
 
@@ -68,7 +73,7 @@ class StageCollector(Collector):
         """The figures of the session that goes on, or of the idle time since the last one."""
         session = self._session
         if session is None:
-            return Counter({("idle", "empty"): time.monotonic_ns() - self._idle_since_ns})
+            return Counter({("idle", self._idle_cause): time.monotonic_ns() - self._idle_since_ns})
         return counts_of(session)
 
 

@@ -28,6 +28,7 @@ class StageMachine:
     def __init__(self, node: StageNode) -> None:
         self._node = node
         self.asked = node.asked
+        self.promised_ns = node.promised_ns
 
     def receive(self, key: int, frame: Frame) -> None:
         """Takes a frame."""
@@ -49,17 +50,17 @@ class StageSession:
         self._clock = (
             LiveClock(request.clock.anchor_unix_ns, request.clock.dilation) if request.clock.dilation else None
         )
-        self._paced = PacedMachine(StageMachine(self.node), self._follow_clock) if self._clock else None
-        machine: Machine = self._paced or StageMachine(self.node)
+        self.paced = PacedMachine(StageMachine(self.node), self._follow_clock) if self._clock else None
+        machine: Machine = self.paced or StageMachine(self.node)
         self.party = Party(stage_name(self.plan, self.replica, self.index), machine, after_turn=self._after_turn)
         self.closed_books: StageRecord | None = None  # the final account, once it was asked for
         self.finished = asyncio.Event()  # the last frame of every incoming link has been applied
         self.in_links = {v: self._in_link(v) for v in self.node.visits}
         self.out_links = {v + 1: self._out_link(v + 1, request) for v in self.node.visits}
-        if self._clock and self._paced:
+        if self._clock and self.paced:
             for number, link in self.out_links.items():
                 paced = PacedLink(self._clock, link, self.plan.links[number].latency_ns)
-                self.party.downstream[number] = self._paced.links[number] = paced
+                self.party.downstream[number] = self.paced.links[number] = paced
         self._cpu_ns = time.process_time_ns()
 
     async def connect(self) -> None:
@@ -78,8 +79,8 @@ class StageSession:
     async def close(self) -> None:
         """Lets go of all links. Never raises."""
         self.party.close()
-        if self._paced:
-            self._paced.close()
+        if self.paced:
+            self.paced.close()
         await asyncio.gather(*(link.close() for link in self.out_links.values()), return_exceptions=True)
 
     async def settled(self) -> None:

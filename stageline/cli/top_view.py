@@ -48,9 +48,11 @@ def _figures(view: View) -> list[Text]:
                     f"ITL p50 {_time(view.itl_s[0])}  p99 {_time(view.itl_s[1])}"),
         ("in flight", f"{view.in_flight} of {view.credits} credits{_slowest(view)}"),
     ]  # fmt: skip
-    return [
-        Text(f"{name:<10}", "bold", no_wrap=True, overflow="ellipsis").append(text, "default") for name, text in lines
-    ]
+    return [_line(name, text) for name, text in lines]
+
+
+def _line(name: str, text: str) -> Text:
+    return Text(no_wrap=True, overflow="ellipsis").append(f"{name:<10}", "bold").append(text)
 
 
 def _time(seconds: float | None) -> str:

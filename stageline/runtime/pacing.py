@@ -102,6 +102,10 @@ class PacedMachine:
         self._machine.asked(key, time_ns)
         self.links[key].asked(time_ns)
 
+    def promised_ns(self, key: int) -> int:
+        """See Machine."""
+        return self._machine.promised_ns(key)
+
     def poll(self) -> tuple[Iterable[tuple[int, Frame]], Iterable[tuple[int, int]]]:
         """See Machine."""
         return self._machine.poll()

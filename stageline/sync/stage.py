@@ -63,6 +63,10 @@ class StageNode:
             raise ProtocolError(f"link {link} does not begin at stage {self.stage.index}")
         outlet.asked(time_ns)
 
+    def promised_ns(self, link: int) -> int:
+        """What the sender of an incoming link has promised so far."""
+        return self.inlets[link].promised_ns
+
     def poll(self) -> tuple[list[Frame], list[Ask]]:
         """Serve all that is safe; returns frames for the outgoing links and asks for the incoming ones."""
         asks: list[Ask] = []

@@ -136,3 +136,11 @@ async def test_no_token_comes_before_it_is_due() -> None:
     usage = chunks[-1][1].usage
     assert chunks[0][0] >= usage.ttft_s * 3
     assert chunks[9][0] >= usage.e2e_s * 3
+
+
+async def test_a_key_is_asked_for_where_one_is_set() -> None:
+    async with live(live_plan(), api_key="secret") as cluster, cluster.client() as client:
+        with pytest.raises(openai.AuthenticationError, match="API key"):
+            await client.completions.create(model=MODEL, prompt="x", max_tokens=1)
+        reply = await client.with_options(api_key="secret").completions.create(model=MODEL, prompt="x", max_tokens=1)
+    assert reply.usage.completion_tokens == 1

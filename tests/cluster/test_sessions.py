@@ -219,7 +219,8 @@ class Welcoming(router_pb2_grpc.RouterServicer):
     def add_to(self, server: aio.Server) -> None:
         router_pb2_grpc.add_RouterServicer_to_server(self, server)
 
-    async def start(self, endpoints: object) -> None: ...
+    async def start(self, endpoints: object) -> object:
+        return endpoints
 
     async def drained(self) -> None: ...
 

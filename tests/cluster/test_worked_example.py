@@ -15,8 +15,8 @@ from tests.cluster.servers import cluster
 LINK = Link(latency_ns=500, bytes_per_s=10**9, bytes_per_token=64)
 FRAMES = [  # link, promise, arrival, end of the visit before
     (0, 6332, 1140, 0),
-    (1, 7896, 3380, 2240),
-    (2, 9460, 5620, 4480),
+    (1, 8284, 3380, 2240),
+    (2, 9848, 5620, 4480),
     (3, 11348, 7284, 6720),
 ]
 
