@@ -42,7 +42,7 @@ def write_run(
     requests: list[Request] | None = None,
     *,
     events: bool = True,
-    scheduling: Scheduling = Scheduling(),  # noqa: B008  (frozen)
+    scheduling: Scheduling = Scheduling(),
 ) -> Summary:
     """Runs a plan and leaves a run directory."""
     plan, requests = plan or known_plan(), requests or known_requests()
