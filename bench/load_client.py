@@ -1,0 +1,146 @@
+"""What the load client costs: CPU time per streamed chunk, beside a bare reader of the same bytes.
+
+A server process streams ready-made chunks, one segment each, over keep-alive connections; the client process runs
+`concurrency` closed-loop users. Read ratios: CPU per chunk of the load client over that of the bare reader, which
+counts events and nothing else. Chunks per core and second is 1 / CPU per chunk: what one core takes when it does nothing
+else. A client that is behind finds several chunks in one read, which makes each of them cheaper.
+
+    python -m bench.load_client [--concurrency 64] [--tokens 256] [--requests 640]
+"""
+
+import argparse
+import asyncio
+import subprocess
+import sys
+import time
+from typing import cast
+
+import msgspec
+import uvloop
+
+from stageline.load.clock import WallClock
+from stageline.load.options import LoadOptions
+from stageline.load.run import run_load
+from stageline.workload import open_workload
+
+_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: %s\r\n"
+_CHUNK = b'data: {"id":"cmpl-0123456789abcdef","object":"text_completion","created":1,"model":"bench","choices":[{"index":0,"text":" word","logprobs":null,"finish_reason":null}]}\n\n'  # noqa: E501
+
+
+class Figures(msgspec.Struct):
+    """What one client took."""
+
+    chunks: int
+    cpu_ns: int
+    wall_ns: int
+
+    def text(self, name: str) -> str:
+        """One line."""
+        per_chunk_us = self.cpu_ns / self.chunks / 1000
+        rate, most = self.chunks * 1e9 / self.wall_ns, self.chunks * 1e9 / self.cpu_ns
+        return f"{name:12s} {per_chunk_us:8.1f} us CPU/chunk  {most:10,.0f} chunks/core/s  {rate:10,.0f} chunks/s here"
+
+
+def _framed(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+class _Server(asyncio.Protocol):
+    """Answers every POST with `tokens` chunks, a few connections' worth per turn of the loop."""
+
+    def __init__(self, tokens: int) -> None:
+        self._tokens = tokens
+        self._want = 0
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See Protocol."""
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Requests come in one or several segments; only the head matters, and bodies here end with a brace."""
+        assert self._transport is not None
+        if data.startswith(b"GET"):
+            body = b'{"data":[{"id":"bench"}]}' if b"/models" in data[:40] else b"{}"
+            self._transport.write(_HEAD % b"application/json" + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        elif data.endswith(b"}"):
+            head = _HEAD % b"text/event-stream" + b"Transfer-Encoding: chunked\r\n\r\n"
+            self._transport.write(head)
+            asyncio.get_running_loop().call_soon(self._next, self._tokens)
+
+    def _next(self, left: int) -> None:
+        assert self._transport is not None
+        if left:
+            self._transport.write(_framed(_CHUNK))
+            asyncio.get_running_loop().call_soon(self._next, left - 1)
+        else:
+            usage = b'data: {"choices":[],"usage":{"prompt_tokens":64,"completion_tokens":%d}}\n\n' % self._tokens
+            self._transport.write(_framed(usage + b"data: [DONE]\n\n") + b"0\r\n\r\n")
+
+
+async def _serve(tokens: int) -> None:
+    server = await asyncio.get_running_loop().create_server(lambda: _Server(tokens), "127.0.0.1", 0, backlog=1024)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await server.serve_forever()
+
+
+async def _bare(port: int, users: int, requests: int) -> Figures:
+    """Reads the same streams and counts the events."""
+    chunks, left = 0, requests
+
+    async def user() -> None:
+        nonlocal chunks, left
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        while left > 0:
+            left -= 1
+            writer.write(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}")
+            tail = b""
+            while not tail.endswith(b"0\r\n\r\n"):
+                data = await reader.read(1 << 16)
+                chunks += data.count(b'"text"')
+                tail = data[-5:]
+        writer.close()
+
+    cpu_ns, wall_ns = time.process_time_ns(), time.monotonic_ns()
+    await asyncio.gather(*(user() for _ in range(users)))
+    return Figures(chunks, time.process_time_ns() - cpu_ns, time.monotonic_ns() - wall_ns)
+
+
+async def _loaded(port: int, users: int, requests: int, tokens: int) -> Figures:
+    """The load client."""
+    options = LoadOptions(url=f"http://127.0.0.1:{port}", connections=users)
+    workload = open_workload(f"closed:users={users},requests={requests},input=64,output={tokens}")
+    cpu_ns, wall_ns = time.process_time_ns(), time.monotonic_ns()
+    result = await run_load(options, workload, WallClock(), lambda progress: None)
+    took = Figures(result.summary.chunks, time.process_time_ns() - cpu_ns, time.monotonic_ns() - wall_ns)
+    if result.summary.calls["finished"] != requests:
+        raise SystemExit(f"only {result.summary.calls['finished']} of {requests} calls finished")
+    return took
+
+
+def main() -> None:
+    """Measures both clients against the same server."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    for name, default in (("concurrency", 64), ("tokens", 256), ("requests", 640)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+    flags = parser.parse_args()
+    if flags.serve:
+        uvloop.run(_serve(flags.tokens))
+    command = [sys.executable, "-m", "bench.load_client", "--serve", "--tokens", str(flags.tokens)]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert server.stdout is not None
+        port = int(server.stdout.readline())
+        bare = uvloop.run(_bare(port, flags.concurrency, flags.requests))
+        load = uvloop.run(_loaded(port, flags.concurrency, flags.requests, flags.tokens))
+    finally:
+        server.kill()
+        server.wait()
+    print(bare.text("bare reader"))
+    print(load.text("load client"))
+    print(f"ratio        {load.cpu_ns / load.chunks / (bare.cpu_ns / bare.chunks):8.1f}")
+
+
+if __name__ == "__main__":
+    main()
