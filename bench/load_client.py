@@ -2,8 +2,8 @@
 
 A server process streams ready-made chunks, one segment each, over keep-alive connections; the client process runs
 `concurrency` closed-loop users. Read ratios: CPU per chunk of the load client over that of the bare reader, which
-counts events and nothing else. Chunks per core and second is 1 / CPU per chunk: what one core takes when it does nothing
-else. A client that is behind finds several chunks in one read, which makes each of them cheaper.
+counts events and nothing else. Chunks per core and second is 1 / CPU per chunk: what one core takes when it does no
+more. A client that is behind finds several chunks in one read, which makes each of them cheaper.
 
     python -m bench.load_client [--concurrency 64] [--tokens 256] [--requests 640]
 """
