@@ -13,8 +13,8 @@ import msgspec
 from router.tokens import output_key, pieces, token_id, word
 from stageline.engine.rng import STREAM_OUTPUT, draw_at, stream_key
 from stageline.errors import BadInput
+from stageline.workload.length_text import parse_length
 from stageline.workload.lengths import Length
-from stageline.workload.synthetic import parse_length
 
 DEFAULT_TOKENS = 128  # where neither the request nor the router says how long the output is
 Reason = Literal["stop", "length"]

@@ -59,7 +59,7 @@ class RouterSettings(ServerSettings, frozen=True, forbid_unknown_fields=True, kw
 def stage_addresses(text: str, plan: Plan) -> list[list[str]]:
     """Addresses by replica, stage. Raises UsageError when there are not as many as the plan has stages."""
     replicas, stages = range(plan.replicas), range(len(plan.stages))
-    if "{stage}" in text:
+    if "{stage" in text:
         try:
             return [[text.format(stage=s, replica=r) for s in stages] for r in replicas]
         except (KeyError, IndexError, ValueError):

@@ -65,16 +65,36 @@ class SchedulingFlags:
         Queueing | None, Parameter(help="who is admitted first: fcfs (default), shortest, priority")
     ] = None
     kv: Annotated[KvPolicy | None, Parameter(help="reserve (default): prompt + output up front; grow: by block")] = None
-    balance: Annotated[Balance | None, Parameter(help="over replicas: round-robin (default), least-loaded, kv")] = None
+    balance: Annotated[
+        Balance | None, Parameter(help="over replicas: round-robin (default), least-loaded, kv, prefix")
+    ] = None
+    prefix_cache: Annotated[bool, Parameter(negative="", help="keep the KV of prompts and reuse it")] = False
+    snapshot_tokens: Annotated[
+        int | None, Parameter(help="prefix cache: distance of the linear layers' state snapshots, 8192 by default")
+    ] = None
     overhead: Annotated[str | None, Parameter(help="router time per microbatch, like 50us")] = None
     policy: Annotated[str | None, Parameter(help="your own queueing policy, package.module:Class")] = None
     preset: Annotated[Preset | None, Parameter(help="habits of an engine; single flags go first")] = None
 
-    def settings(self, plan: Plan, slo: Slo | None, base: Scheduling = Scheduling()) -> Scheduling:  # noqa: B008  (frozen)
-        """The engine's settings: `base` with what was given. UsageError when flags contradict each other."""
+    def settings(
+        self,
+        plan: Plan,
+        slo: Slo | None,
+        hash_block_tokens: int = 0,
+        base: Scheduling = Scheduling(),  # noqa: B008  (frozen)
+    ) -> Scheduling:
+        """The engine's settings: `base` with what was given; `hash_block_tokens`: the workload's.
+
+        UsageError when flags contradict each other.
+        """
         given: dict[str, object] = {name: value for name in _NUMBERS if (value := self._positive(name)) is not None}
         words = {name: getattr(self, name) for name in ("batching", "queueing", "kv", "balance", "policy")}
         given |= {name: value for name, value in words.items() if value is not None}
+        if self.prefix_cache:
+            given |= {"prefix_cache": True, "hash_block_tokens": hash_block_tokens}
+        elif self.snapshot_tokens is not None or self.balance == "prefix":
+            flag = "--balance prefix" if self.snapshot_tokens is None else "--snapshot-tokens"
+            raise UsageError(f"{flag} needs a prefix cache: add --prefix-cache")
         if self.overhead is not None:
             given["overhead_ns"] = parse_duration_ns(self.overhead, "--overhead")
         if self.preset == "vllm":
@@ -92,7 +112,7 @@ class SchedulingFlags:
         return value
 
 
-_NUMBERS = ("microbatch", "credits", "batched_tokens", "max_running")
+_NUMBERS = ("microbatch", "credits", "batched_tokens", "max_running", "snapshot_tokens")
 
 
 def _vllm(plan: Plan, max_num_seqs: int) -> dict[str, object]:

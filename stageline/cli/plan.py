@@ -43,7 +43,7 @@ def plan(
         Print how the plan came about.
     """
     shelf = Catalog(flags.catalog)
-    spec = _adapted(find_model(model, shelf), flags)
+    spec = adapted(find_model(model, shelf), flags)
     planned = make_plan(spec, shelf.device(device).device, options_of(flags, shelf))
     if out:
         output.write_file(out, msgspec.json.format(planned.plan.canonical(), indent=1) + b"\n")
@@ -51,7 +51,7 @@ def plan(
     return 0
 
 
-def _adapted(spec: ModelSpec, flags: PlanFlags) -> ModelSpec:
+def adapted(spec: ModelSpec, flags: PlanFlags) -> ModelSpec:
     """The model with the formats that were asked for."""
     if flags.weights != "as-shipped":
         format_named(flags.weights, "--weights")

@@ -46,7 +46,7 @@ def run(
     loaded = load_plan(plan)
     source = workload.open()
     base = replayed(source, loaded, workload.seed) if isinstance(source, RecordedSource) else Scheduling()
-    settings = scheduling.settings(loaded, objective, base)
+    settings = scheduling.settings(loaded, objective, source.hash_block_tokens, base)
     with RunWriter(loaded, output, slo=objective, events=events) as writer:
         job = _Job(loaded, settings, source, workload, writer, "cluster" if cluster else engine, cluster, paranoid)
         totals, summary = job.carry_out()

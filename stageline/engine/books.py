@@ -19,7 +19,9 @@ def close_books(conductor: Conductor, records: Sequence[StageRecord]) -> RunTota
     refusals = [sum(r.mirror.refusals[i] for r in router.replicas) for i in range(len(router.route.plan.stages))]
     most = max(refusals, default=0)
     formed = sum(r.formed for r in router.replicas)
+    prefix = tuple(r.cache.stats() for r in router.replicas if r.cache is not None)
     return RunTotals(
         window_start_ns=start, window_end_ns=end, stages=tuple(records), requests=router.arrived, microbatches=formed,
         stage_visits=formed * router.route.visits, binding_stage=refusals.index(most) if most else None,
+        prefix=prefix,
     )  # fmt: skip

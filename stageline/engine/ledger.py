@@ -38,7 +38,7 @@ class Ledger:
             if self.used_bytes > self.budget_bytes or now[0] < 0 or now[1] < 0:
                 raise KvOverdraw(
                     f"owner {owner} asks for {blocks} blocks and {states} states beside its {had[0]} and {had[1]}: "
-                    f"this stage would hold {self.used_bytes} of {self.budget_bytes} B, while the router's ledger has room"
+                    f"it would hold {self.used_bytes} of {self.budget_bytes} B, while the router's ledger has room"
                 )
             self._held[owner] = now
         self.peak_bytes = max(self.peak_bytes, self.used_bytes)

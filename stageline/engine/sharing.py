@@ -1,35 +1,33 @@
 """Sequences and the prefix cache: what a request finds of its prompt, what it leaves behind, and what that saved."""
 
-import msgspec
-
 from stageline.cost.load import Load
 from stageline.engine.mirror import KvMirror
 from stageline.engine.prefix import Grant, PrefixCache
 from stageline.engine.route import Route
 from stageline.engine.sequence import Sequence
 from stageline.engine.settings import Scheduling
+from stageline.engine.types import PrefixStats
 from stageline.errors import UsageError
-
-
-class PrefixStats(msgspec.Struct, kw_only=True):
-    """What one replica's cache did. Counted at first admissions, so that a preempted request counts once."""
-
-    queried_blocks: int = 0  # identities of all prompts, a last partial one included
-    hit_blocks: int = 0
-    queried_tokens: int = 0
-    hit_tokens: int = 0
-    evictions: int = 0
-    saved_prefill_ns: int = 0  # service time, summed over the route, of the prefill chunks that were not computed
 
 
 class PromptCache(PrefixCache):
     """The index of one replica as its sequences use it."""
 
-    def __init__(self, mirror: KvMirror, node_tokens: int, snapshot_nodes: int, route: Route) -> None:
+    def __init__(
+        self, mirror: KvMirror, node_tokens: int, snapshot_nodes: int, route: Route, chunk_tokens: int
+    ) -> None:
         super().__init__(mirror, node_tokens, snapshot_nodes)
-        self.stats = PrefixStats()
         self._route = route
-        self._saved_ns: dict[int, int] = {}  # by hit tokens
+        self._chunk_tokens = chunk_tokens
+        self._saved_ns: dict[int, int] = {0: 0}  # by hit tokens
+        self._queried_blocks = self._hit_blocks = self._queried_tokens = self._hit_tokens = self._total_saved_ns = 0
+
+    def stats(self) -> PrefixStats:
+        """What it did so far."""
+        return PrefixStats(
+            queried_blocks=self._queried_blocks, hit_blocks=self._hit_blocks, queried_tokens=self._queried_tokens,
+            hit_tokens=self._hit_tokens, evictions=self.evicted_blocks, saved_prefill_ns=self._total_saved_ns,
+        )  # fmt: skip
 
     def take(self, sequence: Sequence) -> int:
         """Hold the longest usable chain for a sequence that may be admitted; the tokens it need not prefill."""
@@ -59,23 +57,33 @@ class PromptCache(PrefixCache):
         """Book an admission."""
         if sequence.cached_tokens is not None:
             return
-        stats, request = self.stats, sequence.request
+        request = sequence.request
         hit = sequence.cached_tokens = len(sequence.chain) * self.node_tokens
-        stats.queried_blocks += len(request.hash_ids)
-        stats.hit_blocks += len(sequence.chain)
-        stats.queried_tokens += request.prompt_tokens
-        stats.hit_tokens += hit
-        if hit and hit not in self._saved_ns:
+        self._queried_blocks += len(request.hash_ids)
+        self._hit_blocks += len(sequence.chain)
+        self._queried_tokens += request.prompt_tokens
+        self._hit_tokens += hit
+        if hit not in self._saved_ns:
+            self._saved_ns[hit] = self._prefill_ns(hit)
+        self._total_saved_ns += self._saved_ns[hit]
+
+    def _prefill_ns(self, tokens: int) -> int:
+        """Service time of so much of a prompt's beginning, in chunks as large as microbatches allow, each alone."""
+        total_ns = 0
+        for start in range(0, tokens, self._chunk_tokens):
+            chunk = min(self._chunk_tokens, tokens - start)
             load = Load(
-                prefill_sequences=1, prefill_tokens=hit, prefill_kv_tokens=hit, prefill_pairs=hit * (hit + 1) // 2
-            )
-            self._saved_ns[hit] = sum(m.service_ns(load) for m in self._route.models)
-        stats.saved_prefill_ns += self._saved_ns.get(hit, 0)
+                prefill_sequences=1, prefill_tokens=chunk, prefill_kv_tokens=start + chunk,
+                prefill_pairs=chunk * start + chunk * (chunk + 1) // 2,
+            )  # fmt: skip
+            total_ns += sum(m.service_ns(load) for m in self._route.models)
+        return total_ns
 
     def clear(self) -> None:
         """See PrefixCache; what the end of a run clears away does not count as evicted."""
-        self.stats.evictions = self.evicted_blocks
+        evicted = self.evicted_blocks
         super().clear()
+        self.evicted_blocks = evicted
 
 
 def make_cache(mirror: KvMirror, route: Route, scheduling: Scheduling) -> PromptCache | None:
@@ -84,16 +92,17 @@ def make_cache(mirror: KvMirror, route: Route, scheduling: Scheduling) -> Prompt
         return None
     plan = route.plan
     node_tokens = scheduling.hash_block_tokens or plan.block_tokens
+    chunk_tokens = scheduling.batched_tokens or plan.defaults.batched_tokens
     if node_tokens % plan.block_tokens:
         raise UsageError(
             f"--prefix-cache: the workload's blocks of {node_tokens} tokens are no multiple of the plan's KV blocks of "
             f"{plan.block_tokens}; plan with --block-tokens that divide them"
         )
     if not any(s.state_bytes for s in plan.stages):
-        return PromptCache(mirror, node_tokens, 0, route)
+        return PromptCache(mirror, node_tokens, 0, route, chunk_tokens)
     if scheduling.snapshot_tokens < node_tokens or scheduling.snapshot_tokens % node_tokens:
         raise UsageError(
             f"--snapshot-tokens {scheduling.snapshot_tokens}: states are kept at block ends; give a multiple of "
             f"{node_tokens}"
         )
-    return PromptCache(mirror, node_tokens, scheduling.snapshot_tokens // node_tokens, route)
+    return PromptCache(mirror, node_tokens, scheduling.snapshot_tokens // node_tokens, route, chunk_tokens)

@@ -71,6 +71,17 @@ class StageRecord(msgspec.Struct, frozen=True, kw_only=True):
     visits: int  # visits of the route per microbatch
 
 
+class PrefixStats(msgspec.Struct, frozen=True, kw_only=True):
+    """What one replica's prefix cache did. Counted at first admissions, so that a preempted request counts once."""
+
+    queried_blocks: int = 0  # identities of all prompts, a last partial one included
+    hit_blocks: int = 0
+    queried_tokens: int = 0
+    hit_tokens: int = 0
+    evictions: int = 0  # blocks given up to make room
+    saved_prefill_ns: int = 0  # service time, summed over the route, of the prefill chunks that were not computed
+
+
 class Source(Protocol):
     """Where requests and cancellations come from, in the order of their times (equal times: in file order)."""
 
@@ -130,3 +141,4 @@ class RunTotals(msgspec.Struct, frozen=True, kw_only=True):
     microbatches: int  # dispatched, all replicas
     stage_visits: int  # microbatches x visits
     binding_stage: int | None  # the stage whose ledger refused most often, if any did
+    prefix: tuple[PrefixStats, ...] = ()  # by replica; empty when there is no prefix cache

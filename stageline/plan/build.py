@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from stageline.cost.entries import CostEntry
-from stageline.cost.fold import fold
+from stageline.cost.profile import check_profile
 from stageline.cost.service import compile_cost, min_service_ns
 from stageline.errors import DoesNotFit
 from stageline.hardware.device import Device
 from stageline.model.spec import ModelSpec
+from stageline.plan.costing import cost_entry
 from stageline.plan.fit import check_fit
 from stageline.plan.links import links
 from stageline.plan.memory import Memory
@@ -33,6 +34,8 @@ class Planned(NamedTuple):
 
 def make_plan(spec: ModelSpec, device: Device, options: PlanOptions) -> Planned:
     """Place, cut, route, cost and size. Raises DoesNotFit, and UsageError where options contradict each other."""
+    if options.profile:
+        check_profile(options.profile, spec, device.name, options.tensor_parallel)
     memory = Memory(spec, device, options)
     check_fit(spec, device, memory, options)
     layouts = _layouts(spec, device, memory, options)
@@ -78,7 +81,7 @@ def _layouts(spec: ModelSpec, device: Device, memory: Memory, options: PlanOptio
 
 def _stage_count(memory: Memory, options: PlanOptions) -> int:
     if options.devices is not None:
-        return options.devices // options.tensor_parallel
+        return options.devices // options.stage_devices
     cuts = fewest(memory.layers, memory.fits)
     assert not isinstance(cuts, int), "check_fit lets no layer pass that does not fit"
     return len(cuts)
@@ -87,14 +90,14 @@ def _stage_count(memory: Memory, options: PlanOptions) -> int:
 def _layer_times(spec: ModelSpec, device: Device, options: PlanOptions, sequences: int, context: int) -> list[int]:
     """Decode time of every layer alone; the head's is added to the last."""
     load = decode_load(sequences, context)
-    first_of = {layer: i for i, layer in reversed(list(enumerate(spec.layers)))}
+    count = len(spec.layers)
+    first_of = {layer: i for i, layer in reversed(list(enumerate(spec.layers))) if i < count - 1 or count == 1}
     time_of = {
-        layer: compile_cost(fold(spec, [i], device, options.tensor_parallel)).service_ns(load)
-        for layer, i in first_of.items()
+        layer: compile_cost(cost_entry(spec, [i], device, options)).service_ns(load) for layer, i in first_of.items()
     }
-    times = [time_of[layer] for layer in spec.layers]
-    last = len(times) - 1
-    times[last] = compile_cost(fold(spec, [last], device, options.tensor_parallel, head=True)).service_ns(load)
+    times = [time_of.get(layer, 0) for layer in spec.layers]
+    last = count - 1
+    times[last] = compile_cost(cost_entry(spec, [last], device, options)).service_ns(load)
     return times
 
 
@@ -105,9 +108,8 @@ def _visits(
     index: dict[CostEntry, int] = {}
     floors: list[int] = []
     visits = []
-    last = len(spec.layers) - 1
     for run in runs:
-        entry = fold(spec, run.layers, device, options.tensor_parallel, head=run.layers[-1] == last)
+        entry = cost_entry(spec, run.layers, device, options)
         if entry not in index:
             index[entry] = len(index)
             floors.append(min_service_ns(entry))
@@ -121,7 +123,7 @@ def _stage(index: int, layers: Layers, device: Device, memory: Memory, options: 
     return Stage(
         name=f"stage-{index}",
         layers=layers,
-        devices=options.tensor_parallel,
+        devices=options.stage_devices,
         device=device.name,
         weight_bytes=weights,
         memory_bytes=memory.capacity_bytes,

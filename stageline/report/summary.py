@@ -6,6 +6,7 @@ import msgspec
 
 from stageline.engine.types import RunTotals, StageRecord
 from stageline.plan.schema import Plan
+from stageline.report.prefix import PrefixSummary, prefix_summary
 from stageline.report.series import Latency
 from stageline.report.slo import SloResult
 from stageline.report.statistics import Statistics
@@ -70,6 +71,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     busiest_stage: int | None  # with the most busy time, replicas added up
     kv_peak_ratio: float  # the fullest ledger's peak over its budget
     slo: SloResult | None = None
+    prefix_cache: PrefixSummary | None = None  # None: there was none
 
 
 def summarize(
@@ -107,6 +109,7 @@ def summarize(
         busiest_stage=_busiest(stages),
         kv_peak_ratio=max((s.kv_peak_bytes / s.kv_budget_bytes for s in stages if s.kv_budget_bytes), default=0.0),
         slo=statistics.slo_result(window_ns),
+        prefix_cache=prefix_summary(totals.prefix) if totals else None,
     )
 
 

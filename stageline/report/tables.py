@@ -9,6 +9,7 @@ from rich.text import Text
 
 from stageline.engine.types import StageRecord
 from stageline.report.grouping import StageGroup, group_stages
+from stageline.report.prefix import prefix_text
 from stageline.report.series import Latency
 from stageline.report.summary import Summary
 from stageline.units import NS_PER_S, format_duration
@@ -46,6 +47,8 @@ def figures(summary: Summary) -> Table:
     rate = f"{summary.output_tokens_per_s:,.1f} output tokens/s, {summary.requests_per_s:,.2f} requests/s"
     table.add_row("throughput", rate)
     table.add_row("bubbles", f"{summary.bubble_ratio:.1%} of the time in which there was work{_binding(summary)}")
+    if summary.prefix_cache is not None:
+        table.add_row("prefix cache", prefix_text(summary.prefix_cache))
     if summary.preemptions:
         table.add_row("preemptions", f"{summary.preemptions:,}")
     return table

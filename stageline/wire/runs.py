@@ -3,11 +3,14 @@
 from collections.abc import Iterable, Sequence
 from itertools import islice
 
+from msgspec.structs import asdict
+
 from stageline.engine.types import (
     NEVER,
     Cancellation,
     Observer,
     Outcome,
+    PrefixStats,
     Request,
     RequestRecord,
     RunTotals,
@@ -132,6 +135,9 @@ def records_of(records: Iterable[RequestRecord]) -> router_pb2.Records:
         message.output_tokens.append(r.output_tokens)
         message.preemptions.append(r.preemptions)
         message.outcome.append(r.outcome)
+        message.cached_tokens.append(_or_minus(r.cached_tokens))
+    if all(tokens < 0 for tokens in message.cached_tokens):
+        message.ClearField("cached_tokens")
     return message
 
 
@@ -148,6 +154,7 @@ def request_records(message: router_pb2.Records) -> list[RequestRecord]:
         message.output_tokens,
         message.preemptions,
         message.outcome,
+        message.cached_tokens or [-1] * len(message.index),
         strict=True,
     )
     return [
@@ -162,6 +169,7 @@ def request_records(message: router_pb2.Records) -> list[RequestRecord]:
             output_tokens=row[7],
             preemptions=row[8],
             outcome=_OUTCOMES[row[9]],
+            cached_tokens=_or_none(row[10]),
         )
         for row in columns
     ]
@@ -217,6 +225,7 @@ def ended_of(totals: RunTotals) -> router_pb2.Ended:
         microbatches=totals.microbatches,
         stage_visits=totals.stage_visits,
         binding_stage=_or_minus(totals.binding_stage),
+        prefix=[router_pb2.PrefixStats(**asdict(stats)) for stats in totals.prefix],
     )
 
 
@@ -230,7 +239,12 @@ def run_totals(ended: router_pb2.Ended) -> RunTotals:
         microbatches=ended.microbatches,
         stage_visits=ended.stage_visits,
         binding_stage=_or_none(ended.binding_stage),
+        prefix=tuple(_prefix_stats(stats) for stats in ended.prefix),
     )
+
+
+def _prefix_stats(message: router_pb2.PrefixStats) -> PrefixStats:
+    return PrefixStats(**{name: getattr(message, name) for name in PrefixStats.__struct_fields__})
 
 
 def _or_minus(value: int | None) -> int:

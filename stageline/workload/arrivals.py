@@ -17,10 +17,10 @@ def constant_times(rate: Fraction) -> Iterator[int]:
         index += 1
 
 
-def poisson_times(rate: Fraction, seed: int) -> Iterator[int]:
-    """Exponential gaps with mean 1 / rate, each rounded to ns."""
+def poisson_times(rate: Fraction, seed: int, stage: int = 0) -> Iterator[int]:
+    """Exponential gaps with mean 1 / rate, each rounded to ns. Every `stage` of a load has draws of its own."""
     mean_ns = _mean_ns(rate)
-    key = stream_key(seed, STREAM_ARRIVAL, 0, 0)
+    key = stream_key(seed, STREAM_ARRIVAL, 0, stage)
     time_ns = index = 0
     while True:
         time_ns += round(exponential(draw_at(key, index)) * mean_ns)

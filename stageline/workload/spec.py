@@ -1,6 +1,6 @@
 """The text of a synthetic workload: `poisson:rate=4,input=lognormal(1024,cv=0.8),output=128`.
 
-spec      = kind ":" [option *("," option)]       kind: poisson, gamma, constant, closed
+spec      = kind ":" [option *("," option)]       kind: poisson, gamma, constant, closed, sessions
 option    = name "=" value
 length    = integer | "uniform(" low "," high ")" | "lognormal(" mean "," spread ")" | "trace(" file ")"
 spread    = sigma | "sigma=" sigma | "cv=" ratio
@@ -17,6 +17,18 @@ KINDS: dict[str, tuple[str, ...]] = {
     "gamma": ("rate", "cv", "requests", "input", "output", "trace"),
     "constant": ("rate", "requests", "input", "output", "trace"),
     "closed": ("users", "think", "requests", "input", "output"),
+    "sessions": (
+        "system_prompts",
+        "users",
+        "system",
+        "question",
+        "output",
+        "turns",
+        "rate",
+        "seconds",
+        "block",
+        "requests",
+    ),
 }
 _KIND = re.compile(r"([a-z]+):(.*)", re.DOTALL)
 _CALL = re.compile(r"([a-z]+)\((.*)\)", re.DOTALL)

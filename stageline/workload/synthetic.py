@@ -1,7 +1,6 @@
 """From a parsed spec to a source: arrival processes, closed loops and length distributions."""
 
-from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from fractions import Fraction
 from itertools import islice
 from pathlib import Path
@@ -10,26 +9,22 @@ from stageline.engine.types import Request
 from stageline.errors import BadInput, UsageError
 from stageline.units import parse_duration_ns, parse_ratio
 from stageline.workload.arrivals import constant_times, gamma_times, poisson_times
-from stageline.workload.lengths import (
-    ConstantLength,
-    Length,
-    Lengths,
-    LognormalLength,
-    TraceLength,
-    UniformLength,
-    checked_tokens,
-)
+from stageline.workload.length_text import LengthOptions
+from stageline.workload.lengths import Lengths
 from stageline.workload.options import Options
 from stageline.workload.order import checked_ns, scaled_ns
 from stageline.workload.reading import rows_of
 from stageline.workload.registry import open_trace
 from stageline.workload.rows import RowCounts
+from stageline.workload.sessions import Conversations, LoadStage, staged_times
 from stageline.workload.sources import ClosedLoop, StreamSource, Workload
-from stageline.workload.spec import Spec, parse_call, positive_integer
+from stageline.workload.spec import Spec, positive_integer
 
 DEFAULT_REQUESTS = 1000
 DEFAULT_INPUT, DEFAULT_OUTPUT = "1024", "128"
-_LENGTHS = "an integer, uniform(a,b), lognormal(mean,sigma), lognormal(mean,cv=x) or trace(FILE)"
+DEFAULT_SYSTEM, DEFAULT_QUESTION = "1024", "256"
+DEFAULT_TURNS = 5
+DEFAULT_BLOCK = 16
 _MAX_CV = 20  # beyond it, gaps of a gamma process underflow to zero
 
 
@@ -37,6 +32,8 @@ def synthetic(spec: Spec, options: Options) -> Workload:
     """The source of a spec."""
     if spec.kind == "closed":
         return _closed(spec, options)
+    if spec.kind == "sessions":
+        return _sessions(spec, options)
     times = _times(spec, options.seed)
     if "trace" in spec.options:
         return _timed_trace(spec, options, times)
@@ -79,6 +76,57 @@ def _closed(spec: Spec, options: Options) -> ClosedLoop:
     )
 
 
+def _sessions(spec: Spec, options: Options) -> StreamSource:
+    """Open-loop arrivals of users who hold conversations; see `sessions`."""
+    stages = _load_stages(spec)
+    ends = "seconds" in spec.options
+    count = _count(spec, options, 1 << 60 if ends else DEFAULT_REQUESTS)
+    read = LengthOptions(spec, options.skip_bad_rows)
+    system, question = read.named("system", DEFAULT_SYSTEM, 0), read.named("question", DEFAULT_QUESTION, 0)
+    conversations = Conversations(
+        seed=options.seed,
+        system_prompts=spec.integer("system_prompts", 1) or 1,
+        users=spec.integer("users", 8) or 8,
+        turns=spec.integer("turns", DEFAULT_TURNS) or DEFAULT_TURNS,
+        block_tokens=spec.integer("block", DEFAULT_BLOCK) or DEFAULT_BLOCK,
+        system=system,
+        lengths=Lengths(options.seed, question, read.named("output", DEFAULT_OUTPUT, 1)),
+    )
+    counts = RowCounts()
+
+    def requests() -> Iterator[Request]:
+        for index, time_ns in enumerate(islice(staged_times(stages, options.seed), count)):
+            counts.accepted += 1
+            arrival_ns = scaled_ns(checked_ns(time_ns, spec.place("rate"), index), options.rate_scale)
+            yield conversations.request(index, checked_ns(arrival_ns, "--rate-scale", index), spec.place("turns"))
+
+    expected = min(count, sum((s.expected for s in stages), Fraction(0)) if ends else count)
+    return StreamSource(
+        requests(),
+        description=spec.text,
+        counts=counts,
+        fraction=lambda: min(1.0, counts.accepted / max(1.0, float(expected))),
+        hash_block_tokens=conversations.block_tokens,
+    )
+
+
+def _load_stages(spec: Spec) -> list[LoadStage]:
+    """`rate=2.5+6,seconds=600`: one rate after the other, each that long; without seconds one rate without end."""
+    rates = [parse_ratio(text, spec.place("rate")) for text in spec.required("rate").split("+")]
+    if "seconds" not in spec.options:
+        if len(rates) > 1:
+            reason = "several rates, and nothing says when one follows the other"
+            raise BadInput(spec.place("rate"), spec.options["rate"], reason, "give seconds= too, like seconds=600")
+        return [LoadStage(rates[0], None)]
+    seconds = [parse_ratio(text, spec.place("seconds")) for text in spec.options["seconds"].split("+")]
+    if len(seconds) == 1:
+        seconds *= len(rates)
+    if len(seconds) != len(rates):
+        reason = f"{len(seconds)} durations for {len(rates)} rates"
+        raise BadInput(spec.place("seconds"), spec.options["seconds"], reason, "give one for all, or one for each")
+    return [LoadStage(rate, duration) for rate, duration in zip(rates, seconds, strict=True)]
+
+
 def _times(spec: Spec, seed: int) -> Iterator[int]:
     rate = parse_ratio(spec.required("rate"), spec.place("rate"))
     if spec.kind == "constant":
@@ -115,63 +163,5 @@ def _timed_trace(spec: Spec, options: Options, times: Iterator[int]) -> StreamSo
 
 
 def _lengths(spec: Spec, options: Options) -> Lengths:
-    read = _TraceLengths(options.skip_bad_rows)
-    prompt = _length(spec.options.get("input", DEFAULT_INPUT), spec.place("input"), lambda f: read.column(f, 0))
-    output = _length(spec.options.get("output", DEFAULT_OUTPUT), spec.place("output"), lambda f: read.column(f, 1))
-    return Lengths(options.seed, prompt, output)
-
-
-def parse_length(text: str, place: str) -> Length:
-    """A distribution of output lengths as a user writes it. BadInput says what is wrong with it."""
-    read = _TraceLengths(skip_bad_rows=False)
-    return _length(text, place, lambda file: read.column(file, 1))
-
-
-def _length(text: str, place: str, column: Callable[[str], "array[int]"]) -> Length:
-    call = parse_call(text, place)
-    if call is None:
-        return ConstantLength(checked_tokens(positive_integer(text, place), place))
-    name, arguments = call
-    if name == "uniform" and len(arguments) == 2:
-        low, high = (checked_tokens(positive_integer(a, place), place) for a in arguments)
-        if low > high:
-            raise BadInput(place, text, "the first bound is above the second", "write uniform(low,high)")
-        return UniformLength(low, high)
-    if name == "lognormal" and len(arguments) == 2:
-        return _lognormal(arguments[0].removeprefix("mean="), arguments[1], place)
-    if name == "trace" and len(arguments) == 1:
-        return TraceLength(column(arguments[0]))
-    raise BadInput(place, text, "no length distribution", f"give {_LENGTHS}")
-
-
-def _lognormal(mean: str, spread: str, place: str) -> LognormalLength:
-    name, equals, value = spread.partition("=")
-    if not equals:
-        name, value = "sigma", spread
-    if name not in ("sigma", "cv"):
-        raise BadInput(place, spread, "neither sigma nor cv", f"give {_LENGTHS}")
-    spread_ratio = parse_ratio(value, place)
-    if spread_ratio > 10:
-        raise BadInput(place, value, f"{name} above 10", "give a smaller spread")
-    exact_mean = parse_ratio(mean, place)
-    return LognormalLength(exact_mean, **{name: spread_ratio})
-
-
-class _TraceLengths:
-    """Prompt and output tokens of traces, each file read once."""
-
-    def __init__(self, skip_bad_rows: bool) -> None:
-        self._skip = skip_bad_rows
-        self._files: dict[str, tuple[array[int], array[int]]] = {}
-
-    def column(self, file: str, which: int) -> "array[int]":
-        """Column 0: prompt tokens, 1: output tokens, of all accepted rows."""
-        if file not in self._files:
-            columns = array("q"), array("q")
-            for row in rows_of(open_trace(Path(file)), RowCounts(), skip_bad_rows=self._skip):
-                columns[0].append(row.prompt_tokens)
-                columns[1].append(row.output_tokens)
-            if not columns[0]:
-                raise BadInput(f"workload {file}", None, "no usable row", "give a trace with at least one request")
-            self._files[file] = columns
-        return self._files[file][which]
+    read = LengthOptions(spec, options.skip_bad_rows)
+    return Lengths(options.seed, read.named("input", DEFAULT_INPUT, 0), read.named("output", DEFAULT_OUTPUT, 1))

@@ -15,12 +15,19 @@ def fits_when_empty(plan: Plan, scheduling: Scheduling, request: Request) -> boo
     return all(Ledger(stage, plan.block_tokens).has_room(request.index, tokens) for stage in plan.stages)
 
 
-def choose(replicas: list[Replica], scheduling: Scheduling, next_in_turn: int) -> Replica:
+def choose(replicas: list[Replica], scheduling: Scheduling, next_in_turn: int, request: Request) -> Replica:
     """The replica for a request that is taken; equal ones: the lowest index."""
     if scheduling.balance == "round-robin":
         return replicas[next_in_turn % len(replicas)]
+    if scheduling.balance == "prefix":
+        return min(replicas, key=lambda replica: (-found(replica, request), outstanding_tokens(replica), replica.index))
     key = outstanding_tokens if scheduling.balance == "least-loaded" else kv_share
     return min(replicas, key=lambda replica: (key(replica), replica.index))
+
+
+def found(replica: Replica, request: Request) -> int:
+    """Blocks of its prompt that it would find there."""
+    return 0 if replica.cache is None else replica.cache.longest(request.hash_ids, request.prompt_tokens)
 
 
 def outstanding_tokens(replica: Replica) -> int:
@@ -37,9 +44,9 @@ def stage_share(replica: Replica, ledger: Ledger) -> int:
     """See `kv_share`."""
     if not ledger.plan.kv_budget_bytes:
         return 0
-    blocks = sum(blocks_of(tokens, ledger.block_tokens) for tokens in ledger.held.values())
-    for s in replica.waiting:
-        blocks += blocks_of(s.request.prompt_tokens + s.request.max_output_tokens, ledger.block_tokens)
-    sequences = len(ledger.held) + len(replica.waiting)
-    share_bytes = blocks * ledger.plan.kv_block_bytes + sequences * ledger.plan.state_bytes
+    blocks = sum(
+        blocks_of(s.request.prompt_tokens + s.request.max_output_tokens, ledger.block_tokens) for s in replica.waiting
+    )
+    queued_bytes = blocks * ledger.plan.kv_block_bytes + len(replica.waiting) * ledger.plan.state_bytes
+    share_bytes = ledger.used_bytes() + queued_bytes
     return share_bytes * 2**40 // ledger.plan.kv_budget_bytes

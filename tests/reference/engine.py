@@ -1,4 +1,4 @@
-"""One global event heap that drives routers, links and stages (rules 1 to 7)."""
+"""One global event heap that drives routers, links and stages (rules 1 to 8)."""
 
 import heapq
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from stageline.engine.settings import Scheduling
 from stageline.engine.types import NEVER, Request, Source
 from stageline.plan.schema import Plan
-from tests.reference import balance, forming
+from tests.reference import balance, forming, sharing
 from tests.reference.ledger import Ledger
 from tests.reference.link import Link
 from tests.reference.replica import Replica
@@ -30,7 +30,14 @@ class Engine:
         replicas, visits = range(plan.replicas), range(len(plan.visits))
         self.links = [[Link(link, seed, r, v) for v, link in enumerate(plan.links)] for r in replicas]
         self.replicas = [
-            Replica(plan, scheduling, r, self.links[r][0], [Ledger(s, plan.block_tokens) for s in plan.stages])
+            Replica(
+                plan,
+                scheduling,
+                r,
+                self.links[r][0],
+                [Ledger(s, plan.block_tokens) for s in plan.stages],
+                cache=sharing.cache_of(plan, scheduling),
+            )
             for r in replicas
         ]
         self.stages = [
@@ -99,6 +106,7 @@ class Engine:
         for replica, stages in zip(self.replicas, self.stages, strict=True):
             for stage in stages:
                 stage.release(tuple(replica.releases))
+                stage.ledger.cached_blocks = stage.ledger.snapshots = 0
             replica.releases.clear()
 
     # ---- events
@@ -158,7 +166,7 @@ class Engine:
             self.refused.append(request)
             self.source.finished(request.index, self.now_ns)
             return
-        replica = balance.choose(self.replicas, self.scheduling, self.next_in_turn)
+        replica = balance.choose(self.replicas, self.scheduling, self.next_in_turn, request)
         self.next_in_turn += 1
         if not replica.requests:
             replica.arrived_at_empty = True

@@ -1,7 +1,8 @@
-"""Rules 5 and 6: which sequences a microbatch takes, and who has to go to make room."""
+"""Rules 5, 6 and 8: which sequences a microbatch takes, and who has to go to make room."""
 
 from dataclasses import dataclass, field
 
+from tests.reference import sharing
 from tests.reference.replica import Replica
 from tests.reference.sequence import Member, Microbatch, Sequence
 
@@ -83,13 +84,17 @@ def add_chunk(draft: Draft, sequence: Sequence) -> None:
 def admit(draft: Draft, sequence: Sequence) -> bool:
     """The head of the queue and its first chunk, if there is room; nobody is preempted for it."""
     replica, request = draft.replica, sequence.request
-    tokens = min(sequence.todo_tokens, draft.room_tokens())
-    held_tokens = tokens
+    cached_tokens = sharing.reuse(replica, sequence)
+    tokens = min(sequence.todo_tokens - cached_tokens, draft.room_tokens())
+    held_tokens = cached_tokens + tokens
     if replica.scheduling.kv == "reserve":
         held_tokens = request.prompt_tokens + request.max_output_tokens
-    if not replica.has_room(sequence, held_tokens):
+    if not sharing.find_room(replica, sequence, held_tokens):
+        sharing.forget(replica, sequence)
         return False
     replica.hold(sequence, held_tokens)
+    sequence.written_tokens = cached_tokens
+    sequence.todo_tokens -= cached_tokens
     home = replica.preempted if sequence in replica.preempted else replica.queue
     home.remove(sequence)
     replica.running.append(sequence)
@@ -97,6 +102,7 @@ def admit(draft: Draft, sequence: Sequence) -> bool:
         sequence.number = replica.admissions
         replica.admissions += 1
         sequence.admitted_ns = draft.now_ns
+        sequence.cached_tokens = None if replica.cache is None else cached_tokens
     add(draft, sequence, tokens, decode=False)
     return True
 
@@ -107,7 +113,7 @@ def make_room(draft: Draft, grower: Sequence, tokens: int) -> bool:
     if replica.scheduling.kv == "reserve":
         return True
     wanted_tokens = grower.written_tokens + tokens
-    while not replica.has_room(grower, wanted_tokens):
+    while not sharing.find_room(replica, grower, wanted_tokens):
         victims = [s for s in replica.running if s is not grower and not s.in_flight and not draft.holds(s)]
         if not victims:
             return False
@@ -133,17 +139,21 @@ def add(draft: Draft, sequence: Sequence, tokens: int, decode: bool) -> None:
         sequence.ready = False
     else:
         sequence.todo_tokens -= tokens
+    written_before = sequence.written_tokens
+    sequence.written_tokens += tokens
+    if not decode:
+        sharing.share(draft.replica, sequence)
     draft.members.append(
         Member(
             sequence=sequence,
             decode=decode,
             tokens=tokens,
-            written_before=sequence.written_tokens,
+            written_before=written_before,
             held_tokens=draft.replica.held_tokens(sequence),
+            shared_blocks=sequence.shared * draft.replica.blocks_per_identity,
             samples=decode or sequence.todo_tokens == 0,
         )
     )
-    sequence.written_tokens += tokens
 
 
 def seal(draft: Draft) -> Microbatch:
@@ -154,6 +164,7 @@ def seal(draft: Draft) -> Microbatch:
         number=replica.microbatches,
         members=tuple(draft.members),
         releases=tuple(replica.releases),
+        cached=(replica.ledgers[0].cached_blocks, replica.ledgers[0].snapshots),
         dispatch_ns=draft.now_ns,
         work_since_ns=replica.work_since_ns,
         empty_since_ns=replica.empty_since_ns,
@@ -161,6 +172,8 @@ def seal(draft: Draft) -> Microbatch:
     )
     replica.microbatches += 1
     replica.releases.clear()
+    if replica.cache is not None:
+        replica.cache.fresh.clear()
     replica.in_flight.append(microbatch)
     for member in microbatch.members:
         member.sequence.in_flight += 1

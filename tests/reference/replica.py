@@ -6,6 +6,7 @@ from stageline.engine.settings import Scheduling
 from stageline.plan.schema import Plan
 from tests.reference.ledger import Ledger
 from tests.reference.link import Link
+from tests.reference.prefix import PlainCache
 from tests.reference.sequence import Microbatch, Sequence
 
 
@@ -23,6 +24,7 @@ class Replica:
     queue: list[Sequence] = field(default_factory=list)  # the rest of it
     in_flight: list[Microbatch] = field(default_factory=list)
     releases: list[int] = field(default_factory=list)  # to leave with the next microbatch
+    cache: PlainCache | None = None
     admissions: int = 0
     microbatches: int = 0
     mirror_free_ns: int = 0
@@ -92,14 +94,27 @@ class Replica:
             return "gate"
         return "kv_blocked"
 
-    def has_room(self, sequence: Sequence, tokens: int) -> bool:
-        """Whether every stage has room for `sequence` to hold `tokens`."""
-        return all(ledger.has_room(sequence.index, tokens) for ledger in self.ledgers)
+    def has_room(self, sequence: Sequence, tokens: int, without: tuple[int, int] = (0, 0)) -> bool:
+        """Whether every stage has room for `sequence` to hold `tokens`, if the cache held so much less."""
+        return all(ledger.has_room(sequence.index, tokens, without) for ledger in self.ledgers)
 
     def hold(self, sequence: Sequence, tokens: int) -> None:
         """Take the room in every mirror."""
         for ledger in self.ledgers:
             ledger.held[sequence.index] = tokens
+
+    def mirror_cache(self, sequence: Sequence) -> None:
+        """What the cache holds, alone and in the stead of `sequence`, as every mirror shows it."""
+        for ledger in self.ledgers:
+            ledger.shared[sequence.index] = sequence.shared * self.blocks_per_identity
+            if self.cache is not None:
+                ledger.cached_blocks = len(self.cache.held) * self.blocks_per_identity
+                ledger.snapshots = self.cache.snapshots
+
+    @property
+    def blocks_per_identity(self) -> int:
+        """KV blocks that one identity stands for."""
+        return (self.scheduling.hash_block_tokens or self.plan.block_tokens) // self.plan.block_tokens
 
     def held_tokens(self, sequence: Sequence) -> int:
         """What a running sequence holds; the same at every stage."""
@@ -108,5 +123,8 @@ class Replica:
     def drop(self, sequence: Sequence) -> None:
         """Give back all its room here; the stages learn of it with the next microbatch."""
         for ledger in self.ledgers:
-            del ledger.held[sequence.index]
+            del ledger.held[sequence.index], ledger.shared[sequence.index]
+        if self.cache is not None:
+            self.cache.let_go(sequence.request.hash_ids, sequence.shared)
+        sequence.shared = 0
         self.releases.append(sequence.index)

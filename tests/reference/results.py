@@ -76,6 +76,7 @@ def finished_record(sequence: Sequence) -> RequestRecord:
         output_tokens=sequence.generated,
         preemptions=sequence.preemptions,
         outcome="finished",
+        cached_tokens=sequence.cached_tokens,
     )
 
 

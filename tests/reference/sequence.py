@@ -22,6 +22,8 @@ class Sequence:
     admitted_ns: int | None = None
     tokens_ns: list[int] = field(default_factory=list)  # when each sampled token came back
     preemptions: int = 0
+    shared: int = 0  # blocks of the prefix cache that it uses
+    cached_tokens: int | None = None  # found at its first admission
 
     @property
     def index(self) -> int:
@@ -38,6 +40,7 @@ class Member:
     tokens: int  # new ones
     written_before: int
     held_tokens: int  # what the ledgers hold for the sequence from here on
+    shared_blocks: int  # KV blocks that the prefix cache holds in its stead
     samples: bool
 
 
@@ -49,6 +52,7 @@ class Microbatch:
     number: int  # per replica, from 0
     members: tuple[Member, ...]
     releases: tuple[int, ...]  # request indices whose KV goes before this microbatch's is taken
+    cached: tuple[int, int]  # KV blocks and snapshots of the prefix cache from here on
     dispatch_ns: int
     work_since_ns: int
     empty_since_ns: int

@@ -88,9 +88,11 @@ class Stage:
         self.release(microbatch.releases)
         for member in microbatch.members:
             self.ledger.held[member.sequence.index] = member.held_tokens
+            self.ledger.shared[member.sequence.index] = member.shared_blocks
+        self.ledger.cached_blocks, self.ledger.snapshots = microbatch.cached
         self.kv_peak_bytes = max(self.kv_peak_bytes, self.ledger.used_bytes())
 
     def release(self, indices: tuple[int, ...]) -> None:
         """Give back all that these sequences hold."""
         for index in indices:
-            del self.ledger.held[index]
+            del self.ledger.held[index], self.ledger.shared[index]

@@ -3,9 +3,12 @@
 `build` makes one from any `random.Random`; hypothesis passes its own, so that what it finds shrinks.
 """
 
+import dataclasses
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
 from hypothesis import strategies as st
 
 from stageline.engine.settings import Scheduling
@@ -13,6 +16,8 @@ from stageline.engine.types import Request, Source
 from stageline.plan.schema import Plan
 from tests.reference import plans
 from tests.reference.sources import ListSource, UsersSource
+
+LONGEST = ((1, 1), (40, 10), (5, 30), (10, 10))
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +38,13 @@ class Scenario:
         return ListSource(self.users[0])
 
 
-def build(rnd: random.Random) -> Scenario:
-    """One scenario; every kind of it has a fair chance, and one in three is pressed for KV."""
+def build(rnd: random.Random, longest_pairs: Sequence[tuple[int, int]] = LONGEST) -> Scenario:
+    """One scenario; every kind of it has a fair chance, and one in three is pressed for KV.
+
+    `longest_pairs`: prompt and output of the longest request, where it is not pressed.
+    """
     pressed = rnd.randint(0, 2) == 0
-    longest = (5, 30) if pressed else rnd.choice([(1, 1), (40, 10), (5, 30), (10, 10)])
+    longest = (5, 30) if pressed else rnd.choice(longest_pairs)
     sizes = [request_sizes(rnd, *longest) for _ in range(rnd.randint(1, 16))]
     worst_tokens = max(r.prompt_tokens + r.max_output_tokens for r in sizes) - rnd.randint(0, 1)
     plan = plans.random_plan(rnd, worst_tokens, pressed=pressed)
@@ -53,6 +61,35 @@ def build(rnd: random.Random) -> Scenario:
 def scenarios() -> st.SearchStrategy[Scenario]:
     """The same for hypothesis."""
     return st.builds(build, st.randoms(use_true_random=False))
+
+
+def build_sharing(rnd: random.Random) -> Scenario:
+    """One scenario with a prefix cache: prompts from a few families that part somewhere."""
+    scenario = build(rnd, [(40, 10), (40, 3), (15, 10)])
+    tokens = scenario.plan.block_tokens * rnd.choice([1, 1, 2])
+    families = [[rnd.randint(1, 3) for _ in range(60)] for _ in range(rnd.randint(1, 3))]
+    users = tuple(tuple(_with_identities(rnd, request, tokens, families) for request in u) for u in scenario.users)
+    scheduling = msgspec.structs.replace(
+        scenario.scheduling,
+        prefix_cache=True,
+        hash_block_tokens=tokens,
+        snapshot_tokens=tokens * rnd.choice([1, 1, 2, 3]),
+        balance=rnd.choice(["prefix", "prefix", "round-robin", "least-loaded", "kv"]),
+    )
+    return dataclasses.replace(scenario, scheduling=scheduling, users=users)
+
+
+def sharing_scenarios() -> st.SearchStrategy[Scenario]:
+    """The same for hypothesis."""
+    return st.builds(build_sharing, st.randoms(use_true_random=False))
+
+
+def _with_identities(rnd: random.Random, request: Request, tokens: int, families: list[list[int]]) -> Request:
+    """Some blocks of a family, then some of its own; sometimes no identities at the end, or none at all."""
+    blocks = -(-request.prompt_tokens // tokens)
+    shared = rnd.choice(families)[: rnd.choice([blocks, rnd.randint(0, blocks)])]
+    own = [rnd.randint(100, 10**6) for _ in range(blocks - len(shared))]
+    return msgspec.structs.replace(request, hash_ids=tuple((shared + own)[: rnd.choice([blocks, blocks, blocks // 2])]))
 
 
 def request_sizes(rnd: random.Random, longest_prompt: int, longest_output: int) -> Request:

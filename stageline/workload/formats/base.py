@@ -3,7 +3,7 @@
 import csv
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import msgspec
 
@@ -18,7 +18,7 @@ class Format(ABC):
     name: ClassVar[str]
     timed: ClassVar[bool] = True  # rows carry times
     rebased: ClassVar[bool] = True  # times count from the earliest row; False: they are emulated times already
-    hash_block_tokens: ClassVar[int] = 0  # tokens that one hash id stands for; 0: the format has none
+    hash_block_tokens: int = 0  # tokens that one hash id stands for; 0: the format has none
 
     def __init__(self, file: TraceFile) -> None:
         self.file = file
@@ -106,9 +106,9 @@ def hash_ids(fields: Fields) -> tuple[int, ...]:
     if text is None:
         return ()
     try:
-        return msgspec.json.decode(text, type=tuple[int, ...])
+        return _IDENTITIES.decode(text)
     except (msgspec.MsgspecError, ValueError):
-        raise fields.bad("hash_ids", "not a list of integers") from None
+        raise fields.bad("hash_ids", "not a list of integers of 64 bits") from None
 
 
 def name_text(fields: Fields, column: str) -> str:
@@ -120,6 +120,8 @@ def name_text(fields: Fields, column: str) -> str:
         raise fields.bad(column, "neither a string nor an integer") from None
 
 
+_Identity = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]  # travels as a signed 64-bit field
+_IDENTITIES = msgspec.json.Decoder(tuple[_Identity, ...])
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 

@@ -1,7 +1,8 @@
 """Stageline's own JSONL: what live sessions are recorded in and what other tools can write.
 
-Members: arrival_ns, prompt_tokens, output_tokens; optional max_output_tokens, priority, session, hash_ids. Arrivals are
-emulated times and are taken as they are: replaying a recording gives the times of the recording.
+Members: arrival_ns, prompt_tokens, output_tokens; optional max_output_tokens, priority, session, hash_ids and
+hash_block_tokens, the tokens that one hash id stands for, the same in every row that has it. Arrivals are emulated
+times and are taken as they are: replaying a recording gives the times of the recording.
 """
 
 import re
@@ -10,8 +11,10 @@ import msgspec
 
 from stageline.errors import BadInput
 from stageline.workload.formats.base import JsonlFormat, hash_ids
+from stageline.workload.lines import TraceFile
 from stageline.workload.rows import SKIP, Fields, Row
 
+_STATED = re.compile(r'"hash_block_tokens"\s*:\s*([1-9][0-9]{0,8})\s*[,}]')
 _PRIORITY = re.compile(r"-?[0-9]{1,9}")
 
 
@@ -21,13 +24,20 @@ class NativeFormat(JsonlFormat):
     name = "stageline"
     keys = frozenset({"arrival_ns", "prompt_tokens", "output_tokens"})
     rebased = False
-    _known = keys | {"max_output_tokens", "priority", "session", "hash_ids"}
+    _known = keys | {"max_output_tokens", "priority", "session", "hash_ids", "hash_block_tokens"}
+
+    def __init__(self, file: TraceFile) -> None:
+        super().__init__(file)
+        stated = _STATED.search(file.head().partition("\n")[0])
+        self.hash_block_tokens = int(stated[1]) if stated else 0
 
     def parse(self, item: str) -> Row:
         """One line."""
         fields = self.fields(item)
         if unknown := fields.values.keys() - self._known:
             raise BadInput(f"{self.file.where()}, column {min(unknown)}", None, "unknown member", SKIP)
+        if "hash_block_tokens" in fields.values and fields.tokens("hash_block_tokens") != self.hash_block_tokens:
+            raise fields.bad("hash_block_tokens", f"not that of the first row ({self.hash_block_tokens or 'none'})")
         output = fields.tokens("output_tokens")
         return Row(
             fields.time_ns("arrival_ns", 1),

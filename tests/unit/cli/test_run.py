@@ -150,3 +150,46 @@ def test_a_damaged_plan(plan: str, capsys: pytest.CaptureFixture[str]) -> None:
     Path(plan).write_bytes(PLAN.canonical()[:-9])
     assert stageline(["run", plan, "--workload", SPEC]) == 2
     assert "plan.json" in capsys.readouterr().err
+
+
+def test_without_a_prefix_cache_the_digest_is_that_of_before(plan: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Pinned when there was no prefix cache yet."""
+    assert stageline(["run", plan, "--workload", SPEC, "--json"]) == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert summary["digest"] == "12012358c3de89c54e79676b345339ae448f56b01f988a3a408cecc26421bb80"
+    assert summary["prefix_cache"] is None
+
+
+CHATS = "".join(
+    json.dumps({"arrival_ns": 50_000 * i, "prompt_tokens": 40, "output_tokens": 2, "hash_ids": [i % 2, 7]}) + "\n"
+    for i in range(20)
+)
+
+
+def test_prefix_cache(plan: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two chats, each of whose later prompts finds the first block of 16 and, of 40 tokens, the second one too."""
+    trace, out = tmp_path / "chats.jsonl", tmp_path / "run"
+    trace.write_text(CHATS)
+    assert stageline(["run", plan, "--workload", str(trace), "--prefix-cache", "-o", str(out)]) == 0
+    assert "prefix cache" in capsys.readouterr().out
+    cached = [json.loads(line)["cached_tokens"] for line in (out / "requests.jsonl").read_text().splitlines()]
+    assert cached == [0, 0] + [32] * 18
+    figures = json.loads((out / "summary.json").read_text())["prefix_cache"]
+    assert figures["block_hit_ratio"] == 0.9
+    assert figures["token_hit_ratio"] == 18 * 32 / 800
+    assert figures["evictions"] == 0
+    assert figures["saved_prefill_s"] == 18 * 3 * (1000 + 320) / 1e9  # three visits of an affine cost each
+    assert [r["block_hit_ratio"] for r in figures["replicas"]] == [0.9]
+    assert stageline(["report", str(out)]) == 0
+    assert "90.0% of blocks" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("flags", "reason"),
+    [(["--balance", "prefix"], "--balance prefix needs"), (["--snapshot-tokens", "16"], "--snapshot-tokens needs")],
+)
+def test_flags_of_the_prefix_cache_need_it(
+    plan: str, capsys: pytest.CaptureFixture[str], flags: list[str], reason: str
+) -> None:
+    assert stageline(["run", plan, "--workload", SPEC, *flags]) == 2
+    assert reason in capsys.readouterr().err

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stageline.engine.types import CAUSES, Cancellation, Request, RequestRecord, RunTotals, StageRecord
+from stageline.engine.types import CAUSES, Cancellation, PrefixStats, Request, RequestRecord, RunTotals, StageRecord
 from stageline.errors import ProtocolError
 from stageline.v1 import router_pb2
 from stageline.wire import runs
@@ -77,6 +77,7 @@ def test_columns_that_do_not_fit_together(columns, reason):
             output_tokens=COUNT,
             preemptions=COUNT,
             outcome=st.sampled_from(["finished", "refused", "incomplete"]),
+            cached_tokens=MAYBE,
         ),
         max_size=4,
     )
@@ -86,14 +87,25 @@ def test_records(records):
     assert runs.request_records(message) == records
 
 
+def test_records_without_a_prefix_cache_carry_no_column_for_it():
+    record = RequestRecord(
+        index=0, replica=0, arrival_ns=1, admitted_ns=2, first_token_ns=3, last_token_ns=4, prompt_tokens=5,
+        output_tokens=6, preemptions=0, outcome="finished",
+    )  # fmt: skip
+    assert not runs.records_of([record]).cached_tokens
+
+
 @pytest.mark.parametrize("binding", [None, 0, 3])
 def test_totals(binding):
+    prefix = PrefixStats(
+        queried_blocks=9, hit_blocks=4, queried_tokens=140, hit_tokens=64, evictions=2, saved_prefill_ns=77
+    )
     stage = StageRecord(
         replica=1, stage=2, window_ns=30, busy_ns=10, idle_ns=dict.fromkeys(CAUSES, 2), kv_peak_bytes=5,
         kv_budget_bytes=9, microbatches=4, visits=1,
     )  # fmt: skip
     totals = RunTotals(
         window_start_ns=3, window_end_ns=33, stages=(stage,), requests=7, microbatches=4, stage_visits=4,
-        binding_stage=binding,
+        binding_stage=binding, prefix=(prefix, PrefixStats()),
     )  # fmt: skip
     assert runs.run_totals(router_pb2.Ended.FromString(runs.ended_of(totals).SerializeToString())) == totals

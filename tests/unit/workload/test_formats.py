@@ -264,3 +264,22 @@ def test_a_byte_order_mark_and_windows_lines_do_no_harm(write: Write) -> None:
     assert brief(drain(open_workload(write(text)))) == [(0, 0, 1, 2)]
     items = json.dumps([conversation("a", "b")])
     assert len(drain(open_workload(write("\ufeff" + items)))) == 1
+
+
+def test_native_rows_say_how_long_their_blocks_are(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    row = '{"arrival_ns":0,"prompt_tokens":9,"output_tokens":1,"hash_ids":[4,5],"hash_block_tokens": 8}\n'
+    path.write_text(row + row)
+    source = open_workload(str(path))
+    assert source.hash_block_tokens == 8
+    assert [r.hash_ids for r in drain(source)] == [(4, 5)] * 2
+    path.write_text(row + row.replace(": 8", ": 16"))
+    with pytest.raises(BadInput, match=r"t.jsonl:2, column hash_block_tokens.*first row \(8\)"):
+        drain(open_workload(str(path)))
+
+
+def test_identities_fit_64_bits(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_text('{"timestamp":0,"input_length":9,"output_length":1,"hash_ids":[9223372036854775808]}\n')
+    with pytest.raises(BadInput, match=r"hash_ids.*64 bits"):
+        open_workload(str(path))

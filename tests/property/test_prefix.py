@@ -1,0 +1,220 @@
+"""The prefix cache's index against a plain one written from the rule: what is resident, who uses it, who goes first."""
+
+import random
+from dataclasses import dataclass, field
+
+import pytest
+
+from stageline.cost.entries import Affine
+from stageline.engine.ledger import Ledger
+from stageline.engine.mirror import KvMirror
+from stageline.engine.prefix import Grant, Node
+from stageline.engine.route import Route
+from stageline.engine.sequence import Sequence
+from stageline.engine.sharing import PromptCache
+from stageline.engine.types import Request
+from stageline.plan.schema import Defaults, Link, Plan, Stage, Visit
+from tests.reference.prefix import Past, PlainCache
+
+
+def one_stage(block_tokens: int, budget_bytes: int, block_bytes: int, state_bytes: int) -> Plan:
+    """A plan whose only purpose is its ledger."""
+    ledger = {"kv_budget_bytes": budget_bytes, "kv_block_bytes": block_bytes, "state_bytes": state_bytes}
+    return Plan(
+        model="m", device="d", stages=(Stage(name="s", layers=(0,), **ledger),), block_tokens=block_tokens,
+        visits=(Visit(stage=0, layers=(0,), cost=0, min_service_ns=1),), costs=(Affine(base_ns=1),),
+        links=(Link(latency_ns=0, bytes_per_s=1, bytes_per_token=0),) * 2, defaults=Defaults(microbatch=1, credits=1),
+    )  # fmt: skip
+
+
+@dataclass
+class Pair:
+    """The product's cache and ledger beside the plain ones. Every method does one thing to both and compares."""
+
+    plan: Plan
+    node_blocks: int
+    snapshot_every: int
+    grants: list[Grant] = field(default_factory=list)
+    releases: list[int] = field(default_factory=list)
+    running: list[Sequence] = field(default_factory=list)
+    names: dict[int, tuple[str, Past]] = field(default_factory=dict)  # by owner
+    hits: int = 0
+
+    def __post_init__(self) -> None:
+        tokens = self.plan.block_tokens * self.node_blocks
+        self.mirror = KvMirror(self.plan)
+        self.ledger = Ledger(self.plan.stages[0])
+        self.cache = PromptCache(self.mirror, tokens, self.snapshot_every, Route(self.plan), 64)
+        self.plain = PlainCache(tokens, self.snapshot_every)
+        self.private: dict[int, int] = {}  # by request: KV blocks of its own
+
+    def room(self, blocks: int, states: int) -> bool:
+        """Make room, if it can be made."""
+        allowed = self.cache.room(blocks, states)
+        may_free, may_drop = self.plain.could_free()
+        if not self._fits(blocks - may_free * self.node_blocks, states - may_drop):
+            assert not allowed
+            return False
+        while not self._fits(blocks, states):
+            going = self.plain.next_to_go()
+            assert going is not None
+            self.plain.give_up(*going)
+        assert allowed
+        return True
+
+    def _fits(self, blocks: int, states: int) -> bool:
+        stage = self.plan.stages[0]
+        blocks += sum(self.private.values()) + len(self.plain.held) * self.node_blocks
+        states += len(self.private) + self.plain.snapshots
+        return blocks * stage.kv_block_bytes + states * stage.state_bytes <= stage.kv_budget_bytes
+
+    def admit(self, sequence: Sequence, chunk: int) -> bool:
+        """Reuse what there is and compute the first chunk of the rest; False: no room."""
+        request = sequence.request
+        cached = self.cache.take(sequence)
+        blocks = self.plain.longest(request.hash_ids, request.prompt_tokens)
+        assert cached == blocks * self.plain.block_tokens
+        self.plain.hold(request.hash_ids, blocks)
+        chunk = min(chunk, request.prompt_tokens - cached)
+        need = self.mirror.blocks_for(cached + chunk) - blocks * self.node_blocks
+        if not self.room(need, 1):
+            self.cache.drop(sequence)
+            self.plain.let_go(request.hash_ids, blocks)
+            return False
+        self.hits += blocks
+        self.running.append(sequence)
+        sequence.written_tokens = cached
+        self.private[request.index] = 0
+        self.mirror.take(0, 1)
+        self.grants.append((request.index, 0, 1))
+        self._write(sequence, need, chunk)
+        return True
+
+    def go_on(self, sequence: Sequence, chunk: int) -> None:
+        """The next chunk, if there is room."""
+        chunk = min(chunk, sequence.request.prompt_tokens - sequence.written_tokens)
+        held = sequence.blocks + sequence.shared_blocks
+        need = self.mirror.blocks_for(sequence.written_tokens + chunk) - held
+        if chunk and self.room(need, 0):
+            self._write(sequence, need, chunk)
+
+    def _write(self, sequence: Sequence, need: int, chunk: int) -> None:
+        request = sequence.request
+        self.mirror.take(need, 0)
+        sequence.blocks += need
+        self.grants.append((request.index, need, 0))
+        self.private[request.index] += need
+        known = len(sequence.chain)
+        sequence.written_tokens += chunk
+        self.cache.share(sequence, self.grants)
+        full = min(len(request.hash_ids), sequence.written_tokens // self.plain.block_tokens)
+        for n in range(known + 1, full + 1):
+            past = request.hash_ids[:n]
+            self.private[request.index] -= self.node_blocks
+            if self.plain.add(past) and self.plain.wants_snapshot(past) and self.room_in_plain_for_a_state():
+                self.plain.keep_snapshot(past)
+        self._learn_names()
+
+    def room_in_plain_for_a_state(self) -> bool:
+        """The product made that room inside `share`."""
+        may_free, may_drop = self.plain.could_free()
+        if not self._fits(-may_free * self.node_blocks, 1 - may_drop):
+            return False
+        while not self._fits(0, 1):
+            going = self.plain.next_to_go()
+            assert going is not None
+            self.plain.give_up(*going)
+        return True
+
+    def leave(self, sequence: Sequence) -> None:
+        """It ends, or is preempted."""
+        request = sequence.request
+        self.running.remove(sequence)
+        self.mirror.take(-sequence.blocks, -1)
+        self.releases.append(request.index)
+        self.plain.let_go(request.hash_ids, len(sequence.chain))
+        self.cache.drop(sequence)
+        del self.private[request.index]
+        sequence.blocks = sequence.written_tokens = 0
+
+    def dispatch(self) -> None:
+        """The microbatch leaves: a stage's ledger takes it."""
+        evicted = self.cache.take_evicted()
+        assert [self.names[owner] for owner in evicted] == self.plain.given_up, "eviction order"
+        self.ledger.apply((*self.releases, *evicted), self.grants)
+        self.ledger.check()
+        assert self.ledger.used_bytes == self.mirror.used_bytes(0)
+        self.plain.given_up.clear()
+        self.plain.fresh.clear()
+        self.grants, self.releases = [], []
+
+    def compare(self) -> None:
+        """Block by block."""
+        found = {past: (node.users, node.snapshot) for past, node in self._nodes().items()}
+        assert found == {past: (block.users, block.snapshot) for past, block in self.plain.held.items()}
+        assert self.cache.resident() == (len(found) * self.node_blocks, self.plain.snapshots)
+
+    def _learn_names(self) -> None:
+        for past, node in self._nodes().items():
+            self.names[node.owner] = "block", past
+            self.names[node.owner - 1] = "snapshot", past
+
+    def _nodes(self) -> dict[Past, Node]:
+        found: dict[Past, Node] = {}
+        todo = [((key,), node) for key, node in self.cache._root.children.items()]
+        while todo:
+            past, node = todo.pop()
+            found[past] = node
+            todo += [((*past, key), child) for key, child in node.children.items()]
+        return found
+
+
+def play(rnd: random.Random) -> Pair:
+    """Some hundred microbatches of random prompts from a few families."""
+    block_bytes, state_bytes = rnd.choice([(1, 0), (3, 0), (2, 5), (0, 4), (1, 1)])
+    block_tokens, node_blocks = rnd.choice([1, 2, 4]), rnd.choice([1, 1, 2])
+    plan = one_stage(block_tokens, rnd.choice([20, 40, 90, 10**6]), block_bytes, state_bytes)
+    pair = Pair(plan, node_blocks, rnd.choice([1, 2, 3]) if state_bytes else 0)
+    families = [[rnd.randint(1, 3) for _ in range(12)] for _ in range(3)]
+    waiting: list[Sequence] = []
+    for index in range(rnd.randint(5, 120)):
+        ids = rnd.choice(families)[: rnd.randint(0, 8)] + [100 + index * rnd.choice([0, 1])] * rnd.randint(0, 2)
+        tokens = max(1, len(ids) * pair.plain.block_tokens - rnd.randint(0, pair.plain.block_tokens - 1))
+        request = Request(
+            index=index, arrival_ns=0, prompt_tokens=tokens, output_tokens=1, max_output_tokens=1, hash_ids=tuple(ids)
+        )
+        waiting.append(Sequence(request, 0))
+        for sequence in list(pair.running):
+            act = rnd.randint(0, 3)
+            if act == 0:
+                pair.leave(sequence)
+            elif act == 1:
+                pair.go_on(sequence, rnd.randint(1, 9))
+            pair.compare()
+        while waiting and rnd.randint(0, 3) and pair.admit(waiting[0], rnd.randint(1, 30)):
+            waiting.pop(0)
+            pair.compare()
+        pair.dispatch()
+        pair.compare()
+    return pair
+
+
+@pytest.mark.parametrize("first", range(0, 160, 40))
+def test_the_index_agrees_with_the_plain_one(first: int) -> None:
+    """`play(random.Random(n))` replays case n."""
+    hits = gone = 0
+    for number in range(first, first + 40):
+        try:
+            pair = play(random.Random(number))
+        except Exception as error:
+            error.add_note(f"case {number}")
+            raise
+        hits += pair.hits
+        gone += pair.cache.evicted_blocks
+        for sequence in list(pair.running):
+            pair.leave(sequence)
+        pair.cache.clear()
+        pair.ledger.apply((*pair.releases, *pair.cache.take_evicted()), ())
+        assert pair.ledger.used_bytes == 0, f"case {number}"
+    assert hits > 200
+    assert gone > 200

@@ -1,0 +1,111 @@
+"""The prefix cache once more, from the rule's text: one dict from a block's whole past to what is known of it.
+
+Slow and obvious: a block is named by the tuple of identities up to it, children are found by looking at all blocks, and
+who goes next is the minimum over everything that may go.
+"""
+
+from dataclasses import dataclass, field
+
+Past = tuple[int, ...]  # identities of the blocks up to this one, itself included
+
+
+@dataclass(slots=True)
+class Block:
+    """One resident block."""
+
+    users: int
+    last_use: int = 0
+    snapshot: bool = False
+
+
+@dataclass(slots=True)
+class PlainCache:
+    """Blocks and snapshots that may be held: `fits(blocks, snapshots)` decides about totals.
+
+    `snapshot_every`: distance of snapshots in blocks; 0: the model has no state. Snapshots in `fresh` belong to the
+    microbatch that is being formed.
+    """
+
+    block_tokens: int
+    snapshot_every: int
+    held: dict[Past, Block] = field(default_factory=dict)
+    order: list[Past] = field(default_factory=list)  # in the order of becoming resident
+    fresh: list[Past] = field(default_factory=list)
+    uses: int = 0
+    given_up: list[tuple[str, Past]] = field(default_factory=list)  # in order: what, which
+
+    @property
+    def snapshots(self) -> int:
+        """How many states are kept."""
+        return sum(block.snapshot for block in self.held.values())
+
+    def longest(self, ids: Past, prompt_tokens: int) -> int:
+        """Blocks that a prompt may reuse: full ones, resident one after the other, at least one token left over."""
+        usable = [n for n in range(1, len(ids) + 1) if n * self.block_tokens < prompt_tokens]
+        found = 0
+        for n in usable:
+            if ids[:n] not in self.held:
+                break
+            found = n
+        if not self.snapshot_every:
+            return found
+        return max((n for n in range(1, found + 1) if self.held[ids[:n]].snapshot), default=0)
+
+    def hold(self, ids: Past, blocks: int) -> None:
+        """A sequence uses the first `blocks` blocks of its prompt."""
+        for n in range(1, blocks + 1):
+            self.held[ids[:n]].users += 1
+
+    def let_go(self, ids: Past, blocks: int) -> None:
+        """It no longer does."""
+        self.uses += 1
+        for n in range(1, blocks + 1):
+            block = self.held[ids[:n]]
+            block.users -= 1
+            block.last_use = self.uses
+
+    def add(self, past: Past) -> bool:
+        """A block has been computed, by a sequence that uses it from now on; False: it was there already."""
+        if past in self.held:
+            self.held[past].users += 1
+            return False
+        self.held[past] = Block(users=1)
+        self.order.append(past)
+        return True
+
+    def wants_snapshot(self, past: Past) -> bool:
+        """Whether a state is kept after this block, if there is room."""
+        return bool(self.snapshot_every) and len(past) % self.snapshot_every == 0
+
+    def keep_snapshot(self, past: Past) -> None:
+        """It is."""
+        self.held[past].snapshot = True
+        self.held[past].last_use = self.uses
+        self.fresh.append(past)
+
+    def next_to_go(self) -> tuple[str, Past] | None:
+        """Used least recently, deepest first, youngest first, a snapshot before its block. None: all is in use."""
+        candidates = []
+        for age, past in enumerate(self.order):
+            block = self.held[past]
+            key = (block.last_use, -len(past), -age)
+            if block.snapshot and past not in self.fresh:
+                candidates.append((*key, 0, "snapshot", past))
+            if not block.users and not any(other[:-1] == past for other in self.held):
+                candidates.append((*key, 1, "block", past))
+        return min(candidates)[-2:] if candidates else None
+
+    def give_up(self, what: str, past: Past) -> None:
+        """Without a block its snapshot is of no use."""
+        self.given_up.append((what, past))
+        if what == "snapshot":
+            self.held[past].snapshot = False
+        else:
+            del self.held[past]
+            self.order.remove(past)
+
+    def could_free(self) -> tuple[int, int]:
+        """Blocks and snapshots that would go if everything that may go went."""
+        blocks = sum(not block.users for block in self.held.values())
+        snapshots = sum(block.snapshot for past, block in self.held.items() if past not in self.fresh)
+        return blocks, snapshots

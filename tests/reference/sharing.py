@@ -1,0 +1,82 @@
+"""Rule 8: what a sequence reuses, what it leaves for others, and what goes to make room."""
+
+from stageline.engine.settings import Scheduling
+from stageline.plan.schema import Plan
+from tests.reference.prefix import PlainCache
+from tests.reference.replica import Replica
+from tests.reference.sequence import Sequence
+
+
+def cache_of(plan: Plan, scheduling: Scheduling) -> PlainCache | None:
+    """The cache that the settings ask for."""
+    if not scheduling.prefix_cache:
+        return None
+    tokens = scheduling.hash_block_tokens or plan.block_tokens
+    has_state = any(stage.state_bytes for stage in plan.stages)
+    return PlainCache(tokens, scheduling.snapshot_tokens // tokens if has_state else 0)
+
+
+def reuse(replica: Replica, sequence: Sequence) -> int:
+    """Use what is there of its prompt; the tokens that this saves."""
+    cache, request = replica.cache, sequence.request
+    if cache is not None:
+        sequence.shared = cache.longest(request.hash_ids, request.prompt_tokens)
+        cache.hold(request.hash_ids, sequence.shared)
+    replica.mirror_cache(sequence)
+    return sequence.shared * (0 if cache is None else cache.block_tokens)
+
+
+def forget(replica: Replica, sequence: Sequence) -> None:
+    """It could not be admitted after all."""
+    if replica.cache is not None:
+        replica.cache.let_go(sequence.request.hash_ids, sequence.shared)
+    sequence.shared = 0
+    for ledger in replica.ledgers:
+        del ledger.shared[sequence.index]
+
+
+def find_room(replica: Replica, sequence: Sequence, tokens: int) -> bool:
+    """Room for a sequence to hold `tokens`, by giving up as little as needed; nothing goes if that is not enough."""
+    cache = replica.cache
+    if cache is None:
+        return replica.has_room(sequence, tokens)
+    blocks, snapshots = cache.could_free()
+    if not replica.has_room(sequence, tokens, (blocks * replica.blocks_per_identity, snapshots)):
+        return False
+    while not replica.has_room(sequence, tokens):
+        give_up_one(replica, cache, sequence)
+    return True
+
+
+def give_up_one(replica: Replica, cache: PlainCache, sequence: Sequence) -> None:
+    """The next to go goes."""
+    going = cache.next_to_go()
+    assert going is not None
+    cache.give_up(*going)
+    replica.mirror_cache(sequence)
+
+
+def share(replica: Replica, sequence: Sequence) -> None:
+    """Full blocks of its prompt that are computed now belong to everybody; a copy of what was there goes back."""
+    cache, ids = replica.cache, sequence.request.hash_ids
+    if cache is None:
+        return
+    computed = min(sequence.request.prompt_tokens, sequence.written_tokens) // cache.block_tokens
+    for n in range(sequence.shared + 1, min(computed, len(ids)) + 1):
+        is_new = cache.add(ids[:n])
+        sequence.shared = n
+        replica.mirror_cache(sequence)
+        if is_new and cache.wants_snapshot(ids[:n]) and room_for_snapshot(replica, cache, sequence):
+            cache.keep_snapshot(ids[:n])
+            replica.mirror_cache(sequence)
+
+
+def room_for_snapshot(replica: Replica, cache: PlainCache, sequence: Sequence) -> bool:
+    """Room for one state more, made like any other room."""
+    tokens = replica.held_tokens(sequence)
+    blocks, snapshots = cache.could_free()
+    if not replica.has_room(sequence, tokens, (blocks * replica.blocks_per_identity, snapshots - 1)):
+        return False
+    while not replica.has_room(sequence, tokens, (0, -1)):
+        give_up_one(replica, cache, sequence)
+    return True
