@@ -51,6 +51,9 @@ def run(
         job = _Job(loaded, settings, source, workload, writer, "cluster" if cluster else engine, cluster, paranoid)
         totals, summary = job.carry_out()
     _print(summary, totals, json)
+    if isinstance(source, RecordedSource) and source.end.digest:
+        same = "the same digest as" if source.end.digest == summary.digest else "another digest than"
+        sys.stderr.write(f"stageline: {same} the recorded session\n")
     if summary.slo is not None and not summary.slo.met:
         raise SloMissed(f"SLO missed: {summary.slo.objective}; {summary.slo.attainment:.2%} were good")
 
