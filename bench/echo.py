@@ -29,14 +29,15 @@ class Turn(msgspec.Struct):
     hops: int
 
 
-async def _member(hops: int, payload_bytes: int, in_flight: int) -> Turn:
+async def _member(hops: int, payload_bytes: int, in_flight: int) -> None:
     """Listens, connects to the next member, passes on what comes; the first one (told so) begins."""
-    arrived = asyncio.Event()
+    arrived, begun = asyncio.Event(), asyncio.Event()
     begun_ns, count = 0, 0
     call: Any = None
 
     async def flow(_: AsyncIterator[bytes], context: aio.ServicerContext[bytes, bytes]) -> None:
         nonlocal count
+        await begun.wait()
         while isinstance(message := await context.read(), bytes):
             count += 1
             if count >= hops:
@@ -58,12 +59,13 @@ async def _member(hops: int, payload_bytes: int, in_flight: int) -> Turn:
         begun_ns = time.process_time_ns()
         for _ in range(in_flight if begins == "1" else 0):
             await call.write(bytes(payload_bytes))
+        begun.set()
         await arrived.wait()
         turn = Turn(time.process_time_ns() - begun_ns, hops)
+        print(msgspec.json.encode(turn).decode(), flush=True)
         await loop.run_in_executor(None, sys.stdin.readline)
         call.cancel()
     await server.stop(0)
-    return turn
 
 
 def measure(processes: int, hops: int, payload_bytes: int, in_flight: int) -> float:
@@ -78,10 +80,9 @@ def measure(processes: int, hops: int, payload_bytes: int, in_flight: int) -> fl
             _tell(member, f"{ports[(i + 1) % processes]} {int(i == 0)}")
         for member in [*ring[1:], ring[0]]:
             _tell(member, "go")
-        # A member reports once all have passed theirs on; the last line lets it end.
-        for member in ring:
-            _tell(member, "end")
         turns = [msgspec.json.decode(_line(member), type=Turn) for member in ring]
+        for member in ring:  # not before all have reported: the next one may still wait for this one's last message
+            _tell(member, "end")
     finally:
         for member in ring:
             member.kill()
@@ -102,5 +103,4 @@ def _tell(member: "subprocess.Popen[str]", text: str) -> None:
 
 if __name__ == "__main__":
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        result = runner.run(_member(*map(int, sys.argv[1:])))
-    print(msgspec.json.encode(result).decode(), flush=True)
+        runner.run(_member(*map(int, sys.argv[1:])))

@@ -3,21 +3,24 @@
 import os
 import sys
 
-from router.server import main
 from router.settings import RouterSettings
 from stageline.errors import StagelineError
-from stageline.runtime.server import complain, run
 from stageline.runtime.settings import load
+from stageline.wire.environment import prepare
 
 PROGRAM = "router"
 
 
 def start() -> int:
     """Returns the exit code."""
+    prepare()
+    from router.server import main  # noqa: PLC0415  (imports grpc, which reads the environment)
+    from stageline.runtime.server import run  # noqa: PLC0415
+
     try:
         settings = load(RouterSettings, sys.argv[1:], os.environ, PROGRAM)
     except StagelineError as error:
-        complain(PROGRAM, error)
+        sys.stderr.write(f"{PROGRAM}: {error}\n")
         return error.exit_code
     return run(PROGRAM, lambda: main(settings), settings)
 

@@ -11,6 +11,7 @@ from router.stages import RemoteStage, StageTable
 from stageline.engine.route import Route
 from stageline.errors import ProtocolError, RunFailed, StagelineError, Unavailable
 from stageline.runtime.calls import answer
+from stageline.runtime.clock import LiveClock
 from stageline.runtime.names import upstream_name
 from stageline.runtime.party import Party
 from stageline.v1 import flow_pb2, stage_pb2
@@ -27,11 +28,20 @@ _BLAME_S = 0.5  # how long the loss of a stage may take to show after its neighb
 class Mesh:
     """Opens the session everywhere, watches it, and closes it everywhere. Link keys are replicas."""
 
-    def __init__(self, session: str, route: Route, table: StageTable, party: Party, mode: PayloadMode) -> None:
+    def __init__(
+        self,
+        session: str,
+        route: Route,
+        table: StageTable,
+        party: Party,
+        mode: PayloadMode,
+        clock: LiveClock | None = None,
+    ) -> None:
         self.session, self._route, self._table, self._party, self._mode = session, route, table, party, mode
+        self._clock = clock
         visits, replicas = route.visits, range(route.plan.replicas)
         self.in_links = [InLink(party, r, visits, upstream_name(route.plan, r, visits)) for r in replicas]
-        self._out_links = [self._out_link(r) for r in replicas]
+        self.out_links = [self._out_link(r) for r in replicas]
         self._watchers: list[asyncio.Task[None]] = []
         self._lost: list[StagelineError] = []
         self._blamed = asyncio.Event()
@@ -54,7 +64,7 @@ class Mesh:
             self._watchers.append(asyncio.create_task(self._watch(stage, request, opened[-1])))
         try:
             async with asyncio.timeout(options.CONNECT_S + options.HELLO_S):
-                await self._together([*(link.open() for link in self._out_links), *opened])
+                await self._together([*(link.open() for link in self.out_links), *opened])
         except TimeoutError:
             silent = [s.place for s, o in zip(self._table, opened, strict=True) if not o.done()]
             raise Unavailable(f"the session did not open in time at {', '.join(silent) or 'a link'}") from None
@@ -96,7 +106,7 @@ class Mesh:
         for watcher in self._watchers:
             watcher.cancel()
         await asyncio.gather(*self._watchers, return_exceptions=True)
-        await asyncio.gather(*(link.close() for link in self._out_links))
+        await asyncio.gather(*(link.close() for link in self.out_links))
 
     async def snapshots(self, start_ns: int, end_ns: int) -> list[stage_pb2.SnapshotReply]:
         """The final accounts of all stages, by replica and stage."""
@@ -146,7 +156,7 @@ class Mesh:
 
     def _request(self, stage: RemoteStage, digest: str, seed: int, advertise: str) -> stage_pb2.OpenRequest:
         row, visits = self._table.rows[stage.replica], self._route.visits
-        stage_of = self._route.stage_of
+        stage_of, clock = self._route.stage_of, self._clock
         downstream = [
             stage_pb2.Downstream(link=v + 1, address=advertise if v + 1 == visits else row[stage_of[v + 1]].address)
             for v in self._route.inputs[stage.stage]
@@ -159,6 +169,7 @@ class Mesh:
             seed=seed,
             payload_mode=MODES[self._mode],
             downstream=downstream,
+            clock=stage_pb2.LiveClock(anchor_unix_ns=clock.anchor_unix_ns, dilation=clock.dilation) if clock else None,
         )
 
     def _out_link(self, replica: int) -> OutLink:

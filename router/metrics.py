@@ -23,7 +23,7 @@ class RouterCollector(Collector):
         self._run = run
 
     def collect(self) -> Iterable[Metric]:
-        """The families; see docs/metrics.md."""
+        """The families; each says itself what it is."""
         values = self._past + self._current()
         counters = (
             ("stageline_requests", "Requests that arrived.", "requests"),

@@ -2,12 +2,24 @@
 
 from pathlib import Path
 
+import msgspec
 from prometheus_client import CollectorRegistry
 
+from router.generation import Lengths
+from router.live.keeper import LiveKeeper
+from router.live.metrics import LiveCollector
+from router.live.options import LiveOptions
+from router.live.service import LiveService
 from router.metrics import RouterCollector
+from router.openai.door import Door, HttpDoor
+from router.openai.names import ModelNames
 from router.servicer import RouterServicer
 from router.settings import RouterSettings, stage_addresses
-from stageline.errors import UsageError
+from stageline.engine.route import Route
+from stageline.engine.settings import Scheduling
+from stageline.errors import BadInput, UsageError
+from stageline.plan.schema import Plan
+from stageline.runtime.dilation import parse_dilation
 from stageline.runtime.plans import load_plan
 from stageline.runtime.server import Server, serve
 
@@ -20,6 +32,9 @@ def build(settings: RouterSettings) -> Server:
     collector = RouterCollector()
     registry = CollectorRegistry()
     registry.register(collector)
+    live = live_service(plan, settings) if settings.live else None
+    if live:
+        registry.register(LiveCollector(live.keeper))
     servicer = RouterServicer(
         plan,
         stage_addresses(settings.stages, plan),
@@ -27,10 +42,37 @@ def build(settings: RouterSettings) -> Server:
         window=settings.window,
         payload=settings.payload,
         on_run=collector.on_run,
+        live=live,
+        door=door_of(live, settings, registry) if live and settings.http_port >= 0 else None,
     )
     server = Server(settings, servicer, registry)
     servicer.on_health = server.set_serving
     return server
+
+
+def live_service(plan: Plan, settings: RouterSettings) -> LiveService:
+    """The live side of the router. Raises UsageError or BadInput for settings that make no sense."""
+    try:
+        scheduling = msgspec.json.decode(settings.scheduling, type=Scheduling)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise BadInput("--scheduling", settings.scheduling, str(error), "give a JSON object") from None
+    route = Route(plan)
+    options = LiveOptions(
+        scheduling=scheduling,
+        seed=settings.seed,
+        dilation=parse_dilation(settings.dilation, route),
+        queue=settings.queue,
+        payload=settings.payload,
+        record=Path(settings.record) if settings.record else None,
+    )
+    return LiveService(LiveKeeper(route, options), Lengths(settings.output_lengths, settings.seed))
+
+
+def door_of(live: LiveService, settings: RouterSettings, registry: CollectorRegistry) -> HttpDoor:
+    """The HTTP door, not yet open."""
+    names = ModelNames(live.keeper.route.plan.model, settings.served_model_name)
+    door = Door(live, names, registry, api_key=settings.api_key)
+    return HttpDoor(door, settings.http_host or settings.grpc_host, settings.http_port)
 
 
 async def main(settings: RouterSettings) -> None:

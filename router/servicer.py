@@ -10,6 +10,9 @@ import msgspec
 from grpc import aio
 
 import stageline
+from router.live.grpc import GenerateContext, generate, live_state
+from router.live.service import LiveService
+from router.openai.door import HttpDoor
 from router.session import RunSession
 from router.source import RowsSource
 from router.stages import StageTable
@@ -44,12 +47,15 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
         window: int = 0,
         payload: PayloadMode = "size",
         on_run: Callable[[RunSession | None], None] = lambda _: None,
+        live: LiveService | None = None,
+        door: HttpDoor | None = None,
     ) -> None:
         self._route, self._digest = Route(plan), plan.digest()
         self._addresses, self._advertise, self._payload = addresses, advertise, payload
         self._window = window or max(2, 2 * len(os.sched_getaffinity(0)))
         self.on_health: Callable[[bool], Awaitable[None]] | None = None
         self._on_run = on_run
+        self._service, self._live, self._door = live, live.keeper if live else None, door
         self._table: StageTable | None = None
         self._run: RunSession | None = None
         self._busy = False
@@ -65,20 +71,31 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
         """Registers the servicer."""
         router_pb2_grpc.add_RouterServicer_to_server(self, server)
 
-    async def start(self, endpoints: Endpoints) -> None:
+    async def start(self, endpoints: Endpoints) -> Endpoints:
         """Begins to watch the stages."""
         self._advertise = self._advertise or endpoints.grpc
         self._table = StageTable(self._route.plan, self._addresses, self._health_changed)
+        if self._live:
+            self._live.start(self._table, self._advertise)
+        if self._door:
+            return msgspec.structs.replace(endpoints, http=await self._door.start())
+        return endpoints
 
     async def drained(self) -> None:
         """Refuses new runs; returns when the one that goes on has ended."""
         self._draining = True
         await self._free.wait()
+        if self._live:
+            await self._live.drained()
 
     async def stop(self) -> None:
         """Ends the run that is left and lets the stages go."""
         if self._run:
             self._run.party.fail(Busy("the router is shutting down"))
+        if self._live:
+            await self._live.stop()
+        if self._door:
+            await self._door.stop()
         if self._table:
             await self._table.close()
 
@@ -91,6 +108,8 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
         try:
             await self._claim()
             try:
+                if self._live:
+                    await self._live.pause()
                 await self._carry_out(context)
             finally:
                 self._ending = asyncio.create_task(self._end())
@@ -103,6 +122,12 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
     ) -> None:
         """See router.proto."""
         await serve_flow(context, self._link_of)
+
+    async def Generate(  # type: ignore[override]  # noqa: N802 - it writes by itself
+        self, request: router_pb2.GenerateRequest, context: GenerateContext
+    ) -> None:
+        """See router.proto."""
+        await generate(self._service, request, context)
 
     async def Status(  # noqa: N802
         self, request: router_pb2.StatusRequest, context: aio.ServicerContext[Any, Any]
@@ -125,6 +150,7 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
                 for s in table or ()
             ],
             version=stageline.__version__,
+            live=live_state(self._live) if self._live else None,
         )
 
     # -- runs
@@ -155,6 +181,8 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
             await self._run.close()
             self._on_run(None)
         self._run, self._busy, self._ending = None, False, None
+        if self._live:
+            self._live.resume()
         self._free.set()
 
     async def _prepare(self, context: RunContext) -> RunSession:
@@ -206,11 +234,16 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
         return source, spec.requests
 
     async def _link_of(self, hello: flow_pb2.Hello) -> InLink:
+        live = self._live.opening if self._live else None
+        if live and live.id == hello.session:
+            return live.mesh.in_link(hello)
         if self._run is None or self._run.id != hello.session:
             raise SessionUnknown(f"session {hello.session!r} is not open at this router")
         return self._run.mesh.in_link(hello)
 
     def _health_changed(self) -> None:
+        if self._live:
+            self._live.stages_changed()
         if self.on_health and self._table:
             task = asyncio.ensure_future(self.on_health(self._table.healthy))
             self._tasks.add(task)

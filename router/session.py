@@ -5,6 +5,7 @@ import time
 import uuid
 from collections.abc import AsyncGenerator, Iterable
 
+from router.machine import RouterMachine
 from router.mesh import Mesh
 from router.outbox import Outbox
 from router.stages import StageTable
@@ -15,32 +16,12 @@ from stageline.engine.router import Router
 from stageline.engine.settings import Scheduling
 from stageline.engine.types import Source
 from stageline.runtime.party import Party
-from stageline.sync.frames import Frame
 from stageline.sync.router import RouterNode
 from stageline.v1 import router_pb2, stage_pb2
 from stageline.wire.frames import PayloadMode
 from stageline.wire.runs import ended_of, stage_record
 
 _REPORT_S = 0.25  # wall time between two messages to the client, unless there is much to say
-
-
-class RouterMachine:
-    """A RouterNode as a party drives it: its links' keys are their replicas."""
-
-    def __init__(self, node: RouterNode) -> None:
-        self._node = node
-        self.asked = node.asked
-
-    def receive(self, key: int, frame: Frame) -> None:
-        """Takes completions."""
-        sequences = [item.microbatch.sequence for item in frame.items]
-        arrivals = [item.arrival_ns for item in frame.items]
-        self._node.receive(key, sequences, arrivals, frame.promise_ns, frame.last)
-
-    def poll(self) -> tuple[Iterable[tuple[int, Frame]], Iterable[tuple[int, int]]]:
-        """Decides what is safe."""
-        frames, asks = self._node.poll()
-        return frames, [(replica, ask.time_ns) for replica, ask in asks]
 
 
 class RunSession:

@@ -26,6 +26,32 @@ class RouterSettings(ServerSettings, frozen=True, forbid_unknown_fields=True, kw
         Literal["size", "capped", "full"],
         msgspec.Meta(description="activation bytes that are really sent, unless a run says otherwise"),
     ] = "size"
+    live: Annotated[bool, msgspec.Meta(description="serve clients in wall time, over HTTP and Generate")] = True
+    http_host: Annotated[str, msgspec.Meta(description="address of the HTTP door; empty: as --grpc-host")] = ""
+    http_port: Annotated[int, msgspec.Meta(ge=-1, le=65535, description="HTTP port; 0: a free one, -1: off")] = 8000
+    dilation: Annotated[
+        str,
+        msgspec.Meta(
+            description="wall time per emulated time of live sessions: a factor, or auto: what this host sustains"
+        ),
+    ] = "1"
+    record: Annotated[
+        str, msgspec.Meta(description="file to record live sessions in, for stageline run --workload")
+    ] = ""
+    served_model_name: Annotated[str, msgspec.Meta(description="names of the model, comma-separated")] = ""
+    output_lengths: Annotated[
+        str,
+        msgspec.Meta(
+            description="tokens of an output: max (what a request asks for), echo, constant:128, uniform(a,b), "
+            "lognormal(mean,cv=x), trace(FILE)"
+        ),
+    ] = "max"
+    queue: Annotated[int, msgspec.Meta(ge=1, description="live requests that may wait for admission")] = 1000
+    api_key: Annotated[str, msgspec.Meta(description="key that HTTP clients must send; empty: none")] = ""
+    seed: Annotated[int, msgspec.Meta(ge=0, description="seed of live sessions")] = 0
+    scheduling: Annotated[
+        str, msgspec.Meta(description='scheduling of live sessions as JSON, such as {"credits": 8, "kv": "grow"}')
+    ] = "{}"
 
 
 def stage_addresses(text: str, plan: Plan) -> list[list[str]]:

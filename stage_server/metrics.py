@@ -35,7 +35,7 @@ class StageCollector(Collector):
             self._labels = [str(session.index), str(session.replica)]
 
     def collect(self) -> Iterable[Metric]:
-        """The families; see docs/metrics.md."""
+        """The families; each says itself what it is."""
         values = self._past + self._current()
         names = ["stage", "replica"]
         session = self._session

@@ -52,8 +52,9 @@ class StageServicer(stage_pb2_grpc.StageServicer):
         """Registers the servicer."""
         stage_pb2_grpc.add_StageServicer_to_server(self, server)
 
-    async def start(self, endpoints: Endpoints) -> None:
+    async def start(self, endpoints: Endpoints) -> Endpoints:
         """Nothing goes on in the background."""
+        return endpoints
 
     async def drained(self) -> None:
         """Refuses new sessions; returns when the one that goes on has ended."""

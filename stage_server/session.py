@@ -8,8 +8,10 @@ from typing import Any
 
 from stageline.engine.route import Route
 from stageline.errors import ProtocolError
+from stageline.runtime.clock import LiveClock
 from stageline.runtime.names import downstream_name, stage_name, upstream_name
-from stageline.runtime.party import Party
+from stageline.runtime.pacing import PacedLink, PacedMachine
+from stageline.runtime.party import Machine, Party
 from stageline.sync.frames import Frame
 from stageline.sync.stage import StageNode
 from stageline.v1 import flow_pb2, stage_pb2
@@ -25,6 +27,7 @@ class StageMachine:
     def __init__(self, node: StageNode) -> None:
         self._node = node
         self.asked = node.asked
+        self.promised_ns = node.promised_ns
 
     def receive(self, key: int, frame: Frame) -> None:
         """Takes a frame."""
@@ -43,12 +46,19 @@ class StageSession:
         self.id, self.replica, self.index = request.session, request.replica, request.stage
         self.route, self.plan = route, route.plan
         self.node = StageNode(route, self.replica, self.index, request.seed)
-        self.party = Party(
-            stage_name(self.plan, self.replica, self.index), StageMachine(self.node), after_turn=self._after_turn
+        self._clock = (
+            LiveClock(request.clock.anchor_unix_ns, request.clock.dilation) if request.clock.dilation else None
         )
+        self._paced = PacedMachine(StageMachine(self.node), self._follow_clock) if self._clock else None
+        machine: Machine = self._paced or StageMachine(self.node)
+        self.party = Party(stage_name(self.plan, self.replica, self.index), machine, after_turn=self._after_turn)
         self.finished = asyncio.Event()  # the last frame of every incoming link has been applied
         self.in_links = {v: self._in_link(v) for v in self.node.visits}
         self.out_links = {v + 1: self._out_link(v + 1, request) for v in self.node.visits}
+        if self._clock and self._paced:
+            for number, link in self.out_links.items():
+                paced = PacedLink(self._clock, link, self.plan.links[number].latency_ns)
+                self.party.downstream[number] = self._paced.links[number] = paced
         self._cpu_ns = time.process_time_ns()
 
     async def connect(self) -> None:
@@ -67,6 +77,8 @@ class StageSession:
     async def close(self) -> None:
         """Lets go of all links. Never raises."""
         self.party.close()
+        if self._paced:
+            self._paced.close()
         await asyncio.gather(*(link.close() for link in self.out_links.values()), return_exceptions=True)
 
     async def settled(self) -> None:
@@ -92,6 +104,11 @@ class StageSession:
             promise_frames=sum(d.promise_frames for d in decoders),
             cpu_ns=time.process_time_ns() - self._cpu_ns,
         )
+
+    def _follow_clock(self, link: int) -> None:
+        """The clock slips where the router says so; frames carry it on."""
+        if self._clock:
+            self._clock.slip_to(self.in_links[link].decoder.slip_ns)
 
     def _after_turn(self) -> None:
         if self.node.finished:

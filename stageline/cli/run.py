@@ -23,6 +23,7 @@ from stageline.report.tables import run_report
 from stageline.report.writer import RunWriter
 from stageline.runtime.plans import load_plan
 from stageline.workload import Workload
+from stageline.workload.recording import RecordedSource
 
 
 def run(
@@ -44,13 +45,27 @@ def run(
     objective = None if slo is None else parse_slo(slo)
     loaded = load_plan(plan)
     source = workload.open()
-    settings = scheduling.settings(loaded, objective, source.hash_block_tokens)
+    if isinstance(source, RecordedSource):
+        base = replayed(source, loaded, workload.seed)
+    else:
+        base = Scheduling(hash_block_tokens=source.hash_block_tokens)
+    settings = scheduling.settings(loaded, objective, base)
     with RunWriter(loaded, output, slo=objective, events=events) as writer:
         job = _Job(loaded, settings, source, workload, writer, "cluster" if cluster else engine, cluster, paranoid)
         totals, summary = job.carry_out()
     _print(summary, totals, json)
     if summary.slo is not None and not summary.slo.met:
         raise SloMissed(f"SLO missed: {summary.slo.objective}; {summary.slo.attainment:.2%} were good")
+
+
+def replayed(source: RecordedSource, plan: Plan, seed: int) -> Scheduling:
+    """The settings that a live session was recorded with; flags go before them. UsageError for another seed."""
+    header = source.header
+    if header.seed != seed:
+        raise UsageError(f"the session was recorded with seed {header.seed}: give --seed {header.seed}")
+    if header.plan_digest != plan.digest():
+        sys.stderr.write("stageline: the session was recorded on another plan; its digest will differ\n")
+    return header.scheduling
 
 
 class _Job(msgspec.Struct, frozen=True):

@@ -6,19 +6,32 @@ import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
+import msgspec
 import uvloop
 from cyclopts import Parameter
 
+from stageline.cli.flags import SchedulingFlags
 from stageline.cluster.local import LocalCluster, LocalOptions
+from stageline.engine.route import Route
 from stageline.errors import RunFailed
 from stageline.plan.schema import Plan
 from stageline.runtime import logs
+from stageline.runtime.dilation import parse_dilation
 from stageline.runtime.plans import load_plan
 
 
 def up(
     plan: Annotated[Path, Parameter(help="plan file, made by stageline plan -o")],
     *,
+    scheduling: SchedulingFlags = SchedulingFlags(),  # noqa: B008  (frozen)
+    http_port: Annotated[int, Parameter(help="OpenAI-compatible HTTP port; 0: any, -1: none")] = 8000,
+    dilation: Annotated[str, Parameter(help="wall time per emulated time: auto, 1 (real time), 50, ...")] = "auto",
+    record: Annotated[Path | None, Parameter(help="record live sessions for run --workload")] = None,
+    seed: Annotated[int, Parameter(help="of live sessions")] = 0,
+    output_lengths: Annotated[
+        str, Parameter(help="tokens of outputs: max, echo, constant:128, lognormal(...)")
+    ] = "max",
+    served_model_name: Annotated[str, Parameter(help="names of the model, comma-separated")] = "",
     fail_fast: Annotated[bool, Parameter(negative="", help="a server that ends stops all")] = False,
     grpc_port: Annotated[int, Parameter(help="the router's gRPC port; 0: any")] = 50051,
     metrics_port: Annotated[int, Parameter(help="the router's /metrics port; 0: any")] = 9090,
@@ -29,6 +42,17 @@ def up(
 ) -> None:
     """Start the router and one server per stage as local processes; Ctrl-C stops all of them."""
     logs.configure(log_format, log_level)
+    loaded = load_plan(plan)
+    factor = parse_dilation(dilation, Route(loaded))
+    router_flags = {
+        "http-port": http_port,
+        "dilation": factor,
+        "record": record.resolve() if record else "",
+        "seed": seed,
+        "output-lengths": output_lengths,
+        "served-model-name": served_model_name,
+        "scheduling": msgspec.json.encode(scheduling.settings(loaded, None)).decode(),
+    }
     options = LocalOptions(
         grpc_port=grpc_port,
         metrics_port=metrics_port,
@@ -37,12 +61,13 @@ def up(
         log_level=log_level,
         log_format=log_format,
         restart=not fail_fast,
+        router_flags=tuple(f"--{name}={value}" for name, value in router_flags.items()),
     )
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(load_plan(plan), plan, options))
+        runner.run(_serve(loaded, plan, options, factor))
 
 
-async def _serve(plan: Plan, path: Path, options: LocalOptions) -> None:
+async def _serve(plan: Plan, path: Path, options: LocalOptions, dilation: float) -> None:
     """Until a signal, or with --fail-fast until a server ends."""
     loop, told = asyncio.get_running_loop(), asyncio.Event()
     task = asyncio.current_task()
@@ -60,7 +85,7 @@ async def _serve(plan: Plan, path: Path, options: LocalOptions) -> None:
         async with LocalCluster(plan, path, options, _say) as servers:
             await servers.healthy()
             listening = True
-            _print(plan, servers)
+            _print(plan, servers, dilation)
             servers.broken.add_done_callback(lambda _: told.set())
             await told.wait()
             if servers.broken.done():
@@ -70,10 +95,12 @@ async def _serve(plan: Plan, path: Path, options: LocalOptions) -> None:
             raise
 
 
-def _print(plan: Plan, servers: LocalCluster) -> None:
+def _print(plan: Plan, servers: LocalCluster, dilation: float) -> None:
     """Where everything listens, one line each, once all of it does."""
     router = servers.router_endpoints
     lines = [f"router      grpc {router.grpc}  metrics http://{router.metrics}/metrics"]
+    if router.http:
+        lines.append(f"door        http://{router.http}/v1  at dilation {dilation:g}")
     for child in servers.stages:
         if child.endpoints:
             where = f"grpc {child.endpoints.grpc}  metrics http://{child.endpoints.metrics}/metrics"

@@ -30,6 +30,7 @@ class LocalOptions(msgspec.Struct, frozen=True, kw_only=True):
     log_format: str = "text"
     drain_s: float = 2.0
     restart: bool = True
+    router_flags: tuple[str, ...] = ("--no-live",)
 
 
 class LocalCluster:
@@ -103,6 +104,7 @@ class LocalCluster:
         addresses = ",".join(self._endpoints(child).grpc for child in self.stages)
         options = self._options
         flags = [*self._common, "--stages", addresses, "--payload", options.payload, "--window", str(options.window)]
+        flags += options.router_flags
         self.router = Child(
             "the router", "router", flags, grpc_port=options.grpc_port, metrics_port=options.metrics_port
         )

@@ -16,6 +16,7 @@ import msgspec
 
 from stageline.errors import Unavailable
 from stageline.runtime.server import Endpoints
+from stageline.wire.environment import GRPC_ENVIRONMENT
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +51,7 @@ class Child:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             start_new_session=True,
-            env=os.environ | {"GRPC_ENABLE_FORK_SUPPORT": "0", "GRPC_VERBOSITY": "ERROR"},
+            env=GRPC_ENVIRONMENT | os.environ,
         )
         assert process.stdout is not None
         try:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from stageline.errors import LawBroken, StagelineError
+from stageline.runtime.asking import Asking
 from stageline.sync.frames import Frame
 from stageline.wire.errors import LocatedError, locate
 from stageline.wire.host import Downstream, Upstream
@@ -28,6 +29,10 @@ class Machine(Protocol):
         """The far end of an outgoing link wants a promise."""
         ...
 
+    def promised_ns(self, key: int) -> int:
+        """What the sender of an incoming link has promised so far."""
+        ...
+
     def poll(self) -> tuple[Iterable[tuple[int, Frame]], Iterable[tuple[int, int]]]:
         """Frames for outgoing links, and (key, time) asks for incoming ones."""
         ...
@@ -36,18 +41,26 @@ class Machine(Protocol):
 class Party:
     """A machine between its links. `failed` holds the error that ended the session, `closed` its good end."""
 
-    def __init__(self, name: str, machine: Machine, after_turn: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        name: str,
+        machine: Machine,
+        after_turn: Callable[[], None] = lambda: None,
+        before_turn: Callable[[], None] = lambda: None,
+    ) -> None:
         self.name = name
         self.machine = machine
         self.upstream: dict[int, Upstream] = {}
         self.downstream: dict[int, Downstream] = {}
         self._loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[LocatedError | None] = self._loop.create_future()
-        self._after_turn = after_turn
+        self._after_turn, self._before_turn = after_turn, before_turn
         self._inbox: list[tuple[int, Frame]] = []
         self._asks: list[tuple[int, int]] = []
+        self._asking = Asking(machine.promised_ns, lambda key, time_ns: self.upstream[key].ask(time_ns))
         self._held = True
         self._due = False
+        self.ended.add_done_callback(lambda _: self._asking.close())
 
     def release(self) -> None:
         """Lets turns happen; a party is born held, so that no frame leaves before all links stand."""
@@ -117,9 +130,10 @@ class Party:
             asks, self._asks = self._asks, []
             for key, time_ns in asks:
                 machine.asked(key, time_ns)
+        self._before_turn()
         frames, wanted = machine.poll()
         for key, frame in frames:
             self.downstream[key].push(frame)
         for key, time_ns in wanted:
-            self.upstream[key].ask(time_ns)
+            self._asking.want(key, time_ns)
         self._after_turn()

@@ -37,6 +37,7 @@ class Endpoints(msgspec.Struct, frozen=True):
 
     grpc: str
     metrics: str
+    http: str = ""
 
 
 class Service(Protocol):
@@ -48,8 +49,8 @@ class Service(Protocol):
         """Registers the servicer."""
         ...
 
-    async def start(self, endpoints: Endpoints) -> None:
-        """Begins background work."""
+    async def start(self, endpoints: Endpoints) -> Endpoints:
+        """Begins background work; returns the endpoints with its own."""
         ...
 
     async def drained(self) -> None:
@@ -91,8 +92,7 @@ class Server:
         reachable = "127.0.0.1" if host in _ANY_HOST else host
         metrics = f"{reachable}:{self._metrics.port}" if self._settings.metrics_port >= 0 else ""
         endpoints = Endpoints(f"{reachable}:{bound}", metrics)
-        await self._service.start(endpoints)
-        return endpoints
+        return await self._service.start(endpoints)
 
     async def set_serving(self, serving: bool) -> None:
         """Answers health checks from now on with this."""

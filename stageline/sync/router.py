@@ -52,6 +52,10 @@ class RouterNode:
         """The stage of visit 0 wants to know that nothing arrives before `time_ns`."""
         self.outlets[replica].asked(time_ns)
 
+    def promised_ns(self, replica: int) -> int:
+        """What the return link of a replica has promised so far."""
+        return self.conductor.promised_ns[replica]
+
     def poll(self) -> tuple[list[tuple[int, Frame]], list[tuple[int, Ask]]]:
         """Decide all that is safe; returns (replica, frame for link 0) and (replica, ask for the return link)."""
         conductor = self.conductor

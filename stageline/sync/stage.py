@@ -12,6 +12,7 @@ from stageline.engine.route import Route
 from stageline.engine.stage import Stage
 from stageline.engine.types import NEVER
 from stageline.errors import ProtocolError
+from stageline.sync.detour import detours
 from stageline.sync.frames import Ask, Frame
 from stageline.sync.inlet import Inlet
 from stageline.sync.outlet import Outlet
@@ -33,6 +34,12 @@ class StageNode:
         self._away: dict[int, deque[int]] = {v: deque() for v in self.visits}
         self._earlier = dict(zip(self.visits[1:], self.visits, strict=False))
         self._path_ns = {v: sum(route.step_ns[w + 1 : v]) for v, w in self._earlier.items()}
+        # Visits whose arrivals are foreseen: what was foreseen and has not come, how much has come, what waits for it.
+        self._detours = detours(route, self.visits, replica, seed)
+        self._foreseen: dict[int, deque[Item]] = {v: deque() for v in self._detours}
+        self._landed = dict.fromkeys(self._detours, 0)
+        self._unsent: dict[int, deque[Item]] = {v: deque() for v in self._detours}
+        self._next = {w: v for v, w in self._earlier.items()}
         self._last: Frame | None = None
         self._ending: set[int] = set()  # visits whose last frame has come and not yet gone on
 
@@ -41,14 +48,11 @@ class StageNode:
         inlet = self.inlets.get(frame.link)
         if inlet is None:
             raise ProtocolError(f"link {frame.link} does not end at stage {self.stage.index}")
-        inlet.receive(frame.items, frame.promise_ns)
-        earlier = self._earlier.get(frame.link)
-        if earlier is not None:
-            away = self._away[earlier]
-            if len(frame.items) > len(away):
-                raise ProtocolError(f"link {frame.link} brings more microbatches than visit {earlier} has sent")
-            for _ in frame.items:
-                away.popleft()
+        if frame.link in self._foreseen:
+            self._land(frame)
+        else:
+            inlet.receive(frame.items, frame.promise_ns)
+            self._come_back(frame)
         if frame.last:
             self._take_last(frame)
 
@@ -58,6 +62,10 @@ class StageNode:
         if outlet is None:
             raise ProtocolError(f"link {link} does not begin at stage {self.stage.index}")
         outlet.asked(time_ns)
+
+    def promised_ns(self, link: int) -> int:
+        """What the sender of an incoming link has promised so far."""
+        return self.inlets[link].promised_ns
 
     def poll(self) -> tuple[list[Frame], list[Ask]]:
         """Serve all that is safe; returns frames for the outgoing links and asks for the incoming ones."""
@@ -71,7 +79,7 @@ class StageNode:
             frame = self._frame(v, sent.get(v, []), asks)
             if frame is not None:
                 frames.append(frame)
-            if self._last is not None and v in self._ending and not self.inlets[v].queue:
+            if v in self._ending and not self.inlets[v].queue and not self._unsent.get(v) and self._last is not None:
                 self._ending.remove(v)
                 frames.append(Frame(v + 1, [], NEVER, last=True, releases=self._last.releases))
         return frames, asks
@@ -110,9 +118,50 @@ class StageNode:
             tokens = load.sampled if visit + 1 == self.route.visits else load.tokens
             arrival = self.links[visit].send(end, tokens, microbatch.sequence)
             self._served[visit] += 1
+            out = Item(arrival, end, microbatch)
             if visit != self.visits[-1]:
-                self._away[visit].append(arrival)
-            sent.setdefault(visit, []).append(Item(arrival, end, microbatch))
+                self._foresee(visit, out)
+            if visit in self._unsent:
+                self._unsent[visit].append(out)
+            else:
+                sent.setdefault(visit, []).append(out)
+
+    def _foresee(self, visit: int, sent: Item) -> None:
+        """Put a microbatch where it will be back, if that is known already; else remember that it is away."""
+        later = self._next[visit]
+        detour = self._detours.get(later)
+        if detour is None:
+            self._away[visit].append(sent.arrival_ns)
+            return
+        arrival, prev_end = detour.back(sent.arrival_ns, sent.prev_end_ns, sent.microbatch)
+        back = Item(arrival, prev_end, sent.microbatch)
+        self._foreseen[later].append(back)
+        self.inlets[later].queue.append(back)
+        self.inlets[later].received += 1
+
+    def _land(self, frame: Frame) -> None:
+        """What was foreseen has come: it must be what was foreseen. Raises ProtocolError."""
+        foreseen = self._foreseen[frame.link]
+        if len(frame.items) > len(foreseen):
+            raise ProtocolError(f"link {frame.link} brings more microbatches than this stage has sent")
+        for item in frame.items:
+            expected = foreseen.popleft()
+            if item != expected:
+                raise ProtocolError(f"link {frame.link}: {item} came where {expected} was foreseen")
+        self._landed[frame.link] += len(frame.items)
+        inlet = self.inlets[frame.link]
+        inlet.promised_ns = max(inlet.promised_ns, frame.promise_ns)
+
+    def _come_back(self, frame: Frame) -> None:
+        """What was away is back at a later visit. Raises ProtocolError for what never left."""
+        earlier = self._earlier.get(frame.link)
+        if earlier is None:
+            return
+        away = self._away[earlier]
+        if len(frame.items) > len(away):
+            raise ProtocolError(f"link {frame.link} brings more microbatches than visit {earlier} has sent")
+        for _ in frame.items:
+            away.popleft()
 
     def _blocked(self, head: tuple[int, int], asks: list[Ask]) -> bool:
         """Whether an empty input may still bring something that goes before the head; asks for what it must know."""
@@ -156,6 +205,12 @@ class StageNode:
 
     def _frame(self, visit: int, items: list[Item], asks: list[Ask]) -> Frame | None:
         outlet = self.outlets[visit]
+        unsent = self._unsent.get(visit)
+        if unsent:
+            items = [unsent.popleft() for _ in range(min(len(unsent), self._landed[visit]))]
+            self._landed[visit] -= len(items)
+            if unsent:  # served, but its activations have not come: the next frame begins with it
+                return outlet.frame(items, unsent[0].arrival_ns)
         if not outlet.speaks:
             return Frame(visit + 1, items, 0) if items else None
         if not items and not outlet.owes:

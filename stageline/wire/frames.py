@@ -48,6 +48,7 @@ class FrameEncoder:
     def __init__(self, bytes_per_token: int, *, returns: bool, mode: PayloadMode) -> None:
         self._bytes_per_token, self._returns, self._mode = bytes_per_token, returns, mode
         self.frames = self.items = self.payload_bytes = 0
+        self.slip_ns = 0  # of the sender's live clock
 
     def encode(self, source: Frame) -> list[pb.FlowRequest]:
         """The messages of one frame: padding, if the payload is sent in full and long, then the frame."""
@@ -55,6 +56,7 @@ class FrameEncoder:
         request = pb.FlowRequest()
         frame = request.frame
         frame.number, frame.promise_ns, frame.last = self.frames, source.promise_ns, source.last
+        frame.slip_ns = self.slip_ns
         self.frames += 1
         self.items += len(items)
         if source.releases:
@@ -96,6 +98,7 @@ class FrameDecoder:
         self._link, self._place = link, place
         self._arrival_ns = 0
         self.frames = self.promise_frames = self.items = self.payload_bytes = 0
+        self.slip_ns = 0  # the furthest that the sender's live clock has slipped
         self.last = False
 
     def decode(self, frame: pb.Frame) -> Frame:
@@ -115,6 +118,7 @@ class FrameDecoder:
         self.items += count
         self.payload_bytes += frame.payload_bytes
         self.last = frame.last
+        self.slip_ns = max(self.slip_ns, frame.slip_ns)
         releases = () if count else tuple(frame.release_owner)
         return Frame(self._link, items, frame.promise_ns, frame.last, releases)
 

@@ -37,8 +37,9 @@ CHANNEL: Final[tuple[tuple[str, int], ...]] = (
     ("grpc.use_local_subchannel_pool", 1),
     # Reconnects back off to two minutes by default; a restarted stage is to be seen within a second.
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
+    # Despite its name the time that one attempt to connect may take: a busy host needs more than the back-off.
+    ("grpc.min_reconnect_backoff_ms", 5_000),
     # A pod that moves gets a new address.
     ("grpc.dns_min_time_between_resolutions_ms", 500),
 )

@@ -35,6 +35,12 @@ class LengthOptions:
         return _length(text, self._spec.place(name), lambda file: self._read.column(file, column))
 
 
+def parse_length(text: str, place: str) -> Length:
+    """A distribution of output lengths as a user writes it. BadInput says what is wrong with it."""
+    read = _TraceLengths(skip_bad_rows=False)
+    return _length(text, place, lambda file: read.column(file, 1))
+
+
 def _length(text: str, place: str, column: Callable[[str], "array[int]"]) -> Length:
     call = parse_call(text, place)
     if call is None:

@@ -10,6 +10,7 @@ from stageline.units import parse_ratio
 from stageline.workload.options import Options
 from stageline.workload.order import Numbered, checked_ns, in_order, scaled_ns, sorted_fully
 from stageline.workload.reading import rows_of
+from stageline.workload.recording import is_recording, open_recording
 from stageline.workload.registry import open_trace
 from stageline.workload.rows import RowCounts
 from stageline.workload.sources import StreamSource, Workload
@@ -43,6 +44,8 @@ def _from_trace(spec: str, options: Options) -> StreamSource:
     if not _exists(spec):
         kinds = ", ".join(f"{kind}:" for kind in KINDS)
         raise BadInput(f"workload {spec}", None, "no such file", f"give a trace file, or a spec that begins {kinds}")
+    if is_recording(Path(spec)):
+        return open_recording(Path(spec), options)
     trace = open_trace(Path(spec))
     counts = RowCounts()
     rows = rows_of(trace, counts, skip_bad_rows=options.skip_bad_rows, limit=options.requests)

@@ -32,21 +32,21 @@ class Workload(Source, Protocol):
 
 
 class StreamSource:
-    """Requests from an iterator in the order of arrival: traces and open-loop arrivals. Looks one request ahead."""
+    """Requests, and in recordings cancellations, from an iterator in the order of time. Looks one ahead."""
 
     reactive = False
 
     def __init__(
         self,
-        requests: Iterator[Request],
+        requests: Iterator[Request | Cancellation] | Iterator[Request],
         *,
         description: str,
         counts: RowCounts,
         fraction: Callable[[], float],
         hash_block_tokens: int = 0,
     ) -> None:
-        self._requests = requests
-        self._head = next(requests, None)
+        self._requests: Iterator[Request | Cancellation] = iter(requests)
+        self._head = next(self._requests, None)
         self._fraction = fraction
         self.description = description
         self.counts = counts
@@ -54,7 +54,10 @@ class StreamSource:
 
     def next_arrival_ns(self) -> int | None:
         """See Source."""
-        return None if self._head is None else self._head.arrival_ns
+        head = self._head
+        if head is None:
+            return None
+        return head.at_ns if isinstance(head, Cancellation) else head.arrival_ns
 
     def take(self) -> Request | Cancellation:
         """See Source. Bad rows of a trace come to light here, about a reorder window before their turn."""

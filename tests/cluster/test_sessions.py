@@ -184,7 +184,7 @@ async def test_no_hello_is_refused(servers: Cluster):
         (flow_pb2.Frame(sequence=[1], arrival_ns=[5, 6]), ProtocolError, "arrival_ns has 2 values"),
         (
             flow_pb2.Frame(
-                sequence=[0], arrival_ns=[5], grant_count=[1], grant_request=[0], grant_blocks=[1 << 30],
+                sequence=[0], arrival_ns=[5], grant_count=[1], grant_owner=[0], grant_blocks=[1 << 30],
                 decode_sequences=[1], decode_tokens=[1],
             ),
             KvOverdraw,
@@ -219,7 +219,8 @@ class Welcoming(router_pb2_grpc.RouterServicer):
     def add_to(self, server: aio.Server) -> None:
         router_pb2_grpc.add_RouterServicer_to_server(self, server)
 
-    async def start(self, endpoints: object) -> None: ...
+    async def start(self, endpoints: object) -> object:
+        return endpoints
 
     async def drained(self) -> None: ...
 

@@ -17,7 +17,6 @@ from stageline.plan.schema import Plan
 from tests.reference import plans
 from tests.reference.sources import ListSource, UsersSource
 
-
 LONGEST = ((1, 1), (40, 10), (5, 30), (10, 10))
 
 

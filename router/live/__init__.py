@@ -1,0 +1,1 @@
+"""Live sessions: the router in wall time."""

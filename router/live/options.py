@@ -1,0 +1,21 @@
+"""How live sessions are served."""
+
+from pathlib import Path
+
+import msgspec
+
+from stageline.engine.settings import Scheduling
+from stageline.wire.frames import PayloadMode
+
+
+class LiveOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings of a router's live sessions."""
+
+    scheduling: Scheduling = Scheduling()
+    seed: int = 0
+    dilation: float = 1.0
+    quantum_ns: int = 1_000_000  # wall time
+    tolerance_ns: int = 20_000_000  # wall time that completions may be late before the clock slips
+    queue: int = 1000  # requests that may wait for admission
+    payload: PayloadMode = "size"
+    record: Path | None = None

@@ -1,0 +1,88 @@
+"""What both doors, HTTP and gRPC, do with a request: check it, decide its output, hand it to the live session."""
+
+from typing import NamedTuple
+
+from router.generation import Lengths, Output, Wish
+from router.live.keeper import LiveKeeper
+from router.live.session import LiveSession
+from router.live.stream import Mailbox, Stream
+from stageline.errors import BadInput
+from stageline.workload.rows import MAX_TOKENS
+
+MAX_CHOICES = 128
+
+
+class Choice(NamedTuple):
+    """One output of a reply."""
+
+    output: Output
+    stream: Stream
+
+
+class Reply:
+    """All choices of one call. `wait` returns when some token is due or a choice has ended. Always `close` it."""
+
+    def __init__(self, session: LiveSession, keeper: LiveKeeper, mailbox: Mailbox, choices: list[Choice]) -> None:
+        self._session, self._keeper, self._mailbox = session, keeper, mailbox
+        self.choices = choices
+        self.wait = mailbox.wait
+
+    def close(self) -> None:
+        """The client has what it wanted, or has left: what is still under way is cancelled."""
+        for choice in self.choices:
+            if not choice.stream.ended:
+                self._session.cancel(choice.stream)
+        self._keeper.ended()
+
+
+class LiveService:
+    """The live side of a router."""
+
+    def __init__(self, keeper: LiveKeeper, lengths: Lengths) -> None:
+        self.keeper, self._lengths = keeper, lengths
+        plan = keeper.route.plan
+        self.max_context_tokens = plan.max_context_tokens or MAX_TOKENS
+        self.dilation = keeper.options.dilation
+
+    def submit(self, wishes: list[Wish], n: int, *, priority: int = 0, session: str = "") -> Reply:
+        """One request per wish and choice, all arriving together. Raises BadInput, Busy or Unavailable."""
+        if not 1 <= n * len(wishes) <= MAX_CHOICES:
+            raise BadInput("n", n, f"1 to {MAX_CHOICES} outputs can be asked for at once")
+        outputs = [(wish, self._output(wish, choice)) for wish in wishes for choice in range(n)]
+        live = self.keeper.open_session(len(outputs))
+        for wish, output in outputs:
+            live.check(wish.prompt_tokens, output.tokens, output.max_tokens)
+        mailbox = Mailbox()
+        choices = [
+            Choice(
+                output,
+                live.submit(
+                    wish.prompt_tokens, output.tokens, output.max_tokens, mailbox, priority=priority, session=session
+                ),
+            )
+            for wish, output in outputs
+        ]
+        return Reply(live, self.keeper, mailbox, choices)
+
+    def _output(self, wish: Wish, choice: int) -> Output:
+        limit = self.max_context_tokens
+        asked = wish.prompt_tokens + max(wish.max_tokens, wish.exact_tokens)
+        if asked > limit:
+            raise ContextTooLong(
+                f"This model's maximum context length is {limit} tokens. However, you requested {asked} tokens "
+                f"({wish.prompt_tokens} in the prompt, {asked - wish.prompt_tokens} in the output). Please reduce the "
+                "length of the prompt or of the output."
+            )
+        if not wish.prompt_tokens:
+            raise BadInput("prompt", None, "it is empty", "send at least one token")
+        output = self._lengths.output(wish, choice)
+        if wish.prompt_tokens + output.tokens <= limit:
+            return output
+        return self._lengths.shortened(output, limit - wish.prompt_tokens)
+
+
+class ContextTooLong(BadInput):
+    """Prompt and output together are longer than the model's context."""
+
+    def __init__(self, text: str) -> None:
+        Exception.__init__(self, text)

@@ -1,0 +1,205 @@
+"""One live session: the router's machines in wall time, its clients' streams, its recording and its digest."""
+
+import asyncio
+import logging
+import time
+import uuid
+from typing import Any
+
+from router.live.delivery import Delivery, Lateness
+from router.live.options import LiveOptions
+from router.live.recorder import Recorder
+from router.live.source import LiveSource
+from router.live.stream import Mailbox, Stream
+from router.machine import RouterMachine
+from router.mesh import Mesh
+from router.stages import StageTable
+from stageline.engine.books import close_books, window_of
+from stageline.engine.route import Route
+from stageline.engine.router import Router
+from stageline.engine.types import NEVER, Cancellation, Observer, Request, RequestRecord
+from stageline.errors import BadInput, StagelineError
+from stageline.report.canonical import canonical_line
+from stageline.report.digest import Digest
+from stageline.runtime.clock import LiveClock
+from stageline.runtime.pacing import PacedLink, PacedMachine
+from stageline.runtime.party import Party
+from stageline.sync.foresight import ForesightedConductor
+from stageline.sync.router import RouterNode
+from stageline.wire.runs import stage_record
+
+log = logging.getLogger(__name__)
+_WARN_S = 5.0  # at most one warning about slipping in that time
+
+
+class LiveSession:
+    """Built by the keeper, which opens it, waits for its end and closes it. `watch` sees what the engine tells."""
+
+    def __init__(
+        self, route: Route, table: StageTable, options: LiveOptions, lateness: Lateness, recorder: Recorder | None,
+        watch: Observer | None = None,
+    ) -> None:  # fmt: skip
+        self.id = uuid.uuid4().hex
+        self.options = options
+        self.clock = LiveClock(time.time_ns(), options.dilation)
+        self.source = LiveSource(self.clock, options.quantum_ns)
+        self.delivery = Delivery(self.clock, lateness)
+        self.router = Router(route, options.scheduling, options.seed, self)
+        self.conductor = ForesightedConductor(self.router, self.source, options.seed)
+        self.node = RouterNode(self.conductor, 0)  # a window of frames would hold back what is due
+        self.machine = PacedMachine(RouterMachine(self.node))
+        self.party = Party("the router", self.machine, after_turn=self._after_turn, before_turn=self._hold_back)
+        self.mesh = Mesh(self.id, route, table, self.party, options.payload, self.clock)
+        for replica, link in enumerate(self.mesh.out_links):
+            paced = PacedLink(self.clock, link, route.plan.links[0].latency_ns)
+            self.party.downstream[replica] = self.machine.links[replica] = paced
+        self.streams: dict[int, Stream] = {}
+        self._recorder, self._watch = recorder, watch
+        self._digest = Digest()
+        self._next = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._warned_s = 0.0
+        self._drained = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+
+    # -- its life
+
+    async def open(self, digest: str, advertise: str) -> None:
+        """Returns when clients may come. Raises the StagelineError that keeps it from opening."""
+        await self.mesh.open(digest, self.options.seed, advertise)
+        self.party.release()
+
+    async def failure(self) -> StagelineError | None:
+        """Waits for the end; why it broke off, or None after a good end."""
+        await self.party.ended
+        return await self.mesh.failure() if self.party.error else None
+
+    async def finish(self) -> str | None:
+        """Ends an idle session in good order; its digest, or None if nobody came or it broke off meanwhile."""
+        self.source.close()
+        self.party.wake()
+        drained = asyncio.ensure_future(self._drained.wait())
+        either: set[asyncio.Future[Any]] = {drained, self.party.ended}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        drained.cancel()
+        if self.party.ended.done():
+            return None
+        snapshots = await self.mesh.snapshots(*window_of(self.conductor))
+        totals = close_books(self.conductor, [stage_record(s.account) for s in snapshots])
+        return self._digest.finish(totals.stages) if self.router.arrived else None
+
+    async def close(self, error: StagelineError | None) -> None:
+        """Lets the stages go; streams that are still open end with the error."""
+        if self._timer:
+            self._timer.cancel()
+        self.machine.close()
+        self.delivery.close()
+        if error:
+            for stream in self.streams.values():
+                stream.fail(error)
+        self.streams.clear()
+        await self.mesh.close()
+
+    # -- clients
+
+    @property
+    def live(self) -> int:
+        """Requests whose end has not been told yet."""
+        return len(self.streams)
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait for admission."""
+        return self.source.pending + sum(len(r.waiting) for r in self.router.replicas)
+
+    def check(self, prompt_tokens: int, output_tokens: int, max_output_tokens: int) -> None:
+        """Raises BadInput for a request that would not even fit empty ledgers."""
+        request = self._request(0, 0, prompt_tokens, output_tokens, max_output_tokens)
+        replica = self.router.replicas[0]
+        blocks = replica.mirror.blocks_for(replica.kv.most_tokens(request))
+        if not replica.mirror.fits_empty(blocks):
+            tokens = prompt_tokens + max_output_tokens
+            raise BadInput("prompt", None, f"{tokens} tokens of prompt and output do not fit the KV cache of any stage")
+
+    def submit(
+        self, prompt_tokens: int, output_tokens: int, max_output_tokens: int, mailbox: Mailbox,
+        *, priority: int = 0, session: str = "",
+    ) -> Stream:  # fmt: skip
+        """A request arrives now."""
+        at_ns = self.source.open_edge_ns()
+        request = self._request(
+            self._next, at_ns, prompt_tokens, output_tokens, max_output_tokens, priority=priority, session=session
+        )
+        if self._recorder:
+            self._recorder.request(request)
+        self._next += 1
+        stream = self.streams[request.index] = Stream(request.index, at_ns, mailbox)
+        self.source.put(at_ns, request)
+        self.party.wake()
+        return stream
+
+    @staticmethod
+    def _request(
+        index: int, at_ns: int, prompt: int, output: int, most: int, *, priority: int = 0, session: str = ""
+    ) -> Request:
+        return Request(
+            index=index, arrival_ns=at_ns, prompt_tokens=prompt, output_tokens=output, max_output_tokens=most,
+            priority=priority, session=session,
+        )  # fmt: skip
+
+    def cancel(self, stream: Stream) -> None:
+        """Its client has left."""
+        if self.streams.get(stream.index) is not stream:
+            return
+        at_ns = self.source.open_edge_ns()
+        if self._recorder:
+            self._recorder.cancel(stream.index, at_ns)
+        self.source.put(at_ns, Cancellation(index=stream.index, at_ns=at_ns))
+        self.party.wake()
+
+    # -- what the engine tells
+
+    def token(self, index: int, now_ns: int, since_ns: int | None) -> None:
+        """See Observer."""
+        self.delivery.token(self.streams[index], now_ns)
+        if self._watch:
+            self._watch.token(index, now_ns, since_ns)
+
+    def request(self, record: RequestRecord) -> None:
+        """See Observer."""
+        self._digest.request(record.index, canonical_line(record))
+        due_ns = record.last_token_ns if record.outcome == "finished" else 0
+        self.delivery.end(self.streams.pop(record.index), due_ns or 0, record)
+        if self._watch:
+            self._watch.request(record)
+
+    # -- time
+
+    def _hold_back(self) -> None:
+        """Emulated time waits for a completion that is overdue: a slow host must not look like a slow cluster."""
+        overdue_ns = self.conductor.overdue_ns
+        if overdue_ns >= NEVER:
+            return
+        limit_ns = overdue_ns + int(self.options.tolerance_ns / self.clock.dilation)
+        slipped_ns = self.clock.hold_at(max(limit_ns, self.source.promised_ns))
+        if slipped_ns and self._loop.time() - self._warned_s > _WARN_S:
+            self._warned_s = self._loop.time()
+            total_s = self.clock.slip_ns / 1e9
+            log.warning("this host is too slow for the dilation: the emulated clock slips", extra={"slip_s": total_s})
+
+    def _after_turn(self) -> None:
+        self.delivery.flush()
+        if self.node.done:
+            self._drained.set()
+            return
+        if self._timer is None:
+            until_ns = self.conductor.blocked_ns
+            if any(o.owes and o.speaks for o in self.node.outlets):
+                until_ns = min(until_ns, self.source.promised_ns)
+            if until_ns < NEVER:
+                delay_s = max(0.001, self.clock.wall_s_until(self.source.edge_before(until_ns)))
+                self._timer = self._loop.call_later(delay_s, self._ring)
+
+    def _ring(self) -> None:
+        self._timer = None
+        self.party.wake()

@@ -1,0 +1,26 @@
+"""The router's node as a party drives it."""
+
+from collections.abc import Iterable
+
+from stageline.sync.frames import Frame
+from stageline.sync.router import RouterNode
+
+
+class RouterMachine:
+    """A RouterNode as a party drives it: its links' keys are their replicas."""
+
+    def __init__(self, node: RouterNode) -> None:
+        self._node = node
+        self.asked = node.asked
+        self.promised_ns = node.promised_ns
+
+    def receive(self, key: int, frame: Frame) -> None:
+        """Takes completions."""
+        sequences = [item.microbatch.sequence for item in frame.items]
+        arrivals = [item.arrival_ns for item in frame.items]
+        self._node.receive(key, sequences, arrivals, frame.promise_ns, frame.last)
+
+    def poll(self) -> tuple[Iterable[tuple[int, Frame]], Iterable[tuple[int, int]]]:
+        """Decides what is safe."""
+        frames, asks = self._node.poll()
+        return frames, [(replica, ask.time_ns) for replica, ask in asks]

@@ -1,0 +1,254 @@
+"""The HTTP server, in the router's event loop."""
+
+import hmac
+import logging
+import ssl
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeVar
+
+import msgspec
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+
+import stageline
+from router import tokens
+from router.live.service import ContextTooLong, LiveService
+from router.openai.names import ModelNames
+from router.openai.replies import Head, Kind, error_body
+from router.openai.schema import ChatRequest, Common, CompletionRequest, TokenizeRequest
+from router.openai.streaming import DILATION, SlowReader, document, stream
+from router.openai.wishes import chat_text, chat_wishes, completion_wishes
+from stageline.errors import BadInput, StagelineError, UsageError
+from stageline.workload.rows import MAX_TOKENS
+
+log = logging.getLogger(__name__)
+MAX_BODY_BYTES = 64 << 20
+OUTPUT_TOKENS = "x-stageline-output-tokens"
+RETRY_AFTER_S = 1
+_JSON = "application/json"
+B = TypeVar("B", bound=msgspec.Struct)
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class UnknownModel(StagelineError):
+    """The request is for a model that is not served here."""
+
+    http_status = 404
+    error_type = "invalid_request_error"
+
+
+class Door:
+    """Routes of the API. `api_key` empty: none is asked for."""
+
+    def __init__(
+        self, service: LiveService, names: ModelNames, registry: CollectorRegistry, *, api_key: str = "",
+        tls: ssl.SSLContext | None = None,
+    ) -> None:  # fmt: skip
+        self._service, self._names, self._registry = service, names, registry
+        self._api_key, self._tls = api_key, tls
+        self._since = int(time.time())
+        self._headers = {DILATION: f"{service.dilation:g}"}
+        app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[self._guard])
+        app.add_routes(
+            [
+                web.post("/v1/chat/completions", self._chat),
+                web.post("/v1/completions", self._complete),
+                web.get("/v1/models", self._models),
+                web.get("/v1/models/{name:.+}", self._model),
+                web.post("/tokenize", self._tokenize),
+                web.get("/health", self._health),
+                web.get("/ready", self._ready),
+                web.get("/version", self._version),
+                web.get("/metrics", self._metrics),
+            ]
+        )
+        # A handler whose client has left is cancelled, so that its request leaves the cluster.
+        self._runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=1.0)
+
+    async def start(self, host: str, port: int) -> int:
+        """Binds; returns the port. Raises UsageError when it is in use."""
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, host, port, ssl_context=self._tls, reuse_port=False, backlog=4096)
+        try:
+            await site.start()
+        except OSError as error:
+            raise UsageError(
+                f"HTTP port {host}:{port} can't be bound ({error.strerror or error}); choose another --http-port, 0 "
+                "for any, -1 for none"
+            ) from None
+        bound: int = self._runner.addresses[0][1]
+        return bound
+
+    async def stop(self) -> None:
+        """Ends all connections."""
+        await self._runner.cleanup()
+
+    # -- completions
+
+    async def _chat(self, request: web.Request) -> web.StreamResponse:
+        body = await _body(request, ChatRequest)
+        self._known(body.model)
+        return await self._reply(request, body, "chat")
+
+    async def _complete(self, request: web.Request) -> web.StreamResponse:
+        body = await _body(request, CompletionRequest)
+        self._known(body.model)
+        return await self._reply(request, body, "completion")
+
+    async def _reply(self, request: web.Request, body: Common, kind: Kind) -> web.StreamResponse:
+        exact = _header_tokens(request.headers)
+        echo = False
+        if isinstance(body, ChatRequest):
+            wishes = chat_wishes(body, exact)
+        else:
+            assert isinstance(body, CompletionRequest)
+            wishes = completion_wishes(body, exact)
+            echo = bool(body.echo)
+        n = 1 if body.n is None else body.n
+        if echo and body.stream:
+            raise BadInput("echo", True, "the prompt is not streamed back", "leave echo out, or do not stream")
+        reply = self._service.submit(wishes, n, priority=body.priority or 0, session=body.user or "")
+        try:
+            head = Head(kind, body.model or self._names.listed[0], streamed=bool(body.stream))
+            prompt_tokens = sum(w.prompt_tokens for w in wishes)
+            if body.stream:
+                usage = bool(body.stream_options and body.stream_options.include_usage)
+                return await stream(request, reply, head, self._headers, prompt_tokens=prompt_tokens, usage=usage)
+            prefixes = [(w.echo or "") if echo else "" for w in wishes for _ in range(n)]
+            text = await document(
+                reply, head, prompt_tokens=prompt_tokens, dilation=self._service.dilation, echo=prefixes
+            )
+            return web.Response(body=text, content_type=_JSON, headers=self._headers)
+        finally:
+            reply.close()
+
+    # -- the rest
+
+    async def _models(self, request: web.Request) -> web.Response:
+        return _json({"object": "list", "data": [self._card(name) for name in self._names.listed]})
+
+    async def _model(self, request: web.Request) -> web.Response:
+        name = request.match_info["name"]
+        self._known(name)
+        return _json(self._card(name))
+
+    def _card(self, name: str) -> dict[str, object]:
+        limit = self._service.max_context_tokens
+        card = {"id": name, "object": "model", "created": self._since, "owned_by": "stageline", "root": name}
+        return card | {"max_model_len": None if limit >= MAX_TOKENS else limit}
+
+    async def _tokenize(self, request: web.Request) -> web.Response:
+        body = await _body(request, TokenizeRequest)
+        self._known(body.model)
+        text = body.prompt if body.prompt is not None else chat_text(body.messages or [])
+        ids = [tokens.token_id(piece) for piece in tokens.pieces(text)]
+        limit = self._service.max_context_tokens
+        return _json({"count": len(ids), "max_model_len": None if limit >= MAX_TOKENS else limit, "tokens": ids})
+
+    async def _health(self, request: web.Request) -> web.Response:
+        return web.Response()
+
+    async def _ready(self, request: web.Request) -> web.Response:
+        keeper = self._service.keeper
+        if keeper.ready:
+            return _json({"status": "ready", "dilation": self._service.dilation})
+        body = error_body(keeper.reason, "server_error", code="503")
+        return web.Response(status=503, body=body, content_type=_JSON, headers={"Retry-After": str(RETRY_AFTER_S)})
+
+    async def _version(self, request: web.Request) -> web.Response:
+        return _json({"version": stageline.__version__})
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        encode, content_type = choose_encoder(request.headers.get("Accept", ""))
+        return web.Response(body=encode(self._registry), headers={"Content-Type": content_type})
+
+    # -- errors
+
+    def _known(self, name: str) -> None:
+        if not self._names.knows(name):
+            raise UnknownModel(f"The model `{name}` does not exist.")
+
+    @web.middleware
+    async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Keys, and every error as the real API words it."""
+        try:
+            if self._api_key and request.path.startswith(("/v1/", "/tokenize")):
+                _check_key(request.headers.get("Authorization", ""), self._api_key)
+            return await handler(request)
+        except StagelineError as error:
+            return _refusal(error)
+        except web.HTTPException as error:
+            code = error.status
+            kind = "invalid_request_error" if code < 500 else "server_error"
+            return web.Response(
+                status=code, body=error_body(error.reason, kind, code=str(code)), content_type=_JSON,
+                headers={"Allow": error.headers["Allow"]} if "Allow" in error.headers else None,
+            )  # fmt: skip
+        except SlowReader:
+            log.warning("a client that did not read was let go", extra={"path": request.path})
+            raise ConnectionResetError from None
+
+
+class HttpDoor:
+    """A door and where it is."""
+
+    def __init__(self, door: Door, host: str, port: int) -> None:
+        self._door, self._host, self._port = door, host, port
+
+    async def start(self) -> str:
+        """Binds; returns host:port. Raises UsageError when the port is in use."""
+        port = await self._door.start(self._host, self._port)
+        reachable = "127.0.0.1" if self._host in ("0.0.0.0", "::", "") else self._host
+        return f"{reachable}:{port}"
+
+    async def stop(self) -> None:
+        """Ends all connections."""
+        await self._door.stop()
+
+
+class BadKey(StagelineError):
+    """The API key is missing or wrong."""
+
+    http_status = 401
+    error_type = "invalid_request_error"
+
+
+def _check_key(header: str, key: str) -> None:
+    given = header.removeprefix("Bearer ").strip().encode()
+    if not hmac.compare_digest(given, key.encode()):
+        raise BadKey("Incorrect API key provided; send it as Authorization: Bearer KEY.")
+
+
+def _refusal(error: StagelineError) -> web.Response:
+    code: str | None = {404: "model_not_found", 401: "invalid_api_key", 429: "rate_limit_exceeded"}.get(
+        error.http_status
+    )
+    if isinstance(error, ContextTooLong):
+        code = "context_length_exceeded"
+    param = error.place if isinstance(error, BadInput) and not isinstance(error, ContextTooLong) else None
+    if error.http_status == 404:
+        param = "model"
+    headers = {"Retry-After": str(RETRY_AFTER_S)} if error.retry else None
+    body = error_body(str(error), error.error_type, code=code, param=param)
+    return web.Response(status=error.http_status, body=body, content_type=_JSON, headers=headers)
+
+
+async def _body(request: web.Request, kind: type[B]) -> B:
+    """The request's JSON. Raises BadInput, saying where it is wrong."""
+    try:
+        return msgspec.json.decode(await request.read(), type=kind)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise BadInput("body", None, str(error), "send JSON as the API describes it") from None
+
+
+def _header_tokens(headers: Mapping[str, str]) -> int:
+    text = headers.get(OUTPUT_TOKENS, "0")
+    if not (text.isascii() and text.isdigit()) or len(text) > 9:
+        raise BadInput(OUTPUT_TOKENS, text, "not a number of tokens", "write it like 128")
+    return int(text)
+
+
+def _json(value: object) -> web.Response:
+    return web.Response(body=msgspec.json.encode(value), content_type=_JSON)

@@ -1,0 +1,117 @@
+"""Replies on the wire: a stream of events, or one document at the end."""
+
+import asyncio
+
+from aiohttp import HttpVersion11, web
+
+from router.live.service import Reply
+from router.openai.replies import DONE, Head, error_event, failure_of, usage_of
+from stageline.errors import StagelineError
+
+STALL_S = 30.0  # a client that takes nothing for so long is let go
+HIGH_WATER_BYTES = 64 << 10
+DILATION = "x-stageline-dilation"
+_RETRY_S = 0.05
+
+
+class SlowReader(Exception):
+    """The client does not read what it asked for."""
+
+
+async def stream(
+    request: web.Request, reply: Reply, head: Head, headers: dict[str, str], *, prompt_tokens: int, usage: bool
+) -> web.StreamResponse:
+    """Writes tokens as they fall due. Raises SlowReader when the client takes nothing for STALL_S."""
+    response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"} | headers)
+    if request.version >= HttpVersion11:
+        response.enable_chunked_encoding()
+    await response.prepare(request)
+    await reply.wait()
+    writer = EventWriter(request, reply, head, chunked=bool(response.chunked))
+    await response.write(writer.due())  # sends the headers too
+    await writer.run()
+    error = failure_of(reply.choices)
+    if error:
+        tail = error_event(error)
+    else:
+        tail = head.usage_chunk(usage_of(reply, prompt_tokens, float(headers[DILATION]))) + DONE if usage else DONE
+    await response.write(tail)
+    await response.write_eof()
+    return response
+
+
+class EventWriter:
+    """Writes every token as an event the moment it is due, without waking a task for it.
+
+    What is due is a number per choice: a client that does not read costs its socket buffer and nothing more.
+    """
+
+    def __init__(self, request: web.Request, reply: Reply, head: Head, *, chunked: bool) -> None:
+        self._transport, self._reply, self._head, self._chunked = request.transport, reply, head, chunked
+        self._sent = [0] * len(reply.choices)
+        self._loop = asyncio.get_running_loop()
+        self._finished: asyncio.Future[None] = self._loop.create_future()
+        self._stalled_since_s: float | None = None
+
+    async def run(self) -> None:
+        """Returns when all choices have ended and all their tokens are written."""
+        for choice in self._reply.choices:
+            choice.stream.mailbox = self
+        self.ring()
+        await self._finished
+
+    def ring(self) -> None:
+        """Some token is due, or a choice has ended."""
+        transport = self._transport
+        if transport is None or self._stalled_since_s is not None or self._finished.done():
+            return  # gone: the handler is cancelled; stalled: `_retry` goes on
+        if transport.get_write_buffer_size() > HIGH_WATER_BYTES:
+            self._stalled_since_s = self._loop.time()
+            self._loop.call_later(_RETRY_S, self._retry)
+            return
+        data = self.due()
+        if data and not transport.is_closing():
+            transport.write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
+        if all(choice.stream.ended for choice in self._reply.choices):
+            self._finished.set_result(None)
+
+    def due(self) -> bytes:
+        """Events of all tokens that are due and not written."""
+        out: list[bytes] = []
+        chunk = self._head.chunk
+        for index, (output, source) in enumerate(self._reply.choices):
+            for position in range(self._sent[index], source.tokens):
+                last = position + 1 == output.tokens
+                out.append(
+                    chunk(index, output.piece(position), first=not position, reason=output.reason if last else None)
+                )
+            self._sent[index] = source.tokens
+        return b"".join(out)
+
+    def _retry(self) -> None:
+        """Looks again whether the client reads."""
+        since_s, transport = self._stalled_since_s, self._transport
+        if since_s is None or transport is None or self._finished.done():
+            return
+        if transport.get_write_buffer_size() <= HIGH_WATER_BYTES:
+            self._stalled_since_s = None
+            self.ring()
+        elif self._loop.time() - since_s > STALL_S:
+            transport.abort()
+            self._finished.set_exception(SlowReader())
+        else:
+            self._loop.call_later(_RETRY_S, self._retry)
+
+
+async def document(reply: Reply, head: Head, *, prompt_tokens: int, dilation: float, echo: list[str]) -> bytes:
+    """The whole reply, once its last token is due. Raises the StagelineError that broke it off."""
+    while not all(c.stream.ended for c in reply.choices):
+        await reply.wait()
+    error: StagelineError | None = failure_of(reply.choices)
+    if error:
+        raise error
+    texts = [
+        (prefix + c.output.text(0, c.stream.tokens), c.output.reason)
+        for c, prefix in zip(reply.choices, echo, strict=True)
+    ]
+    return head.document(texts, usage_of(reply, prompt_tokens, dilation))

@@ -1,0 +1,103 @@
+"""Requests as clients send them → wishes."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from router import tokens
+from router.generation import Wish
+from router.openai.schema import ChatRequest, Common, CompletionRequest, Message
+from stageline.errors import BadInput
+from stageline.workload.rows import MAX_TOKENS
+
+MAX_STOPS = 16
+
+
+def chat_wishes(body: ChatRequest, exact_tokens: int) -> list[Wish]:
+    """The one wish of a chat. Raises BadInput, naming the field."""
+    if body.logprobs or body.top_logprobs:
+        raise no_logprobs("logprobs")
+    if not body.messages:
+        raise BadInput("messages", None, "the list is empty", "send at least one message")
+    text = chat_text(body.messages)
+    limit = body.max_completion_tokens if body.max_completion_tokens is not None else body.max_tokens
+    prompt = text.encode("utf-8", "surrogatepass")
+    last = _content(body.messages[-1])
+    return [_wish(body, prompt, tokens.count(text), last, limit, exact_tokens)]
+
+
+def completion_wishes(body: CompletionRequest, exact_tokens: int) -> list[Wish]:
+    """One wish per prompt. Raises BadInput, naming the field."""
+    if body.logprobs:
+        raise no_logprobs("logprobs")
+    if body.suffix:
+        raise BadInput("suffix", body.suffix, "insertion is not emulated", "leave it out")
+    if body.best_of is not None and body.best_of != (body.n or 1):
+        raise BadInput("best_of", body.best_of, "candidates are not ranked here", "leave it out or make it equal to n")
+    return [
+        _wish(body, prompt, count, echo, body.max_tokens, exact_tokens) for prompt, count, echo in _prompts(body.prompt)
+    ]
+
+
+def chat_text(messages: Iterable[Message]) -> str:
+    """All messages as one text, which is what counts as the prompt."""
+    return "\n".join(f"{m.role}: {_content(m)}" for m in messages)
+
+
+def no_logprobs(field: str) -> BadInput:
+    """Synthetic output has no probabilities."""
+    return BadInput(field, None, "the output is synthetic and has no log probabilities", "leave logprobs out")
+
+
+def _content(message: Message) -> str:
+    content = message.content
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    return "".join(part["text"] for part in content if isinstance(part.get("text"), str))
+
+
+Prompt = tuple[bytes, int, str | None]  # what decides the text, tokens, the text if there is one
+
+
+def _prompts(prompt: str | list[str | int | list[int]]) -> list[Prompt]:
+    if isinstance(prompt, str):
+        return [_prompt(prompt)]
+    ids = [one for one in prompt if isinstance(one, int)]
+    if not ids:
+        return [_prompt(one) for one in prompt if not isinstance(one, int)]
+    if len(ids) != len(prompt):
+        raise BadInput("prompt", None, "token ids and texts in one list", "send a text, token ids, or a list of either")
+    return [_prompt(ids)]
+
+
+def _prompt(prompt: str | list[int]) -> Prompt:
+    if isinstance(prompt, str):
+        return prompt.encode("utf-8", "surrogatepass"), tokens.count(prompt), prompt
+    return msgspec.json.encode(prompt), len(prompt), None
+
+
+def _wish(body: Common, prompt: bytes, count: int, echo: str | None, limit: int | None, exact: int) -> Wish:
+    stop = [body.stop] if isinstance(body.stop, str) else body.stop or []
+    if len(stop) > MAX_STOPS:
+        raise BadInput("stop", len(stop), f"more than {MAX_STOPS} stop texts")
+    if limit is not None and not 1 <= limit <= MAX_TOKENS:
+        raise BadInput("max_tokens", limit, "not a positive number of tokens", "give 1 or more, or null")
+    least = body.min_tokens or 0
+    if not 0 <= least <= MAX_TOKENS:
+        raise BadInput("min_tokens", least, "not a number of tokens", "give 0 or more")
+    seed = body.seed or 0
+    if not -(1 << 63) <= seed < 1 << 64:
+        raise BadInput("seed", seed, "does not fit 64 bits")
+    return Wish(
+        prompt=prompt,
+        prompt_tokens=count,
+        echo=echo,
+        max_tokens=limit or 0,
+        min_tokens=least,
+        exact_tokens=exact,
+        ignore_eos=bool(body.ignore_eos),
+        stop=tuple(s for s in stop if s),
+        seed=seed,
+    )

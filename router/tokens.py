@@ -1,0 +1,64 @@
+"""The synthetic tokenizer and the synthetic output.
+
+A token is up to six characters without white space, with the space before them if there is one, or one other white
+space character: about 4.5 characters of English prose. Output tokens are words of at most six letters, so the text of n
+output tokens counts as n tokens again.
+"""
+
+import re
+import zlib
+from hashlib import blake2b
+
+from stageline.engine.rng import draw_at
+
+VOCABULARY = 1 << 17  # ids are hashes below this
+_PIECE = re.compile(r" ?\S{1,6}|\s")
+_TEXT = """
+a able about above add after again all along also always and any are around ask at away back base be become
+before begin being best better big both bring but by call can case change city close come common could course
+day deep did do does done door down draw drive each early earth ease east eat edge end enough even ever every
+eye face fact fall far fast father few field fill find fine fire first five fly follow food foot for force
+form found four free from front full game gave get girl give go gold good got great green ground group grow
+had half hand hard has have he head hear heart heat help her here high him his hold home hope hot hour house
+how idea if in inch is island it just keep kind king knew know land large last late laugh lay lead learn leave
+left less let letter life light like line list listen little live long look lot love low made main make man
+many map mark may me mean men might mile mind miss money moon more most mother move much music must my name
+near need never new next night no north note notice now number object of off often oh old on once one only
+open or order other our out over own page paper part pass people plain plan plant play point port pose press
+pull put quick rain ran reach read ready real red rest right river road rock room round rule run said same saw
+say school sea second see seem self serve set she ship short should show side simple since sing sit six size
+sky slow small snow so some song soon south stand star start state stay step still stop story street strong
+study such sun sure table take talk teach tell ten test than that the them then there these they thing think
+this those though three time to told too took top toward town travel tree true try turn two under unit until
+up upon us use usual very voice vowel wait walk want war warm was watch water way we week well went were west
+what wheel when where which while white who whole why will wind with wonder wood word work world would write
+year yes you young your
+"""
+WORDS = tuple(_TEXT.split())
+
+
+def count(text: str) -> int:
+    """Tokens of a text."""
+    return sum(1 for _ in _PIECE.finditer(text))
+
+
+def pieces(text: str) -> list[str]:
+    """The tokens of a text, in order; together they are the text."""
+    return _PIECE.findall(text)
+
+
+def token_id(piece: str) -> int:
+    """A stable number for a token."""
+    return zlib.crc32(piece.encode("utf-8", "surrogatepass")) % VOCABULARY
+
+
+def output_key(prompt: bytes, seed: int, choice: int) -> int:
+    """What decides the text of one choice: the prompt, the seed of the request, the choice's number."""
+    digest = blake2b(prompt, digest_size=8, key=seed.to_bytes(16, "big", signed=True) + choice.to_bytes(4, "big"))
+    return int.from_bytes(digest.digest())
+
+
+def word(key: int, position: int) -> str:
+    """Output token number `position`."""
+    text = WORDS[draw_at(key, position) % len(WORDS)]
+    return f" {text}" if position else text

@@ -1,0 +1,48 @@
+"""How much slower than the emulated cluster a live session runs.
+
+`auto` is the smallest factor that this host is expected to sustain, from the plan and two costs measured on the wire:
+
+    lone trip: visits * HOP_S / trip         one microbatch alone; every hop waits for a wake-up
+    full load: visits / busiest * BATCHED_HOP_S / cores   as many microbatches as the busiest stage takes
+
+with trip the shortest time of a token through the pipeline and busiest the shortest time per microbatch of the busiest
+stage. The larger one, rounded up to 1, 2 or 5 times a power of ten, and never below 1.
+"""
+
+import math
+import os
+
+from stageline.engine.route import Route
+from stageline.errors import BadInput
+
+HOP_S = 350e-6  # wall time of one hop of a lone microbatch, wake-up included
+BATCHED_HOP_S = 60e-6  # CPU time of a microbatch-hop under load
+MAX_DILATION = 1e6
+
+
+def parse_dilation(text: str, route: Route, cores: int | None = None) -> float:
+    """A factor, or `auto`. Raises BadInput."""
+    if text == "auto":
+        return auto_dilation(route, cores or len(os.sched_getaffinity(0)))
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 1e-3 <= value <= MAX_DILATION:
+        raise BadInput("--dilation", text, "not a factor", "give auto, 1 for real time, or a factor such as 50")
+    return value
+
+
+def auto_dilation(route: Route, cores: int) -> float:
+    """The smallest factor that a host with so many cores sustains."""
+    trip_s = route.trip_ns / 1e9
+    busiest_s = max(sum(route.min_service_ns[v] for v in visits) for visits in route.inputs) / 1e9
+    visits = route.visits + 1
+    lone = visits * HOP_S / trip_s
+    load = visits / busiest_s * BATCHED_HOP_S * route.plan.replicas / cores
+    return _rounded_up(max(1.0, lone, load))
+
+
+def _rounded_up(value: float) -> float:
+    power = 10.0 ** math.floor(math.log10(value))
+    return next(step * power for step in (1.0, 2.0, 5.0, 10.0) if step * power >= value * (1 - 1e-9))

@@ -1,0 +1,169 @@
+"""A recorded live session: a first line with what decides its digest, then arrivals and cancellations as they came.
+
+    {"stageline_recording": 1, "plan_digest": ..., "seed": 0, "dilation": 1.0, "scheduling": {...}}
+    {"arrival_ns": 1000000, "prompt_tokens": 12, "output_tokens": 64, "max_output_tokens": 64}
+    {"cancel": 0, "at_ns": 52000000}
+    {"digest": ...}
+
+Requests are numbered from 0 in the order of their lines; `cancel` names one of them. The last line is there when the
+session ended well: a replay on the same plan with the same settings gives this digest.
+"""
+
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from stageline.engine.settings import Scheduling
+from stageline.engine.types import Cancellation, Request
+from stageline.errors import BadInput
+from stageline.workload.lines import TraceFile
+from stageline.workload.options import Options
+from stageline.workload.order import checked_ns, scaled_ns
+from stageline.workload.rows import MAX_TOKENS, RowCounts
+from stageline.workload.sources import StreamSource
+
+MARK = "stageline_recording"
+_WAY_OUT = "record the session again, or remove the damaged line"
+
+
+class RecordingHeader(msgspec.Struct, frozen=True, kw_only=True):
+    """What a replay needs to know besides the requests."""
+
+    stageline_recording: int = 1
+    plan_digest: str
+    seed: int
+    dilation: float
+    scheduling: Scheduling
+
+
+class _Arrival(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
+    arrival_ns: int
+    prompt_tokens: int
+    output_tokens: int
+    max_output_tokens: int
+    priority: int = 0
+    session: str = ""
+    hash_ids: tuple[int, ...] = ()
+
+
+class _Other(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    cancel: int | None = None
+    at_ns: int = 0
+    digest: str | None = None
+
+
+def header_line(header: RecordingHeader) -> str:
+    """The first line."""
+    return _line(header)
+
+
+def request_line(request: Request) -> str:
+    """An arrival."""
+    return _line(_Arrival(**{name: getattr(request, name) for name in _Arrival.__struct_fields__}))
+
+
+def cancel_line(index: int, at_ns: int) -> str:
+    """A cancellation."""
+    return _line({"cancel": index, "at_ns": at_ns})
+
+
+def end_line(digest: str) -> str:
+    """The last line."""
+    return _line({"digest": digest})
+
+
+def _line(value: Any) -> str:
+    return msgspec.json.encode(value).decode() + "\n"
+
+
+class RecordedSource(StreamSource):
+    """A StreamSource that knows how the session was set up."""
+
+    header: RecordingHeader
+
+
+def is_recording(path: Path) -> bool:
+    """Whether a file begins as a recording does."""
+    try:
+        with path.open("rb") as file:
+            return MARK.encode() in file.readline(4096)
+    except OSError:
+        return False
+
+
+def open_recording(path: Path, options: Options) -> RecordedSource:
+    """The source of a recording. BadInput names the line that is damaged."""
+    file = TraceFile(path)
+    lines = file.lines()
+    try:
+        header = msgspec.json.decode(next(lines, ""), type=RecordingHeader)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        file.close()
+        raise BadInput(f"{path}:1", None, f"no recording of a live session: {error}", _WAY_OUT) from None
+    counts = RowCounts()
+    source = RecordedSource(
+        _events(file, lines, options, counts),
+        description=f"recording:{path.name}",
+        counts=counts,
+        fraction=file.fraction,
+    )
+    source.header = header
+    return source
+
+
+def _events(
+    file: TraceFile, lines: Iterator[str], options: Options, counts: RowCounts
+) -> Iterator[Request | Cancellation]:
+    latest_ns, limit = 0, options.requests or 1 << 60
+    try:
+        for line in lines:
+            if not line or line.isspace():
+                continue
+            event = _decoded(line, file)
+            if not _wanted(event, counts.accepted, limit):
+                continue
+            time_ns = event.arrival_ns if isinstance(event, _Arrival) else event.at_ns
+            if time_ns < latest_ns:
+                raise BadInput(file.where(), time_ns, "earlier than the line before it", _WAY_OUT)
+            latest_ns = time_ns
+            yield _event(event, _scaled(time_ns, options.rate_scale, file, counts), file, counts)
+    finally:
+        file.close()
+
+
+def _decoded(line: str, file: TraceFile) -> _Arrival | _Other:
+    try:
+        return msgspec.json.decode(line, type=_Arrival if '"arrival_ns"' in line else _Other)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise BadInput(file.where(), line[:80], str(error), _WAY_OUT) from None
+
+
+def _wanted(event: _Arrival | _Other, accepted: int, limit: int) -> bool:
+    """With a limit: its first requests and what became of them. The line with the digest is no event."""
+    if isinstance(event, _Arrival):
+        return accepted < limit
+    return event.cancel is not None and (event.cancel < accepted or accepted < limit)
+
+
+def _event(event: _Arrival | _Other, time_ns: int, file: TraceFile, counts: RowCounts) -> Request | Cancellation:
+    if isinstance(event, _Other):
+        assert event.cancel is not None
+        if not 0 <= event.cancel < counts.accepted:
+            raise BadInput(file.where(), event.cancel, "cancels a request that has not arrived", _WAY_OUT)
+        return Cancellation(index=event.cancel, at_ns=time_ns)
+    if not (
+        1 <= event.output_tokens <= event.max_output_tokens <= MAX_TOKENS and 1 <= event.prompt_tokens <= MAX_TOKENS
+    ):
+        raise BadInput(file.where(), None, "token counts out of range", _WAY_OUT)
+    index = counts.accepted
+    counts.read += 1
+    counts.accepted += 1
+    values = msgspec.structs.asdict(event) | {"arrival_ns": time_ns}
+    return Request(index=index, **values)
+
+
+def _scaled(time_ns: int, rate_scale: Fraction, file: TraceFile, counts: RowCounts) -> int:
+    return checked_ns(scaled_ns(time_ns, rate_scale), file.where(), counts.accepted)

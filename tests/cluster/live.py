@@ -1,0 +1,150 @@
+"""A live cluster in one process: real servers, real gRPC and HTTP on loopback, wall time."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import aiohttp
+import msgspec
+from openai import AsyncOpenAI
+from prometheus_client import CollectorRegistry
+
+from router.server import build
+from router.settings import RouterSettings
+from stage_server.servicer import StageServicer
+from stageline.cost.entries import Affine
+from stageline.engine import inprocess
+from stageline.engine.settings import Scheduling
+from stageline.plan.schema import Defaults, Link, Plan, Stage, Visit
+from stageline.report.summary import RunFacts
+from stageline.report.writer import RunWriter
+from stageline.runtime.server import Server
+from stageline.workload import open_workload
+from stageline.workload.recording import RecordedSource
+from tests.cluster.servers import SETTINGS, until
+
+MODEL = "llama-3.1-8b"
+
+
+def live_plan(stages: int = 3, *, route: tuple[int, ...] = (), replicas: int = 1, base_ns: int = 400_000) -> Plan:
+    """Stages of some tenths of a millisecond: a token takes a few milliseconds of wall time at dilation 1."""
+    route = route or tuple(range(stages))
+    return Plan(
+        model=MODEL,
+        device="test",
+        stages=tuple(
+            Stage(
+                name=f"stage-{s}",
+                layers=tuple(v for v, stage in enumerate(route) if stage == s),
+                kv_budget_bytes=1 << 14,
+                kv_block_bytes=64,
+            )
+            for s in range(max(route) + 1)
+        ),
+        visits=tuple(Visit(stage=s, layers=(v,), cost=0, min_service_ns=base_ns) for v, s in enumerate(route)),
+        links=tuple(Link(latency_ns=20_000, bytes_per_s=10**10, bytes_per_token=64) for _ in range(len(route) + 1)),
+        costs=(Affine(base_ns=base_ns, token_ns=500),),
+        defaults=Defaults(microbatch=16, credits=2),
+        max_context_tokens=8192,
+        replicas=replicas,
+    )
+
+
+class Live:
+    """The servers and their addresses."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.stages: list[Server] = []
+        self.stage_ports: list[str] = []
+        self.http = self.grpc = ""
+
+    @property
+    def url(self) -> str:
+        """Of the HTTP door."""
+        return f"http://{self.http}"
+
+    def client(self, **options: object) -> AsyncOpenAI:
+        """The official client, without retries of its own."""
+        return AsyncOpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0, **options)
+
+    async def start_stage(self, port: int = 0) -> str:
+        """One stage server; its address."""
+        settings = msgspec.structs.replace(SETTINGS, grpc_port=port)
+        server = Server(settings, StageServicer(self.plan), CollectorRegistry())
+        endpoints = await server.start()
+        await server.set_serving(True)
+        self.stages.append(server)
+        self.stage_ports.append(endpoints.grpc)
+        return endpoints.grpc
+
+    def stage_port(self, index: int) -> int:
+        """Where a stage listens, so that it can come back there."""
+        return int(self.stage_ports[index].rpartition(":")[2])
+
+    async def ready(self, wanted: bool = True) -> None:
+        """Waits for /ready."""
+        async with aiohttp.ClientSession() as session:
+
+            async def look() -> bool:
+                async with session.get(f"{self.url}/ready") as reply:
+                    return (reply.status == 200) is wanted
+
+            await until(look)
+
+    async def metric(self, name: str) -> float:
+        """One sample of /metrics."""
+        async with aiohttp.ClientSession() as session, session.get(f"{self.url}/metrics") as reply:
+            lines = (await reply.text()).splitlines()
+        return next(float(line.split()[-1]) for line in lines if line.split()[0] == name)
+
+    async def quiet(self) -> None:
+        """Waits until no request is left."""
+
+        async def look() -> bool:
+            return await self.metric("stageline_live_requests") == 0
+
+        await until(look)
+
+
+@asynccontextmanager
+async def live(plan: Plan, **settings: object) -> AsyncIterator[Live]:
+    """A live cluster that is ready."""
+    cluster = Live(plan)
+    async with AsyncExitStack() as stack, asyncio.timeout(60):
+        stack.push_async_callback(_stop_all, cluster)
+        addresses = [await cluster.start_stage() for _ in range(plan.replicas * len(plan.stages))]
+        plain = msgspec.structs.asdict(SETTINGS)
+        path = Path(stack.enter_context(TemporaryDirectory()), "plan.json")
+        path.write_bytes(plan.canonical())  # noqa: ASYNC240 - a test
+        own = {"plan": str(path), "stages": ",".join(addresses), "http_port": 0, "drain_s": 10.0}
+        router = build(RouterSettings(**(plain | own | settings)))
+        endpoints = await router.start()
+        cluster.http, cluster.grpc = endpoints.http, endpoints.grpc
+        stack.push_async_callback(router.stop, 10.0)
+        await cluster.ready()
+        yield cluster
+
+
+async def _stop_all(cluster: Live) -> None:
+    for server in cluster.stages:
+        await server.stop(0)
+
+
+def recorded_digest(path: Path) -> str:
+    """What the live session said at its end."""
+    return json.loads(path.read_text().splitlines()[-1])["digest"]
+
+
+def replayed_digest(plan: Plan, path: Path) -> str:
+    """What the in-process engine says of the recording."""
+    source = open_workload(str(path))
+    assert isinstance(source, RecordedSource)
+    writer = RunWriter(plan)
+    scheduling: Scheduling = source.header.scheduling
+    totals = inprocess.run(plan, scheduling, source, seed=source.header.seed, observer=writer, paranoid=True)
+    facts = RunFacts(engine="inprocess", seed=0, command="", workload="", rows={}, wall_s=0, credits=1)
+    return writer.finish(totals, facts).digest or ""

@@ -1,0 +1,44 @@
+"""A live session and its replay give the same digest, whatever the clients did and however the host kept up."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from openai import AsyncOpenAI
+
+from stageline.plan.schema import Plan
+from tests.cluster.live import MODEL, live, live_plan, recorded_digest, replayed_digest
+
+
+async def ask(client: AsyncOpenAI, number: int) -> None:
+    """A client; every third one leaves in mid-stream."""
+    parts = await client.completions.create(
+        model=MODEL, prompt=[1] * (5 + 13 * number % 300), max_tokens=4 + number % 23, stream=True
+    )
+    seen = 0
+    async for _ in parts:
+        seen += 1
+        if number % 3 == 0 and seen == 2:
+            break
+    await parts.close()
+
+
+@pytest.mark.parametrize(
+    ("plan", "settings"),
+    [
+        (live_plan(4), {}),
+        (live_plan(2, replicas=2), {"scheduling": '{"balance": "least-loaded", "kv": "grow"}'}),
+        (live_plan(route=(0, 1, 0, 2, 1)), {"dilation": "5", "seed": 7}),
+        (live_plan(3, base_ns=20_000), {"dilation": "0.05"}),
+    ],
+    ids=["chain", "replicas", "revisits", "a host too slow"],
+)
+async def test_replay(plan: Plan, settings: dict[str, object], tmp_path: Path) -> None:
+    path = tmp_path / "session.jsonl"
+    async with live(plan, record=str(path), **settings) as cluster, cluster.client() as client:
+        await asyncio.gather(*(ask(client, number) for number in range(40)))
+        await cluster.quiet()
+        slipped = await cluster.metric("stageline_clock_slip_seconds_total")
+    assert '"cancel"' in path.read_text()
+    assert recorded_digest(path) == replayed_digest(plan, path)
+    assert slipped >= 0

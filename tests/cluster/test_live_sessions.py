@@ -1,0 +1,138 @@
+"""One session at a time: virtual runs, stages that die, gRPC, and a host that is too slow."""
+
+import asyncio
+import json
+
+import aiohttp
+import grpc
+import openai
+import pytest
+from grpc import aio
+
+from stageline.engine.settings import Scheduling
+from stageline.errors import Busy
+from stageline.runtime.clock import LiveClock
+from stageline.v1 import router_pb2
+from stageline.v1.router_pb2_grpc import RouterStub
+from stageline.wire.router_client import RouterClient, RunOrder
+from tests.cluster.live import MODEL, Live, live, live_plan
+from tests.cluster.plans import some_requests
+from tests.cluster.servers import Seen, until
+
+
+async def virtual(cluster: Live) -> int:
+    """A virtual run; how many requests it served."""
+    seen = Seen()
+    order = RunOrder(plan_digest=cluster.plan.digest(), scheduling=Scheduling(), seed=0)
+    async with RouterClient(cluster.grpc) as client:
+        await client.run(order, iter(some_requests(5)), seen)
+    return len(seen.requests)
+
+
+async def test_an_idle_session_gives_way_to_a_run_and_comes_back() -> None:
+    async with live(live_plan()) as cluster, cluster.client() as client:
+        for _ in range(2):
+            assert await virtual(cluster) == 5
+            await cluster.ready()
+            reply = await client.completions.create(model=MODEL, prompt="x", max_tokens=2)
+            assert reply.usage.completion_tokens == 2
+            await cluster.quiet()
+
+
+async def test_a_run_is_refused_while_requests_are_served() -> None:
+    async with live(live_plan()) as cluster, cluster.client() as client:
+        parts = await client.completions.create(model=MODEL, prompt="x", max_tokens=4000, stream=True)
+        await anext(parts)
+        with pytest.raises(Busy, match="1 live requests"):
+            await virtual(cluster)
+        await parts.close()
+        await cluster.quiet()
+        assert await virtual(cluster) == 5
+
+
+async def test_the_loss_of_a_stage_ends_streams_and_is_mended() -> None:
+    async with live(live_plan()) as cluster, cluster.client() as client, aiohttp.ClientSession() as session:
+        ask = {"model": MODEL, "prompt": "x", "max_tokens": 1000, "stream": True}
+        streams = [await session.post(f"{cluster.url}/v1/completions", json=ask) for _ in range(3)]
+        for stream in streams:
+            await stream.content.readline()
+        await cluster.stages[1].stop(0)
+        for stream in streams:
+            last = [line async for line in stream.content if line.startswith(b"data")][-1]
+            assert "broke off" in json.loads(last[6:])["error"]["message"]
+        await cluster.ready(False)
+        with pytest.raises(openai.InternalServerError, match="no live session") as refused:
+            await client.completions.create(model=MODEL, prompt="x")
+        assert refused.value.status_code == 503
+        assert refused.value.response.headers["retry-after"] == "1"
+        await cluster.start_stage(cluster.stage_port(1))
+        await cluster.ready()
+        reply = await client.completions.create(model=MODEL, prompt="x", max_tokens=3)
+        assert reply.usage.completion_tokens == 3
+
+
+async def test_generate_streams_over_grpc() -> None:
+    async with live(live_plan()) as cluster, aio.insecure_channel(cluster.grpc) as channel:
+        stub = RouterStub(channel)
+        request = router_pb2.GenerateRequest(prompt="hello", max_tokens=10)
+        replies = [reply async for reply in stub.Generate(request)]
+        assert sum(r.tokens for r in replies) == 10
+        end = replies[-1].finished
+        assert (end.reason, end.output_tokens, end.prompt_tokens) == ("length", 10, 1)
+        assert 0 < end.ttft_ns < end.e2e_ns
+        with pytest.raises(aio.AioRpcError) as late:
+            async for _ in stub.Generate(router_pb2.GenerateRequest(prompt="x", max_tokens=4000), timeout=0.2):
+                pass
+        assert late.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+        await cluster.quiet()
+        with pytest.raises(aio.AioRpcError) as wrong:
+            async for _ in stub.Generate(router_pb2.GenerateRequest(prompt="x", max_tokens=90_000)):
+                pass
+        assert wrong.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def test_a_slow_host_slips_instead_of_reporting_latency() -> None:
+    async with live(live_plan(base_ns=20_000), dilation="0.05") as cluster, cluster.client() as client:
+        reply = await client.completions.create(model=MODEL, prompt="x", max_tokens=200)
+        alone_s = reply.usage.e2e_s
+        await asyncio.gather(*(client.completions.create(model=MODEL, prompt="x", max_tokens=100) for _ in range(16)))
+        assert await cluster.metric("stageline_clock_slip_seconds_total") > 0
+    steps = 200
+    trip_s = (3 * (20_000 + 500) + 4 * 20_000 + 4 * 7) / 1e9
+    assert alone_s == pytest.approx(steps * trip_s, rel=0.05)
+
+
+async def test_two_hundred_clients_that_vanish_leave_nothing_behind() -> None:
+    async with live(live_plan()) as cluster, cluster.client() as client:
+        connector = aiohttp.TCPConnector(limit=0)
+        async with aiohttp.ClientSession(connector=connector) as crowd:
+
+            async def vanish() -> None:
+                ask = {"prompt": "x", "max_tokens": 100, "stream": True}
+                async with crowd.post(f"{cluster.url}/v1/completions", json=ask) as reply:
+                    assert reply.status == 200
+
+            await asyncio.gather(*(vanish() for _ in range(200)))
+        await cluster.quiet()
+        await until(lambda: _idle(cluster))
+        reply = await client.completions.create(model=MODEL, prompt="x", max_tokens=2)
+        assert reply.usage.completion_tokens == 2
+
+
+async def _idle(cluster: Live) -> bool:
+    return await cluster.metric("stageline_live_requests_waiting") == 0
+
+
+def test_the_clock_never_runs_backwards_and_slips_only_later() -> None:
+    wall = [1_000]
+    clock = LiveClock(500, 2.0, monotonic_ns=lambda: wall[0], unix_ns=lambda: wall[0])
+    assert clock.now_ns() == 250
+    wall[0] = 2_000
+    assert clock.now_ns() == 750
+    assert clock.hold_at(600) == 300
+    assert clock.now_ns() == 750
+    assert clock.at_ns(0) == 600
+    wall[0] = 2_400
+    assert clock.now_ns() == 800
+    clock.slip_to(100)
+    assert clock.slip_ns == 300

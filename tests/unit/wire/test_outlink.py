@@ -1,0 +1,25 @@
+"""What waits for a link leaves in one frame."""
+
+from collections import deque
+
+from stageline.cost.load import Load
+from stageline.engine.microbatch import Item, Microbatch
+from stageline.sync.frames import Frame
+from stageline.wire.outlink import merged
+
+
+def item(sequence: int) -> Item:
+    return Item(sequence, 0, Microbatch(sequence, Load(), 0, 0, 0, 0))
+
+
+def test_waiting_frames_merge_and_keep_the_latest_promise():
+    queue = deque([Frame(1, [item(0)], 5), Frame(1, [], 6), Frame(1, [item(1), item(2)], 9)])
+    assert merged(queue) == Frame(1, [item(0), item(1), item(2)], 9)
+    assert not queue
+
+
+def test_a_last_frame_stands_alone():
+    last = Frame(1, [], 9, True, (4,))
+    queue = deque([Frame(1, [item(0)], 5), Frame(1, [item(1)], 6), last])
+    assert merged(queue) == Frame(1, [item(0), item(1)], 6)
+    assert merged(queue) == last
