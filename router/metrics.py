@@ -2,22 +2,36 @@
 
 from collections import Counter
 from collections.abc import Iterable
+from typing import Protocol
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from router.session import RunSession
+from router.mesh import Mesh
+from stageline.engine.router import Router
+from stageline.v1 import router_pb2
+
+
+class Session(Protocol):
+    """A run or a live session."""
+
+    router: Router
+    mesh: Mesh
+
+    def progress(self) -> router_pb2.Progress:
+        """How far it is."""
+        ...
 
 
 class RouterCollector(Collector):
-    """Counters go on over runs."""
+    """Counters go on over runs and live sessions."""
 
     def __init__(self) -> None:
-        self._run: RunSession | None = None
+        self._run: Session | None = None
         self._past: Counter[str] = Counter()
 
-    def on_run(self, run: RunSession | None) -> None:
-        """A run begins, or (None) the one that went on has ended."""
+    def on_run(self, run: Session | None) -> None:
+        """A run or a live session begins, or (None) the one that went on has ended."""
         if run is None:
             self._past += self._current()
         self._run = run
@@ -40,7 +54,7 @@ class RouterCollector(Collector):
             ("stageline_requests_running", "Admitted requests.", progress.running if progress else 0),
             ("stageline_requests_waiting", "Requests that wait for admission.", progress.waiting if progress else 0),
             ("stageline_emulated_seconds", "Emulated clock.", progress.now_ns / 1e9 if progress else 0),
-            ("stageline_run_open", "Whether a run goes on.", int(self._run is not None)),
+            ("stageline_run_open", "Whether a run or a live session goes on.", int(self._run is not None)),
         )
         for name, text, value in gauges:
             yield GaugeMetricFamily(name, text, value=value)

@@ -37,7 +37,7 @@ def build(settings: RouterSettings) -> Server:
     collector = RouterCollector()
     registry = CollectorRegistry()
     registry.register(collector)
-    live = live_service(plan, settings) if settings.live else None
+    live = live_service(plan, settings, collector) if settings.live else None
     if live:
         registry.register(LiveCollector(live.keeper))
     servicer = RouterServicer(
@@ -55,7 +55,7 @@ def build(settings: RouterSettings) -> Server:
     return server
 
 
-def live_service(plan: Plan, settings: RouterSettings) -> LiveService:
+def live_service(plan: Plan, settings: RouterSettings, collector: RouterCollector) -> LiveService:
     """The live side of the router. Raises UsageError or BadInput for settings that make no sense."""
     try:
         scheduling = msgspec.json.decode(settings.scheduling, type=Scheduling)
@@ -70,7 +70,8 @@ def live_service(plan: Plan, settings: RouterSettings) -> LiveService:
         payload=settings.payload,
         record=Path(settings.record) if settings.record else None,
     )
-    return LiveService(LiveKeeper(route, options), Lengths(settings.output_lengths, settings.seed))
+    keeper = LiveKeeper(route, options, on_session=collector.on_run)
+    return LiveService(keeper, Lengths(settings.output_lengths, settings.seed))
 
 
 def door_of(live: LiveService, settings: RouterSettings, registry: CollectorRegistry) -> HttpDoor:

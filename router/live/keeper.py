@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from router.live.delivery import Lateness
 from router.live.options import LiveOptions
@@ -20,7 +21,10 @@ _BACKOFF_S = (0.2, 0.5, 1.0, 2.0)
 class LiveKeeper:
     """At most one session at a time. `session` is the one that takes requests, if there is one."""
 
-    def __init__(self, route: Route, options: LiveOptions, watch: Observer | None = None) -> None:
+    def __init__(
+        self, route: Route, options: LiveOptions, watch: Observer | None = None,
+        on_session: Callable[[LiveSession | None], None] = lambda _: None,
+    ) -> None:  # fmt: skip
         self.route, self.options = route, options
         self.lateness = Lateness()
         self.session: LiveSession | None = None
@@ -28,7 +32,7 @@ class LiveKeeper:
         self.last_digest = ""
         self.slipped_ns = 0  # of sessions that are over
         self.failures = 0
-        self._watch = watch
+        self._watch, self._on_session = watch, on_session
         self._recorder = Recorder(options.record) if options.record else None
         self._digest = route.plan.digest()
         self._table: StageTable | None = None
@@ -130,6 +134,7 @@ class LiveKeeper:
         session = self._current = LiveSession(
             self.route, self._table, self.options, self.lateness, self._recorder, self._watch, self.look_again
         )
+        self._on_session(session)
         error: StagelineError | None = None
         try:
             await session.open(self._digest, self._advertise)
@@ -142,6 +147,7 @@ class LiveKeeper:
             raise
         finally:
             self.session = None
+            self._on_session(None)
             self._end_recording(None)
             self.slipped_ns += session.clock.slip_ns
             lost = Unavailable(f"the live session broke off: {error}") if error else None

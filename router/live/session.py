@@ -29,6 +29,7 @@ from stageline.runtime.pacing import PacedLink, PacedMachine
 from stageline.runtime.party import Party
 from stageline.sync.foresight import ForesightedConductor
 from stageline.sync.router import RouterNode
+from stageline.v1 import router_pb2
 from stageline.wire.runs import stage_record
 
 log = logging.getLogger(__name__)
@@ -115,6 +116,16 @@ class LiveSession:
     def waiting(self) -> int:
         """Requests that wait for admission."""
         return self.source.pending + sum(len(r.waiting) for r in self.router.replicas)
+
+    def progress(self) -> router_pb2.Progress:
+        """How far it is."""
+        running = sum(len(r.running) for r in self.router.replicas)
+        return router_pb2.Progress(
+            now_ns=self.clock.now_ns(),
+            done=self.router.finished + self.router.failed,
+            running=running,
+            waiting=self.waiting,
+        )
 
     def check(self, request: Request) -> None:
         """Raises BadInput for a request that would not even fit empty ledgers."""
