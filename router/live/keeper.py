@@ -2,15 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
 
 from router.live.delivery import Lateness
 from router.live.options import LiveOptions
 from router.live.recorder import Recorder
 from router.live.session import LiveSession
+from router.serving import Watch
 from router.stages import StageTable
 from stageline.engine.route import Route
-from stageline.engine.types import Observer
 from stageline.errors import Busy, StagelineError, Unavailable
 from stageline.workload.recording import RecordingHeader
 
@@ -21,10 +20,7 @@ _BACKOFF_S = (0.2, 0.5, 1.0, 2.0)
 class LiveKeeper:
     """At most one session at a time. `session` is the one that takes requests, if there is one."""
 
-    def __init__(
-        self, route: Route, options: LiveOptions, watch: Observer | None = None,
-        on_session: Callable[[LiveSession | None], None] = lambda _: None,
-    ) -> None:  # fmt: skip
+    def __init__(self, route: Route, options: LiveOptions, watch: Watch | None = None) -> None:
         self.route, self.options = route, options
         self.lateness = Lateness()
         self.session: LiveSession | None = None
@@ -32,7 +28,7 @@ class LiveKeeper:
         self.last_digest = ""
         self.slipped_ns = 0  # of sessions that are over
         self.failures = 0
-        self._watch, self._on_session = watch, on_session
+        self._watch = watch
         self._recorder = Recorder(options.record) if options.record else None
         self._digest = route.plan.digest()
         self._table: StageTable | None = None
@@ -134,7 +130,6 @@ class LiveKeeper:
         session = self._current = LiveSession(
             self.route, self._table, self.options, self.lateness, self._recorder, self._watch, self.look_again
         )
-        self._on_session(session)
         error: StagelineError | None = None
         try:
             await session.open(self._digest, self._advertise)
@@ -147,7 +142,6 @@ class LiveKeeper:
             raise
         finally:
             self.session = None
-            self._on_session(None)
             self._end_recording(None)
             self.slipped_ns += session.clock.slip_ns
             lost = Unavailable(f"the live session broke off: {error}") if error else None

@@ -16,11 +16,12 @@ from router.live.source import LiveSource
 from router.live.stream import Bell, Stream
 from router.machine import RouterMachine
 from router.mesh import Mesh
+from router.serving import Watch
 from router.stages import StageTable
 from stageline.engine.books import close_books, window_of
 from stageline.engine.route import Route
 from stageline.engine.router import Router
-from stageline.engine.types import NEVER, Cancellation, Observer, Request, RequestRecord
+from stageline.engine.types import NEVER, Cancellation, Request, RequestRecord
 from stageline.errors import BadInput, StagelineError, Unavailable
 from stageline.report.canonical import canonical_line
 from stageline.report.digest import Digest
@@ -29,7 +30,6 @@ from stageline.runtime.pacing import PacedLink, PacedMachine
 from stageline.runtime.party import Party
 from stageline.sync.foresight import ForesightedConductor
 from stageline.sync.router import RouterNode
-from stageline.v1 import router_pb2
 from stageline.wire.runs import stage_record
 
 log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class LiveSession:
 
     def __init__(
         self, route: Route, table: StageTable, options: LiveOptions, lateness: Lateness, recorder: Recorder | None,
-        watch: Observer | None = None, idle: Callable[[], None] = lambda: None,
+        watch: Watch | None = None, idle: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
         self.id = uuid.uuid4().hex
         self.options = options
@@ -51,9 +51,11 @@ class LiveSession:
         self.source = LiveSource(self.clock, options.quantum_ns)
         self.delivery = Delivery(self.clock, lateness, self._delivered)
         self.router = Router(route, options.scheduling, options.seed, self)
+        if watch:
+            watch.begin(self.router)
         self.conductor = ForesightedConductor(self.router, self.source, options.seed)
         self.node = RouterNode(self.conductor, 0)  # a window of frames would hold back what is due
-        self.machine = PacedMachine(RouterMachine(self.node))
+        self.machine = PacedMachine(RouterMachine(self.node, watch.dispatched if watch else None))
         self.party = Party("the router", self.machine, after_turn=self._after_turn, before_turn=self._hold_back)
         self.mesh = Mesh(self.id, route, table, self.party, options.payload, self.clock)
         for replica, link in enumerate(self.mesh.out_links):
@@ -116,16 +118,6 @@ class LiveSession:
     def waiting(self) -> int:
         """Requests that wait for admission."""
         return self.source.pending + sum(len(r.waiting) for r in self.router.replicas)
-
-    def progress(self) -> router_pb2.Progress:
-        """How far it is."""
-        running = sum(len(r.running) for r in self.router.replicas)
-        return router_pb2.Progress(
-            now_ns=self.clock.now_ns(),
-            done=self.router.finished + self.router.failed,
-            running=running,
-            waiting=self.waiting,
-        )
 
     def check(self, request: Request) -> None:
         """Raises BadInput for a request that would not even fit empty ledgers."""

@@ -68,6 +68,12 @@ def test_the_door_answers_as_the_model(compose: Compose) -> None:
     assert answer["choices"][0]["finish_reason"] == "length"
 
 
+def test_the_load_client_of_the_compose_file_is_served(compose: Compose) -> None:
+    workload = "poisson:rate=8,input=64,output=8,requests=16"
+    printed = compose("run", "--rm", "--no-deps", "load", "--workload", workload, "--json")
+    assert json.loads(printed)["calls"]["finished"] == 16
+
+
 def test_prometheus_finds_every_process_and_its_bubbles(compose: Compose) -> None:
     prometheus = compose.address("prometheus", 9090)
     assert eventually(lambda: sum(int(s["value"][1]) for s in query(prometheus, "up")) == len(OURS), 30)
