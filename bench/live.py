@@ -4,7 +4,8 @@
     python -m bench.live throughput          streamed chunks per second at concurrency 64, 8 stages
 
 Lateness of a reply: what the client measured minus what the usage chunk says, in wall time at dilation 1: for TTFT from
-sending the request to the first chunk, for TPOT (last - first chunk) / (tokens - 1).
+sending the request to the first chunk, for TPOT (last - first chunk) / (tokens - 1). CPU per chunk counts client,
+router and all stages: the rate that a host of its own could reach is `chunks_per_cpu_s` times its cores.
 """
 
 import asyncio
@@ -19,6 +20,7 @@ import uvloop
 
 from bench.live_client import Reply, closed_loop, request_of
 from stageline.cluster.local import LocalCluster, LocalOptions
+from stageline.cluster.process import Child
 from stageline.cost.entries import Affine
 from stageline.plan.schema import Defaults, Link, Plan, Stage, Visit
 from stageline.runtime.plans import load_plan
@@ -38,6 +40,17 @@ def chain(service_ns: int, credits_: int) -> Plan:
         costs=(Affine(base_ns=service_ns, token_ns=200),),
         defaults=Defaults(microbatch=64, credits=credits_, batched_tokens=8192),
     )
+
+
+def cpu_s(up: LocalCluster) -> dict[str, float]:
+    """CPU time so far, by party (Linux)."""
+    assert up.router is not None
+    return {"client": time.process_time(), "router": _cpu_s(up.router), "stages": sum(map(_cpu_s, up.stages))}
+
+
+def _cpu_s(child: Child) -> float:
+    fields = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def quantiles(values: list[float]) -> dict[str, float]:
@@ -82,9 +95,13 @@ async def measured(plan: Plan, cases: list[tuple[str, int, int, int, int]]) -> N
             address = up.router_endpoints.http
             await closed_loop(address, 1, 3, request_of(8, 8))
             for name, users, requests, prompt, output in cases:
-                began = time.perf_counter()
+                spent_s, began = cpu_s(up), time.perf_counter()
                 replies = await closed_loop(address, users, requests, request_of(prompt, output))
                 line = row(name, replies, time.perf_counter() - began)
+                chunks = requests * output
+                cost = {k: round((v - spent_s[k]) / chunks * 1e6, 1) for k, v in cpu_s(up).items()}
+                line["cpu_us_per_chunk"] = cost
+                line["chunks_per_cpu_s"] = round(1e6 / sum(cost.values()))
                 line["load_average"] = round(os.getloadavg()[0], 1)
                 print(msgspec.json.encode(line).decode(), flush=True)
 

@@ -1,11 +1,13 @@
 """What the load client costs: CPU time per streamed chunk, beside a bare reader of the same bytes.
 
-A server process streams ready-made chunks, one segment each, over keep-alive connections; the client process runs
-`concurrency` closed-loop users. Read ratios: CPU per chunk of the load client over that of the bare reader, which
-counts events and nothing else. Chunks per core and second is 1 / CPU per chunk: what one core takes when it does no
-more. A client that is behind finds several chunks in one read, which makes each of them cheaper.
+A server process streams ready-made chunks over keep-alive connections; the client process runs `concurrency` users in a
+closed loop. `flood`: chunks come as fast as the server can, so that a client that is behind finds several in one read.
+`paced`: every stream pauses between two chunks, so that they come alone, which is what each of them costs at most.
 
-    python -m bench.load_client [--concurrency 64] [--tokens 256] [--requests 640]
+Read ratios: CPU per chunk of the load client over that of the bare reader, which counts events and nothing else. Chunks
+per core and second is 1 / CPU per chunk: what one core takes when it does nothing else.
+
+    python -m bench.load_client [--concurrency 64]
 """
 
 import argparse
@@ -38,19 +40,30 @@ class Figures(msgspec.Struct):
         """One line."""
         per_chunk_us = self.cpu_ns / self.chunks / 1000
         rate, most = self.chunks * 1e9 / self.wall_ns, self.chunks * 1e9 / self.cpu_ns
-        return f"{name:12s} {per_chunk_us:8.1f} us CPU/chunk  {most:10,.0f} chunks/core/s  {rate:10,.0f} chunks/s here"
+        return f"{name:18s} {per_chunk_us:8.1f} us CPU/chunk  {most:10,.0f} chunks/core/s  {rate:10,.0f} chunks/s here"
 
 
 def _framed(data: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 
-class _Server(asyncio.Protocol):
-    """Answers every POST with `tokens` chunks, a few connections' worth per turn of the loop."""
+class Case(msgspec.Struct, frozen=True):
+    """How much is streamed, and how fast."""
 
-    def __init__(self, tokens: int) -> None:
-        self._tokens = tokens
-        self._want = 0
+    name: str
+    tokens: int
+    requests: int
+    pause_s: float
+
+
+CASES = (Case("flood", 256, 640, 0.0), Case("paced", 64, 256, 0.02))
+
+
+class _Server(asyncio.Protocol):
+    """Answers every POST with `tokens` chunks, one per connection and turn of the loop."""
+
+    def __init__(self, tokens: int, pause_s: float) -> None:
+        self._tokens, self._pause_s = tokens, pause_s
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -66,20 +79,28 @@ class _Server(asyncio.Protocol):
         elif data.endswith(b"}"):
             head = _HEAD % b"text/event-stream" + b"Transfer-Encoding: chunked\r\n\r\n"
             self._transport.write(head)
-            asyncio.get_running_loop().call_soon(self._next, self._tokens)
+            self._soon(self._tokens)
+
+    def _soon(self, left: int) -> None:
+        loop = asyncio.get_running_loop()
+        if self._pause_s:
+            loop.call_later(self._pause_s, self._next, left)
+        else:
+            loop.call_soon(self._next, left)
 
     def _next(self, left: int) -> None:
         assert self._transport is not None
         if left:
             self._transport.write(_framed(_CHUNK))
-            asyncio.get_running_loop().call_soon(self._next, left - 1)
+            self._soon(left - 1)
         else:
             usage = b'data: {"choices":[],"usage":{"prompt_tokens":64,"completion_tokens":%d}}\n\n' % self._tokens
             self._transport.write(_framed(usage + b"data: [DONE]\n\n") + b"0\r\n\r\n")
 
 
-async def _serve(tokens: int) -> None:
-    server = await asyncio.get_running_loop().create_server(lambda: _Server(tokens), "127.0.0.1", 0, backlog=1024)
+async def _serve(tokens: int, pause_s: float) -> None:
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: _Server(tokens, pause_s), "127.0.0.1", 0, backlog=1024)
     print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()
 
@@ -118,28 +139,33 @@ async def _loaded(port: int, users: int, requests: int, tokens: int) -> Figures:
     return took
 
 
-def main() -> None:
-    """Measures both clients against the same server."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    for name, default in (("concurrency", 64), ("tokens", 256), ("requests", 640)):
-        parser.add_argument(f"--{name}", type=int, default=default)
-    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
-    flags = parser.parse_args()
-    if flags.serve:
-        uvloop.run(_serve(flags.tokens))
-    command = [sys.executable, "-m", "bench.load_client", "--serve", "--tokens", str(flags.tokens)]
-    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+def measure(case: Case, users: int) -> None:
+    """One case, both clients, one after the other."""
+    flags = ["--serve", str(case.tokens), str(case.pause_s)]
+    server = subprocess.Popen([sys.executable, "-m", "bench.load_client", *flags], stdout=subprocess.PIPE, text=True)
     try:
         assert server.stdout is not None
         port = int(server.stdout.readline())
-        bare = uvloop.run(_bare(port, flags.concurrency, flags.requests))
-        load = uvloop.run(_loaded(port, flags.concurrency, flags.requests, flags.tokens))
+        bare = uvloop.run(_bare(port, users, case.requests))
+        load = uvloop.run(_loaded(port, users, case.requests, case.tokens))
     finally:
         server.kill()
         server.wait()
-    print(bare.text("bare reader"))
-    print(load.text("load client"))
-    print(f"ratio        {load.cpu_ns / load.chunks / (bare.cpu_ns / bare.chunks):8.1f}")
+    print(bare.text(f"{case.name}, bare reader"))
+    print(load.text(f"{case.name}, load client"))
+    print(f"{case.name}, ratio {load.cpu_ns / load.chunks / (bare.cpu_ns / bare.chunks):.1f}")
+
+
+def main() -> None:
+    """Measures all cases, or is their server."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--concurrency", type=int, default=64)
+    parser.add_argument("--serve", nargs=2, help=argparse.SUPPRESS)
+    flags = parser.parse_args()
+    if flags.serve:
+        uvloop.run(_serve(int(flags.serve[0]), float(flags.serve[1])))
+    for case in CASES:
+        measure(case, flags.concurrency)
 
 
 if __name__ == "__main__":

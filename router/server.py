@@ -2,10 +2,11 @@
 
 import logging
 import ssl
+from functools import partial
 from pathlib import Path
 
 import msgspec
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, ProcessCollector
 
 from router.generation import Lengths
 from router.live.keeper import LiveKeeper
@@ -16,6 +17,7 @@ from router.metrics import RouterCollector
 from router.openai.door import Door, HttpDoor
 from router.openai.names import ModelNames
 from router.servicer import RouterServicer
+from router.serving import ServingMetrics, Watch
 from router.settings import RouterSettings, stage_addresses
 from stageline.engine.route import Route
 from stageline.engine.settings import Scheduling
@@ -24,6 +26,7 @@ from stageline.plan.schema import Plan
 from stageline.runtime.dilation import parse_dilation
 from stageline.runtime.plans import load_plan
 from stageline.runtime.server import Server, serve
+from stageline.runtime.text_format import encode
 
 log = logging.getLogger(__name__)
 _LOOPBACK = ("127.0.0.1", "::1", "[::1]", "localhost")
@@ -34,10 +37,13 @@ def build(settings: RouterSettings) -> Server:
     if not settings.plan or not settings.stages:
         raise UsageError("the router needs --plan and --stages; --help explains both")
     plan = load_plan(Path(settings.plan))
-    collector = RouterCollector()
+    serving = ServingMetrics(plan)
+    live = live_service(plan, settings, serving) if settings.live else None
+    collector = RouterCollector(plan, (lambda: live.keeper.session) if live else lambda: None)
     registry = CollectorRegistry()
     registry.register(collector)
-    live = live_service(plan, settings) if settings.live else None
+    registry.register(serving)
+    ProcessCollector(registry=registry)
     if live:
         registry.register(LiveCollector(live.keeper))
     servicer = RouterServicer(
@@ -47,15 +53,18 @@ def build(settings: RouterSettings) -> Server:
         window=settings.window,
         payload=settings.payload,
         on_run=collector.on_run,
+        watch=serving,
         live=live,
         door=door_of(live, settings, registry) if live and settings.http_port >= 0 else None,
     )
+    collector.health = servicer.health
+    servicer.metrics = partial(encode, registry)
     server = Server(settings, servicer, registry)
     servicer.on_health = server.set_serving
     return server
 
 
-def live_service(plan: Plan, settings: RouterSettings) -> LiveService:
+def live_service(plan: Plan, settings: RouterSettings, watch: Watch) -> LiveService:
     """The live side of the router. Raises UsageError or BadInput for settings that make no sense."""
     try:
         scheduling = msgspec.json.decode(settings.scheduling, type=Scheduling)
@@ -70,7 +79,7 @@ def live_service(plan: Plan, settings: RouterSettings) -> LiveService:
         payload=settings.payload,
         record=Path(settings.record) if settings.record else None,
     )
-    return LiveService(LiveKeeper(route, options), Lengths(settings.output_lengths, settings.seed))
+    return LiveService(LiveKeeper(route, options, watch), Lengths(settings.output_lengths, settings.seed))
 
 
 def door_of(live: LiveService, settings: RouterSettings, registry: CollectorRegistry) -> HttpDoor:

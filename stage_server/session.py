@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from stageline.engine.route import Route
+from stageline.engine.types import StageRecord
 from stageline.errors import ProtocolError
 from stageline.runtime.clock import LiveClock
 from stageline.runtime.names import downstream_name, stage_name, upstream_name
@@ -52,6 +53,7 @@ class StageSession:
         self.paced = PacedMachine(StageMachine(self.node), self._follow_clock) if self._clock else None
         machine: Machine = self.paced or StageMachine(self.node)
         self.party = Party(stage_name(self.plan, self.replica, self.index), machine, after_turn=self._after_turn)
+        self.closed_books: StageRecord | None = None  # the final account, once it was asked for
         self.finished = asyncio.Event()  # the last frame of every incoming link has been applied
         self.in_links = {v: self._in_link(v) for v in self.node.visits}
         self.out_links = {v + 1: self._out_link(v + 1, request) for v in self.node.visits}
@@ -97,8 +99,11 @@ class StageSession:
     def snapshot(self, start_ns: int, end_ns: int) -> stage_pb2.SnapshotReply:
         """Where the stage stands in the window [start, end)."""
         decoders = [link.decoder for link in self.in_links.values()]
+        record = self.node.stage.record(start_ns, end_ns)
+        if self.finished.is_set():
+            self.closed_books = record
         return stage_pb2.SnapshotReply(
-            account=account_of(self.node.stage.record(start_ns, end_ns)),
+            account=account_of(record),
             kv_used_bytes=self.node.stage.ledger.used_bytes,
             frames=sum(d.frames for d in decoders),
             promise_frames=sum(d.promise_frames for d in decoders),

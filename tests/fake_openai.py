@@ -32,6 +32,7 @@ class Fake:
     most_at_once: int = 0
     gate: asyncio.Event | None = None  # every call waits for it before its first token
     hung: threading.Event = field(default_factory=threading.Event)  # a call has begun to hang
+    peers: set[object] = field(default_factory=set)  # connections that calls came over
     url: str = ""
 
     def app(self) -> web.Application:
@@ -77,6 +78,7 @@ class Fake:
         body = msgspec.json.decode(await request.read())
         self.calls.append(body)
         self.headers.append(dict(request.headers))
+        self.peers.add(request.transport and request.transport.get_extra_info("peername"))
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
         try:
@@ -109,7 +111,7 @@ class Fake:
             piece = {"delta": {"content": text}} if chat else {"text": text}
             reason = "length" if i + 1 == tokens else None
             await event(response, {"choices": [{"index": 0, "finish_reason": reason} | piece]})
-            if fault and i == tokens // 2:
+            if fault in ("cut", "error", "garbage", "hang") and i == tokens // 2:
                 if fault == "error":
                     await event(response, {"error": {"message": "a stage was lost", "type": "server_error"}})
                 elif fault == "garbage":
@@ -123,6 +125,10 @@ class Fake:
         if body.get("stream_options", {}).get("include_usage"):
             await event(response, {"choices": [], "usage": usage})
         await response.write(b"data: [DONE]\n\n")
+        if fault == "abort after":
+            await response.drain()
+            assert response._req is not None and response._req.transport is not None
+            response._req.transport.abort()
 
 
 async def event(response: web.StreamResponse, value: object) -> None:

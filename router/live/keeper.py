@@ -7,9 +7,9 @@ from router.live.delivery import Lateness
 from router.live.options import LiveOptions
 from router.live.recorder import Recorder
 from router.live.session import LiveSession
+from router.serving import Watch
 from router.stages import StageTable
 from stageline.engine.route import Route
-from stageline.engine.types import Observer
 from stageline.errors import Busy, StagelineError, Unavailable
 from stageline.workload.recording import RecordingHeader
 
@@ -20,7 +20,7 @@ _BACKOFF_S = (0.2, 0.5, 1.0, 2.0)
 class LiveKeeper:
     """At most one session at a time. `session` is the one that takes requests, if there is one."""
 
-    def __init__(self, route: Route, options: LiveOptions, watch: Observer | None = None) -> None:
+    def __init__(self, route: Route, options: LiveOptions, watch: Watch | None = None) -> None:
         self.route, self.options = route, options
         self.lateness = Lateness()
         self.session: LiveSession | None = None

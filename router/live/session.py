@@ -16,11 +16,12 @@ from router.live.source import LiveSource
 from router.live.stream import Bell, Stream
 from router.machine import RouterMachine
 from router.mesh import Mesh
+from router.serving import Watch
 from router.stages import StageTable
 from stageline.engine.books import close_books, window_of
 from stageline.engine.route import Route
 from stageline.engine.router import Router
-from stageline.engine.types import NEVER, Cancellation, Observer, Request, RequestRecord
+from stageline.engine.types import NEVER, Cancellation, Request, RequestRecord
 from stageline.errors import BadInput, StagelineError, Unavailable
 from stageline.report.canonical import canonical_line
 from stageline.report.digest import Digest
@@ -42,7 +43,7 @@ class LiveSession:
 
     def __init__(
         self, route: Route, table: StageTable, options: LiveOptions, lateness: Lateness, recorder: Recorder | None,
-        watch: Observer | None = None, idle: Callable[[], None] = lambda: None,
+        watch: Watch | None = None, idle: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
         self.id = uuid.uuid4().hex
         self.options = options
@@ -50,9 +51,11 @@ class LiveSession:
         self.source = LiveSource(self.clock, options.quantum_ns)
         self.delivery = Delivery(self.clock, lateness, self._delivered)
         self.router = Router(route, options.scheduling, options.seed, self)
+        if watch:
+            watch.begin(self.router)
         self.conductor = ForesightedConductor(self.router, self.source, options.seed)
         self.node = RouterNode(self.conductor, 0)  # a window of frames would hold back what is due
-        self.machine = PacedMachine(RouterMachine(self.node))
+        self.machine = PacedMachine(RouterMachine(self.node, watch.dispatched if watch else None))
         self.party = Party("the router", self.machine, after_turn=self._after_turn, before_turn=self._hold_back)
         self.mesh = Mesh(self.id, route, table, self.party, options.payload, self.clock)
         for replica, link in enumerate(self.mesh.out_links):

@@ -26,7 +26,9 @@ _SCHEDULING = Group.create_ordered("Scheduling")
 class WorkloadFlags:
     """Where requests come from."""
 
-    workload: Annotated[str, Parameter(help="trace FILE, or poisson:|gamma:|constant:|closed: with rate=, input=, ...")]
+    workload: Annotated[
+        str, Parameter(help="trace FILE, or poisson:|gamma:|constant:|closed:|sessions: with rate=, input=, ...")
+    ]
     seed: Annotated[int, Parameter(help="of every random draw, 0 or more")] = 0
     rate_scale: Annotated[str, Parameter(help="arrivals come that many times as fast")] = "1"
     requests: Annotated[int | None, Parameter(help="at most so many requests")] = None
@@ -76,23 +78,14 @@ class SchedulingFlags:
     policy: Annotated[str | None, Parameter(help="your own queueing policy, package.module:Class")] = None
     preset: Annotated[Preset | None, Parameter(help="habits of an engine; single flags go first")] = None
 
-    def settings(
-        self,
-        plan: Plan,
-        slo: Slo | None,
-        hash_block_tokens: int = 0,
-        base: Scheduling = Scheduling(),  # noqa: B008  (frozen)
-    ) -> Scheduling:
-        """The engine's settings: `base` with what was given; `hash_block_tokens`: the workload's.
-
-        UsageError when flags contradict each other.
-        """
+    def settings(self, plan: Plan, slo: Slo | None, base: Scheduling = Scheduling()) -> Scheduling:  # noqa: B008  (frozen)
+        """The engine's settings: `base` with what was given. UsageError when flags contradict each other."""
         given: dict[str, object] = {name: value for name in _NUMBERS if (value := self._positive(name)) is not None}
         words = {name: getattr(self, name) for name in ("batching", "queueing", "kv", "balance", "policy")}
         given |= {name: value for name, value in words.items() if value is not None}
         if self.prefix_cache:
-            given |= {"prefix_cache": True, "hash_block_tokens": hash_block_tokens}
-        elif self.snapshot_tokens is not None or self.balance == "prefix":
+            given["prefix_cache"] = True
+        elif not base.prefix_cache and (self.snapshot_tokens is not None or self.balance == "prefix"):
             flag = "--balance prefix" if self.snapshot_tokens is None else "--snapshot-tokens"
             raise UsageError(f"{flag} needs a prefix cache: add --prefix-cache")
         if self.overhead is not None:

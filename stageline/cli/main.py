@@ -9,12 +9,14 @@ from cyclopts.exceptions import CycloptsError
 from stageline import __version__
 from stageline.cli.calibrate import calibrate
 from stageline.cli.catalogue import devices_app, models_app
+from stageline.cli.compare import compare
 from stageline.cli.load import load
 from stageline.cli.plan import plan
 from stageline.cli.render import render_app
 from stageline.cli.report import report
 from stageline.cli.run import run as run_command
 from stageline.cli.search import search
+from stageline.cli.top import top
 from stageline.cli.up import up
 from stageline.errors import StagelineError, UsageError
 
@@ -24,6 +26,8 @@ app.command(run_command, name="run")
 app.command(up)
 app.command(load)
 app.command(report)
+app.command(compare)
+app.command(top)
 app.command(calibrate)
 app.command(search)
 for _name in ("down", "ps", "logs", "stats"):

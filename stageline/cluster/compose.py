@@ -40,6 +40,7 @@ def compose_file(plan: Plan, options: ComposeOptions) -> str:
             "configs": {
                 "plan": {"file": f"${{STAGELINE_PLAN:-{options.plan_file}}}"},
                 "prometheus": {"file": f"{options.root}/deploy/prometheus/prometheus.yml"},
+                "prometheus-rules": {"file": f"{options.root}/deploy/prometheus/rules.yml"},
             },
             "networks": {"pipeline": {}},
             "volumes": {"prometheus": {}},
@@ -156,7 +157,10 @@ def _prometheus() -> Yaml:
         "read_only": True,
         **_CONFINED,
         "command": [f"--{argument}" for argument in arguments],
-        "configs": [{"source": "prometheus", "target": "/etc/prometheus/prometheus.yml"}],
+        "configs": [
+            {"source": "prometheus", "target": "/etc/prometheus/prometheus.yml"},
+            {"source": "prometheus-rules", "target": "/etc/prometheus/rules.yml"},
+        ],
         "volumes": ["prometheus:/prometheus"],
         "networks": Flow(["pipeline"]),
         "ports": [_published("PROMETHEUS_PORT", 9090)],

@@ -19,6 +19,7 @@ def stack_file(plan: Plan, *, plan_file: str, prometheus_file: str, command: str
             "configs": {
                 "plan": {"name": f"stageline-plan-{plan.digest()[:_DIGITS]}", "file": plan_file},
                 "prometheus": {"file": prometheus_file},
+                "prometheus-rules": {"file": prometheus_file.replace("prometheus.yml", "rules.yml")},
             },
             "networks": {"pipeline": {"driver": "overlay"}},
         }
@@ -111,7 +112,10 @@ def _prometheus() -> Yaml:
     return {
         "image": PROMETHEUS_IMAGE,
         "command": ["--config.file=/etc/prometheus/prometheus.yml", "--storage.tsdb.path=/prometheus"],
-        "configs": [{"source": "prometheus", "target": "/etc/prometheus/prometheus.yml"}],
+        "configs": [
+            {"source": "prometheus", "target": "/etc/prometheus/prometheus.yml"},
+            {"source": "prometheus-rules", "target": "/etc/prometheus/rules.yml"},
+        ],
         "networks": Flow(["pipeline"]),
         "ports": [_published("PROMETHEUS_PORT", 9090)],
         "deploy": _deploy(),

@@ -9,6 +9,7 @@ L6 busy + idle causes = window (checked where a stage's record is made)
 L7 in flight <= credits
 """
 
+from collections import Counter
 from collections.abc import Mapping
 
 from stageline.engine.conductor import Conductor
@@ -46,6 +47,18 @@ def check_l2(router: Router, stages: HeapStages) -> None:
                 require(mine == theirs, "L2", f"stage {stage.index}: router's ledger {mine} B, its own {theirs} B")
 
 
+def check_sharing(router: Router) -> None:
+    """L2 with a prefix cache: a resident block counts once, and never leaves while a running sequence uses it."""
+    for replica in router.replicas:
+        if replica.cache is None:
+            continue
+        users = Counter(node.owner for s in replica.running.values() for node in s.chain)
+        counted = {node.owner: node.users for node in replica.cache.nodes()}
+        require(users.keys() <= counted.keys(), "L2", f"replica {replica.index}: a block left while it was used")
+        wrong = {owner for owner, n in counted.items() if n != users[owner]}
+        require(not wrong, "L2", f"replica {replica.index}: blocks {sorted(wrong)} count other users than they have")
+
+
 def check_l5(router: Router) -> None:
     """A sequence in flight is not ready for another decode step."""
     for sequence in router.live.values():
@@ -66,6 +79,7 @@ def check_all(conductor: Conductor, stages: HeapStages) -> None:
     """Every law that can be checked between two events."""
     check_l1(conductor.router)
     check_l2(conductor.router, stages)
+    check_sharing(conductor.router)
     check_l5(conductor.router)
     check_l7(conductor.router)
 
@@ -100,3 +114,8 @@ class OrderLaws:
         """Nothing to check: the parts of a gap sum to it by construction."""
         if self._inner is not None:
             self._inner.gap(replica, stage, start_ns, idle_ns)
+
+    def kv(self, replica: int, stage: int, now_ns: int, used_bytes: int) -> None:
+        """Nothing to check: L2 looks at the ledgers themselves."""
+        if self._inner is not None:
+            self._inner.kv(replica, stage, now_ns, used_bytes)

@@ -99,12 +99,17 @@ class PrefixCache:
                 self._keep_state(node, grants)
         chain.append(node)
 
-    def resident(self) -> tuple[int, int]:
-        """KV blocks and states of all nodes, counted one by one; for the laws."""
+    def nodes(self) -> list[Node]:
+        """All resident blocks, found by walking; for the laws."""
         nodes, stack = [], list(self._root.children.values())
         while stack:
             nodes.append(stack.pop())
             stack.extend(nodes[-1].children.values())
+        return nodes
+
+    def resident(self) -> tuple[int, int]:
+        """KV blocks and states of all nodes, counted one by one; for the laws."""
+        nodes = self.nodes()
         return len(nodes) * self.node_blocks, sum(n.snapshot for n in nodes)
 
     def room(self, blocks: int, states: int) -> bool:

@@ -55,14 +55,13 @@ class HttpTarget:
                 async with asyncio.timeout(self._timeout_s):
                     await self._exchange(call, reply)
             except TimeoutError:
-                reply.end("failed", "timeout", f"no end after {self._timeout_s:g} s")
+                _broken(reply, "timeout", f"no end after {self._timeout_s:g} s")
             except ProtocolError as error:
-                reply.end("failed", "no event stream", str(error))
+                _broken(reply, "no event stream", str(error))
             except aiohttp.ClientConnectorError as error:
-                reply.end("failed", "unreachable", str(error))
+                _broken(reply, "unreachable", str(error))
             except (aiohttp.ClientError, OSError) as error:
-                reason = "cut" if reply.chunks else "disconnected"
-                reply.end("failed", reason, str(error) or type(error).__name__)
+                _broken(reply, "cut" if reply.chunks else "disconnected", str(error) or type(error).__name__)
         reply.end_ns = self._clock.now_ns()
 
     async def _exchange(self, call: Call, reply: Reply) -> None:
@@ -81,17 +80,26 @@ class HttpTarget:
             reply.end(outcome, f"HTTP {response.status}", _sentence(body))  # type: ignore[arg-type]
 
     async def _read(self, content: aiohttp.StreamReader, reply: Reply) -> None:
-        """A stream is whole when it ends with [DONE]; all else means that it was cut."""
+        """A stream is whole when it ends with [DONE]; all else means that it was cut.
+
+        What follows [DONE] is read too: only then can the connection carry the next call.
+        """
         events = EventReader()
         while data := await content.readany():
             now_ns = self._clock.now_ns()
             for payload in events.feed(data):
                 if payload == DONE:
                     reply.end("finished")
+                elif not _take(payload, now_ns, reply):
                     return
-                if not _take(payload, now_ns, reply):
-                    return
-        reply.end("failed", "cut", f"the stream ended after {reply.chunks} chunks, without [DONE]")
+        if reply.outcome != "finished":
+            reply.end("failed", "cut", f"the stream ended after {reply.chunks} chunks, without [DONE]")
+
+
+def _broken(reply: Reply, reason: str, detail: str) -> None:
+    """The call has failed, unless all of it had come before."""
+    if reply.outcome != "finished":
+        reply.end("failed", reason, detail)
 
 
 def _take(payload: bytes, now_ns: int, reply: Reply) -> bool:

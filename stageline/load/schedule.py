@@ -71,7 +71,7 @@ class Schedule:
             self._head = None if arrival_ns is None else self._ramp.at(arrival_ns)
             self._over = self._head is None
         if self._head is not None and self._duration_ns is not None and self._head[0] >= self._duration_ns:
-            self._over = True
+            self._over = not self.reactive  # a user that was told to wait may be due after one who was not
             return None
         return None if self._head is None else self._head[0]
 

@@ -18,6 +18,7 @@ from stageline.plan.pace import Pace, decode_load, pace
 from stageline.plan.partition import balanced, fewest
 from stageline.plan.place import Layers, Run, by_kind, route
 from stageline.plan.schema import Defaults, Plan, Stage, Visit
+from stageline.plan.work import stage_work
 
 BALANCE_MICROBATCH = 8  # at which stage times are balanced
 LARGEST_MICROBATCH = 64  # of those that the planner chooses by itself
@@ -41,7 +42,7 @@ def make_plan(spec: ModelSpec, device: Device, options: PlanOptions) -> Planned:
     layouts = _layouts(spec, device, memory, options)
     runs = route(layouts)
     costs, visits = _visits(spec, device, options, runs)
-    stages = tuple(_stage(i, layers, device, memory, options) for i, layers in enumerate(layouts))
+    stages = tuple(_stage(i, layers, spec, device, memory, options) for i, layers in enumerate(layouts))
     requests = tuple(_requests(stage, memory) for stage in stages)
     wires = links(spec, device, options, runs)
     microbatch = options.microbatch or _microbatch(len(stages), min(requests))
@@ -118,7 +119,7 @@ def _visits(
     return tuple(index), tuple(visits)
 
 
-def _stage(index: int, layers: Layers, device: Device, memory: Memory, options: PlanOptions) -> Stage:
+def _stage(index: int, layers: Layers, spec: ModelSpec, device: Device, memory: Memory, options: PlanOptions) -> Stage:
     weights = memory.weight_bytes(layers)
     return Stage(
         name=f"stage-{index}",
@@ -130,6 +131,7 @@ def _stage(index: int, layers: Layers, device: Device, memory: Memory, options: 
         kv_budget_bytes=memory.capacity_bytes - weights,
         kv_block_bytes=memory.block_bytes(layers),
         state_bytes=memory.state_bytes(layers),
+        work=stage_work(spec, layers, device, memory, options),
     )
 
 

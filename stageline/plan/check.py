@@ -26,13 +26,23 @@ LARGEST_FLOAT = {"floor_ns": 1e12, "step_ns": 1e12, "steps_ns": 1e12, "kv_thresh
 }
 LARGEST_NS = 10**15  # eleven days
 LARGEST_BY_NAME = dict.fromkeys(("token_ns", "kv_token_ns", "sampled_ns"), 10**9)  # per token: sums stay in 64 bits
-LARGEST_BY_NAME |= {"window_tokens": 1 << 32}
+LARGEST_BY_NAME |= {"window_tokens": 1 << 32} | dict.fromkeys(("token_flops", "pair_flops", "row_flops"), 1 << 62)
 LARGEST_FACTOR = 1e6
 LARGEST_TABLE = 1 << 20  # experts of one layer
 MAX_STAGES, MAX_VISITS, MAX_REPLICAS = 65_536, 262_144, 65_536
 
 AT_LEAST_ONE = frozenset(
-    {"devices", "min_service_ns", "bytes_per_s", "microbatch", "credits", "batched_tokens", "block_tokens", "replicas"}
+    {
+        "devices",
+        "min_service_ns",
+        "bytes_per_s",
+        "flops_per_s",
+        "microbatch",
+        "credits",
+        "batched_tokens",
+        "block_tokens",
+        "replicas",
+    }
     | {"layers", "top_k", "context_ranks"}
 )
 

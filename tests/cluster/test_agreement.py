@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from stageline.engine import inprocess
 from tests.cluster.servers import Seen, cluster
 from tests.reference.sources import ListSource
-from tests.reference.strategies import Scenario, build, scenarios
+from tests.reference.strategies import Scenario, build, build_sharing, scenarios, sharing_scenarios
 
 
 async def compare(scenario: Scenario, window: int, mode: str) -> None:
@@ -47,5 +47,20 @@ def test_records_are_equal(scenario: Scenario, window: int, mode: str) -> None:
 def test_records_are_equal_on_numbered_scenarios(number: int) -> None:
     """`build(random.Random(n))` replays scenario n."""
     scenario = build(random.Random(number))
+    if not scenario.starts_ns:
+        run(scenario, 1 + number, "size")
+
+
+@given(sharing_scenarios().filter(lambda scenario: not scenario.starts_ns), st.integers(1, 8))
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+def test_records_are_equal_with_a_prefix_cache(scenario: Scenario, window: int) -> None:
+    """Cached tokens, and what every replica's cache did, among them."""
+    run(scenario, window, "size")
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_records_are_equal_with_a_prefix_cache_on_numbered_scenarios(number: int) -> None:
+    """`build_sharing(random.Random(n))` replays scenario n."""
+    scenario = build_sharing(random.Random(number))
     if not scenario.starts_ns:
         run(scenario, 1 + number, "size")

@@ -14,7 +14,7 @@ from tests.reference.attribution import by_timeline
 from tests.reference.engine import Engine
 from tests.reference.results import Results, results_of
 from tests.reference.stage import Service
-from tests.reference.strategies import Scenario, build, scenarios
+from tests.reference.strategies import Scenario, build, build_sharing, scenarios, sharing_scenarios
 
 Place = tuple[int, int]  # replica, stage
 
@@ -56,6 +56,9 @@ class Stages:
         if split:
             self.gaps[replica, stage].append((start_ns, split))
 
+    def kv(self, replica: int, stage: int, now_ns: int, used_bytes: int) -> None:
+        """See `StageObserver`."""
+
 
 def run_reference(scenario: Scenario) -> tuple[Engine, Results]:
     """The scenario on the plain engine."""
@@ -95,6 +98,37 @@ def compare(scenario: Scenario) -> None:
     )
     compare_requests(wanted, seen, totals)
     compare_stages(engine, stages)
+
+
+def compare_sharing(scenario: Scenario) -> tuple[int, int]:
+    """With a prefix cache; blocks hit and blocks evicted."""
+    compare(scenario)
+    seen = Collector()
+    totals = inprocess.run(scenario.plan, scenario.scheduling, scenario.source(), seed=scenario.seed, observer=seen)
+    assert len(totals.prefix) == scenario.plan.replicas
+    assert sum(p.hit_tokens for p in totals.prefix) == sum(r.cached_tokens or 0 for r in seen.requests)
+    return sum(p.hit_blocks for p in totals.prefix), sum(p.evictions for p in totals.prefix)
+
+
+@given(sharing_scenarios())
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_records_are_equal_with_a_prefix_cache(scenario: Scenario) -> None:
+    compare_sharing(scenario)
+
+
+@pytest.mark.parametrize("first", range(0, 200, 100))
+def test_records_are_equal_with_a_prefix_cache_on_numbered_scenarios(first: int) -> None:
+    """`compare_sharing(build_sharing(random.Random(n)))` replays scenario n."""
+    hits = evictions = 0
+    for number in range(first, first + 100):
+        try:
+            found, gone = compare_sharing(build_sharing(random.Random(number)))
+        except Exception as error:
+            error.add_note(f"scenario {number}")
+            raise
+        hits += found
+        evictions += gone
+    assert hits > 200 and evictions > 200
 
 
 @given(scenarios())

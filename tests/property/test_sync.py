@@ -7,12 +7,11 @@ import pytest
 from stageline.engine import inprocess
 from tests.property.test_engine_against_reference import Collector
 from tests.reference.delivery import Parties
-from tests.reference.strategies import build
+from tests.reference.strategies import Scenario, build, build_sharing
 
 
-def compare(number: int, window_frames: int) -> Parties:
-    """One numbered scenario, delivered twice; returns the last cluster."""
-    scenario = build(random.Random(number))
+def compare(scenario: Scenario, window_frames: int) -> Parties:
+    """One scenario, delivered twice; returns the last cluster."""
     seen = Collector()
     totals = inprocess.run(
         scenario.plan, scenario.scheduling, scenario.source(), seed=scenario.seed, observer=seen, paranoid=True
@@ -33,9 +32,23 @@ def test_any_delivery_gives_the_same_records(window_frames: int) -> None:
     met = []
     for number in range(20_000 + 1000 * window_frames, 20_060 + 1000 * window_frames):
         try:
-            met.append(compare(number, window_frames))
+            met.append(compare(build(random.Random(number)), window_frames))
         except Exception as error:
             error.add_note(f"scenario {number}")
             raise
     assert any(p.promise_frames for p in met), "no scenario needed a promise"
     assert any(p.most_in_a_frame > 1 for p in met), "no frame carried two microbatches"
+
+
+@pytest.mark.parametrize("window_frames", [1, 3])
+def test_any_delivery_gives_the_same_records_with_a_prefix_cache(window_frames: int) -> None:
+    """`build_sharing(random.Random(n))` replays scenario n."""
+    hits = 0
+    for number in range(30_000 + 1000 * window_frames, 30_060 + 1000 * window_frames):
+        try:
+            parties = compare(build_sharing(random.Random(number)), window_frames)
+        except Exception as error:
+            error.add_note(f"scenario {number}")
+            raise
+        hits += sum(r.cache.stats().hit_blocks for r in parties.node.router.replicas if r.cache is not None)
+    assert hits > 50

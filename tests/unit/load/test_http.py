@@ -125,6 +125,20 @@ async def test_no_more_calls_at_once_than_connections() -> None:
     assert [reply.outcome for reply in replies] == ["finished"] * 6
 
 
+async def test_calls_share_a_connection_one_after_the_other() -> None:
+    fake = Fake()
+    async with target(fake) as there:
+        for _ in range(5):
+            await there.send(CALL, Reply(gaps=Histogram()))
+    assert len(fake.calls) == 5
+    assert len(fake.peers) == 1
+
+
+async def test_a_connection_that_breaks_after_the_last_chunk_takes_nothing_back() -> None:
+    reply = await reply_to(Fake(misbehave=lambda number: "abort after"))
+    assert (reply.outcome, reply.reason, reply.chunks) == ("finished", "", 8)
+
+
 async def test_a_port_where_nobody_listens() -> None:
     async with serving(Fake()) as fake:
         pass
