@@ -120,7 +120,11 @@ def azure(data: Path) -> dict[str, object]:
     cpu_s = time.process_time() - started
     row = _row("azure conversation on 46 wafers", plan, totals, writer.statistics.output_tokens, cpu_s, None)
     peak_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return {**msgspec.structs.asdict(row), "requests": totals.requests, "memory_growth_mb": (peak_kb - before_kb) // 1024}
+    return {
+        **msgspec.structs.asdict(row),
+        "requests": totals.requests,
+        "memory_growth_mb": (peak_kb - before_kb) // 1024,
+    }
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Tries the mutations of tests/mutations.toml, each in a copy of the tree: a rule that can be broken unseen has no test."""
+"""Tries the mutations of tests/mutations.toml, each in a copy of the tree: what can be broken unseen has no test."""
 
 import shutil
 import subprocess

@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from router.tokens import output_key, pieces, word
+from router.tokens import output_key, pieces, token_id, word
 from stageline.engine.rng import STREAM_OUTPUT, draw_at, stream_key
 from stageline.errors import BadInput
 from stageline.workload.length_text import parse_length
@@ -23,8 +23,9 @@ Reason = Literal["stop", "length"]
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
     """What one request asks for. 0: not said."""
 
-    prompt: bytes  # what decides the text, besides the seed
+    prompt: bytes  # what decides the text, besides the seed: the prompt's text in UTF-8, or its ids as JSON
     prompt_tokens: int
+    ids: tuple[int, ...] = ()  # token ids, where the prompt came as such
     echo: str | None = None  # the prompt's text, where it has one
     max_tokens: int = 0
     min_tokens: int = 0
@@ -32,6 +33,10 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     ignore_eos: bool = False
     stop: Sequence[str] = ()
     seed: int = 0
+
+    def token_ids(self) -> Sequence[int]:
+        """The prompt as token ids."""
+        return self.ids or [token_id(p) for p in pieces(self.prompt.decode("utf-8", "surrogatepass"))]
 
 
 class Output(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from stageline.engine.types import RequestRecord
+from stageline.engine.types import Observer, RequestRecord
 from stageline.v1 import router_pb2
 from stageline.wire.runs import results_of
 
@@ -44,3 +44,20 @@ class Outbox:
             results = results_of(self._indexes, self._times_ns, self._records, self._before)
             self._clear()
             yield router_pb2.RunReply(results=results)
+
+
+class Both:
+    """An Observer that tells two."""
+
+    def __init__(self, first: Observer, second: Observer) -> None:
+        self._first, self._second = first, second
+
+    def token(self, index: int, now_ns: int, since_ns: int | None) -> None:
+        """See Observer."""
+        self._first.token(index, now_ns, since_ns)
+        self._second.token(index, now_ns, since_ns)
+
+    def request(self, record: RequestRecord) -> None:
+        """See Observer."""
+        self._first.request(record)
+        self._second.request(record)

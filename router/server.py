@@ -1,9 +1,12 @@
 """A router put together."""
 
+import logging
+import ssl
+from functools import partial
 from pathlib import Path
 
 import msgspec
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, ProcessCollector
 
 from router.generation import Lengths
 from router.live.keeper import LiveKeeper
@@ -14,6 +17,7 @@ from router.metrics import RouterCollector
 from router.openai.door import Door, HttpDoor
 from router.openai.names import ModelNames
 from router.servicer import RouterServicer
+from router.serving import ServingMetrics, Watch
 from router.settings import RouterSettings, stage_addresses
 from stageline.engine.route import Route
 from stageline.engine.settings import Scheduling
@@ -22,6 +26,10 @@ from stageline.plan.schema import Plan
 from stageline.runtime.dilation import parse_dilation
 from stageline.runtime.plans import load_plan
 from stageline.runtime.server import Server, serve
+from stageline.runtime.text_format import encode
+
+log = logging.getLogger(__name__)
+_LOOPBACK = ("127.0.0.1", "::1", "[::1]", "localhost")
 
 
 def build(settings: RouterSettings) -> Server:
@@ -29,10 +37,13 @@ def build(settings: RouterSettings) -> Server:
     if not settings.plan or not settings.stages:
         raise UsageError("the router needs --plan and --stages; --help explains both")
     plan = load_plan(Path(settings.plan))
-    collector = RouterCollector()
+    serving = ServingMetrics(plan)
+    live = live_service(plan, settings, serving) if settings.live else None
+    collector = RouterCollector(plan, (lambda: live.keeper.session) if live else lambda: None)
     registry = CollectorRegistry()
     registry.register(collector)
-    live = live_service(plan, settings) if settings.live else None
+    registry.register(serving)
+    ProcessCollector(registry=registry)
     if live:
         registry.register(LiveCollector(live.keeper))
     servicer = RouterServicer(
@@ -42,15 +53,18 @@ def build(settings: RouterSettings) -> Server:
         window=settings.window,
         payload=settings.payload,
         on_run=collector.on_run,
+        watch=serving,
         live=live,
         door=door_of(live, settings, registry) if live and settings.http_port >= 0 else None,
     )
+    collector.health = servicer.health
+    servicer.metrics = partial(encode, registry)
     server = Server(settings, servicer, registry)
     servicer.on_health = server.set_serving
     return server
 
 
-def live_service(plan: Plan, settings: RouterSettings) -> LiveService:
+def live_service(plan: Plan, settings: RouterSettings, watch: Watch) -> LiveService:
     """The live side of the router. Raises UsageError or BadInput for settings that make no sense."""
     try:
         scheduling = msgspec.json.decode(settings.scheduling, type=Scheduling)
@@ -65,14 +79,29 @@ def live_service(plan: Plan, settings: RouterSettings) -> LiveService:
         payload=settings.payload,
         record=Path(settings.record) if settings.record else None,
     )
-    return LiveService(LiveKeeper(route, options), Lengths(settings.output_lengths, settings.seed))
+    return LiveService(LiveKeeper(route, options, watch), Lengths(settings.output_lengths, settings.seed))
 
 
 def door_of(live: LiveService, settings: RouterSettings, registry: CollectorRegistry) -> HttpDoor:
     """The HTTP door, not yet open."""
     names = ModelNames(live.keeper.route.plan.model, settings.served_model_name)
-    door = Door(live, names, registry, api_key=settings.api_key)
-    return HttpDoor(door, settings.http_host or settings.grpc_host, settings.http_port)
+    host = settings.http_host or settings.grpc_host
+    tls = _tls(settings)
+    if host not in _LOOPBACK and not (tls and settings.api_key):
+        log.warning("the HTTP door is open to the network without --tls-cert and --api-key", extra={"host": host})
+    door = Door(live, names, registry, api_key=settings.api_key, tls=tls)
+    return HttpDoor(door, host, settings.http_port)
+
+
+def _tls(settings: RouterSettings) -> ssl.SSLContext | None:
+    if not settings.tls_cert:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(settings.tls_cert, settings.tls_key or None)
+    except (OSError, ssl.SSLError) as error:
+        raise BadInput("--tls-cert", settings.tls_cert, f"can't be used: {error}", "give a PEM file") from None
+    return context
 
 
 async def main(settings: RouterSettings) -> None:

@@ -13,9 +13,10 @@ import stageline
 from router.live.grpc import GenerateContext, generate, live_state
 from router.live.service import LiveService
 from router.openai.door import HttpDoor
+from router.serving import Watch
 from router.session import RunSession
 from router.source import RowsSource
-from router.stages import StageTable
+from router.stages import StageTable, metrics_of
 from stageline.engine.route import Route
 from stageline.engine.settings import Scheduling
 from stageline.engine.types import Source
@@ -47,6 +48,7 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
         window: int = 0,
         payload: PayloadMode = "size",
         on_run: Callable[[RunSession | None], None] = lambda _: None,
+        watch: Watch | None = None,
         live: LiveService | None = None,
         door: HttpDoor | None = None,
     ) -> None:
@@ -54,7 +56,8 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
         self._addresses, self._advertise, self._payload = addresses, advertise, payload
         self._window = window or max(2, 2 * len(os.sched_getaffinity(0)))
         self.on_health: Callable[[bool], Awaitable[None]] | None = None
-        self._on_run = on_run
+        self._on_run, self._watch = on_run, watch
+        self.metrics: Callable[[], bytes] = bytes  # in Prometheus' text format
         self._service, self._live, self._door = live, live.keeper if live else None, door
         self._table: StageTable | None = None
         self._run: RunSession | None = None
@@ -80,6 +83,10 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
         if self._door:
             return msgspec.structs.replace(endpoints, http=await self._door.start())
         return endpoints
+
+    def health(self) -> dict[tuple[int, int], bool]:
+        """Whether each (replica, stage) serves."""
+        return {(s.replica, s.stage): s.healthy for s in self._table or ()}
 
     async def drained(self) -> None:
         """Refuses new runs; returns when the one that goes on has ended."""
@@ -134,6 +141,7 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
     ) -> router_pb2.StatusReply:
         """See router.proto."""
         run, table = self._run, self._table
+        told = await metrics_of(table) if request.metrics and table else {}
         return router_pb2.StatusReply(
             plan=self._route.plan.canonical(),
             plan_digest=self._digest,
@@ -146,11 +154,13 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
                     name=self._route.plan.stages[s.stage].name,
                     address=s.address,
                     healthy=s.healthy,
+                    metrics=told.get((s.replica, s.stage), b""),
                 )
                 for s in table or ()
             ],
             version=stageline.__version__,
             live=live_state(self._live) if self._live else None,
+            metrics=self.metrics() if request.metrics else b"",
         )
 
     # -- runs
@@ -212,6 +222,7 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
             mode=mode_of(start.payload_mode) if start.payload_mode else self._payload,
             tokens=start.tokens,
             total=total,
+            watch=self._watch,
         )
 
     async def _source(self, start: router_pb2.RunStart, context: RunContext) -> tuple[Source, int]:
@@ -243,7 +254,7 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
 
     def _health_changed(self) -> None:
         if self._live:
-            self._live.stages_changed()
+            self._live.look_again()
         if self.on_health and self._table:
             task = asyncio.ensure_future(self.on_health(self._table.healthy))
             self._tasks.add(task)

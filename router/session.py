@@ -7,14 +7,15 @@ from collections.abc import AsyncGenerator, Iterable
 
 from router.machine import RouterMachine
 from router.mesh import Mesh
-from router.outbox import Outbox
+from router.outbox import Both, Outbox
+from router.serving import Watch
 from router.stages import StageTable
 from stageline.engine.books import close_books, window_of
 from stageline.engine.conductor import Conductor
 from stageline.engine.route import Route
 from stageline.engine.router import Router
 from stageline.engine.settings import Scheduling
-from stageline.engine.types import Source
+from stageline.engine.types import Observer, Source
 from stageline.runtime.party import Party
 from stageline.sync.router import RouterNode
 from stageline.v1 import router_pb2, stage_pb2
@@ -39,14 +40,20 @@ class RunSession:
         mode: PayloadMode,
         tokens: bool,
         total: int = 0,
+        watch: Watch | None = None,
     ) -> None:
         self.id = uuid.uuid4().hex
         self.total, self._seed, self._window = total, seed, window
         self.outbox = Outbox(tokens=tokens)
-        self.router = Router(route, scheduling, seed, self.outbox)
+        self._told: Observer = Both(self.outbox, watch) if watch else self.outbox
+        self.router = Router(route, scheduling, seed, self._told)
+        if watch:
+            watch.begin(self.router)
         self.conductor = Conductor(self.router, source)
         self.node = RouterNode(self.conductor, window)
-        self.party = Party("the router", RouterMachine(self.node), after_turn=self._after_turn)
+        self.party = Party(
+            "the router", RouterMachine(self.node, watch.dispatched if watch else None), after_turn=self._after_turn
+        )
         self.mesh = Mesh(self.id, route, table, self.party, mode)
         self._stir = asyncio.Event()
 
@@ -103,7 +110,7 @@ class RunSession:
         if self.node.done:
             return
         for sequence in self.router.live.values():
-            self.outbox.request(sequence.record("incomplete"))
+            self._told.request(sequence.record("incomplete"))
         for reply in self.outbox.take():
             yield reply
         raise await self.mesh.failure()

@@ -48,6 +48,8 @@ class RouterSettings(ServerSettings, frozen=True, forbid_unknown_fields=True, kw
     ] = "max"
     queue: Annotated[int, msgspec.Meta(ge=1, description="live requests that may wait for admission")] = 1000
     api_key: Annotated[str, msgspec.Meta(description="key that HTTP clients must send; empty: none")] = ""
+    tls_cert: Annotated[str, msgspec.Meta(description="certificate chain of the HTTP door, PEM; empty: no TLS")] = ""
+    tls_key: Annotated[str, msgspec.Meta(description="its private key, PEM")] = ""
     seed: Annotated[int, msgspec.Meta(ge=0, description="seed of live sessions")] = 0
     scheduling: Annotated[
         str, msgspec.Meta(description='scheduling of live sessions as JSON, such as {"credits": 8, "kv": "grow"}')
@@ -57,7 +59,7 @@ class RouterSettings(ServerSettings, frozen=True, forbid_unknown_fields=True, kw
 def stage_addresses(text: str, plan: Plan) -> list[list[str]]:
     """Addresses by replica, stage. Raises UsageError when there are not as many as the plan has stages."""
     replicas, stages = range(plan.replicas), range(len(plan.stages))
-    if "{stage}" in text:
+    if "{stage" in text:
         try:
             return [[text.format(stage=s, replica=r) for s in stages] for r in replicas]
         except (KeyError, IndexError, ValueError):

@@ -1,7 +1,7 @@
 """The stage servers as the router knows them: a channel each, and whether they serve."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from grpc import aio
@@ -9,6 +9,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from stageline.plan.schema import Plan
 from stageline.runtime.names import stage_name
+from stageline.v1 import stage_pb2
 from stageline.v1.stage_pb2_grpc import StageStub
 from stageline.wire import options
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:  # known to the type stubs only
     from stageline.v1.stage_pb2_grpc import StageAsyncStub
 
 _RETRY_S = 0.5
+_METRICS_S = 2.0
 
 
 class RemoteStage:
@@ -74,3 +76,17 @@ class StageTable:
     async def close(self) -> None:
         """Closes all channels."""
         await asyncio.gather(*(stage.close() for stage in self))
+
+
+async def metrics_of(table: Iterable[RemoteStage]) -> dict[tuple[int, int], bytes]:
+    """What every healthy stage tells Prometheus, by (replica, stage); those that do not answer are left out."""
+
+    async def ask(stage: RemoteStage) -> tuple[tuple[int, int], bytes]:
+        request = stage_pb2.DescribeRequest(metrics=True)
+        try:
+            reply = await stage.stub.Describe(request, timeout=_METRICS_S)
+        except aio.AioRpcError:
+            return (stage.replica, stage.stage), b""
+        return (stage.replica, stage.stage), reply.metrics
+
+    return dict(await asyncio.gather(*(ask(stage) for stage in table if stage.healthy)))

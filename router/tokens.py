@@ -7,6 +7,8 @@ output tokens counts as n tokens again.
 
 import re
 import zlib
+from array import array
+from collections.abc import Sequence
 from hashlib import blake2b
 
 from stageline.engine.rng import draw_at
@@ -50,6 +52,17 @@ def pieces(text: str) -> list[str]:
 def token_id(piece: str) -> int:
     """A stable number for a token."""
     return zlib.crc32(piece.encode("utf-8", "surrogatepass")) % VOCABULARY
+
+
+def block_hashes(ids: Sequence[int], block_tokens: int) -> tuple[int, ...]:
+    """Identities of the full blocks of a prompt, for the prefix cache: equal tokens, equal identity."""
+    full = len(ids) - len(ids) % block_tokens
+    return tuple(_block_hash(ids[at : at + block_tokens]) for at in range(0, full, block_tokens))
+
+
+def _block_hash(ids: Sequence[int]) -> int:
+    digest = blake2b(array("q", ids).tobytes(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1  # fits a signed 64-bit column
 
 
 def output_key(prompt: bytes, seed: int, choice: int) -> int:

@@ -4,93 +4,90 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
+import stageline
 from stage_server.session import StageSession
 from stageline.engine.attribution import GAP_CAUSES
-from stageline.engine.types import CAUSES
+from stageline.engine.types import CAUSES, Cause
+from stageline.runtime import metric_names as names
+from stageline.units import NS_PER_S
 
-_NS = 1e9
+Counts = Counter[tuple[str, ...]]
+_COUNTERS = (
+    names.STAGE_MICROBATCHES,
+    names.STAGE_FRAMES,
+    names.STAGE_PROMISE_FRAMES,
+    names.STAGE_FRAME_MICROBATCHES,
+    names.STAGE_ASKS,
+)
 
 
 class StageCollector(Collector):
-    """Counters go on over sessions. Between sessions the server is idle for want of requests: wall time as `empty`."""
+    """Counters go on over sessions. Between sessions the server is idle: wall time, as `empty`, or as `fault`
+    after a live session that broke off.
+    """
 
     def __init__(self, stage: int = -1, replica: int = -1) -> None:
-        self._labels = [str(max(stage, 0)), str(max(replica, 0))]
+        self._labels = (str(max(stage, 0)), str(max(replica, 0)))
         self._session: StageSession | None = None
         self._idle_since_ns = time.monotonic_ns()
-        self._past: Counter[tuple[str, ...]] = Counter()
+        self._idle_cause: Cause = "empty"
+        self._past: Counts = Counter()
 
     def on_session(self, session: StageSession | None) -> None:
         """A session begins, or (None) the one that went on has ended."""
         now = time.monotonic_ns()
         if session is None:
             self._past += self._current()
+            ended = self._session
+            self._idle_cause = "fault" if ended and ended.paced and ended.party.error else "empty"
             self._session, self._idle_since_ns = None, now
         else:
-            self._past["idle", "empty"] += now - self._idle_since_ns
+            self._past["idle", self._idle_cause] += now - self._idle_since_ns
             self._session = session
-            self._labels = [str(session.index), str(session.replica)]
+            self._labels = (str(session.index), str(session.replica))
 
     def collect(self) -> Iterable[Metric]:
-        """The families; each says itself what it is."""
-        values = self._past + self._current()
-        names = ["stage", "replica"]
-        session = self._session
-        ledger = session.node.stage.ledger if session else None
-
-        def counter(name: str, text: str, key: str) -> CounterMetricFamily:
-            family = CounterMetricFamily(name, text, labels=names)
-            family.add_metric(self._labels, values[(key,)])
-            return family
-
-        busy = CounterMetricFamily("stageline_stage_busy_seconds", "Emulated time spent serving.", labels=names)
-        busy.add_metric(self._labels, values[("busy",)] / _NS)
-        idle = CounterMetricFamily(
-            "stageline_stage_idle_seconds", "Emulated idle time by cause.", labels=[*names, "cause"]
-        )
-        for cause in CAUSES:
-            idle.add_metric([*self._labels, cause], values["idle", cause] / _NS)
-        sent = CounterMetricFamily(
-            "stageline_link_payload_bytes", "Activation bytes sent on a link.", labels=[*names, "link"]
-        )
-        for key in sorted(key for key in values if key[0] == "link"):
-            sent.add_metric([*self._labels, key[1]], values[key])
-        yield from (busy, idle, sent)
-        yield counter("stageline_stage_microbatches", "Microbatches served, all visits.", "microbatches")
-        yield counter("stageline_stage_frames", "Frames received.", "frames")
-        yield counter("stageline_stage_promise_frames", "Frames received that carried a promise only.", "promises")
-        yield counter("stageline_stage_frame_microbatches", "Microbatches received in frames.", "items")
-        yield counter("stageline_stage_asks", "Promises asked for.", "asks")
+        """The families; see docs/metrics.md."""
+        values, place, session = self._past + self._current(), self._labels, self._session
+        stage = session.node.stage if session else None
+        yield names.STAGE_BUSY.family([(place, values["busy",] / NS_PER_S)])
+        yield names.STAGE_IDLE.family(((*place, cause), values["idle", cause] / NS_PER_S) for cause in CAUSES)
+        links = sorted(key for key in values if key[0] == "link")
+        yield names.LINK_PAYLOAD.family(((*place, key[1]), values[key]) for key in links)
+        for spec in _COUNTERS:
+            yield spec.family([(place, values[spec.name,])])
         gauges = (
-            ("stageline_stage_kv_used_bytes", "KV in the ledger.", ledger.used_bytes if ledger else 0),
-            ("stageline_stage_kv_budget_bytes", "What the ledger may hold.", ledger.budget_bytes if ledger else 0),
-            ("stageline_emulated_seconds", "Emulated clock.", session.node.stage.free_ns / _NS if session else 0),
-            ("stageline_session_open", "Whether a router holds this stage.", int(session is not None)),
+            (names.STAGE_KV_USED, stage.ledger.used_bytes if stage else 0),
+            (names.STAGE_KV_BUDGET, stage.ledger.budget_bytes if stage else 0),
+            (names.STAGE_CLOCK, stage.free_ns / NS_PER_S if stage else 0),
+            (names.SESSION_OPEN, int(session is not None)),
         )
-        for name, text, value in gauges:
-            family = GaugeMetricFamily(name, text, labels=names)
-            family.add_metric(self._labels, value)
-            yield family
+        for spec, value in gauges:
+            yield spec.family([(place, value)])
+        yield names.BUILD_INFO.family([((stageline.__version__,), 1)])
 
-    def _current(self) -> Counter[tuple[str, ...]]:
+    def _current(self) -> Counts:
         """The figures of the session that goes on, or of the idle time since the last one."""
         session = self._session
         if session is None:
-            return Counter({("idle", "empty"): time.monotonic_ns() - self._idle_since_ns})
-        stage = session.node.stage
-        decoders = [link.decoder for link in session.in_links.values()]
-        values: Counter[tuple[str, ...]] = Counter(
-            {("idle", cause): gap for cause, gap in zip(GAP_CAUSES, stage.gap_ns, strict=True)}
-        )
-        values["busy",] = stage.busy_ns
-        values["microbatches",] = stage.services
-        values["frames",] = sum(d.frames for d in decoders)
-        values["promises",] = sum(d.promise_frames for d in decoders)
-        values["items",] = sum(d.items for d in decoders)
-        values["asks",] = sum(link.asks for link in session.in_links.values())
-        for number, link in session.out_links.items():
-            values["link", str(number)] = link.encoder.payload_bytes
-        return values
+            return Counter({("idle", self._idle_cause): time.monotonic_ns() - self._idle_since_ns})
+        return counts_of(session)
+
+
+def counts_of(session: StageSession) -> Counts:
+    """The counters of one session. Fill and drain are known once its books are closed."""
+    stage, decoders = session.node.stage, [link.decoder for link in session.in_links.values()]
+    idle = session.closed_books.idle_ns if session.closed_books else dict(zip(GAP_CAUSES, stage.gap_ns, strict=True))
+    values: Counts = Counter({("idle", cause): ns for cause, ns in idle.items()})
+    values["busy",] = stage.busy_ns
+    values[names.STAGE_MICROBATCHES.name,] = stage.services
+    values[names.STAGE_FRAMES.name,] = sum(d.frames for d in decoders)
+    values[names.STAGE_PROMISE_FRAMES.name,] = sum(d.promise_frames for d in decoders)
+    values[names.STAGE_FRAME_MICROBATCHES.name,] = sum(d.items for d in decoders)
+    values[names.STAGE_ASKS.name,] = sum(link.asks for link in session.in_links.values())
+    for number, link in session.out_links.items():
+        values["link", str(number)] = link.encoder.payload_bytes
+    return values

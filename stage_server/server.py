@@ -1,14 +1,16 @@
 """A stage server put together."""
 
+from functools import partial
 from pathlib import Path
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, ProcessCollector
 
 from stage_server.metrics import StageCollector
 from stage_server.servicer import StageServicer
 from stage_server.settings import StageSettings
 from stageline.runtime.plans import load_plan
 from stageline.runtime.server import Server, serve
+from stageline.runtime.text_format import encode
 
 
 def build(settings: StageSettings) -> Server:
@@ -17,7 +19,9 @@ def build(settings: StageSettings) -> Server:
     collector = StageCollector(settings.stage, settings.replica)
     registry = CollectorRegistry()
     registry.register(collector)
+    ProcessCollector(registry=registry)
     servicer = StageServicer(plan, stage=settings.stage, replica=settings.replica, on_session=collector.on_session)
+    servicer.metrics = partial(encode, registry)
     return Server(settings, servicer, registry)
 
 

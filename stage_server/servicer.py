@@ -42,6 +42,7 @@ class StageServicer(stage_pb2_grpc.StageServicer):
         self._digest = plan.digest() if plan else ""
         self._stage, self._replica = stage, replica
         self._on_session = on_session
+        self.metrics: Callable[[], bytes] = bytes  # in Prometheus' text format
         self._session: StageSession | None = None
         self._changed = asyncio.Condition()
         self._draining = False
@@ -100,6 +101,7 @@ class StageServicer(stage_pb2_grpc.StageServicer):
             replica=session.replica if session else max(self._replica, 0),
             version=stageline.__version__,
             pid=os.getpid(),
+            metrics=self.metrics() if request.metrics else b"",
         )
 
     async def Snapshot(  # noqa: N802

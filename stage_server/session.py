@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from stageline.engine.route import Route
+from stageline.engine.types import StageRecord
 from stageline.errors import ProtocolError
 from stageline.runtime.clock import LiveClock
 from stageline.runtime.names import downstream_name, stage_name, upstream_name
@@ -49,16 +50,17 @@ class StageSession:
         self._clock = (
             LiveClock(request.clock.anchor_unix_ns, request.clock.dilation) if request.clock.dilation else None
         )
-        self._paced = PacedMachine(StageMachine(self.node), self._follow_clock) if self._clock else None
-        machine: Machine = self._paced or StageMachine(self.node)
+        self.paced = PacedMachine(StageMachine(self.node), self._follow_clock) if self._clock else None
+        machine: Machine = self.paced or StageMachine(self.node)
         self.party = Party(stage_name(self.plan, self.replica, self.index), machine, after_turn=self._after_turn)
+        self.closed_books: StageRecord | None = None  # the final account, once it was asked for
         self.finished = asyncio.Event()  # the last frame of every incoming link has been applied
         self.in_links = {v: self._in_link(v) for v in self.node.visits}
         self.out_links = {v + 1: self._out_link(v + 1, request) for v in self.node.visits}
-        if self._clock and self._paced:
+        if self._clock and self.paced:
             for number, link in self.out_links.items():
                 paced = PacedLink(self._clock, link, self.plan.links[number].latency_ns)
-                self.party.downstream[number] = self._paced.links[number] = paced
+                self.party.downstream[number] = self.paced.links[number] = paced
         self._cpu_ns = time.process_time_ns()
 
     async def connect(self) -> None:
@@ -77,8 +79,8 @@ class StageSession:
     async def close(self) -> None:
         """Lets go of all links. Never raises."""
         self.party.close()
-        if self._paced:
-            self._paced.close()
+        if self.paced:
+            self.paced.close()
         await asyncio.gather(*(link.close() for link in self.out_links.values()), return_exceptions=True)
 
     async def settled(self) -> None:
@@ -97,8 +99,11 @@ class StageSession:
     def snapshot(self, start_ns: int, end_ns: int) -> stage_pb2.SnapshotReply:
         """Where the stage stands in the window [start, end)."""
         decoders = [link.decoder for link in self.in_links.values()]
+        record = self.node.stage.record(start_ns, end_ns)
+        if self.finished.is_set():
+            self.closed_books = record
         return stage_pb2.SnapshotReply(
-            account=account_of(self.node.stage.record(start_ns, end_ns)),
+            account=account_of(record),
             kv_used_bytes=self.node.stage.ledger.used_bytes,
             frames=sum(d.frames for d in decoders),
             promise_frames=sum(d.promise_frames for d in decoders),

@@ -5,9 +5,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parent.parent
-PROCESSES = ("tests/cluster/", "tests/containers/")  # one worker runs all of these, so that they never share the host
+PROCESSES = (
+    "tests/browser/",
+    "tests/cluster/",
+    "tests/containers/",
+)  # one worker runs all of these, so that they never share the host
+
+# How long an example takes says more about what else the host does than about the code: timing belongs in bench/.
+settings.register_profile("house", deadline=None)
+settings.load_profile("house")
 
 
 @pytest.hookimpl(optionalhook=True)

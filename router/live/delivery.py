@@ -3,6 +3,7 @@
 import asyncio
 import heapq
 from bisect import bisect_left
+from collections.abc import Callable
 from itertools import count
 
 from router.live.stream import Stream
@@ -28,10 +29,10 @@ class Lateness:
 
 
 class Delivery:
-    """The tail of a live session."""
+    """The tail of a live session. `ended` is told of every stream whose end has been delivered."""
 
-    def __init__(self, clock: LiveClock, lateness: Lateness) -> None:
-        self._clock, self._lateness = clock, lateness
+    def __init__(self, clock: LiveClock, lateness: Lateness, ended: Callable[[Stream], None]) -> None:
+        self._clock, self._lateness, self._ended = clock, lateness, ended
         self._due: list[tuple[int, int, Stream, RequestRecord | None]] = []
         self._order = count()
         self._timer: asyncio.TimerHandle | None = None
@@ -54,6 +55,7 @@ class Delivery:
             due_ns, _, stream, record = heapq.heappop(due)
             if record is not None:
                 stream.end(record)
+                self._ended(stream)
                 continue
             self._lateness.add((now_ns - due_ns) * clock.dilation / 1e9)
             stream.tokens += 1

@@ -46,6 +46,7 @@ def wish_of(request: router_pb2.GenerateRequest) -> Wish:
     return Wish(
         prompt=repr(ids).encode() if ids else text.encode(),
         prompt_tokens=count,
+        ids=tuple(ids),
         echo=text or None,
         max_tokens=request.max_tokens,
         min_tokens=request.min_tokens,

@@ -7,9 +7,9 @@ from router.live.delivery import Lateness
 from router.live.options import LiveOptions
 from router.live.recorder import Recorder
 from router.live.session import LiveSession
+from router.serving import Watch
 from router.stages import StageTable
 from stageline.engine.route import Route
-from stageline.engine.types import Observer
 from stageline.errors import Busy, StagelineError, Unavailable
 from stageline.workload.recording import RecordingHeader
 
@@ -20,7 +20,7 @@ _BACKOFF_S = (0.2, 0.5, 1.0, 2.0)
 class LiveKeeper:
     """At most one session at a time. `session` is the one that takes requests, if there is one."""
 
-    def __init__(self, route: Route, options: LiveOptions, watch: Observer | None = None) -> None:
+    def __init__(self, route: Route, options: LiveOptions, watch: Watch | None = None) -> None:
         self.route, self.options = route, options
         self.lateness = Lateness()
         self.session: LiveSession | None = None
@@ -52,8 +52,8 @@ class LiveKeeper:
         self._table, self._advertise = table, advertise
         self._task = asyncio.create_task(self._keep())
 
-    def stages_changed(self) -> None:
-        """A stage has come or gone: worth another look."""
+    def look_again(self) -> None:
+        """A stage has come or gone, or the last request has ended: worth another look."""
         task = asyncio.ensure_future(self._notify())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -69,7 +69,7 @@ class LiveKeeper:
     def resume(self) -> None:
         """The virtual run is over."""
         self._paused = False
-        self.stages_changed()
+        self.look_again()
 
     async def drained(self) -> None:
         """Takes no new requests; returns when the last one has ended and the session is closed."""
@@ -102,11 +102,6 @@ class LiveKeeper:
             raise Busy(f"the queue is full: {session.waiting} requests wait, at most {self.options.queue} may")
         return session
 
-    def ended(self) -> None:
-        """A request has ended: a drain may wait for it."""
-        if self._draining:
-            self.stages_changed()
-
     # -- sessions
 
     async def _keep(self) -> None:
@@ -133,7 +128,7 @@ class LiveKeeper:
         """From open to close; why it broke off, if it did."""
         assert self._table is not None
         session = self._current = LiveSession(
-            self.route, self._table, self.options, self.lateness, self._recorder, self._watch
+            self.route, self._table, self.options, self.lateness, self._recorder, self._watch, self.look_again
         )
         error: StagelineError | None = None
         try:

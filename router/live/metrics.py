@@ -3,11 +3,13 @@
 from collections.abc import Iterable
 from itertools import accumulate
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from router.live.delivery import LATENESS_S
 from router.live.keeper import LiveKeeper
+from stageline.runtime import metric_names as names
+from stageline.units import NS_PER_S
 
 
 class LiveCollector(Collector):
@@ -20,25 +22,17 @@ class LiveCollector(Collector):
         """The families; see docs/metrics.md."""
         keeper, session = self._keeper, self._keeper.session
         slip_ns = keeper.slipped_ns + (session.clock.slip_ns if session else 0)
-        gauges = (
-            ("stageline_live_ready", "Whether requests are taken.", float(keeper.ready)),
-            ("stageline_live_dilation", "Wall time per emulated time.", keeper.options.dilation),
-            ("stageline_live_requests", "Requests being served.", session.live if session else 0),
-            ("stageline_live_requests_waiting", "Requests that wait.", session.waiting if session else 0),
-        )
-        for name, text, value in gauges:
-            yield GaugeMetricFamily(name, text, value=value)
-        yield CounterMetricFamily(
-            "stageline_clock_slip_seconds",
-            "Wall time that the emulated clock waited for this host.",
-            value=slip_ns / 1e9,
-        )
-        yield CounterMetricFamily("stageline_live_failures", "Sessions that broke off.", value=keeper.failures)
+        yield names.LIVE_READY.single(float(keeper.ready))
+        yield names.DILATION.single(keeper.options.dilation)
+        yield names.LIVE_REQUESTS.single(session.live if session else 0)
+        yield names.LIVE_WAITING.single(session.waiting if session else 0)
+        yield names.SLIP.single(slip_ns / NS_PER_S)
+        yield names.LIVE_FAILURES.single(keeper.failures)
         lateness = keeper.lateness
         bounds = [*(str(bound) for bound in LATENESS_S), "+Inf"]
         yield HistogramMetricFamily(
-            "stageline_delivery_lateness_seconds",
-            "Wall time from a token's due time to its delivery.",
+            names.LATENESS.name,
+            names.LATENESS.help,
             buckets=list(zip(bounds, accumulate(lateness.counts), strict=True)),
             sum_value=lateness.total_s,
         )

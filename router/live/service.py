@@ -6,6 +6,8 @@ from router.generation import Lengths, Output, Wish
 from router.live.keeper import LiveKeeper
 from router.live.session import LiveSession
 from router.live.stream import Mailbox, Stream
+from router.tokens import block_hashes
+from stageline.engine.types import Request
 from stageline.errors import BadInput
 from stageline.workload.rows import MAX_TOKENS
 
@@ -22,9 +24,8 @@ class Choice(NamedTuple):
 class Reply:
     """All choices of one call. `wait` returns when some token is due or a choice has ended. Always `close` it."""
 
-    def __init__(self, session: LiveSession, keeper: LiveKeeper, mailbox: Mailbox, choices: list[Choice]) -> None:
-        self._session, self._keeper, self._mailbox = session, keeper, mailbox
-        self.choices = choices
+    def __init__(self, session: LiveSession, mailbox: Mailbox, choices: list[Choice]) -> None:
+        self._session, self.choices = session, choices
         self.wait = mailbox.wait
 
     def close(self) -> None:
@@ -32,7 +33,6 @@ class Reply:
         for choice in self.choices:
             if not choice.stream.ended:
                 self._session.cancel(choice.stream)
-        self._keeper.ended()
 
 
 class LiveService:
@@ -43,6 +43,8 @@ class LiveService:
         plan = keeper.route.plan
         self.max_context_tokens = plan.max_context_tokens or MAX_TOKENS
         self.dilation = keeper.options.dilation
+        scheduling = keeper.options.scheduling
+        self._block_tokens = (scheduling.hash_block_tokens or plan.block_tokens) if scheduling.prefix_cache else 0
 
     def submit(self, wishes: list[Wish], n: int, *, priority: int = 0, session: str = "") -> Reply:
         """One request per wish and choice, all arriving together. Raises BadInput, Busy or Unavailable."""
@@ -50,19 +52,28 @@ class LiveService:
             raise BadInput("n", n, f"1 to {MAX_CHOICES} outputs can be asked for at once")
         outputs = [(wish, self._output(wish, choice)) for wish in wishes for choice in range(n)]
         live = self.keeper.open_session(len(outputs))
-        for wish, output in outputs:
-            live.check(wish.prompt_tokens, output.tokens, output.max_tokens)
+        requests = [self._request(wish, output, priority, session) for wish, output in outputs]
+        for request in requests:
+            live.check(request)
         mailbox = Mailbox()
         choices = [
-            Choice(
-                output,
-                live.submit(
-                    wish.prompt_tokens, output.tokens, output.max_tokens, mailbox, priority=priority, session=session
-                ),
-            )
-            for wish, output in outputs
+            Choice(output, live.submit(request, mailbox))
+            for (_, output), request in zip(outputs, requests, strict=True)
         ]
-        return Reply(live, self.keeper, mailbox, choices)
+        return Reply(live, mailbox, choices)
+
+    def _request(self, wish: Wish, output: Output, priority: int, session: str) -> Request:
+        """As it will arrive, but for its index and its time."""
+        return Request(
+            index=0,
+            arrival_ns=0,
+            prompt_tokens=wish.prompt_tokens,
+            output_tokens=output.tokens,
+            max_output_tokens=output.max_tokens,
+            priority=priority,
+            session=session,
+            hash_ids=block_hashes(wish.token_ids(), self._block_tokens) if self._block_tokens else (),
+        )
 
     def _output(self, wish: Wish, choice: int) -> Output:
         limit = self.max_context_tokens

@@ -4,21 +4,25 @@ import asyncio
 import logging
 import time
 import uuid
+from collections.abc import Callable
 from typing import Any
+
+import msgspec
 
 from router.live.delivery import Delivery, Lateness
 from router.live.options import LiveOptions
 from router.live.recorder import Recorder
 from router.live.source import LiveSource
-from router.live.stream import Mailbox, Stream
+from router.live.stream import Bell, Stream
 from router.machine import RouterMachine
 from router.mesh import Mesh
+from router.serving import Watch
 from router.stages import StageTable
 from stageline.engine.books import close_books, window_of
 from stageline.engine.route import Route
 from stageline.engine.router import Router
-from stageline.engine.types import NEVER, Cancellation, Observer, Request, RequestRecord
-from stageline.errors import BadInput, StagelineError
+from stageline.engine.types import NEVER, Cancellation, Request, RequestRecord
+from stageline.errors import BadInput, StagelineError, Unavailable
 from stageline.report.canonical import canonical_line
 from stageline.report.digest import Digest
 from stageline.runtime.clock import LiveClock
@@ -33,28 +37,32 @@ _WARN_S = 5.0  # at most one warning about slipping in that time
 
 
 class LiveSession:
-    """Built by the keeper, which opens it, waits for its end and closes it. `watch` sees what the engine tells."""
+    """Built by the keeper, which opens it, waits for its end and closes it. `watch` sees what the engine tells,
+    `idle` is told when the last request has ended.
+    """
 
     def __init__(
         self, route: Route, table: StageTable, options: LiveOptions, lateness: Lateness, recorder: Recorder | None,
-        watch: Observer | None = None,
+        watch: Watch | None = None, idle: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
         self.id = uuid.uuid4().hex
         self.options = options
         self.clock = LiveClock(time.time_ns(), options.dilation)
         self.source = LiveSource(self.clock, options.quantum_ns)
-        self.delivery = Delivery(self.clock, lateness)
+        self.delivery = Delivery(self.clock, lateness, self._delivered)
         self.router = Router(route, options.scheduling, options.seed, self)
+        if watch:
+            watch.begin(self.router)
         self.conductor = ForesightedConductor(self.router, self.source, options.seed)
         self.node = RouterNode(self.conductor, 0)  # a window of frames would hold back what is due
-        self.machine = PacedMachine(RouterMachine(self.node))
+        self.machine = PacedMachine(RouterMachine(self.node, watch.dispatched if watch else None))
         self.party = Party("the router", self.machine, after_turn=self._after_turn, before_turn=self._hold_back)
         self.mesh = Mesh(self.id, route, table, self.party, options.payload, self.clock)
         for replica, link in enumerate(self.mesh.out_links):
             paced = PacedLink(self.clock, link, route.plan.links[0].latency_ns)
             self.party.downstream[replica] = self.machine.links[replica] = paced
         self.streams: dict[int, Stream] = {}
-        self._recorder, self._watch = recorder, watch
+        self._recorder, self._watch, self._idle = recorder, watch, idle
         self._digest = Digest()
         self._next = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -94,9 +102,8 @@ class LiveSession:
             self._timer.cancel()
         self.machine.close()
         self.delivery.close()
-        if error:
-            for stream in self.streams.values():
-                stream.fail(error)
+        for stream in self.streams.values():
+            stream.fail(error or Unavailable("the live session has ended"))
         self.streams.clear()
         await self.mesh.close()
 
@@ -112,40 +119,25 @@ class LiveSession:
         """Requests that wait for admission."""
         return self.source.pending + sum(len(r.waiting) for r in self.router.replicas)
 
-    def check(self, prompt_tokens: int, output_tokens: int, max_output_tokens: int) -> None:
+    def check(self, request: Request) -> None:
         """Raises BadInput for a request that would not even fit empty ledgers."""
-        request = self._request(0, 0, prompt_tokens, output_tokens, max_output_tokens)
         replica = self.router.replicas[0]
         blocks = replica.mirror.blocks_for(replica.kv.most_tokens(request))
         if not replica.mirror.fits_empty(blocks):
-            tokens = prompt_tokens + max_output_tokens
+            tokens = request.prompt_tokens + request.max_output_tokens
             raise BadInput("prompt", None, f"{tokens} tokens of prompt and output do not fit the KV cache of any stage")
 
-    def submit(
-        self, prompt_tokens: int, output_tokens: int, max_output_tokens: int, mailbox: Mailbox,
-        *, priority: int = 0, session: str = "",
-    ) -> Stream:  # fmt: skip
-        """A request arrives now."""
+    def submit(self, request: Request, bell: Bell) -> Stream:
+        """The request arrives now: its index and its arrival are given here."""
         at_ns = self.source.open_edge_ns()
-        request = self._request(
-            self._next, at_ns, prompt_tokens, output_tokens, max_output_tokens, priority=priority, session=session
-        )
+        request = msgspec.structs.replace(request, index=self._next, arrival_ns=at_ns)
         if self._recorder:
             self._recorder.request(request)
         self._next += 1
-        stream = self.streams[request.index] = Stream(request.index, at_ns, mailbox)
+        stream = self.streams[request.index] = Stream(request.index, at_ns, bell)
         self.source.put(at_ns, request)
         self.party.wake()
         return stream
-
-    @staticmethod
-    def _request(
-        index: int, at_ns: int, prompt: int, output: int, most: int, *, priority: int = 0, session: str = ""
-    ) -> Request:
-        return Request(
-            index=index, arrival_ns=at_ns, prompt_tokens=prompt, output_tokens=output, max_output_tokens=most,
-            priority=priority, session=session,
-        )  # fmt: skip
 
     def cancel(self, stream: Stream) -> None:
         """Its client has left."""
@@ -169,9 +161,14 @@ class LiveSession:
         """See Observer."""
         self._digest.request(record.index, canonical_line(record))
         due_ns = record.last_token_ns if record.outcome == "finished" else 0
-        self.delivery.end(self.streams.pop(record.index), due_ns or 0, record)
+        self.delivery.end(self.streams[record.index], due_ns or 0, record)
         if self._watch:
             self._watch.request(record)
+
+    def _delivered(self, stream: Stream) -> None:
+        del self.streams[stream.index]
+        if not self.streams:
+            self._idle()
 
     # -- time
 

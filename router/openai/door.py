@@ -1,7 +1,6 @@
 """The HTTP server, in the router's event loop."""
 
 import hmac
-import logging
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -18,12 +17,11 @@ from router.live.service import ContextTooLong, LiveService
 from router.openai.names import ModelNames
 from router.openai.replies import Head, Kind, error_body
 from router.openai.schema import ChatRequest, Common, CompletionRequest, TokenizeRequest
-from router.openai.streaming import DILATION, SlowReader, document, stream
+from router.openai.streaming import DILATION, document, stream
 from router.openai.wishes import chat_text, chat_wishes, completion_wishes
 from stageline.errors import BadInput, StagelineError, UsageError
 from stageline.workload.rows import MAX_TOKENS
 
-log = logging.getLogger(__name__)
 MAX_BODY_BYTES = 64 << 20
 OUTPUT_TOKENS = "x-stageline-output-tokens"
 RETRY_AFTER_S = 1
@@ -186,9 +184,6 @@ class Door:
                 status=code, body=error_body(error.reason, kind, code=str(code)), content_type=_JSON,
                 headers={"Allow": error.headers["Allow"]} if "Allow" in error.headers else None,
             )  # fmt: skip
-        except SlowReader:
-            log.warning("a client that did not read was let go", extra={"path": request.path})
-            raise ConnectionResetError from None
 
 
 class HttpDoor:

@@ -1,6 +1,8 @@
 """Replies on the wire: a stream of events, or one document at the end."""
 
 import asyncio
+import logging
+import socket
 
 from aiohttp import HttpVersion11, web
 
@@ -8,23 +10,22 @@ from router.live.service import Reply
 from router.openai.replies import DONE, Head, error_event, failure_of, usage_of
 from stageline.errors import StagelineError
 
+log = logging.getLogger(__name__)
 STALL_S = 30.0  # a client that takes nothing for so long is let go
-HIGH_WATER_BYTES = 64 << 10
+HIGH_WATER_BYTES = 64 << 10  # unsent, in this process
+SOCKET_BYTES = 128 << 10  # unread, in the kernel; by itself it would grow to megabytes
 DILATION = "x-stageline-dilation"
 _RETRY_S = 0.05
-
-
-class SlowReader(Exception):
-    """The client does not read what it asked for."""
 
 
 async def stream(
     request: web.Request, reply: Reply, head: Head, headers: dict[str, str], *, prompt_tokens: int, usage: bool
 ) -> web.StreamResponse:
-    """Writes tokens as they fall due. Raises SlowReader when the client takes nothing for STALL_S."""
+    """Writes tokens as they fall due. A client that takes nothing for STALL_S is let go."""
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"} | headers)
     if request.version >= HttpVersion11:
         response.enable_chunked_encoding()
+    _bound(request.transport)
     await response.prepare(request)
     await reply.wait()
     writer = EventWriter(request, reply, head, chunked=bool(response.chunked))
@@ -38,6 +39,12 @@ async def stream(
     await response.write(tail)
     await response.write_eof()
     return response
+
+
+def _bound(transport: asyncio.Transport | None) -> None:
+    plug = transport.get_extra_info("socket") if transport else None
+    if plug is not None:
+        plug.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BYTES)
 
 
 class EventWriter:
@@ -97,8 +104,8 @@ class EventWriter:
             self._stalled_since_s = None
             self.ring()
         elif self._loop.time() - since_s > STALL_S:
-            transport.abort()
-            self._finished.set_exception(SlowReader())
+            log.warning("a client that does not read was let go", extra={"reply": self._head.id})
+            transport.abort()  # its handler is cancelled, as for any client that has left
         else:
             self._loop.call_later(_RETRY_S, self._retry)
 

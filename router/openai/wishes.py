@@ -58,12 +58,14 @@ def _content(message: Message) -> str:
     return "".join(part["text"] for part in content if isinstance(part.get("text"), str))
 
 
-Prompt = tuple[bytes, int, str | None]  # what decides the text, tokens, the text if there is one
+Prompt = tuple[bytes, int, str | list[int]]  # what decides the text, how many tokens, the prompt
 
 
 def _prompts(prompt: str | list[str | int | list[int]]) -> list[Prompt]:
     if isinstance(prompt, str):
         return [_prompt(prompt)]
+    if not prompt:
+        raise BadInput("prompt", None, "the list is empty", "send at least one prompt")
     ids = [one for one in prompt if isinstance(one, int)]
     if not ids:
         return [_prompt(one) for one in prompt if not isinstance(one, int)]
@@ -75,10 +77,12 @@ def _prompts(prompt: str | list[str | int | list[int]]) -> list[Prompt]:
 def _prompt(prompt: str | list[int]) -> Prompt:
     if isinstance(prompt, str):
         return prompt.encode("utf-8", "surrogatepass"), tokens.count(prompt), prompt
-    return msgspec.json.encode(prompt), len(prompt), None
+    if not all(0 <= one < 1 << 63 for one in prompt):
+        raise BadInput("prompt", None, "token ids are whole numbers from 0 to 2**63 - 1")
+    return msgspec.json.encode(prompt), len(prompt), prompt
 
 
-def _wish(body: Common, prompt: bytes, count: int, echo: str | None, limit: int | None, exact: int) -> Wish:
+def _wish(body: Common, prompt: bytes, count: int, echo: str | list[int], limit: int | None, exact: int) -> Wish:
     stop = [body.stop] if isinstance(body.stop, str) else body.stop or []
     if len(stop) > MAX_STOPS:
         raise BadInput("stop", len(stop), f"more than {MAX_STOPS} stop texts")
@@ -93,7 +97,8 @@ def _wish(body: Common, prompt: bytes, count: int, echo: str | None, limit: int 
     return Wish(
         prompt=prompt,
         prompt_tokens=count,
-        echo=echo,
+        ids=tuple(echo) if isinstance(echo, list) else (),
+        echo=echo if isinstance(echo, str) else None,
         max_tokens=limit or 0,
         min_tokens=least,
         exact_tokens=exact,

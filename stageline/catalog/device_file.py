@@ -65,6 +65,11 @@ def _check_device(device: Device, place: str) -> None:
             raise BadInput(f"{place}: $.scale_up.devices", device.scale_up.devices, "must be positive")
     for i, row in enumerate(device.all_reduce):
         check_network(Network(bytes_per_s=row.bytes_per_s, latency_ns=row.latency_ns), f"{place}: $.all_reduce[{i}]")
+    for i, exchange in enumerate(device.all_to_all):
+        network = Network(bytes_per_s=exchange.bytes_per_s, latency_ns=exchange.latency_ns)
+        check_network(network, f"{place}: $.all_to_all[{i}]")
+    if not 0 <= device.one_shot_ns < 1 << 40:
+        raise BadInput(f"{place}: $.one_shot_ns", device.one_shot_ns, "can't be negative")
 
 
 def device_entry(document: dict[str, Any], place: str) -> DeviceEntry:

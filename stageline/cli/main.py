@@ -7,10 +7,16 @@ from cyclopts import App
 from cyclopts.exceptions import CycloptsError
 
 from stageline import __version__
+from stageline.cli.calibrate import calibrate
 from stageline.cli.catalogue import devices_app, models_app
+from stageline.cli.compare import compare
+from stageline.cli.load import load
 from stageline.cli.plan import plan
+from stageline.cli.render import render_app
 from stageline.cli.report import report
 from stageline.cli.run import run as run_command
+from stageline.cli.search import search
+from stageline.cli.top import top
 from stageline.cli.up import up
 from stageline.errors import StagelineError, UsageError
 
@@ -18,7 +24,16 @@ app = App(name="stageline", version=__version__, help="An exact emulator of dist
 app.command(plan)
 app.command(run_command, name="run")
 app.command(up)
+app.command(load)
 app.command(report)
+app.command(compare)
+app.command(top)
+app.command(calibrate)
+app.command(search)
+for _name in ("down", "ps", "logs", "stats"):
+    app.command(f"stageline.cli.docker:{_name}", name=_name)  # by name: the Docker SDK is slow to load
+app.command("stageline.cli.docker:cluster_app", name="cluster")
+app.command(render_app)
 app.command(models_app)
 app.command(devices_app)
 

@@ -12,7 +12,9 @@ from stageline.cli.plan_flags import PlanFlags, element_type, options_of
 from stageline.cli.sources import find_model
 from stageline.model.formats import format_named
 from stageline.model.spec import ModelSpec
+from stageline.plan.advice import advice
 from stageline.plan.build import Planned, make_plan
+from stageline.plan.device_map import device_map as map_devices
 from stageline.plan.explain import explain as explain_plan
 from stageline.plan.report import PlanReport, report
 
@@ -26,6 +28,7 @@ def plan(
     out: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
     json: Annotated[bool, Parameter(negative="")] = False,
     explain: Annotated[bool, Parameter(negative="")] = False,
+    device_map: Annotated[bool, Parameter(negative="")] = False,
 ) -> int:
     """Place a model's layers on devices and size the pipeline.
 
@@ -41,17 +44,24 @@ def plan(
         Print JSON instead of tables.
     explain
         Print how the plan came about.
+    device_map
+        Print only the device map, in the Hugging Face form.
     """
     shelf = Catalog(flags.catalog)
-    spec = _adapted(find_model(model, shelf), flags)
-    planned = make_plan(spec, shelf.device(device).device, options_of(flags, shelf))
+    spec = adapted(find_model(model, shelf), flags)
+    found, options = shelf.device(device).device, options_of(flags, shelf)
+    planned = make_plan(spec, found, options)
     if out:
         output.write_file(out, msgspec.json.format(planned.plan.canonical(), indent=1) + b"\n")
-    _show(spec, planned, as_json=json, with_explanation=explain)
+    if device_map:
+        output.print_json(map_devices(planned.plan))
+        return 0
+    hints = advice(spec, found, options, planned)
+    _show(planned, hints, explain_plan(spec, planned) if explain else [], as_json=json)
     return 0
 
 
-def _adapted(spec: ModelSpec, flags: PlanFlags) -> ModelSpec:
+def adapted(spec: ModelSpec, flags: PlanFlags) -> ModelSpec:
     """The model with the formats that were asked for."""
     if flags.weights != "as-shipped":
         format_named(flags.weights, "--weights")
@@ -60,15 +70,15 @@ def _adapted(spec: ModelSpec, flags: PlanFlags) -> ModelSpec:
     return msgspec.structs.replace(spec, kv_type=kv, state_type=state)
 
 
-def _show(spec: ModelSpec, planned: Planned, *, as_json: bool, with_explanation: bool) -> None:
+def _show(planned: Planned, hints: list[str], lines: list[str], *, as_json: bool) -> None:
     summary = report(planned)
-    lines = explain_plan(spec, planned) if with_explanation else []
     if as_json:
-        document = msgspec.to_builtins(summary)
-        output.print_json(document | {"explanation": lines} if with_explanation else document)
+        document = msgspec.to_builtins(summary) | {"advice": hints}
+        output.print_json(document | {"explanation": lines} if lines else document)
         return
     _print_stages(summary)
-    output.print_lines(_summary_lines(summary) + (["", *lines] if lines else []))
+    advised = ["", *(f"advice: {hint}" for hint in hints)] if hints else []
+    output.print_lines(_summary_lines(summary) + advised + (["", *lines] if lines else []))
 
 
 def _print_stages(summary: PlanReport) -> None:

@@ -8,12 +8,15 @@ from cyclopts import Parameter
 
 from stageline.catalog.loader import Catalog
 from stageline.cli import units
+from stageline.cli.sources import read_profile
+from stageline.cost.fold import Host
 from stageline.errors import UsageError
 from stageline.hardware.device import Network
 from stageline.model.spec import ElementType
 from stageline.plan.options import LayerBytes, Placement, PlanOptions
 
 LARGEST_COUNT = 1 << 32
+LARGEST_EXPONENT = 10.0
 CacheType = Literal["auto", "fp32", "bf16", "fp16", "fp8", "float32", "bfloat16", "float16", "fp8_e4m3", "fp8_e5m2"]
 SYNONYMS: dict[str, ElementType] = {
     "float32": "fp32",
@@ -44,6 +47,23 @@ class PlanFlags:
         int, _flag("Copies of the pipeline behind one router.", "--replicas", "--data-parallel-size")
     ] = 1
     tensor_parallel: Annotated[int, _flag("Devices per stage.", "--tensor-parallel-size", "--tp")] = 1
+    expert_parallel: Annotated[
+        int, _flag("Ranks that experts are spread over; past --tp they are replicas of attention.", "--ep")
+    ] = 1
+    all_experts: Annotated[
+        bool, _flag("Experts over tensor ranks x --data-parallel-size, as vLLM does.", "--enable-expert-parallel")
+    ] = False
+    context_parallel: Annotated[
+        int, _flag("Ranks that share a prompt and its KV.", "--cp", "--context-parallel-size")
+    ] = 1
+    sequence_parallel: Annotated[bool, _flag("Reduce-scatter and all-gather instead of all-reduce.")] = False
+    overlap: Annotated[bool, _flag("Collectives hide behind the work of another half batch.")] = False
+    expert_imbalance: Annotated[
+        float, _flag("Exponent of expert popularity (1.01-1.2 is usual); the most loaded rank decides. 0: uniform.")
+    ] = 0.0
+    host_floor: Annotated[str, _flag("Shortest step that the host manages (28ms).")] = "0ns"
+    host_sequence: Annotated[str, _flag("Host time per sequence of a step (340us).")] = "0ns"
+    profile: Annotated[Path | None, _flag("Measured costs, made by stageline calibrate.")] = None
     stages: Annotated[
         int | None,
         _flag(
@@ -67,7 +87,9 @@ class PlanFlags:
         float | None,
         _flag("Usable share of memory (default: wafers 1.0, GPUs 0.9).", "--memory-share", "--gpu-memory-utilization"),
     ] = None
-    microbatch: Annotated[int | None, _flag("Nominal and largest number of sequences in a microbatch.")] = None
+    microbatch: Annotated[
+        int | None, _flag("Nominal and largest number of sequences in a microbatch.", "--microbatch", "--max-num-seqs")
+    ] = None
     credits_: Annotated[
         int | None, _flag("Microbatches in flight per replica (default: max(stages, ceil(L/T))).", "--credits")
     ] = None
@@ -87,8 +109,18 @@ def options_of(f: PlanFlags, shelf: Catalog) -> PlanOptions:
         consecutive=f.consecutive,
         layer_bytes=f.layer_bytes,
         devices=_devices(f),
-        replicas=_positive(f.replicas, "--replicas"),
+        replicas=1 if f.all_experts else _positive(f.replicas, "--replicas"),
         tensor_parallel=_positive(f.tensor_parallel, "--tensor-parallel-size"),
+        expert_parallel=_expert_parallel(f),
+        context_parallel=_context_parallel(f),
+        sequence_parallel=f.sequence_parallel,
+        overlap=f.overlap,
+        expert_imbalance=_exponent(f.expert_imbalance),
+        host=Host(
+            floor_ns=units.duration_ns(f.host_floor, "--host-floor"),
+            sequence_ns=units.duration_ns(f.host_sequence, "--host-sequence"),
+        ),
+        profile=read_profile(f.profile) if f.profile else None,
         context_tokens=_optional(context, "--context"),
         concurrency=_positive(f.concurrency, "--concurrency"),
         memory_share=_share(f.memory_share),
@@ -112,10 +144,36 @@ def _devices(f: PlanFlags) -> int | None:
     devices = _optional(f.devices, "--devices")
     if f.stages is None:
         return devices
-    product = _positive(f.stages, "--pipeline-parallel-size") * f.tensor_parallel
+    each = max(f.tensor_parallel, _expert_parallel(f)) * f.context_parallel
+    product = _positive(f.stages, "--pipeline-parallel-size") * each
     if devices not in (None, product):
-        raise UsageError(f"--devices {devices}: {f.stages} stages of {f.tensor_parallel} device(s) need {product}")
+        raise UsageError(f"--devices {devices}: {f.stages} stages of {each} device(s) need {product}")
     return product
+
+
+def _expert_parallel(f: PlanFlags) -> int:
+    """Ranks that experts are spread over: a multiple of the tensor ranks, or 1."""
+    ranks = _positive(f.expert_parallel, "--ep")
+    if f.all_experts:
+        if ranks > 1:
+            raise UsageError("--ep and --enable-expert-parallel say the same thing: give one of them")
+        ranks = _positive(f.tensor_parallel, "--tensor-parallel-size") * _positive(f.replicas, "--data-parallel-size")
+    if ranks > 1 and ranks % f.tensor_parallel:
+        raise UsageError(f"--ep {ranks} is not a multiple of --tensor-parallel-size {f.tensor_parallel}")
+    return ranks
+
+
+def _context_parallel(f: PlanFlags) -> int:
+    ranks = _positive(f.context_parallel, "--cp")
+    if ranks > 1 and _expert_parallel(f) > f.tensor_parallel:
+        raise UsageError("--cp can't be combined with replicas of attention: give --ep no larger than --tp")
+    return ranks
+
+
+def _exponent(value: float) -> float:
+    if not 0 <= value <= LARGEST_EXPONENT:
+        raise UsageError(f"--expert-imbalance {value}: must lie between 0 and {LARGEST_EXPONENT:g}")
+    return value
 
 
 def _positive(value: int, flag: str) -> int:

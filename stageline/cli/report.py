@@ -1,4 +1,4 @@
-"""`stageline report`: what a run directory says, as tables and as the pipeline chart."""
+"""`stageline report`: what a run directory says, as tables, as the pipeline chart and as a page."""
 
 import sys
 from pathlib import Path
@@ -10,22 +10,27 @@ from stageline.cli.output import console
 from stageline.errors import BadInput, UsageError
 from stageline.report.chart import draw_chart
 from stageline.report.digest import digest_of
-from stageline.report.rundir import read_events, read_stages, read_summary
+from stageline.report.page.render import write_page
+from stageline.report.perfetto.trace import write_trace
+from stageline.report.rundir import EVENTS, read_events, read_stages, read_summary
 from stageline.report.summary import Summary
 from stageline.report.tables import run_report
 from stageline.report.timeline import first_microbatches
 
 CHARTS = ("pipeline.svg", "pipeline.png")
+PAGE = "report.html"
 
 
 def report(
     directory: Annotated[Path, Parameter(help="run directory, made by stageline run -o")],
     *,
     chart: Annotated[bool, Parameter(help="write pipeline.svg and pipeline.png into the directory")] = True,
+    html: Annotated[bool, Parameter(help="write report.html, one page that opens from disk")] = True,
+    perfetto: Annotated[Path | None, Parameter(help="also write a trace for ui.perfetto.dev; needs events")] = None,
     microbatches: Annotated[int | None, Parameter(help="how many the timeline shows, when there are events")] = None,
     verify: Annotated[bool, Parameter(negative="", help="recompute the digest from the files and compare")] = False,
 ) -> None:
-    """Print a run's tables and draw its pipeline chart."""
+    """Print a run's tables, draw its pipeline chart and write its page."""
     if microbatches is not None and microbatches < 1:
         raise BadInput("--microbatches", microbatches, "not a positive number", "give 1 or more")
     summary = read_summary(directory)
@@ -36,6 +41,10 @@ def report(
     console().print(run_report(summary, read_stages(directory)))
     if chart:
         _chart(directory, summary, microbatches)
+    if html:
+        _page(directory)
+    if perfetto is not None:
+        _trace(directory, perfetto)
 
 
 def _verify(directory: Path, summary: Summary) -> None:
@@ -54,3 +63,23 @@ def _chart(directory: Path, summary: Summary, microbatches: int | None) -> None:
     except OSError as error:
         raise UsageError(f"{directory}: the chart can't be written: {error.strerror}") from None
     sys.stderr.write(f"chart: {', '.join(map(str, paths))}\n")
+
+
+def _page(directory: Path) -> None:
+    path = directory / PAGE
+    try:
+        write_page(directory, path)
+    except OSError as error:
+        raise UsageError(f"{path}: can't be written: {error.strerror}") from None
+    sys.stderr.write(f"page: {path}\n")
+
+
+def _trace(directory: Path, path: Path) -> None:
+    if not (directory / EVENTS).exists():
+        raise UsageError(f"--perfetto needs events, and {directory} has none: make the run with --events")
+    try:
+        written = write_trace(directory, path)
+    except OSError as error:
+        raise UsageError(f"{path}: can't be written: {error.strerror}") from None
+    cut = f" (the first {written.services:,} services; the run has more)" if written.cut else ""
+    sys.stderr.write(f"trace: {path}{cut}\n")

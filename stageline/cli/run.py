@@ -45,15 +45,15 @@ def run(
     objective = None if slo is None else parse_slo(slo)
     loaded = load_plan(plan)
     source = workload.open()
-    if isinstance(source, RecordedSource):
-        base = replayed(source, loaded, workload.seed)
-    else:
-        base = Scheduling(hash_block_tokens=source.hash_block_tokens)
-    settings = scheduling.settings(loaded, objective, base)
+    base = replayed(source, loaded, workload.seed) if isinstance(source, RecordedSource) else Scheduling()
+    settings = scheduling.settings(loaded, objective, source.hash_block_tokens, base)
     with RunWriter(loaded, output, slo=objective, events=events) as writer:
         job = _Job(loaded, settings, source, workload, writer, "cluster" if cluster else engine, cluster, paranoid)
         totals, summary = job.carry_out()
     _print(summary, totals, json)
+    if isinstance(source, RecordedSource) and source.end.digest:
+        same = "the same digest as" if source.end.digest == summary.digest else "another digest than"
+        sys.stderr.write(f"stageline: {same} the recorded session\n")
     if summary.slo is not None and not summary.slo.met:
         raise SloMissed(f"SLO missed: {summary.slo.objective}; {summary.slo.attainment:.2%} were good")
 

@@ -10,6 +10,7 @@ import msgspec
 import uvloop
 from cyclopts import Parameter
 
+from stageline.cli.docker_flags import DockerFlags
 from stageline.cli.flags import SchedulingFlags
 from stageline.cluster.local import LocalCluster, LocalOptions
 from stageline.engine.route import Route
@@ -23,6 +24,7 @@ from stageline.runtime.plans import load_plan
 def up(
     plan: Annotated[Path, Parameter(help="plan file, made by stageline plan -o")],
     *,
+    docker: DockerFlags = DockerFlags(),  # noqa: B008  (frozen)
     scheduling: SchedulingFlags = SchedulingFlags(),  # noqa: B008  (frozen)
     http_port: Annotated[int, Parameter(help="OpenAI-compatible HTTP port; 0: any, -1: none")] = 8000,
     dilation: Annotated[str, Parameter(help="wall time per emulated time: auto, 1 (real time), 50, ...")] = "auto",
@@ -40,11 +42,11 @@ def up(
     log_level: Annotated[Literal["debug", "info", "warning", "error"], Parameter(help="of all servers")] = "warning",
     log_format: Annotated[Literal["text", "json"], Parameter(help="of all servers")] = "text",
 ) -> None:
-    """Start the router and one server per stage as local processes; Ctrl-C stops all of them."""
+    """Start the router and one server per stage as local processes or containers; Ctrl-C stops all of them."""
     logs.configure(log_format, log_level)
     loaded = load_plan(plan)
     factor = parse_dilation(dilation, Route(loaded))
-    router_flags = {
+    router_flags: dict[str, object] = {
         "http-port": http_port,
         "dilation": factor,
         "record": record.resolve() if record else "",
@@ -63,6 +65,11 @@ def up(
         restart=not fail_fast,
         router_flags=tuple(f"--{name}={value}" for name, value in router_flags.items()),
     )
+    if docker.docker:
+        from stageline.cli.docker import up_in_docker  # noqa: PLC0415  (the SDK is slow to load)
+
+        up_in_docker(loaded, options, router_flags | {"dilation": dilation}, docker)
+        return
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(loaded, plan, options, factor))
 

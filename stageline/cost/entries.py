@@ -7,6 +7,8 @@ are reached when the plan was made, so that a run needs only + - * / and compari
 
 import msgspec
 
+from stageline.cost.measured_entries import Measured
+
 
 class Affine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="affine", tag_field="kind"):
     """base + per new token + per KV token read, in integer ns. For closed forms, and for stages measured elsewhere."""
@@ -39,6 +41,22 @@ class Experts(Part, frozen=True):
     top_k: int
     token_ns: float  # all top_k experts of a token
     expert_ns: float  # reading one expert's weights
+    imbalance: tuple[float, ...] = ()  # ascending, >= 1: a draw picks one, the most loaded rank has so much more work
+
+
+class Ring(Part, frozen=True):
+    """Context parallelism of prefill: what passes round the ring, and when which.
+
+    KV passes if new tokens >= kv_threshold_tokens or new >= kv_share x all tokens, else queries do.
+    Time = max(attention, what passes) + steps_ns.
+    """
+
+    kv_token_ns: float  # per token of KV
+    query_token_ns: float  # per new token: queries round the ring, partial outputs back
+    steps_ns: float  # latencies and overheads of all steps
+    kv_threshold_tokens: float
+    kv_share: float
+    decode_ns: float = 0.0  # gathering queries and merging partial outputs of a decode step
 
 
 class FullAttention(Part, frozen=True):
@@ -51,6 +69,7 @@ class FullAttention(Part, frozen=True):
     prefill_pair_ns: float
     kv_ns: float
     window_tokens: int = 0
+    ring: Ring | None = None
 
 
 class LinearAttention(Part, frozen=True):
@@ -58,6 +77,19 @@ class LinearAttention(Part, frozen=True):
 
     token_ns: float
     sequence_ns: float
+
+
+class Way(Part, frozen=True):
+    """One way of a collective: latency_ns + token_ns x tokens."""
+
+    latency_ns: float
+    token_ns: float
+
+
+class Collective(Part, frozen=True):
+    """The quickest of its ways."""
+
+    ways: tuple[Way, ...]
 
 
 class LayerGroup(Part, frozen=True):
@@ -69,7 +101,8 @@ class LayerGroup(Part, frozen=True):
     experts: Experts | None = None
     attention: FullAttention | None = None
     linear: LinearAttention | None = None
-    transfer_token_ns: float = 0.0  # collectives: bytes per token over bandwidth; their latency is in the overhead
+    transfer_token_ns: float = 0.0  # per token and layer, whatever else happens
+    collectives: tuple[Collective, ...] = ()
 
 
 class Head(Part, frozen=True):
@@ -81,10 +114,20 @@ class Head(Part, frozen=True):
 
 
 class Roofline(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="roofline", tag_field="kind"):
-    """sum over groups of layers x (sum over operations of max(compute, memory) + overhead), + head; at least 1 ns."""
+    """sum over groups of layers x (sum over operations of max(compute, memory) + overhead), + head; at least 1 ns.
+
+    Prefill tokens are split over `context_ranks`. With `overlap` two half batches may take turns: the
+    lesser of the whole and max(work of the halves, collectives of the halves).
+    The host: max(step, floor_ns) + sequence_ns x sequences + step_ns.
+    """
 
     groups: tuple[LayerGroup, ...]
     head: Head | None = None
+    context_ranks: int = 1
+    overlap: bool = False
+    floor_ns: float = 0.0
+    sequence_ns: float = 0.0
+    step_ns: float = 0.0
 
 
-CostEntry = Affine | Roofline
+CostEntry = Affine | Roofline | Measured

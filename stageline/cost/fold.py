@@ -1,65 +1,98 @@
 """Folding: a shard's layers and a device become the coefficients of a `Roofline` entry.
 
-Per operation max(FLOPs / (peak * share), bytes / (bandwidth * share)); a GEMM of P weights takes 2 P FLOPs per token
-and reads its weights once per step. Operations whose weights have the same format keep the same knee and are added up.
-Norms, activations and the embedding's look-up move few bytes and are left to the overhead per operation.
+Per operation max(FLOPs / (peak * share), bytes / (bandwidth * share)) on one device of the group; a GEMM of P weights
+takes 2 P FLOPs per token and reads its weights once per step. Operations whose weights have the same format keep the
+same knee and are added up. Norms, activations and the embedding's look-up move few bytes and are left to the overhead
+per operation. Tokens are counted for the whole group; attention replicas share them evenly.
 """
 
 from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from stageline.cost.collective import all_reduce
+from stageline.cost.comms import collectives, ring
 from stageline.cost.entries import Experts, FullAttention, Gemm, Head, LayerGroup, LinearAttention, Roofline
+from stageline.cost.group import Group, local_params
+from stageline.cost.imbalance import imbalance_factors
 from stageline.hardware.device import Device
 from stageline.model.attention import Gqa, Mla
 from stageline.model.ffn import Moe
-from stageline.model.formats import ELEMENT_BYTES, FORMATS, Format, weight_bytes
+from stageline.model.formats import ELEMENT_BYTES, FORMATS, Format
 from stageline.model.spec import CONV_STATE_BYTES, Layer, ModelSpec
 
-# Operations (kernels) of a layer, for the overhead per operation [computed: counted in serving engines' eager graphs].
+# Operations (kernels) of a layer, for the overhead per operation: assumed, a projection or a fused kernel each.
 ATTENTION_OPS = {"gqa": 4, "mla": 7, "kda": 6, "gated-delta": 6}
 DENSE_OPS, MOE_OPS, SHARED_OPS, LATENT_OPS, NORM_OPS = 3, 6, 3, 2, 2
 
 
+class Host(NamedTuple):
+    """What the host adds to a step: max(step, floor_ns) + sequence_ns x sequences + step_ns."""
+
+    floor_ns: float = 0.0
+    sequence_ns: float = 0.0
+    step_ns: float = 0.0
+
+
 class Rates(NamedTuple):
-    """What one tensor group of `ranks` devices reaches."""
+    """What one device of a group reaches."""
 
     device: Device
-    ranks: int
+    group: Group
 
-    def flops_ns(self, flops: float, fmt: Format) -> float:
-        """Time of FLOPs that are split over the ranks."""
-        return flops * 1e9 / (self.device.peak_flops.at(fmt.precision) * self.device.share.flops * self.ranks)
+    def flops_ns(self, flops: float, fmt: Format, ranks: float = 1) -> float:
+        """Time of FLOPs that are split over `ranks`."""
+        return flops * 1e9 / (self.device.peak_flops.at(fmt.precision) * self.device.share.flops * ranks)
 
-    def bytes_ns(self, size: float) -> float:
-        """Time to read bytes that are split over the ranks."""
-        return size * 1e9 / (self.device.bandwidth_bytes_per_s * self.device.share.bandwidth * self.ranks)
+    def bytes_ns(self, size: float, ranks: float = 1) -> float:
+        """Time to read bytes that are split over `ranks`."""
+        return size * 1e9 / (self.device.bandwidth_bytes_per_s * self.device.share.bandwidth * ranks)
+
+    def weights_ns(self, params: float, fmt: Format) -> float:
+        """Time to read `params` weights on one device, scales included."""
+        return self.bytes_ns(params * float(fmt.bits) / 8)
 
 
 PLAIN = FORMATS["bf16"]  # attention multiplies in bf16 whatever the cache is stored in
 
 
-def fold(spec: ModelSpec, layers: Sequence[int], device: Device, ranks: int = 1, head: bool = False) -> Roofline:
-    """The entry of a visit to these layers on a tensor group of `ranks` devices, with the LM head or without."""
-    rates = Rates(device, ranks)
+def fold(
+    spec: ModelSpec,
+    layers: Sequence[int],
+    device: Device,
+    group: Group = Group(),  # noqa: B008  (immutable)
+    head: bool = False,
+    alpha: float = 0.0,
+    host: Host = Host(),  # noqa: B008
+) -> Roofline:
+    """The entry of a visit to these layers on a group, with the LM head or without.
+
+    `alpha`: exponent of expert popularity; 0 is uniform.
+    """
+    rates = Rates(device, group)
     kinds = Counter(spec.layers[i] for i in layers)
-    groups = tuple(_group(spec, layer, count, rates) for layer, count in kinds.items())
-    return Roofline(groups=groups, head=_head(spec, rates) if head else None)
+    groups = tuple(_group(spec, layer, count, rates, alpha) for layer, count in kinds.items())
+    return Roofline(
+        groups=groups,
+        head=_head(spec, rates) if head else None,
+        context_ranks=group.context,
+        overlap=group.overlap,
+        floor_ns=host.floor_ns,
+        sequence_ns=host.sequence_ns,
+        step_ns=host.step_ns,
+    )
 
 
-def _group(spec: ModelSpec, layer: Layer, count: int, rates: Rates) -> LayerGroup:
-    latency_ns, byte_ns = all_reduce(rates.device, rates.ranks)
+def _group(spec: ModelSpec, layer: Layer, count: int, rates: Rates, alpha: float) -> LayerGroup:
     overhead = rates.device.overhead
     fitted = overhead.moe_layer_ns if isinstance(layer.ffn, Moe) else overhead.dense_layer_ns
     return LayerGroup(
         layers=count,
-        overhead_ns=float(fitted + overhead.op_ns * operations(layer)) + 2 * latency_ns,
+        overhead_ns=float(fitted + overhead.op_ns * operations(layer)),
         gemms=_gemms(spec, layer, rates),
-        experts=_experts(spec, layer, rates),
+        experts=_experts(spec, layer, rates, alpha),
         attention=None if layer.attention.linear else _full(spec, layer, rates),
         linear=_linear(spec, layer, rates) if layer.attention.linear else None,
-        transfer_token_ns=2 * byte_ns * spec.hidden * ELEMENT_BYTES[spec.activation_type],
+        collectives=collectives(spec, layer, rates.device, rates.group),
     )
 
 
@@ -72,28 +105,34 @@ def operations(layer: Layer) -> int:
 
 
 def _gemms(spec: ModelSpec, layer: Layer, rates: Rates) -> tuple[Gemm, ...]:
-    """One GEMM per weight format: all weights that every token uses."""
-    params: Counter[Format] = Counter()
+    """One GEMM per weight format: all weights that every token uses, as far as one device holds them."""
+    params: dict[Format, float] = {}
     for t in layer.tensors(spec.hidden):
         if t.weight_class not in ("routed_experts", "norms"):
-            params[layer.formats.of(t.weight_class)] += t.params
+            fmt = layer.formats.of(t.weight_class)
+            params[fmt] = params.get(fmt, 0.0) + local_params(layer, t, rates.group.tensor, spec.hidden)
+    replicas = rates.group.attention_replicas
     return tuple(
-        Gemm(token_ns=rates.flops_ns(2 * n, fmt), weights_ns=rates.bytes_ns(weight_bytes(n, fmt)))
+        Gemm(token_ns=rates.flops_ns(2 * n, fmt, replicas), weights_ns=rates.weights_ns(n, fmt))
         for fmt, n in params.items()
         if n
     )
 
 
-def _experts(spec: ModelSpec, layer: Layer, rates: Rates) -> Experts | None:
-    """Routed experts, each sharded over all ranks."""
+def _experts(spec: ModelSpec, layer: Layer, rates: Rates, alpha: float) -> Experts | None:
+    """Routed experts: spread over the expert ranks, or each sharded over the tensor ranks. Uniform, both are alike."""
     if not isinstance(layer.ffn, Moe):
         return None
-    fmt, one = layer.formats.of("routed_experts"), layer.ffn.expert_params(spec.hidden)
+    group, moe = rates.group, layer.ffn
+    fmt, one = layer.formats.of("routed_experts"), moe.expert_params(spec.hidden)
+    ranks = group.expert_ranks if group.experts else group.tensor
+    replicas = 1 if group.experts else group.attention_replicas
     return Experts(
-        experts=layer.ffn.experts,
-        top_k=layer.ffn.top_k,
-        token_ns=rates.flops_ns(2 * one * layer.ffn.top_k, fmt),
-        expert_ns=rates.bytes_ns(weight_bytes(one, fmt)),
+        experts=moe.experts,
+        top_k=moe.top_k,
+        token_ns=rates.flops_ns(2 * one * moe.top_k, fmt, ranks * replicas),
+        expert_ns=rates.weights_ns(one, fmt) / ranks,
+        imbalance=imbalance_factors(moe.experts, moe.top_k, group.expert_ranks, alpha),
     )
 
 
@@ -107,29 +146,39 @@ def kv_group_elements(layer: Layer, ranks: int) -> int:
 
 
 def _full(spec: ModelSpec, layer: Layer, rates: Rates) -> FullAttention:
+    """Heads are split over tensor ranks, requests over attention replicas, pairs and KV over context ranks."""
     assert isinstance(layer.attention, (Gqa, Mla))
+    group = rates.group
     decode, prefill = layer.attention.pair_flops()
-    kv = kv_group_elements(layer, rates.ranks) * ELEMENT_BYTES[spec.kv_type]
+    kv = kv_group_elements(layer, group.tensor) * ELEMENT_BYTES[spec.kv_type]
     return FullAttention(
-        decode_pair_ns=rates.flops_ns(decode, PLAIN),
-        prefill_pair_ns=rates.flops_ns(prefill, PLAIN),
-        kv_ns=rates.bytes_ns(kv),
+        decode_pair_ns=rates.flops_ns(decode, PLAIN, group.devices),
+        prefill_pair_ns=rates.flops_ns(prefill, PLAIN, group.devices),
+        kv_ns=rates.bytes_ns(kv, group.devices),
         window_tokens=layer.attention.window_tokens if isinstance(layer.attention, Gqa) else 0,
+        ring=ring(spec, layer.attention, rates.device, group),
     )
 
 
 def _linear(spec: ModelSpec, layer: Layer, rates: Rates) -> LinearAttention:
-    """8 FLOPs per element of the recurrent state and token; the state is read and written once per sequence."""
+    """8 FLOPs per element of the recurrent state and token; the state is read and written once per sequence.
+
+    Heads, and with them the state, are split over tensor ranks, requests over attention replicas.
+    """
+    ranks = rates.group.tensor * rates.group.attention_replicas
     recurrent, conv = layer.attention.state_elements()
     size = recurrent * ELEMENT_BYTES[spec.state_type] + conv * CONV_STATE_BYTES
-    return LinearAttention(token_ns=rates.flops_ns(8 * recurrent, PLAIN), sequence_ns=rates.bytes_ns(2 * size))
+    return LinearAttention(
+        token_ns=rates.flops_ns(8 * recurrent, PLAIN, ranks), sequence_ns=rates.bytes_ns(2 * size, ranks)
+    )
 
 
 def _head(spec: ModelSpec, rates: Rates) -> Head:
+    """The vocabulary is split over tensor ranks, rows over attention replicas."""
     fmt = spec.formats.of("embedding" if spec.tied else "head")
-    params = spec.vocab * spec.hidden
+    params = spec.vocab * spec.hidden / rates.group.tensor
     return Head(
-        row_ns=rates.flops_ns(2 * params, fmt),
-        weights_ns=rates.bytes_ns(weight_bytes(params, fmt)),
+        row_ns=rates.flops_ns(2 * params, fmt, rates.group.attention_replicas),
+        weights_ns=rates.weights_ns(params, fmt),
         overhead_ns=float(rates.device.overhead.op_ns),
     )

@@ -1,6 +1,6 @@
 """Service times of many microbatches at once: the vectorised twin of `compile_cost`, equal to the last bit.
 
-The only module of this package that imports numpy; a stage server never loads it.
+Only this module and `measured_many` import numpy; a stage server never loads it.
 """
 
 from collections.abc import Callable, Mapping
@@ -8,9 +8,18 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import numpy.typing as npt
 
-from stageline.cost.entries import Affine, CostEntry, Roofline
+from stageline.cost.entries import Affine, CostEntry, FullAttention, Ring, Roofline
+from stageline.cost.measured_entries import Measured
+from stageline.cost.measured_many import measured_many
 from stageline.cost.roofline import attention_rows, linear_rows
-from stageline.cost.tables import TABLE_LIMIT, TokenTable
+from stageline.cost.tables import (
+    TABLE_LIMIT,
+    LoadedExperts,
+    TokenTable,
+    halves_tables,
+    loaded_experts,
+    work_table,
+)
 
 Ints = npt.NDArray[np.int64]
 Doubles = npt.NDArray[np.float64]
@@ -20,7 +29,9 @@ ManyModel = Callable[[Columns, npt.NDArray[np.uint64] | None], Ints]
 
 def compile_many(entry: CostEntry) -> ManyModel:
     """A function (columns, draws) -> ns, int64. `draws`: one 64-bit number per microbatch; None stands for zeros."""
-    return _affine(entry) if isinstance(entry, Affine) else _roofline(entry)
+    if isinstance(entry, Affine):
+        return _affine(entry)
+    return measured_many(entry) if isinstance(entry, Measured) else _roofline(entry)
 
 
 def service_ns_many(entry: CostEntry, columns: Columns, draws: npt.NDArray[np.uint64] | None = None) -> Ints:
@@ -41,29 +52,43 @@ def _affine(e: Affine) -> ManyModel:
 
 
 def _roofline(entry: Roofline) -> ManyModel:
-    look_up, full, linear, head = _table(entry), attention_rows(entry), linear_rows(entry), entry.head
+    look_up, full, linear, head = _look_up(work_table(entry)), attention_rows(entry), linear_rows(entry), entry.head
+    tables, loaded = halves_tables(entry), [_loaded(e) for e in loaded_experts(entry)]
+    halves = (_look_up(tables[0]), _look_up(tables[1])) if tables else None
 
     def many(c: Columns, draws: npt.NDArray[np.uint64] | None = None) -> Ints:
-        tokens = c["decode_tokens"] + c["prefill_tokens"]
-        ns = look_up(tokens)
+        tokens = c["decode_tokens"] - (-c["prefill_tokens"] // entry.context_ranks)
+        sequences = c["decode_sequences"] + c["prefill_sequences"]
+        whole = look_up(tokens)
+        ns = np.zeros(len(tokens))
+        for experts in loaded:
+            ns = ns + experts(tokens, draws)
         for layers, token_ns, sequence_ns in linear:
-            sequences = c["decode_sequences"] + c["prefill_sequences"]
             ns = ns + layers * np.maximum(token_ns * tokens, sequence_ns * sequences)
-        for layers, decode_pair_ns, prefill_pair_ns, kv_ns, window in full:
-            decode = _attention(c, "decode", decode_pair_ns, kv_ns, window)
-            ns = ns + layers * (decode + _attention(c, "prefill", prefill_pair_ns, kv_ns, window))
+        for layers, attention in full:
+            decode = _attention(c, "decode", attention.decode_pair_ns, attention)
+            prefill = _attention(c, "prefill", attention.prefill_pair_ns, attention)
+            if attention.ring:
+                decode, prefill = _ring(c, attention.ring, decode, prefill)
+            ns = ns + layers * (decode + prefill)
+        if halves:
+            work, collectives = halves
+            ns = np.minimum(whole + ns, np.maximum(work(tokens) + ns, collectives(tokens)))
+        else:
+            ns = whole + ns
         if head:
             rows = np.maximum(head.row_ns * c["sampled"], head.weights_ns) + head.overhead_ns
             ns = np.where(c["sampled"] > 0, ns + rows, ns)
+        if entry.floor_ns or entry.sequence_ns or entry.step_ns:
+            ns = np.maximum(ns, entry.floor_ns) + entry.sequence_ns * sequences + entry.step_ns
         out: Ints = np.maximum(np.rint(ns).astype(np.int64), 1)
         return out
 
     return many
 
 
-def _table(entry: Roofline) -> Callable[[Ints], Doubles]:
-    """The token table as an array, which follows the table's growth."""
-    table = TokenTable(entry)
+def _look_up(table: TokenTable) -> Callable[[Ints], Doubles]:
+    """A token table as an array, which follows the table's growth."""
     values = np.array(table.values)
 
     def look_up(tokens: Ints) -> Doubles:
@@ -79,10 +104,30 @@ def _table(entry: Roofline) -> Callable[[Ints], Doubles]:
     return look_up
 
 
-def _attention(c: Columns, phase: str, pair_ns: float, kv_ns: float, window: int) -> Doubles:
+def _loaded(part: LoadedExperts) -> Callable[[Ints, npt.NDArray[np.uint64] | None], Doubles]:
+    factors, reading = np.array(part.factors), np.array(part.reading)
+
+    def loaded(tokens: Ints, draws: npt.NDArray[np.uint64] | None) -> Doubles:
+        picked = factors[draws % np.uint64(len(factors))] if draws is not None else factors[0]
+        work = part.token_ns * tokens * picked
+        out: Doubles = part.layers * np.maximum(work, reading[np.minimum(tokens, len(reading) - 1)])
+        return out
+
+    return loaded
+
+
+def _attention(c: Columns, phase: str, pair_ns: float, a: FullAttention) -> Doubles:
     pairs, kv = c[f"{phase}_pairs"], c[f"{phase}_kv_tokens"]
-    if window:
-        pairs = np.minimum(pairs, c[f"{phase}_tokens"] * window)
-        kv = np.minimum(kv, c[f"{phase}_sequences"] * window + c[f"{phase}_tokens"])
-    out: Doubles = np.maximum(pair_ns * pairs, kv_ns * kv)
+    if a.window_tokens:
+        pairs = np.minimum(pairs, c[f"{phase}_tokens"] * a.window_tokens)
+        kv = np.minimum(kv, c[f"{phase}_sequences"] * a.window_tokens + c[f"{phase}_tokens"])
+    out: Doubles = np.maximum(pair_ns * pairs, a.kv_ns * kv)
     return out
+
+
+def _ring(c: Columns, ring: Ring, decode: Doubles, prefill: Doubles) -> tuple[Doubles, Doubles]:
+    new, kv = c["prefill_tokens"], c["prefill_kv_tokens"]
+    pass_kv = (new >= ring.kv_threshold_tokens) | (new >= ring.kv_share * kv)
+    passed = np.where(pass_kv, ring.kv_token_ns * kv, ring.query_token_ns * new)
+    prefill = np.where(new > 0, np.maximum(prefill, passed) + ring.steps_ns, prefill)
+    return np.where(c["decode_tokens"] > 0, decode + ring.decode_ns, decode), prefill

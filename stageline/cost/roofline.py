@@ -1,16 +1,13 @@
 """The service model of a `Roofline` entry. A call is one table look-up and a few comparisons per kind of attention."""
 
-from stageline.cost.entries import Roofline
+from stageline.cost.entries import FullAttention, Ring, Roofline
 from stageline.cost.load import Load
-from stageline.cost.tables import TokenTable
-
-AttentionRow = tuple[float, float, float, float, int]  # layers, decode_pair_ns, prefill_pair_ns, kv_ns, window_tokens
+from stageline.cost.tables import halves_tables, loaded_experts, work_table
 
 
-def attention_rows(entry: Roofline) -> list[AttentionRow]:
-    """Coefficients of the full-attention operations, one row per group that has them."""
-    found = [(float(g.layers), g.attention) for g in entry.groups if g.attention]
-    return [(n, a.decode_pair_ns, a.prefill_pair_ns, a.kv_ns, a.window_tokens) for n, a in found]
+def attention_rows(entry: Roofline) -> list[tuple[float, FullAttention]]:
+    """(layers, coefficients) of the full-attention operations, one row per group that has them."""
+    return [(float(g.layers), g.attention) for g in entry.groups if g.attention]
 
 
 def linear_rows(entry: Roofline) -> list[tuple[float, float, float]]:
@@ -19,46 +16,74 @@ def linear_rows(entry: Roofline) -> list[tuple[float, float, float]]:
 
 
 class RooflineModel:
-    """See `Roofline`. Monotone in every field of a Load."""
-
-    uses_draw = False
+    """See `Roofline`. Monotone in every field of a Load, but for the switch between the two rings."""
 
     def __init__(self, entry: Roofline) -> None:
         self.entry = entry
-        self.table = TokenTable(entry)
+        self.table = work_table(entry)
         self._values = self.table.values  # grows in place
+        self._halves = halves_tables(entry)
+        self._experts = loaded_experts(entry)
         self._full = attention_rows(entry)
         self._linear = linear_rows(entry)
         self._head = (entry.head.row_ns, entry.head.weights_ns, entry.head.overhead_ns) if entry.head else None
+        self._host = bool(entry.floor_ns or entry.sequence_ns or entry.step_ns)
+        self.uses_draw = bool(self._experts)
 
     def service_ns(self, load: Load, draw: int = 0) -> int:
-        """token table + linear attention + full attention (decode, then prefill) + head, rounded half-even once."""
-        decode, prefill = load.decode_tokens, load.prefill_tokens
-        tokens = decode + prefill
+        """token table + experts + linear attention + full attention (decode, then prefill) + head, rounded once."""
+        tokens = load.decode_tokens - (-load.prefill_tokens // self.entry.context_ranks)
         values = self._values
-        ns = values[tokens] if tokens < len(values) else self.table.at(tokens)
+        whole = values[tokens] if tokens < len(values) else self.table.at(tokens)
+        ns = 0.0
+        for experts in self._experts:
+            ns += experts.ns(tokens, draw)
         for layers, token_ns, sequence_ns in self._linear:
-            work = token_ns * tokens
+            update = token_ns * tokens
             state = sequence_ns * (load.decode_sequences + load.prefill_sequences)
-            ns += layers * (work if work > state else state)
-        for row in self._full:
-            ns += self._attention_ns(row, load)
+            ns += layers * (update if update > state else state)
+        for layers, attention in self._full:
+            ns += layers * _attention_ns(attention, load)
+        if self._halves:
+            work, collectives = self._halves
+            ns = min(whole + ns, max(work.at(tokens) + ns, collectives.at(tokens)))
+        else:
+            ns = whole + ns
         if self._head and load.sampled:
-            work, weights = self._head[0] * load.sampled, self._head[1]
-            ns += (work if work > weights else weights) + self._head[2]
-        return round(ns) or 1
+            rows, weights = self._head[0] * load.sampled, self._head[1]
+            ns += (rows if rows > weights else weights) + self._head[2]
+        return round(self._with_host(ns, load) if self._host else ns) or 1
 
-    @staticmethod
-    def _attention_ns(row: AttentionRow, load: Load) -> float:
-        layers, decode_pair_ns, prefill_pair_ns, kv_ns, window = row
-        pairs, kv = load.decode_pairs, load.decode_kv_tokens
-        prefill_pairs, prefill_kv = load.prefill_pairs, load.prefill_kv_tokens
-        if window:
-            pairs = min(pairs, load.decode_tokens * window)
-            kv = min(kv, load.decode_sequences * window + load.decode_tokens)
-            prefill_pairs = min(prefill_pairs, load.prefill_tokens * window)
-            prefill_kv = min(prefill_kv, load.prefill_sequences * window + load.prefill_tokens)
-        work, read = decode_pair_ns * pairs, kv_ns * kv
-        ns = work if work > read else read
-        work, read = prefill_pair_ns * prefill_pairs, kv_ns * prefill_kv
-        return layers * (ns + (work if work > read else read))
+    def _with_host(self, ns: float, load: Load) -> float:
+        e = self.entry
+        sequences = load.decode_sequences + load.prefill_sequences
+        return max(ns, e.floor_ns) + e.sequence_ns * sequences + e.step_ns
+
+
+def _attention_ns(a: FullAttention, load: Load) -> float:
+    pairs, kv = load.decode_pairs, load.decode_kv_tokens
+    prefill_pairs, prefill_kv = load.prefill_pairs, load.prefill_kv_tokens
+    window = a.window_tokens
+    if window:
+        pairs = min(pairs, load.decode_tokens * window)
+        kv = min(kv, load.decode_sequences * window + load.decode_tokens)
+        prefill_pairs = min(prefill_pairs, load.prefill_tokens * window)
+        prefill_kv = min(prefill_kv, load.prefill_sequences * window + load.prefill_tokens)
+    work, read = a.decode_pair_ns * pairs, a.kv_ns * kv
+    decode = work if work > read else read
+    work, read = a.prefill_pair_ns * prefill_pairs, a.kv_ns * prefill_kv
+    prefill = work if work > read else read
+    if a.ring:
+        if load.decode_tokens:
+            decode += a.ring.decode_ns
+        if load.prefill_tokens:
+            prefill = max(prefill, _passed_ns(a.ring, load)) + a.ring.steps_ns
+    return decode + prefill
+
+
+def _passed_ns(ring: Ring, load: Load) -> float:
+    """What goes round the ring: KV or queries."""
+    new, kv = load.prefill_tokens, load.prefill_kv_tokens
+    if new >= ring.kv_threshold_tokens or new >= ring.kv_share * kv:
+        return ring.kv_token_ns * kv
+    return ring.query_token_ns * new

@@ -2,8 +2,12 @@
 
 from typing import Protocol
 
-from stageline.cost.entries import Affine, CostEntry
+import msgspec
+
+from stageline.cost.entries import Affine, CostEntry, Roofline
 from stageline.cost.load import Load
+from stageline.cost.measured import MeasuredModel
+from stageline.cost.measured_entries import Measured
 from stageline.cost.roofline import RooflineModel
 
 
@@ -34,7 +38,9 @@ class AffineModel:
 
 def compile_cost(entry: CostEntry) -> ServiceModel:
     """The model of one entry."""
-    return AffineModel(entry) if isinstance(entry, Affine) else RooflineModel(entry)
+    if isinstance(entry, Affine):
+        return AffineModel(entry)
+    return MeasuredModel(entry) if isinstance(entry, Measured) else RooflineModel(entry)
 
 
 SMALLEST = (
@@ -45,6 +51,15 @@ SMALLEST = (
 
 
 def min_service_ns(entry: CostEntry) -> int:
-    """Lower bound of the service time of any microbatch: service is monotone, and one of these is below every load."""
-    model = compile_cost(entry)
+    """Lower bound of the service time of any microbatch: without rings service is monotone in every field and in the
+    draw, and one of these is below every load."""
+    model = compile_cost(_without_rings(entry) if isinstance(entry, Roofline) else entry)
     return min(model.service_ns(load) for load in SMALLEST)
+
+
+def _without_rings(entry: Roofline) -> Roofline:
+    groups = []
+    for group in entry.groups:
+        attention = msgspec.structs.replace(group.attention, ring=None) if group.attention else None
+        groups.append(msgspec.structs.replace(group, attention=attention))
+    return msgspec.structs.replace(entry, groups=tuple(groups))

@@ -33,10 +33,24 @@ def _experts_ns(part: Experts) -> Callable[[int], float]:
     return experts_ns
 
 
-def _group_ns(group: LayerGroup) -> Callable[[int], float]:
-    """Time of a group's token-only operations by token count."""
+def _collectives_ns(group: LayerGroup) -> Callable[[int], float]:
+    """Time of a layer's collectives by token count: of each its quickest way."""
+    collectives = [[(w.latency_ns, w.token_ns) for w in c.ways] for c in group.collectives]
+
+    def collectives_ns(tokens: int) -> float:
+        ns = 0.0
+        for ways in collectives:
+            ns += min(latency + per_token * tokens for latency, per_token in ways)
+        return ns
+
+    return collectives_ns
+
+
+def _group_ns(group: LayerGroup, *, collectives: bool) -> Callable[[int], float]:
+    """Time of a group's token-only operations by token count; experts whose load is drawn are left out."""
     gemms = [(g.token_ns, g.weights_ns) for g in group.gemms]
-    experts_ns = _experts_ns(group.experts) if group.experts else None
+    experts_ns = _experts_ns(group.experts) if group.experts and not group.experts.imbalance else None
+    collectives_ns = _collectives_ns(group) if group.collectives and collectives else None
     layers, overhead, transfer = float(group.layers), group.overhead_ns, group.transfer_token_ns
 
     def group_ns(tokens: int) -> float:
@@ -45,16 +59,18 @@ def _group_ns(group: LayerGroup) -> Callable[[int], float]:
             ns += max(token_ns * tokens, weights_ns)
         if experts_ns:
             ns += experts_ns(tokens)
+        if collectives_ns:
+            ns += collectives_ns(tokens)
         return ns * layers
 
     return group_ns
 
 
 class TokenTable:
-    """ns by number of new tokens. `values` may be shorter than needed: `grow` first."""
+    """ns by number of new tokens: a sum of functions. `values` may be shorter than needed: `grow` first."""
 
-    def __init__(self, entry: Roofline) -> None:
-        self._groups = [_group_ns(group) for group in entry.groups]
+    def __init__(self, parts: list[Callable[[int], float]]) -> None:
+        self._parts = parts
         self.values: list[float] = []
         self.grow(64)
 
@@ -73,6 +89,48 @@ class TokenTable:
 
     def _compute(self, tokens: int) -> float:
         ns = 0.0
-        for group_ns in self._groups:
-            ns += group_ns(tokens)
+        for part in self._parts:
+            ns += part(tokens)
         return ns
+
+
+def work_table(entry: Roofline) -> TokenTable:
+    """Everything that depends on tokens alone, collectives too."""
+    return TokenTable([_group_ns(group, collectives=True) for group in entry.groups])
+
+
+def _halves(part: Callable[[int], float]) -> Callable[[int], float]:
+    """Of two half batches one after the other: each reads its weights and pays its latencies."""
+    return lambda tokens: part(tokens - tokens // 2) + part(tokens // 2)
+
+
+def _layers_collectives(group: LayerGroup) -> Callable[[int], float]:
+    collectives_ns, layers = _collectives_ns(group), float(group.layers)
+    return lambda tokens: collectives_ns(tokens) * layers
+
+
+def halves_tables(entry: Roofline) -> tuple[TokenTable, TokenTable] | None:
+    """(work, collectives) of two half batches whose collectives and work overlap; None without that."""
+    if not (entry.overlap and any(group.collectives for group in entry.groups)):
+        return None
+    work = [_halves(_group_ns(group, collectives=False)) for group in entry.groups]
+    return TokenTable(work), TokenTable([_halves(_layers_collectives(group)) for group in entry.groups])
+
+
+class LoadedExperts:
+    """Experts of a group whose most loaded rank is drawn: layers x max(token_ns x tokens x factor, reading)."""
+
+    def __init__(self, group: LayerGroup, part: Experts) -> None:
+        self.layers, self.token_ns, self.factors = float(group.layers), part.token_ns, part.imbalance
+        self.reading = [part.expert_ns * n for n in distinct_experts(part.experts, part.top_k)]
+
+    def ns(self, tokens: int, draw: int) -> float:
+        """`draw` picks the factor; 0 the smallest."""
+        work = self.token_ns * tokens * self.factors[draw % len(self.factors)]
+        reading = self.reading[min(tokens, len(self.reading) - 1)]
+        return self.layers * (work if work > reading else reading)
+
+
+def loaded_experts(entry: Roofline) -> list[LoadedExperts]:
+    """One per group whose experts have a table of factors."""
+    return [LoadedExperts(g, g.experts) for g in entry.groups if g.experts and g.experts.imbalance]

@@ -61,6 +61,8 @@ class Stage:
         self.services += 1
         if (microbatch.releases or microbatch.grants) and visit == self.first_visit:
             self.ledger.apply(microbatch.releases, microbatch.grants)
+            if self._observer is not None:
+                self._observer.kv(self.replica, self.index, start, self.ledger.used_bytes)
         if self._observer is not None:
             self._observer.served(self.replica, self.index, visit, microbatch.sequence, arrival_ns, start, end)
         return end

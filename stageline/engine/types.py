@@ -130,6 +130,10 @@ class StageObserver(Protocol):
         """An idle gap before a service, split by cause."""
         ...
 
+    def kv(self, replica: int, stage: int, now_ns: int, used_bytes: int) -> None:
+        """The stage's ledger after a change, made when a microbatch is served at the first visit."""
+        ...
+
 
 class RunTotals(msgspec.Struct, frozen=True, kw_only=True):
     """What the engine itself counts; everything else is derived from the records."""

@@ -32,6 +32,14 @@ class AllReduce(Base, frozen=True):
     bytes_per_s: int
 
 
+class AllToAll(Base, frozen=True):
+    """Whole-operation time of an all-to-all over `devices`: latency_ns + bytes sent by a rank / bytes_per_s."""
+
+    devices: int
+    latency_ns: int
+    bytes_per_s: int
+
+
 class Peak(Base, frozen=True):
     """Dense peak FLOP/s by precision; 0: not supported in hardware."""
 
@@ -78,6 +86,8 @@ class Device(Base, frozen=True):
     scale_out: Network
     scale_up: ScaleUp | None = None
     all_reduce: tuple[AllReduce, ...] = ()
+    all_to_all: tuple[AllToAll, ...] = ()
+    one_shot_ns: int = 0  # latency of a one-shot all-reduce inside the scale-up domain; 0: engines have none for it
 
     def usable_bytes(self, memory_share: float | None = None) -> int:
         """memory x share, rounded down."""

@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from stageline.cost.entries import CostEntry
-from stageline.cost.fold import fold
+from stageline.cost.profile import check_profile
 from stageline.cost.service import compile_cost, min_service_ns
 from stageline.errors import DoesNotFit
 from stageline.hardware.device import Device
 from stageline.model.spec import ModelSpec
+from stageline.plan.costing import cost_entry
 from stageline.plan.fit import check_fit
 from stageline.plan.links import links
 from stageline.plan.memory import Memory
@@ -17,6 +18,7 @@ from stageline.plan.pace import Pace, decode_load, pace
 from stageline.plan.partition import balanced, fewest
 from stageline.plan.place import Layers, Run, by_kind, route
 from stageline.plan.schema import Defaults, Plan, Stage, Visit
+from stageline.plan.work import stage_work
 
 BALANCE_MICROBATCH = 8  # at which stage times are balanced
 LARGEST_MICROBATCH = 64  # of those that the planner chooses by itself
@@ -33,12 +35,14 @@ class Planned(NamedTuple):
 
 def make_plan(spec: ModelSpec, device: Device, options: PlanOptions) -> Planned:
     """Place, cut, route, cost and size. Raises DoesNotFit, and UsageError where options contradict each other."""
+    if options.profile:
+        check_profile(options.profile, spec, device.name, options.tensor_parallel)
     memory = Memory(spec, device, options)
     check_fit(spec, device, memory, options)
     layouts = _layouts(spec, device, memory, options)
     runs = route(layouts)
     costs, visits = _visits(spec, device, options, runs)
-    stages = tuple(_stage(i, layers, device, memory, options) for i, layers in enumerate(layouts))
+    stages = tuple(_stage(i, layers, spec, device, memory, options) for i, layers in enumerate(layouts))
     requests = tuple(_requests(stage, memory) for stage in stages)
     wires = links(spec, device, options, runs)
     microbatch = options.microbatch or _microbatch(len(stages), min(requests))
@@ -78,7 +82,7 @@ def _layouts(spec: ModelSpec, device: Device, memory: Memory, options: PlanOptio
 
 def _stage_count(memory: Memory, options: PlanOptions) -> int:
     if options.devices is not None:
-        return options.devices // options.tensor_parallel
+        return options.devices // options.stage_devices
     cuts = fewest(memory.layers, memory.fits)
     assert not isinstance(cuts, int), "check_fit lets no layer pass that does not fit"
     return len(cuts)
@@ -87,14 +91,14 @@ def _stage_count(memory: Memory, options: PlanOptions) -> int:
 def _layer_times(spec: ModelSpec, device: Device, options: PlanOptions, sequences: int, context: int) -> list[int]:
     """Decode time of every layer alone; the head's is added to the last."""
     load = decode_load(sequences, context)
-    first_of = {layer: i for i, layer in reversed(list(enumerate(spec.layers)))}
+    count = len(spec.layers)
+    first_of = {layer: i for i, layer in reversed(list(enumerate(spec.layers))) if i < count - 1 or count == 1}
     time_of = {
-        layer: compile_cost(fold(spec, [i], device, options.tensor_parallel)).service_ns(load)
-        for layer, i in first_of.items()
+        layer: compile_cost(cost_entry(spec, [i], device, options)).service_ns(load) for layer, i in first_of.items()
     }
-    times = [time_of[layer] for layer in spec.layers]
-    last = len(times) - 1
-    times[last] = compile_cost(fold(spec, [last], device, options.tensor_parallel, head=True)).service_ns(load)
+    times = [time_of.get(layer, 0) for layer in spec.layers]
+    last = count - 1
+    times[last] = compile_cost(cost_entry(spec, [last], device, options)).service_ns(load)
     return times
 
 
@@ -105,9 +109,8 @@ def _visits(
     index: dict[CostEntry, int] = {}
     floors: list[int] = []
     visits = []
-    last = len(spec.layers) - 1
     for run in runs:
-        entry = fold(spec, run.layers, device, options.tensor_parallel, head=run.layers[-1] == last)
+        entry = cost_entry(spec, run.layers, device, options)
         if entry not in index:
             index[entry] = len(index)
             floors.append(min_service_ns(entry))
@@ -116,18 +119,19 @@ def _visits(
     return tuple(index), tuple(visits)
 
 
-def _stage(index: int, layers: Layers, device: Device, memory: Memory, options: PlanOptions) -> Stage:
+def _stage(index: int, layers: Layers, spec: ModelSpec, device: Device, memory: Memory, options: PlanOptions) -> Stage:
     weights = memory.weight_bytes(layers)
     return Stage(
         name=f"stage-{index}",
         layers=layers,
-        devices=options.tensor_parallel,
+        devices=options.stage_devices,
         device=device.name,
         weight_bytes=weights,
         memory_bytes=memory.capacity_bytes,
         kv_budget_bytes=memory.capacity_bytes - weights,
         kv_block_bytes=memory.block_bytes(layers),
         state_bytes=memory.state_bytes(layers),
+        work=stage_work(spec, layers, device, memory, options),
     )
 
 

@@ -7,22 +7,43 @@ from typing import Any
 import msgspec
 
 from stageline.cost.entries import CostEntry, Roofline
+from stageline.cost.measured_entries import Measured
 from stageline.cost.service import min_service_ns
 from stageline.errors import BadInput
+from stageline.plan.check_measured import check_measured
 from stageline.plan.schema import FORMAT, Plan
 
 LARGEST = 1 << 62  # integers stay within a signed 64-bit field, sums of a few included
 LARGEST_FLOAT_NS = 1e9  # per token, sequence, row or expert: a second
-LARGEST_FLOAT = {"overhead_ns": 1e12, "weights_ns": 1e12, "decode_pair_ns": 1e5, "prefill_pair_ns": 1e5, "kv_ns": 1e7}
+LARGEST_FLOAT = {"floor_ns": 1e12, "step_ns": 1e12, "steps_ns": 1e12, "kv_threshold_tokens": 1e18} | {
+    "latency_ns": 1e12,
+    "decode_ns": 1e12,
+    "overhead_ns": 1e12,
+    "weights_ns": 1e12,
+    "decode_pair_ns": 1e5,
+    "prefill_pair_ns": 1e5,
+    "kv_ns": 1e7,
+}
 LARGEST_NS = 10**15  # eleven days
 LARGEST_BY_NAME = dict.fromkeys(("token_ns", "kv_token_ns", "sampled_ns"), 10**9)  # per token: sums stay in 64 bits
-LARGEST_BY_NAME |= {"window_tokens": 1 << 32}
+LARGEST_BY_NAME |= {"window_tokens": 1 << 32} | dict.fromkeys(("token_flops", "pair_flops", "row_flops"), 1 << 62)
+LARGEST_FACTOR = 1e6
 LARGEST_TABLE = 1 << 20  # experts of one layer
 MAX_STAGES, MAX_VISITS, MAX_REPLICAS = 65_536, 262_144, 65_536
 
 AT_LEAST_ONE = frozenset(
-    {"devices", "min_service_ns", "bytes_per_s", "microbatch", "credits", "batched_tokens", "block_tokens", "replicas"}
-    | {"layers", "top_k"}
+    {
+        "devices",
+        "min_service_ns",
+        "bytes_per_s",
+        "flops_per_s",
+        "microbatch",
+        "credits",
+        "batched_tokens",
+        "block_tokens",
+        "replicas",
+    }
+    | {"layers", "top_k", "context_ranks"}
 )
 
 
@@ -81,6 +102,8 @@ def _check_numbers(plan: Plan, at: str) -> None:
 
 
 def _check_cost(entry: CostEntry, at: str) -> None:
+    if isinstance(entry, Measured):
+        check_measured(entry, at)
     if not isinstance(entry, Roofline):
         return
     for i, group in enumerate(entry.groups):
@@ -88,8 +111,19 @@ def _check_cost(entry: CostEntry, at: str) -> None:
         if experts and not 1 <= experts.top_k <= experts.experts <= LARGEST_TABLE:
             reason = f"needs 1 <= top_k <= experts <= {LARGEST_TABLE:,}"
             raise BadInput(f"{at}.groups[{i}].experts", f"{experts.top_k} of {experts.experts}", reason)
+        if experts and experts.imbalance:
+            _check_factors(experts.imbalance, f"{at}.groups[{i}].experts.imbalance")
+        if any(not c.ways for c in group.collectives):
+            raise BadInput(f"{at}.groups[{i}].collectives", None, "a collective needs at least one way")
         if group.layers > MAX_STAGES:
             raise BadInput(f"{at}.groups[{i}].layers", group.layers, f"at most {MAX_STAGES:,}")
+
+
+def _check_factors(factors: tuple[float, ...], at: str) -> None:
+    if len(factors) > LARGEST_TABLE or not all(math.isfinite(x) and 1 <= x <= LARGEST_FACTOR for x in factors):
+        raise BadInput(at, list(factors)[:4], f"factors lie between 1 and {LARGEST_FACTOR:g}")
+    if list(factors) != sorted(factors):
+        raise BadInput(at, list(factors)[:4], "factors must ascend")
 
 
 def _check_route(plan: Plan, at: str) -> None:

@@ -19,9 +19,9 @@ def check_fit(spec: ModelSpec, device: Device, memory: Memory, options: PlanOpti
         raise DoesNotFit(_layer_message(spec, device, memory, options, cuts))
     if options.devices is None:
         return
-    ranks = options.tensor_parallel
+    ranks = options.stage_devices
     if options.devices % ranks:
-        raise UsageError(f"--devices {options.devices} is not a multiple of --tensor-parallel-size {ranks}")
+        raise UsageError(f"--devices {options.devices} is not a multiple of the {ranks} devices of a stage")
     if options.placement == "by-kind":
         raise UsageError("--devices can't be combined with --placement by-kind, whose rule gives the number of devices")
     stages = options.devices // ranks
@@ -39,14 +39,14 @@ def _layer_message(spec: ModelSpec, device: Device, memory: Memory, options: Pla
     what += " with the embedding" * (layer == 0) + " with the head" * (layer == memory.layers - 1)
     requests = f" and {memory.concurrency} request(s) of {memory.context_tokens:,} tokens"
     return (
-        f"{what}{requests} need {need:,} bytes; a stage of {options.tensor_parallel} {device.name} has "
+        f"{what}{requests} need {need:,} bytes; a stage of {options.stage_devices} {device.name} has "
         f"{memory.capacity_bytes:,} usable: {short:,} bytes short; {_way_out(spec, device, options)}"
     )
 
 
 def _count_message(spec: ModelSpec, device: Device, memory: Memory, options: PlanOptions, stages: int) -> str:
     asked = options.devices or 0
-    have = asked // options.tensor_parallel * memory.capacity_bytes
+    have = asked // options.stage_devices * memory.capacity_bytes
     need = memory.run_need_bytes(0, memory.layers)
     if need > have:
         gap = f"{need:,} bytes are needed and {have:,} usable: {need - have:,} bytes short"
@@ -54,7 +54,7 @@ def _count_message(spec: ModelSpec, device: Device, memory: Memory, options: Pla
         gap = f"{need:,} bytes are needed of {have:,} usable, but whole layers do not cut so evenly"
     return (
         f"{spec.name} does not fit {asked} {device.name}: {gap}; "
-        f"smallest change: --devices {stages * options.tensor_parallel}{_or_else(spec, device, options)}"
+        f"smallest change: --devices {stages * options.stage_devices}{_or_else(spec, device, options)}"
     )
 
 
@@ -63,7 +63,7 @@ def fits_with(spec: ModelSpec, device: Device, options: PlanOptions) -> bool:
     cuts = fewest(len(spec.layers), Memory(spec, device, options).fits)
     if isinstance(cuts, int):
         return False
-    return options.devices is None or len(cuts) <= options.devices // options.tensor_parallel
+    return options.devices is None or len(cuts) <= options.devices // options.stage_devices
 
 
 def _way_out(spec: ModelSpec, device: Device, options: PlanOptions) -> str:

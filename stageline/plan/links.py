@@ -14,10 +14,10 @@ TOKEN_BYTES = 4  # a token id, to the first stage and back from the last
 
 def links(spec: ModelSpec, device: Device, options: PlanOptions, runs: Sequence[Run]) -> tuple[Link, ...]:
     """Link v enters visit v; the last one returns to the router."""
-    tp = options.tensor_parallel
+    wide = options.stage_devices
     entering = [_link(device.scale_out, TOKEN_BYTES, options)]
     for before, run in pairwise(runs):
-        network = _network(device, before.stage * tp, run.stage * tp)
+        network = _network(device, before.stage * wide, run.stage * wide)
         entering.append(_link(network, spec.boundary_bytes(run.layers[0]), options))
     return (*entering, _link(device.scale_out, TOKEN_BYTES, options))
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
 from stageline.cost.fold import kv_group_elements
+from stageline.cost.group import Group, layer_group_bytes
 from stageline.hardware.device import Device
 from stageline.model.formats import ELEMENT_BYTES
 from stageline.model.spec import ModelSpec
@@ -16,18 +17,19 @@ class Memory:
     def __init__(self, spec: ModelSpec, device: Device, options: PlanOptions) -> None:
         """`options.context_tokens` None: 8,192, or the model's longest context if that is shorter."""
         count = len(spec.layers)
-        ranks = options.tensor_parallel
+        group, ranks = options.group, options.tensor_parallel
+        copies = group.devices // ranks  # of everything that only tensor ranks share
         self.layers = count
         self.nominal = options.layer_bytes == "nominal"
         self.context_tokens = options.context_tokens or min(DEFAULT_CONTEXT_TOKENS, spec.context or 1 << 62)
         self.concurrency = options.concurrency
         self.block_tokens = options.block_tokens
-        self.capacity_bytes = device.usable_bytes(options.memory_share) * ranks
-        self.weights = [nominal_layer_bytes(spec)] * count if self.nominal else _exact(spec)
-        self.embedding_bytes = 0 if self.nominal else spec.embedding_bytes()
-        self.head_bytes = 0 if self.nominal else spec.head_bytes()
+        self.capacity_bytes = device.usable_bytes(options.memory_share) * group.devices
+        self.weights = [nominal_layer_bytes(spec)] * count if self.nominal else _exact(spec, group)
+        self.embedding_bytes = 0 if self.nominal else spec.embedding_bytes() * copies
+        self.head_bytes = 0 if self.nominal else spec.head_bytes() * copies
         if spec.tied and not self.nominal:  # one stage: the head is the embedding
-            self.shared_bytes = spec.embedding_bytes()
+            self.shared_bytes = spec.embedding_bytes() * copies
         else:
             self.shared_bytes = 0
         element = ELEMENT_BYTES[spec.kv_type]
@@ -75,6 +77,6 @@ def nominal_layer_bytes(spec: ModelSpec) -> int:
     return spec.nominal_layer_bytes or -(-spec.weight_bytes() // len(spec.layers))
 
 
-def _exact(spec: ModelSpec) -> list[int]:
-    by_layer = {layer: layer.weight_bytes(spec.hidden) for layer in set(spec.layers)}
+def _exact(spec: ModelSpec, group: Group) -> list[int]:
+    by_layer = {layer: layer_group_bytes(spec, layer, group) for layer in set(spec.layers)}
     return [by_layer[layer] for layer in spec.layers]

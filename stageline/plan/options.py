@@ -4,6 +4,10 @@ from typing import Literal
 
 import msgspec
 
+from stageline.cost.fold import Host
+from stageline.cost.group import Group
+from stageline.cost.profile import Profile
+
 Placement = Literal["fewest", "by-kind"]
 LayerBytes = Literal["exact", "nominal"]
 
@@ -18,7 +22,14 @@ class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
     layer_bytes: LayerBytes = "exact"
     devices: int | None = None  # per replica
     replicas: int = 1
-    tensor_parallel: int = 1  # devices per stage
+    tensor_parallel: int = 1  # ranks that share every layer
+    expert_parallel: int = 1  # ranks that experts are spread over: tensor ranks x attention replicas
+    context_parallel: int = 1  # ranks that share long prompts and their KV
+    sequence_parallel: bool = False
+    overlap: bool = False  # collectives hide behind the work of another half batch
+    expert_imbalance: float = 0.0  # exponent of expert popularity; 0: uniform
+    ring_step_ns: int = 0
+    host: Host = Host()
     context_tokens: int | None = None
     concurrency: int = 1  # requests of that context that every stage must have room for
     memory_share: float | None = None
@@ -29,3 +40,22 @@ class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
     credits: int | None = None
     batched_tokens: int = 2048
     block_tokens: int = 16
+    profile: Profile | None = None  # measured costs instead of the roofline
+
+    @property
+    def group(self) -> Group:
+        """The devices of one stage. Expert ranks past the tensor ranks are replicas of attention."""
+        return Group(
+            tensor=self.tensor_parallel,
+            context=self.context_parallel,
+            attention_replicas=max(1, self.expert_parallel // self.tensor_parallel),
+            experts=self.expert_parallel > 1,
+            sequence_parallel=self.sequence_parallel,
+            overlap=self.overlap,
+            ring_step_ns=float(self.ring_step_ns),
+        )
+
+    @property
+    def stage_devices(self) -> int:
+        """Devices per stage."""
+        return self.group.devices

@@ -17,6 +17,20 @@ class Base(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     """Plans refuse unknown fields: a misspelt one must not be ignored."""
 
 
+class Work(Base, frozen=True):
+    """What a stage works per token and step, all devices of the group together; engines ignore it."""
+
+    token_flops: int
+    pair_flops: int  # per query-key pair
+    row_flops: int  # per sampled row
+    step_bytes: int  # weights that every step reads
+    flops_per_s: int
+    bytes_per_s: int
+    expert_bytes: int = 0  # one routed expert of every layer
+    experts: int = 0
+    experts_per_token: int = 0
+
+
 class Stage(Base, frozen=True):
     """One stage: a group of devices with its layer shards and its KV budget."""
 
@@ -29,6 +43,7 @@ class Stage(Base, frozen=True):
     kv_budget_bytes: int = 0  # what the ledger may hold
     kv_block_bytes: int = 0  # one block of `block_tokens` tokens, all full-attention layers of the stage
     state_bytes: int = 0  # constant state of one sequence, all linear-attention layers of the stage
+    work: Work | None = None
 
 
 class Visit(Base, frozen=True):

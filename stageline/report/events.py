@@ -30,7 +30,16 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True, tag="gap", tag_field="kind"
     idle_ns: dict[str, int]
 
 
-Event = Served | Gap
+class Kv(msgspec.Struct, frozen=True, kw_only=True, tag="kv", tag_field="kind"):
+    """What a stage's ledger holds from this time on."""
+
+    replica: int
+    stage: int
+    at_ns: int
+    used_bytes: int
+
+
+Event = Served | Gap | Kv
 
 
 class EventWriter:
@@ -58,6 +67,10 @@ class EventWriter:
         """See StageObserver."""
         causes = {cause: ns for cause, ns in idle_ns.items() if ns}
         self._file.write(canonical_line(Gap(replica=replica, stage=stage, start_ns=start_ns, idle_ns=causes)))
+
+    def kv(self, replica: int, stage: int, now_ns: int, used_bytes: int) -> None:
+        """See StageObserver."""
+        self._file.write(canonical_line(Kv(replica=replica, stage=stage, at_ns=now_ns, used_bytes=used_bytes)))
 
     def __enter__(self) -> "EventWriter":
         return self

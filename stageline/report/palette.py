@@ -25,3 +25,18 @@ MEANINGS: dict[str, str] = {
     "empty": "no request in the system",
     "fault": "stage down",
 }
+
+# On a dark ground: what is idle without anybody's fault steps back, what is busy stays the strongest.
+DARK_BUSY = "#4FA8E0"
+DARK_SERVICES = ("#4FA8E0", "#2F7DB3", "#82C4EE")
+DARK_CAUSE_COLOURS: dict[str, str] = {
+    "starved": "#E69F00",
+    "credit": "#CC79A7",
+    "kv_blocked": "#E8702A",
+    "upstream": "#35607A",
+    "hop": "#1FB58A",
+    "fill": "#3C4046",
+    "drain": "#565B63",
+    "empty": "#23262A",
+    "fault": "#FF4D4D",
+}

@@ -1,12 +1,12 @@
 """The files of a run directory: their names and how they are read back."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
-from stageline.engine.types import StageRecord
+from stageline.engine.types import RequestRecord, StageRecord
 from stageline.errors import BadInput
 from stageline.plan.schema import Plan
 from stageline.report.events import Event
@@ -33,23 +33,38 @@ def read_plan(directory: Path) -> Plan:
     return _read(directory / PLAN, Plan)
 
 
+def read_requests(directory: Path) -> Iterator[RequestRecord]:
+    """requests.jsonl, streamed in the order of arrival."""
+    path = directory / REQUESTS
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise unreadable(path, error) from None
+    with file:
+        yield from _records(path, file, msgspec.json.Decoder(RequestRecord))
+
+
 def read_events(directory: Path) -> Iterator[Event]:
     """events.jsonl, streamed in file order; nothing when the run was made without --events."""
     path = directory / EVENTS
     if not path.exists():
         return
-    decoder = msgspec.json.Decoder(Event)
     with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            try:
-                yield decoder.decode(line)
-            except (msgspec.MsgspecError, ValueError) as error:
-                raise BadInput(f"{path}:{number}", None, f"no event: {error}", RERUN) from None
+        yield from _records(path, file, msgspec.json.Decoder(Event))
 
 
 def unreadable(path: Path, error: OSError) -> BadInput:
     """The error of a file that is not there or can't be opened."""
     return BadInput(str(path), None, f"can't be read: {error.strerror}", "give a directory made by run -o")
+
+
+def _records(path: Path, lines: Iterable[bytes], decoder: "msgspec.json.Decoder[T]") -> Iterator[T]:
+    """One record per line; the first bad one is named."""
+    for number, line in enumerate(lines, start=1):
+        try:
+            yield decoder.decode(line)
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise BadInput(f"{path}:{number}", None, f"not what a run writes: {error}", RERUN) from None
 
 
 def _read(path: Path, kind: type[T]) -> T:

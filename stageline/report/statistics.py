@@ -4,6 +4,7 @@ from stageline.engine.types import RequestRecord
 from stageline.report.series import Histogram, Latency, Series, latency
 from stageline.report.slo import Slo, SloResult
 from stageline.report.times import times_of
+from stageline.report.utilisation import WorkDone
 from stageline.units import NS_PER_S
 
 OUTCOMES = ("finished", "refused", "cancelled", "failed", "incomplete")
@@ -21,6 +22,7 @@ class Statistics:
         self.preemptions = 0
         self._ttft, self._tpot, self._e2e, self._queue = Series(), Series(), Series(), Series()
         self._itl = Histogram()
+        self.work = WorkDone()
 
     @property
     def requests(self) -> int:
@@ -37,6 +39,7 @@ class Statistics:
         self.output_tokens += record.output_tokens
         self.prompt_tokens += record.prompt_tokens
         self.preemptions += record.preemptions
+        self.work.request(record)
         times = times_of(record)
         if times is None:
             return

@@ -10,6 +10,7 @@ from stageline.report.prefix import PrefixSummary, prefix_summary
 from stageline.report.series import Latency
 from stageline.report.slo import SloResult
 from stageline.report.statistics import Statistics
+from stageline.report.utilisation import Utilisation, utilisation
 from stageline.units import NS_PER_S
 
 
@@ -71,6 +72,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     busiest_stage: int | None  # with the most busy time, replicas added up
     kv_peak_ratio: float  # the fullest ledger's peak over its budget
     slo: SloResult | None = None
+    utilisation: Utilisation | None = None  # None: the plan does not say what its stages work
     prefix_cache: PrefixSummary | None = None  # None: there was none
 
 
@@ -109,6 +111,7 @@ def summarize(
         busiest_stage=_busiest(stages),
         kv_peak_ratio=max((s.kv_peak_bytes / s.kv_budget_bytes for s in stages if s.kv_budget_bytes), default=0.0),
         slo=statistics.slo_result(window_ns),
+        utilisation=utilisation(plan, stages, statistics.work),
         prefix_cache=prefix_summary(totals.prefix) if totals else None,
     )
 

@@ -47,6 +47,8 @@ def figures(summary: Summary) -> Table:
     rate = f"{summary.output_tokens_per_s:,.1f} output tokens/s, {summary.requests_per_s:,.2f} requests/s"
     table.add_row("throughput", rate)
     table.add_row("bubbles", f"{summary.bubble_ratio:.1%} of the time in which there was work{_binding(summary)}")
+    if u := summary.utilisation:
+        table.add_row("utilisation", f"{u.mfu:.1%} of peak FLOPs (MFU), {u.bandwidth:.1%} of memory bandwidth")
     if summary.prefix_cache is not None:
         table.add_row("prefix cache", prefix_text(summary.prefix_cache))
     if summary.preemptions:

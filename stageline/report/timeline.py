@@ -4,7 +4,8 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from stageline.report.events import Event, Gap, Served
+from stageline.report.events import Event, Gap, Kv, Served
+from stageline.report.gaps import ordered_pieces
 
 Piece = tuple[int, str, int, int]  # stage, cause, start_ns, length_ns
 
@@ -36,7 +37,7 @@ def first_microbatches(events: Iterable[Event], visits: int, count: int, replica
 def _collect(events: Iterable[Event], visits: int, beyond: int, replica: int) -> tuple[list[Served], list[Gap]]:
     services, gaps, passed = list[Served](), list[Gap](), set[int]()
     for event in events:
-        if event.replica != replica:
+        if event.replica != replica or isinstance(event, Kv):
             continue
         if isinstance(event, Gap):
             gaps.append(event)
@@ -58,12 +59,8 @@ def _fill(services: Iterable[Served], start_ns: int) -> Iterator[Piece]:
 
 
 def _pieces(gaps: Iterable[Gap], start_ns: int, end_ns: int) -> Iterator[Piece]:
-    """A gap's causes follow each other in the order of rule 7."""
-    order = ("fill", "fault", "starved", "empty", "credit", "kv_blocked", "upstream", "hop", "drain")
     for gap in gaps:
-        at = gap.start_ns
-        for cause in sorted(gap.idle_ns, key=order.index):
-            begin, at = at, at + gap.idle_ns[cause]
-            low, high = max(begin, start_ns), min(at, end_ns)
+        for cause, begin, end in ordered_pieces(gap):
+            low, high = max(begin, start_ns), min(end, end_ns)
             if low < high:
                 yield gap.stage, cause, low, high - low

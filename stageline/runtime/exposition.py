@@ -4,9 +4,9 @@ import asyncio
 import contextlib
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import choose_encoder
 
 from stageline.errors import UsageError
+from stageline.runtime.text_format import CONTENT_TYPE, encode
 
 _READ_S = 5.0  # a scraper that does not finish its request is let go
 _MAX_HEADERS = 100
@@ -39,8 +39,7 @@ class MetricsEndpoint:
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with asyncio.timeout(_READ_S):
-                path, accept = await _request(reader)
-                writer.write(self._reply(path, accept))
+                writer.write(self._reply(await _path(reader)))
                 await writer.drain()
         except (TimeoutError, ValueError, ConnectionError, asyncio.IncompleteReadError):
             pass
@@ -49,24 +48,18 @@ class MetricsEndpoint:
             with contextlib.suppress(ConnectionError):
                 await writer.wait_closed()
 
-    def _reply(self, path: str, accept: str) -> bytes:
+    def _reply(self, path: str) -> bytes:
         if path.partition("?")[0] != "/metrics":
             return _http("404 Not Found", "text/plain", b"the only path here is /metrics\n")
-        encode, content_type = choose_encoder(accept)
-        return _http("200 OK", content_type, encode(self._registry))
+        return _http("200 OK", CONTENT_TYPE, encode(self._registry))
 
 
-async def _request(reader: asyncio.StreamReader) -> tuple[str, str]:
-    """Path and Accept header. Raises ValueError for what is no HTTP request."""
+async def _path(reader: asyncio.StreamReader) -> str:
+    """The path of a request, its headers read. Raises ValueError for what is no HTTP request."""
     _, path, _ = (await reader.readline()).decode("latin-1").split(" ", 2)
-    accept = ""
     for _ in range(_MAX_HEADERS):
-        line = (await reader.readline()).decode("latin-1").strip()
-        if not line:
-            return path, accept
-        name, _, value = line.partition(":")
-        if name.lower() == "accept":
-            accept = value.strip()
+        if not (await reader.readline()).strip():
+            return path
     raise ValueError("too many headers")
 
 

@@ -131,6 +131,7 @@ class Party:
             for key, time_ns in asks:
                 machine.asked(key, time_ns)
         self._before_turn()
+        self._asking.turned()
         frames, wanted = machine.poll()
         for key, frame in frames:
             self.downstream[key].push(frame)

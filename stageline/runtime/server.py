@@ -66,7 +66,7 @@ class Server:
     """One gRPC server with health, reflection and /metrics around one service."""
 
     def __init__(self, settings: ServerSettings, service: Service, registry: CollectorRegistry) -> None:
-        self._settings, self._service = settings, service
+        self._settings, self._service, self.registry = settings, service, registry
         self._grpc = aio.server(options=options.SERVER)
         self._health = health.aio.HealthServicer()
         self._metrics = MetricsEndpoint(registry, settings.grpc_host, settings.metrics_port)

@@ -23,7 +23,7 @@ SERVER: Final[tuple[tuple[str, int], ...]] = (
     # On by default: two servers would share a port in silence instead of the second one failing.
     ("grpc.so_reuseport", 0),
     # Accept the keepalive rate of our own clients.
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", KEEPALIVE_MS // 2),
+    ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_MS // 2),
     ("grpc.keepalive_permit_without_calls", 1),
 )
 

@@ -60,6 +60,7 @@ class StageHealth(msgspec.Struct, frozen=True):
     stage: int
     address: str
     healthy: bool
+    metrics: bytes = b""  # Prometheus' text format, if asked for
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,6 +81,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     session: str
     progress: Progress
     stages: tuple[StageHealth, ...]
+    metrics: bytes = b""  # the router's, if asked for
+    live: str = ""  # the live session; empty: none is open
 
 
 class RouterClient:
@@ -96,10 +99,10 @@ class RouterClient:
     async def __aexit__(self, *_: object) -> None:
         await self._channel.close()
 
-    async def status(self, timeout_s: float = options.CALL_S) -> Status:
-        """What the router is and does."""
+    async def status(self, timeout_s: float = options.CALL_S, *, metrics: bool = False) -> Status:
+        """What the router is and does, with everybody's metrics if wanted."""
         try:
-            reply = await self._stub.Status(router_pb2.StatusRequest(), timeout=timeout_s)
+            reply = await self._stub.Status(router_pb2.StatusRequest(metrics=metrics), timeout=timeout_s)
         except aio.AioRpcError as error:
             raise error_from(error, self.place) from None
         return Status(
@@ -107,7 +110,11 @@ class RouterClient:
             plan_digest=reply.plan_digest,
             session=reply.session,
             progress=Progress(**{name: getattr(reply.progress, name) for name in Progress.__struct_fields__}),
-            stages=tuple(StageHealth(s.name, s.replica, s.stage, s.address, s.healthy) for s in reply.stages),
+            stages=tuple(
+                StageHealth(s.name, s.replica, s.stage, s.address, s.healthy, s.metrics) for s in reply.stages
+            ),
+            metrics=reply.metrics,
+            live=reply.live.session,
         )
 
     async def healthy(self, deadline_s: float, still_worth: Callable[[], None] = lambda: None) -> Status:

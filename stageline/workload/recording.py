@@ -80,9 +80,16 @@ def _line(value: Any) -> str:
 
 
 class RecordedSource(StreamSource):
-    """A StreamSource that knows how the session was set up."""
+    """A StreamSource that knows how the session was set up, and at its end which digest it had."""
 
     header: RecordingHeader
+    end: "RecordedEnd"
+
+
+class RecordedEnd(msgspec.Struct):
+    """What the last line says; None until it has been read, or if the session broke off."""
+
+    digest: str | None = None
 
 
 def is_recording(path: Path) -> bool:
@@ -103,19 +110,19 @@ def open_recording(path: Path, options: Options) -> RecordedSource:
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         file.close()
         raise BadInput(f"{path}:1", None, f"no recording of a live session: {error}", _WAY_OUT) from None
-    counts = RowCounts()
+    counts, end = RowCounts(), RecordedEnd()
     source = RecordedSource(
-        _events(file, lines, options, counts),
+        _events(file, lines, options, counts, end),
         description=f"recording:{path.name}",
         counts=counts,
         fraction=file.fraction,
     )
-    source.header = header
+    source.header, source.end = header, end
     return source
 
 
 def _events(
-    file: TraceFile, lines: Iterator[str], options: Options, counts: RowCounts
+    file: TraceFile, lines: Iterator[str], options: Options, counts: RowCounts, end: RecordedEnd
 ) -> Iterator[Request | Cancellation]:
     latest_ns, limit = 0, options.requests or 1 << 60
     try:
@@ -123,6 +130,8 @@ def _events(
             if not line or line.isspace():
                 continue
             event = _decoded(line, file)
+            if isinstance(event, _Other) and event.digest:
+                end.digest = event.digest
             if not _wanted(event, counts.accepted, limit):
                 continue
             time_ns = event.arrival_ns if isinstance(event, _Arrival) else event.at_ns

@@ -61,11 +61,12 @@ class Live:
         self.stages: list[Server] = []
         self.stage_ports: list[str] = []
         self.http = self.grpc = ""
+        self.scheme = "http"
 
     @property
     def url(self) -> str:
         """Of the HTTP door."""
-        return f"http://{self.http}"
+        return f"{self.scheme}://{self.http}"
 
     def client(self, **options: object) -> AsyncOpenAI:
         """The official client, without retries of its own."""
@@ -90,7 +91,7 @@ class Live:
         async with aiohttp.ClientSession() as session:
 
             async def look() -> bool:
-                async with session.get(f"{self.url}/ready") as reply:
+                async with session.get(f"{self.url}/ready", ssl=False) as reply:
                     return (reply.status == 200) is wanted
 
             await until(look)
@@ -124,6 +125,7 @@ async def live(plan: Plan, **settings: object) -> AsyncIterator[Live]:
         router = build(RouterSettings(**(plain | own | settings)))
         endpoints = await router.start()
         cluster.http, cluster.grpc = endpoints.http, endpoints.grpc
+        cluster.scheme = "https" if settings.get("tls_cert") else "http"
         stack.push_async_callback(router.stop, 10.0)
         await cluster.ready()
         yield cluster

@@ -2,6 +2,9 @@
 
 import asyncio
 import json
+import ssl
+import subprocess
+from pathlib import Path
 
 import aiohttp
 import openai
@@ -136,3 +139,33 @@ async def test_no_token_comes_before_it_is_due() -> None:
     usage = chunks[-1][1].usage
     assert chunks[0][0] >= usage.ttft_s * 3
     assert chunks[9][0] >= usage.e2e_s * 3
+
+
+async def test_a_key_is_asked_for_where_one_is_set() -> None:
+    async with live(live_plan(), api_key="secret") as cluster, cluster.client() as client:
+        with pytest.raises(openai.AuthenticationError, match="API key"):
+            await client.completions.create(model=MODEL, prompt="x", max_tokens=1)
+        reply = await client.with_options(api_key="secret").completions.create(model=MODEL, prompt="x", max_tokens=1)
+    assert reply.usage.completion_tokens == 1
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> tuple[str, str]:
+    """A certificate for 127.0.0.1 and its key, signed by itself."""
+    cert, key = str(tmp_path / "cert.pem"), str(tmp_path / "key.pem")
+    subject = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "1"]
+    curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    command = ["openssl", "req", "-x509", *curve, "-keyout", key, "-out", cert, *subject]
+    subprocess.run(command, check=True, capture_output=True)
+    return cert, key
+
+
+async def test_the_door_speaks_tls(certificate: tuple[str, str]) -> None:
+    cert, key = certificate
+    trust = ssl.create_default_context(cafile=cert)
+    async with live(live_plan(), tls_cert=cert, tls_key=key) as cluster, aiohttp.ClientSession() as session:
+        body = {"prompt": "x", "max_tokens": 6, "stream": True}
+        async with session.post(f"{cluster.url}/v1/completions", json=body, ssl=trust) as reply:
+            events = [line async for line in reply.content if line.startswith(b"data")]
+    assert len(events) == 7
+    assert events[-1] == b"data: [DONE]\n"

@@ -42,3 +42,36 @@ async def test_replay(plan: Plan, settings: dict[str, object], tmp_path: Path) -
     assert '"cancel"' in path.read_text()
     assert recorded_digest(path) == replayed_digest(plan, path)
     assert slipped >= 0
+
+
+async def test_a_session_with_a_prefix_cache(tmp_path: Path) -> None:
+    path, plan = tmp_path / "session.jsonl", live_plan(3)
+    prompt = " ".join(f"w{i}" for i in range(200))
+    async with live(plan, record=str(path), scheduling='{"prefix_cache": true}') as cluster, cluster.client() as client:
+        times = []
+        for _ in range(3):
+            reply = await client.completions.create(model=MODEL, prompt=prompt, max_tokens=4)
+            times.append(reply.usage.ttft_s)
+        await cluster.quiet()
+    assert times[1] < times[0]
+    assert recorded_digest(path) == replayed_digest(plan, path)
+
+
+async def test_a_router_that_stops_lets_its_clients_finish(tmp_path: Path) -> None:
+    path, plan = tmp_path / "session.jsonl", live_plan(3)
+    async with live(plan, record=str(path)) as cluster:
+        client = cluster.client()
+        ask = {"model": MODEL, "prompt": "x", "stream": True}
+        gone = await client.completions.create(max_tokens=900, **ask)
+        await anext(gone)
+        stays = await client.completions.create(max_tokens=300, **ask)
+        await anext(stays)
+        await gone.close()
+
+        async def rest() -> int:
+            return sum([1 async for _ in stays])
+
+        reading = asyncio.create_task(rest())
+    assert await reading == 299
+    await client.close()
+    assert recorded_digest(path) == replayed_digest(plan, path)

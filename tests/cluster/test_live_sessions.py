@@ -11,7 +11,6 @@ from grpc import aio
 
 from stageline.engine.settings import Scheduling
 from stageline.errors import Busy
-from stageline.runtime.clock import LiveClock
 from stageline.v1 import router_pb2
 from stageline.v1.router_pb2_grpc import RouterStub
 from stageline.wire.router_client import RouterClient, RunOrder
@@ -121,18 +120,3 @@ async def test_two_hundred_clients_that_vanish_leave_nothing_behind() -> None:
 
 async def _idle(cluster: Live) -> bool:
     return await cluster.metric("stageline_live_requests_waiting") == 0
-
-
-def test_the_clock_never_runs_backwards_and_slips_only_later() -> None:
-    wall = [1_000]
-    clock = LiveClock(500, 2.0, monotonic_ns=lambda: wall[0], unix_ns=lambda: wall[0])
-    assert clock.now_ns() == 250
-    wall[0] = 2_000
-    assert clock.now_ns() == 750
-    assert clock.hold_at(600) == 300
-    assert clock.now_ns() == 750
-    assert clock.at_ns(0) == 600
-    wall[0] = 2_400
-    assert clock.now_ns() == 800
-    clock.slip_to(100)
-    assert clock.slip_ns == 300

@@ -166,7 +166,8 @@ async def test_fail_fast_stops_all(plan_path):
 
 async def up(path: Path, *flags: str) -> asyncio.subprocess.Process:
     """`stageline up` as a user starts it."""
-    command = [sys.executable, "-c", "from stageline.cli.main import main; main()", "up", str(path), *flags]
+    program = [sys.executable, "-c", "from stageline.cli.main import main; main()"]
+    command = [*program, "up", str(path), "--http-port", "0", *flags]
     return await asyncio.create_subprocess_exec(
         *command,
         stdout=asyncio.subprocess.PIPE,

@@ -1,19 +1,19 @@
-"""Drives `docker compose` on the compose file as it is, under a name and on ports of its own."""
+"""Drives `docker compose` on a compose file as it is, under a name and on ports of its own."""
 
 import os
 import subprocess
 from pathlib import Path
 
 PROJECT = "stageline-test"
+PORTS = ("STAGELINE_PORT", "STAGELINE_HTTP_PORT", "PROMETHEUS_PORT", "GRAFANA_PORT")
 
 
 class Compose:
     """One project. `docker compose` is the user's way in, so it is the test's."""
 
-    def __init__(self, root: Path, tag: str) -> None:
-        ports = dict.fromkeys(("STAGELINE_PORT", "PROMETHEUS_PORT", "GRAFANA_PORT"), "0")
+    def __init__(self, root: Path, tag: str, **variables: str) -> None:
         self._root = root
-        self._environ = os.environ | ports | {"STAGELINE_TAG": tag}
+        self._environ = os.environ | dict.fromkeys(PORTS, "0") | {"STAGELINE_TAG": tag} | variables
 
     def __call__(self, *arguments: str) -> str:
         """Standard output of a command that must succeed."""

@@ -1,7 +1,9 @@
 """The compose file: a whole cluster in containers gives the in-process engine's answer, and survives a killed stage."""
 
-import asyncio
 import json
+import os
+import signal
+import stat
 import time
 import urllib.parse
 import urllib.request
@@ -12,23 +14,12 @@ from typing import Any
 import docker
 import pytest
 
-from stageline.engine import inprocess
-from stageline.engine.settings import Scheduling
-from stageline.engine.types import Request
-from stageline.plan.schema import Plan
-from stageline.runtime.plans import load_plan
-from stageline.wire.router_client import RouterClient, RunOrder
-from tests.cluster.servers import Seen
 from tests.containers.compose import PROJECT, Compose
-from tests.reference.sources import ListSource
+from tests.containers.runs import assert_same_digest
 
 STAGES = [f"stage-{i:02d}" for i in range(8)]
 OURS = ["router", *STAGES]
-PLAN = "deploy/compose/llama-3.1-70b.json"
-REQUESTS = [
-    Request(index=i, arrival_ns=i * 20_000_000, prompt_tokens=100 + 37 * i, output_tokens=4, max_output_tokens=4)
-    for i in range(24)
-]
+PLAN = Path("deploy/compose/llama-3.1-70b.json")
 
 
 @pytest.fixture(scope="module")
@@ -47,32 +38,6 @@ def compose(engine: docker.DockerClient, image: str, root: Path) -> Iterator[Com
     assert engine.volumes.list(**label) == []
 
 
-@pytest.fixture(scope="module")
-def plan(root: Path) -> Plan:
-    """The plan that the compose file mounts by default."""
-    return load_plan(root / PLAN)
-
-
-async def run(address: str, plan: Plan) -> tuple[Any, Seen]:
-    """The requests on the cluster, once it is healthy."""
-    seen = Seen()
-    order = RunOrder(plan_digest=plan.digest(), scheduling=Scheduling(), seed=5)
-    async with asyncio.timeout(60), RouterClient(address) as client:
-        await client.healthy(30)
-        totals, _ = await client.run(order, iter(REQUESTS), seen)
-    return totals, seen
-
-
-def agree(address: str, plan: Plan) -> None:
-    """The containers and the in-process engine give the same records, accounts and token times."""
-    wanted = Seen()
-    expected = inprocess.run(plan, Scheduling(), ListSource(REQUESTS), seed=5, observer=wanted)
-    totals, seen = asyncio.run(run(address, plan))
-    assert totals == expected
-    assert sorted(seen.requests, key=lambda r: r.index) == sorted(wanted.requests, key=lambda r: r.index)
-    assert sorted(seen.tokens) == sorted(wanted.tokens)
-
-
 def eventually(condition: Callable[[], bool], seconds: float) -> bool:
     """Whether the condition comes true in time."""
     deadline = time.monotonic() + seconds
@@ -89,8 +54,24 @@ def query(address: str, expression: str) -> list[dict[str, Any]]:
     return result
 
 
-def test_a_run_on_containers_is_the_run_in_process(compose: Compose, plan: Plan) -> None:
-    agree(compose.address("router", 50051), plan)
+def test_a_run_on_containers_is_the_run_in_process(compose: Compose, root: Path, tmp_path: Path) -> None:
+    assert_same_digest(root / PLAN, compose.address("router", 50051), tmp_path)
+
+
+def test_the_door_answers_as_the_model(compose: Compose) -> None:
+    asked = {"model": "llama-3.1-70b", "prompt": "How many stages?", "max_tokens": 5, "ignore_eos": True}
+    url = f"http://{compose.address('router', 8000)}/v1/completions"
+    request = urllib.request.Request(url, json.dumps(asked).encode(), {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=30) as reply:
+        answer = json.load(reply)
+    assert answer["usage"]["completion_tokens"] == 5
+    assert answer["choices"][0]["finish_reason"] == "length"
+
+
+def test_the_load_client_of_the_compose_file_is_served(compose: Compose) -> None:
+    workload = "poisson:rate=8,input=64,output=8,requests=16"
+    printed = compose("run", "--rm", "--no-deps", "load", "--workload", workload, "--json")
+    assert json.loads(printed)["calls"]["finished"] == 16
 
 
 def test_prometheus_finds_every_process_and_its_bubbles(compose: Compose) -> None:
@@ -100,12 +81,40 @@ def test_prometheus_finds_every_process_and_its_bubbles(compose: Compose) -> Non
 
 
 def test_a_killed_stage_comes_back_and_the_next_run_is_good(
-    compose: Compose, engine: docker.DockerClient, plan: Plan
+    compose: Compose, engine: docker.DockerClient, root: Path, tmp_path: Path
 ) -> None:
     stage = engine.containers.get(f"{PROJECT}-stage-03-1")
     stage.kill("SIGKILL")
     stage.start()
-    agree(compose.address("router", 50051), plan)
+    assert_same_digest(root / PLAN, compose.address("router", 50051), tmp_path)
+
+
+def test_a_stage_that_dies_by_itself_is_started_again(
+    compose: Compose, engine: docker.DockerClient, root: Path, tmp_path: Path
+) -> None:
+    stage = engine.containers.get(f"{PROJECT}-stage-05-1")
+    os.kill(stage.attrs["State"]["Pid"], signal.SIGKILL)  # as the kernel does when memory runs out
+
+    def restarted() -> bool:
+        stage.reload()
+        return bool(stage.attrs["RestartCount"] == 1 and stage.attrs["State"]["Running"])
+
+    assert eventually(restarted, 30)
+    assert_same_digest(root / PLAN, compose.address("router", 50051), tmp_path)
+
+
+def test_the_command_line_in_a_container_writes_into_the_users_folder(
+    compose: Compose, image: str, root: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    os.chown(folder, 1234, 1234)
+    user = Compose(root, image.partition(":")[2], STAGELINE_USER="1234:1234")
+    command = ["plan", "llama-3.1-8b", "h100-sxm", "-o", "/mine/plan.json"]
+    user("run", "--rm", "--no-deps", "--volume", f"{folder}:/mine", "cli", *command)
+    written = (folder / "plan.json").stat()
+    assert written.st_uid == 1234
+    assert stat.S_ISREG(written.st_mode)
 
 
 @pytest.mark.parametrize("service", OURS)

@@ -21,6 +21,9 @@ class Ignored:
     def gap(self, *gap: object) -> None:
         """See `StageObserver`."""
 
+    def kv(self, *used: int) -> None:
+        """See `StageObserver`."""
+
 
 def chains() -> list[tuple[int, Scenario]]:
     """Numbered scenarios whose route visits every stage once."""

@@ -1,11 +1,13 @@
 """Laws of the cost model: monotone, additive over layers, bounded below, and one result however it is computed."""
 
+import msgspec
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stageline.cost.entries import (
     Affine,
+    Collective,
     CostEntry,
     Experts,
     FullAttention,
@@ -13,7 +15,9 @@ from stageline.cost.entries import (
     Head,
     LayerGroup,
     LinearAttention,
+    Ring,
     Roofline,
+    Way,
 )
 from stageline.cost.load import Load
 from stageline.cost.many import service_ns_many
@@ -25,15 +29,34 @@ tiny = st.floats(0, 1, allow_subnormal=False)
 count = st.integers(0, 3000)
 
 
+WAYS = st.builds(Way, latency_ns=coefficient, token_ns=coefficient)
+COLLECTIVES = st.builds(Collective, ways=st.lists(WAYS, min_size=1, max_size=2).map(tuple))
+RINGS = st.builds(
+    Ring,
+    kv_token_ns=tiny,
+    query_token_ns=coefficient,
+    steps_ns=coefficient,
+    kv_threshold_tokens=coefficient,
+    kv_share=st.floats(0, 2),
+    decode_ns=coefficient,
+)
+
+
 @st.composite
 def groups(draw: st.DrawFn) -> LayerGroup:
     top_k = draw(st.integers(1, 16))
     experts = Experts(
-        experts=top_k + draw(st.integers(0, 500)), top_k=top_k, token_ns=draw(coefficient), expert_ns=draw(coefficient)
+        experts=top_k + draw(st.integers(0, 500)),
+        top_k=top_k,
+        token_ns=draw(coefficient),
+        expert_ns=draw(coefficient),
+        imbalance=tuple(sorted(draw(st.lists(st.floats(1, 20), max_size=4)))),
     )
     attention = FullAttention(
         decode_pair_ns=draw(tiny), prefill_pair_ns=draw(tiny), kv_ns=draw(tiny), window_tokens=draw(count)
     )
+    if draw(st.booleans()):
+        attention = msgspec.structs.replace(attention, ring=draw(RINGS))
     linear = LinearAttention(token_ns=draw(coefficient), sequence_ns=draw(coefficient))
     gemm = st.builds(Gemm, token_ns=coefficient, weights_ns=coefficient)
     return LayerGroup(
@@ -44,11 +67,21 @@ def groups(draw: st.DrawFn) -> LayerGroup:
         attention=draw(st.sampled_from([None, attention])),
         linear=draw(st.sampled_from([None, linear])),
         transfer_token_ns=draw(tiny),
+        collectives=tuple(draw(st.lists(COLLECTIVES, max_size=2))),
     )
 
 
 heads = st.none() | st.builds(Head, row_ns=coefficient, weights_ns=coefficient, overhead_ns=coefficient)
-rooflines = st.builds(Roofline, groups=st.lists(groups(), max_size=3).map(tuple), head=heads)
+rooflines = st.builds(
+    Roofline,
+    groups=st.lists(groups(), max_size=3).map(tuple),
+    head=heads,
+    context_ranks=st.integers(1, 4),
+    overlap=st.booleans(),
+    floor_ns=coefficient,
+    sequence_ns=coefficient,
+    step_ns=coefficient,
+)
 affines = st.builds(
     Affine,
     base_ns=st.integers(0, 10**6),
@@ -64,10 +97,21 @@ loads = st.builds(
 draws = st.integers(0, 2**64 - 1)
 
 
+def without_rings(entry: CostEntry) -> CostEntry:
+    """The entry as it is without context parallelism."""
+    if not isinstance(entry, Roofline):
+        return entry
+    bare = [
+        msgspec.structs.replace(g, attention=g.attention and msgspec.structs.replace(g.attention, ring=None))
+        for g in entry.groups
+    ]
+    return msgspec.structs.replace(entry, groups=tuple(bare))
+
+
 @settings(deadline=None)
 @given(entries, loads, st.sampled_from(FIELDS), st.integers(1, 2000), draws)
 def test_monotone_in_every_field(entry: CostEntry, load: Load, field: str, more: int, draw: int) -> None:
-    model = compile_cost(entry)
+    model = compile_cost(without_rings(entry))  # at the switch from one ring to the other time may fall
     grown = Load(**{name: getattr(load, name) + (more if name == field else 0) for name in FIELDS})
     assert model.service_ns(grown, draw) >= model.service_ns(load, draw) >= 1
 
@@ -105,8 +149,13 @@ def test_no_microbatches_at_all() -> None:
 @settings(deadline=None)
 @given(rooflines, loads)
 def test_additive_over_layers(entry: Roofline, load: Load) -> None:
-    """A visit costs what its layers cost one group at a time, to the rounding of each."""
-    parts = [Roofline(groups=(group,)) for group in entry.groups] + [Roofline(groups=(), head=entry.head)]
+    """A visit costs what its layers cost one group at a time, to the rounding of each; what a step adds comes once."""
+    once = {"overlap": False, "floor_ns": 0.0, "sequence_ns": 0.0, "step_ns": 0.0}
+    entry = msgspec.structs.replace(entry, **once)
+    ranks = entry.context_ranks
+    parts = [Roofline(groups=(group,), context_ranks=ranks) for group in entry.groups] + [
+        Roofline(groups=(), head=entry.head)
+    ]
     separate = [compile_cost(part).service_ns(load) for part in parts]
     assert abs(compile_cost(entry).service_ns(load) - sum(separate)) <= len(parts) + 1
 

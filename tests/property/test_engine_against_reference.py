@@ -56,6 +56,9 @@ class Stages:
         if split:
             self.gaps[replica, stage].append((start_ns, split))
 
+    def kv(self, replica: int, stage: int, now_ns: int, used_bytes: int) -> None:
+        """See `StageObserver`."""
+
 
 def run_reference(scenario: Scenario) -> tuple[Engine, Results]:
     """The scenario on the plain engine."""

@@ -6,7 +6,10 @@ import pytest
 
 from stageline.cli.main import run
 
-PLANS = {"deploy/compose/llama-3.1-70b.json": "plan llama-3.1-70b h100-sxm --devices 8"}
+PLANS = {
+    "deploy/compose/llama-3.1-70b.json": "plan llama-3.1-70b h100-sxm --devices 8",
+    "deploy/compose/kimi-k3.json": "plan kimi-k3 wse-3t --placement by-kind --layer-bytes nominal",
+}
 
 
 @pytest.mark.parametrize("path", PLANS)

@@ -120,7 +120,6 @@ def test_a_bad_row_in_the_middle_leaves_an_incomplete_run(
         (["--workload", SPEC, "--rate-scale", "0"], "--rate-scale: not a positive number"),
         (["--workload", SPEC, "--requests", "0"], "--requests: not a positive number"),
         (["--workload", SPEC, "--seed", "-1"], "--seed: not between"),
-        (["--workload", SPEC, "--cluster", "host:1"], "needs --engine cluster"),
         (["--workload", SPEC, "--policy", "no.such:Thing"], "no.such:Thing"),
         ([], "--workload"),
     ],

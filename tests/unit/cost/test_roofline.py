@@ -7,6 +7,7 @@ from stageline.catalog.loader import Catalog
 from stageline.cost.collective import all_reduce
 from stageline.cost.entries import Affine, Experts, FullAttention, Gemm, Head, LayerGroup, LinearAttention, Roofline
 from stageline.cost.fold import fold, operations
+from stageline.cost.group import Group
 from stageline.cost.load import Load
 from stageline.cost.service import compile_cost, min_service_ns
 from stageline.cost.tables import distinct_experts
@@ -142,25 +143,29 @@ def test_the_scaling_books_table(batch: int, milliseconds: float) -> None:
 def test_the_scaling_books_table_from_the_model(batch: int, milliseconds: float) -> None:
     """Within 1 %: the book rounds 25.7e9 bytes of weights to 26e9."""
     spec, device = llama_2_13b_on_v5e()
-    entry = fold(spec, range(40), device, ranks=8, head=True)
+    entry = fold(spec, range(40), device, Group(tensor=8), head=True)
     ns = compile_cost(entry).service_ns(decode(batch, 8192, sampled=1))
     assert ns / 1e6 == pytest.approx(milliseconds, rel=0.01)
 
 
 def test_tp_divides_work_and_adds_collectives() -> None:
     spec, device = SHELF.model("llama-3.1-70b").spec, SHELF.device("h100-sxm").device
-    one, four = fold(spec, [0], device).groups[0], fold(spec, [0], device, ranks=4).groups[0]
+    one, four = fold(spec, [0], device).groups[0], fold(spec, [0], device, Group(tensor=4)).groups[0]
     assert four.gemms[0].weights_ns == pytest.approx(one.gemms[0].weights_ns / 4)
     assert four.attention is not None and one.attention is not None
     assert four.attention.kv_ns == pytest.approx(one.attention.kv_ns / 4)
-    assert four.overhead_ns - one.overhead_ns == 2 * 28_000
-    assert four.transfer_token_ns == pytest.approx(2 * 8192 * 2 * 1e9 / 236e9)
-    assert one.transfer_token_ns == 0
+    assert four.overhead_ns == one.overhead_ns
+    assert one.collectives == ()
+    after_attention, after_ffn = four.collectives
+    assert after_attention == after_ffn
+    measured, one_shot = after_ffn.ways
+    assert (measured.latency_ns, measured.token_ns) == (28_000, pytest.approx(8192 * 2 * 1e9 / 236e9))
+    assert (one_shot.latency_ns, one_shot.token_ns) == (10_000, pytest.approx(3 * 8192 * 2 * 1e9 / 450e9))
 
 
 def test_tp_replicates_mla_kv() -> None:
     spec, device = SHELF.model("deepseek-v3").spec, SHELF.device("h100-sxm").device
-    one, eight = (fold(spec, [5], device, ranks=n).groups[0].attention for n in (1, 8))
+    one, eight = (fold(spec, [5], device, Group(tensor=n)).groups[0].attention for n in (1, 8))
     assert one and eight
     assert eight.kv_ns == pytest.approx(one.kv_ns)
     assert eight.decode_pair_ns == pytest.approx(one.decode_pair_ns / 8)
@@ -168,11 +173,12 @@ def test_tp_replicates_mla_kv() -> None:
 
 def test_all_reduce_measured_and_ring() -> None:
     device = SHELF.device("h100-sxm").device
-    assert all_reduce(device, 1) == (0.0, 0.0)
-    assert all_reduce(device, 8) == (35_000.0, 1e9 / 209e9)
-    bare = msgspec.structs.replace(device, all_reduce=())
-    assert all_reduce(bare, 4) == (6 * 8_000, pytest.approx(1.5 * 1e9 / 450e9))
-    assert all_reduce(bare, 16)[0] == 30 * 7_000  # leaves the node
+    assert all_reduce(device, 1) == ()
+    assert all_reduce(device, 8) == ((35_000.0, 1e9 / 209e9), (10_000.0, 7 * 1e9 / 450e9))
+    bare = msgspec.structs.replace(device, all_reduce=(), one_shot_ns=0)
+    assert all_reduce(bare, 4) == ((6 * 8_000, pytest.approx(1.5 * 1e9 / 450e9)),)
+    (ring,) = all_reduce(device, 16)  # leaves the node: no one-shot kernel there
+    assert ring.latency_ns == 30 * 7_000
 
 
 def test_a_wafer_layer_is_bound_by_its_overhead() -> None:

@@ -163,7 +163,7 @@ def test_damaged_directories(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="not what a run writes"):
         read_summary(tmp_path)
     (tmp_path / "events.jsonl").write_text("{}\n")
-    with pytest.raises(BadInput, match=r"events\.jsonl:1: no event"):
+    with pytest.raises(BadInput, match=r"events\.jsonl:1: not what a run writes"):
         list(read_events(tmp_path))
 
 

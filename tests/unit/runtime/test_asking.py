@@ -2,10 +2,7 @@
 
 import asyncio
 
-import pytest
-
-from stageline.runtime import asking
-from stageline.runtime.asking import Asking
+from stageline.runtime.asking import LEAST_S, MOST_S, Asking
 
 
 class Link:
@@ -16,17 +13,13 @@ class Link:
         self.asks: list[tuple[int, int]] = []
         self.asking = Asking(lambda key: self.promised_ns, lambda key, time_ns: self.asks.append((key, time_ns)))
 
-    async def waited(self) -> None:
-        """Returns when the ask has been sent or dropped."""
-        while self.asking._timer is not None:
-            await asyncio.sleep(0)
-
 
 async def test_what_is_still_owed_is_asked_once_with_the_latest_time() -> None:
     link = Link()
     link.asking.want(3, 50)
     link.asking.want(3, 90)
-    await link.waited()
+    while not link.asks:
+        await asyncio.sleep(0)
     assert link.asks == [(3, 90)]
 
 
@@ -34,27 +27,35 @@ async def test_what_has_answered_itself_is_not_asked() -> None:
     link = Link()
     link.asking.want(3, 50)
     link.promised_ns = 50
-    await link.waited()
+    link.asking.expire()
     assert link.asks == []
 
 
-async def test_patience_grows_with_asks_that_answer_themselves_and_shrinks_with_those_that_do_not(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(asking, "MOST_S", asking.LEAST_S * 4)
+async def test_patience_grows_with_asks_that_answer_themselves_and_shrinks_with_those_that_do_not() -> None:
     link = Link()
     seen = []
-    for promised_ns in (100, 100, 100, 0, 0, 0):
+    for promised_ns in (0, 0, 100, 100, 100, 100):
         link.promised_ns = promised_ns
         link.asking.want(1, 50)
-        await link.waited()
-        seen.append(round(link.asking._patience_s / asking.LEAST_S))
-    assert seen == [2, 4, 4, 2, 1, 1]
+        link.asking.expire()
+        seen.append(link.asking.patience_turns)
+    assert seen == [2.0, 1.0, 2.0, 4.0, 8.0, 16.0]
+
+
+async def test_patience_follows_the_pace_of_the_party_within_bounds() -> None:
+    asking = Link().asking
+    assert asking.patience_s == LEAST_S
+    asking._turned_at_s -= 0.08  # a slow turn
+    asking.turned()
+    assert 0.03 < asking.patience_s < 0.1
+    asking._turned_at_s -= 1000
+    asking.turned()
+    assert asking.patience_s == MOST_S
 
 
 async def test_nothing_is_asked_after_the_end() -> None:
     link = Link()
     link.asking.want(3, 50)
     link.asking.close()
-    await asyncio.sleep(asking.LEAST_S * 2)
+    await asyncio.sleep(LEAST_S * 2)
     assert link.asks == []

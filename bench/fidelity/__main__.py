@@ -1,0 +1,40 @@
+"""The scoreboard: every published measurement through the product's own planner and engine.
+
+    python -m bench.fidelity --data DIR            Markdown on stdout
+    python -m bench.fidelity --data DIR -o OUT     also OUT/fidelity.md, fidelity.json and the scatter plot
+
+DIR holds measured/ with the public timings that docs/fidelity.md names.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from bench.fidelity import rtx, sessions, static
+from bench.fidelity.board import Row, document, markdown
+
+
+def every_row(data: Path, out: Path | None) -> list[Row]:
+    """All systems."""
+    systems = (static.ring, static.infersim, static.kimi, static.splitwise, sessions.both)
+    return [*rtx.rows(data, out), *(row for system in systems for row in system())]
+
+
+def main() -> None:
+    """Run, print, write."""
+    parser = argparse.ArgumentParser(prog="python -m bench.fidelity", description="Emulated against measured.")
+    parser.add_argument("--data", type=Path, required=True, help="folder with measured/")
+    parser.add_argument("-o", "--output", type=Path, help="folder for fidelity.md, fidelity.json and plots")
+    asked = parser.parse_args()
+    if asked.output:
+        asked.output.mkdir(parents=True, exist_ok=True)
+    rows = every_row(asked.data, asked.output)
+    table = markdown(rows)
+    sys.stdout.write(table)
+    if asked.output:
+        (asked.output / "fidelity.md").write_text(table)
+        (asked.output / "fidelity.json").write_bytes(document(rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""One run of the in-process engine on a planned system, records in memory."""
+
+from collections.abc import Sequence
+from statistics import fmean
+
+import msgspec
+
+from stageline.engine import inprocess
+from stageline.engine.settings import Scheduling
+from stageline.engine.types import Request, RequestRecord, RunTotals
+from stageline.plan.schema import Plan
+from stageline.workload.rows import RowCounts
+from stageline.workload.sources import StreamSource
+
+
+class Records:
+    """An observer that keeps every record, by request."""
+
+    def __init__(self) -> None:
+        self.rows: dict[int, RequestRecord] = {}
+
+    def token(self, index: int, now_ns: int, since_ns: int | None) -> None:
+        """Single tokens are not kept."""
+
+    def request(self, record: RequestRecord) -> None:
+        """Keep it."""
+        self.rows[record.index] = record
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What a run gave: records in the order of arrival, and the engine's totals."""
+
+    records: list[RequestRecord]
+    totals: RunTotals
+
+    def ttft_s(self) -> list[float]:
+        """Arrival to first token, per request."""
+        return [(r.first_token_ns - r.arrival_ns) / 1e9 for r in self.records if r.first_token_ns is not None]
+
+    def tpot_s(self) -> list[float]:
+        """(last - first token) / (tokens - 1), of requests with two tokens or more."""
+        return [
+            (r.last_token_ns - r.first_token_ns) / 1e9 / (r.output_tokens - 1)
+            for r in self.records
+            if r.output_tokens > 1 and r.last_token_ns is not None and r.first_token_ns is not None
+        ]
+
+    def e2e_s(self) -> list[float]:
+        """Arrival to last token."""
+        return [(r.last_token_ns - r.arrival_ns) / 1e9 for r in self.records if r.last_token_ns is not None]
+
+    def means_s(self) -> tuple[float, float, float]:
+        """Mean TTFT, TPOT and end-to-end time."""
+        return fmean(self.ttft_s()), fmean(self.tpot_s()), fmean(self.e2e_s())
+
+
+def vllm(plan: Plan, *, max_num_seqs: int, batched_tokens: int, overhead_ns: int = 0) -> Scheduling:
+    """The habits of vLLM: one microbatch per stage in flight, as many sequences as run, KV by block."""
+    return Scheduling(
+        credits=len(plan.stages),
+        max_running=max_num_seqs,
+        microbatch=max_num_seqs,
+        batched_tokens=batched_tokens,
+        batching="greedy",
+        kv="grow",
+        overhead_ns=overhead_ns,
+    )
+
+
+def request(index: int, arrival_ns: int, prompt: int, output: int) -> Request:
+    """A request that says how much it will produce."""
+    return Request(
+        index=index, arrival_ns=arrival_ns, prompt_tokens=prompt, output_tokens=output, max_output_tokens=output
+    )
+
+
+def run(plan: Plan, scheduling: Scheduling, requests: Sequence[Request]) -> Outcome:
+    """Through emulated time, seed 0."""
+    seen = Records()
+    source = StreamSource(iter(requests), description="bench", counts=RowCounts(), fraction=lambda: 0.0)
+    totals = inprocess.run(plan, scheduling, source, seed=0, observer=seen)
+    return Outcome([seen.rows[i] for i in sorted(seen.rows)], totals)
+
+
+def batch(plan: Plan, sequences: int, prompt: int, output: int) -> Outcome:
+    """A static batch: all prompts together in one microbatch, then decode steps of all."""
+    tokens = sequences * prompt
+    scheduling = vllm(plan, max_num_seqs=sequences, batched_tokens=max(tokens, sequences))
+    return run(plan, scheduling, [request(i, 0, prompt, output) for i in range(sequences)])

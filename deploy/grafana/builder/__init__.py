@@ -1,0 +1,1 @@
+"""Grafana dashboards as code: `scripts/dashboards` writes deploy/grafana/dashboards/*.json from here."""

@@ -1,0 +1,208 @@
+"""Clusters in Docker: `up --docker`, and `down`, `ps`, `logs`, `stats`, `cluster ...` for what it started."""
+
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+from cyclopts import App, Parameter
+from docker.models.containers import Container
+
+from stageline.cli.docker_flags import DEFAULT_NAME, DockerFlags, Name
+from stageline.cli.output import print_json, print_table
+from stageline.cli.render import checkout
+from stageline.cli.units import bytes_text
+from stageline.cluster import containers
+from stageline.cluster.docker_cluster import DockerCluster
+from stageline.cluster.docker_engine import docker_engine
+from stageline.cluster.docker_parts import FINGERPRINT_LABEL, DockerOptions
+from stageline.cluster.docker_stats import usage
+from stageline.cluster.local import LocalOptions
+from stageline.errors import UsageError
+from stageline.plan.schema import Plan
+
+Stage = Annotated[str, Parameter(help="stage-03, 3, or router")]
+Json = Annotated[bool, Parameter(negative="", help="print JSON instead of a table")]
+
+cluster_app = App(name="cluster", help="Drills on one part of a cluster in Docker.")
+
+
+def up_in_docker(plan: Plan, local: LocalOptions, router: Mapping[str, object], flags: DockerFlags) -> None:
+    """Until Ctrl-C, which removes the cluster; with --detach until it is healthy. `router` holds its own flags."""
+    if router["record"]:
+        raise UsageError("--record goes with local processes: the router's container has no place to keep a file")
+    options = DockerOptions(
+        image=flags.image,
+        publish=flags.publish,
+        http_port=int(str(router["http-port"])),
+        grpc_port=local.grpc_port,
+        metrics_port=local.metrics_port,
+        payload=local.payload,
+        window=local.window,
+        log_level=local.log_level,
+        log_format=local.log_format,
+        router={name: str(value) for name, value in router.items() if name not in ("http-port", "record")},
+    )
+    with _named(flags.name) as cluster, _interruptible():
+        cluster.up(plan, options, _checkout_of(options.image))
+        _print_endpoints(plan, cluster)
+        if flags.detach:
+            print(f"stop it with stageline down --name {flags.name}", flush=True)
+            return
+        with suppress(KeyboardInterrupt):
+            cluster.member(containers.ROUTER).wait(timeout=None, condition="removed")
+        cluster.down()
+
+
+def down(*, name: Name = DEFAULT_NAME) -> None:
+    """Remove a cluster that `up --docker` started: containers, network, volume. None there is good, too."""
+    with _named(name) as cluster:
+        print(f"removed {cluster.down()} containers of cluster {name!r}")
+
+
+def ps(*, name: Name = DEFAULT_NAME, json: Json = False) -> None:
+    """List the containers of a cluster."""
+    with _named(name) as cluster:
+        rows = [_row(part, container) for part, container in cluster.members().items()]
+    if json:
+        print_json(rows)
+        return
+    columns = [("part", False), ("status", False), ("health", False), ("restarts", True), ("id", False)]
+    print_table(f"cluster {name!r}", columns, [[str(value) for value in row.values()] for row in rows])
+
+
+def logs(
+    stage: Stage = "",
+    /,
+    *,
+    name: Name = DEFAULT_NAME,
+    tail: Annotated[int, Parameter(help="last lines of each")] = 20,
+    follow: Annotated[bool, Parameter(name=("--follow", "-f"), negative="", help="go on until Ctrl-C")] = False,
+) -> None:
+    """Print what one part has logged, or all parts one after the other."""
+    if follow and not stage:
+        raise UsageError("--follow goes with one part: stageline logs stage-03 --follow")
+    with _named(name) as cluster:
+        parts = {stage: cluster.member(stage)} if stage else cluster.members()
+        for part, container in parts.items():
+            if follow:
+                for piece in container.logs(stream=True, follow=True, tail=tail):
+                    print(piece.decode(errors="replace"), end="", flush=True)
+                return
+            for line in container.logs(tail=tail).decode(errors="replace").splitlines():
+                print(line if stage else f"{part}  {line}")
+
+
+def stats(*, name: Name = DEFAULT_NAME, json: Json = False) -> None:
+    """Show the CPU (over one second) and the memory of every container of a cluster."""
+    with _named(name) as cluster:
+        used = usage(cluster.members())
+    if json:
+        print_json(used)
+        return
+    rows = [[row.part, f"{row.cpu_cores:.1%}", bytes_text(row.memory_bytes)] for row in used]
+    total = ["all", f"{sum(row.cpu_cores for row in used):.1%}", bytes_text(sum(row.memory_bytes for row in used))]
+    print_table(f"cluster {name!r}", [("part", False), ("CPU of a core", True), ("memory", True)], [*rows, total])
+
+
+@cluster_app.command
+def kill(stage: Stage, *, name: Name = DEFAULT_NAME) -> None:
+    """End a part at once, as a crash would; it stays down until `restart`."""
+    _drill(name, stage, "killed", lambda _, container: container.kill())
+
+
+@cluster_app.command
+def pause(stage: Stage, *, name: Name = DEFAULT_NAME) -> None:
+    """Freeze a part: it keeps its connections and answers nothing."""
+    _drill(name, stage, "paused", lambda _, container: container.pause())
+
+
+@cluster_app.command
+def resume(stage: Stage, *, name: Name = DEFAULT_NAME) -> None:
+    """Let a paused part go on."""
+    _drill(name, stage, "goes on", lambda _, container: container.unpause())
+
+
+@cluster_app.command
+def restart(stage: Stage, *, name: Name = DEFAULT_NAME) -> None:
+    """Start a part again, whether it runs or not."""
+    _drill(name, stage, "restarted", lambda _, container: container.restart())
+
+
+@cluster_app.command
+def disconnect(stage: Stage, *, name: Name = DEFAULT_NAME) -> None:
+    """Take a part off the network."""
+    _drill(name, stage, "disconnected", lambda cluster, container: cluster.disconnect(container))
+
+
+@cluster_app.command
+def connect(stage: Stage, *, name: Name = DEFAULT_NAME) -> None:
+    """Put a disconnected part back on the network."""
+    _drill(name, stage, "connected", lambda cluster, container: cluster.connect(container))
+
+
+def _drill(name: str, stage: str, done: str, action: Callable[[DockerCluster, Container], object]) -> None:
+    with _named(name) as cluster:
+        container = cluster.member(stage)
+        action(cluster, container)
+    print(f"{container.name} {done}")
+
+
+@contextmanager
+def _named(name: str) -> Iterator[DockerCluster]:
+    with docker_engine() as client:
+        yield DockerCluster(client, name, _say)
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """SIGTERM ends it as Ctrl-C does, and Ctrl-C also where a shell has started it with SIGINT ignored."""
+
+    def interrupt(*_: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _checkout_of(image: str) -> Path | None:
+    """Only our own image can be built, and only from a checkout: this folder's, or the program's own."""
+    if image != containers.IMAGE:
+        return None
+    for folder in (Path.cwd(), Path(__file__).parent):
+        try:
+            return checkout(folder, "--docker")
+        except UsageError:
+            continue
+    return None
+
+
+def _row(part: str, container: Container) -> dict[str, str | int]:
+    state = container.attrs["State"]
+    return {
+        "part": part,
+        "status": str(container.status),
+        "health": str(state.get("Health", {}).get("Status", "")),
+        "restarts": int(container.attrs["RestartCount"]),
+        "id": str(container.short_id),
+    }
+
+
+def _print_endpoints(plan: Plan, cluster: DockerCluster) -> None:
+    at = cluster.published()
+    mark = cluster.member(containers.ROUTER).labels[FINGERPRINT_LABEL]
+    print(f"router      grpc {at[containers.GRPC_PORT]}  metrics http://{at[containers.METRICS_PORT]}/metrics")
+    if containers.HTTP_PORT in at:
+        print(f"door        http://{at[containers.HTTP_PORT]}/v1")
+    print(f"{plan.model}: {plan.replicas * len(plan.stages)} stage servers are healthy ({cluster.name} {mark})")
+    print(f"next: stageline run PLAN --cluster {at[containers.GRPC_PORT]} --workload ...", flush=True)
+
+
+def _say(sentence: str) -> None:
+    sys.stderr.write(f"stageline: {sentence}\n")

@@ -1,0 +1,182 @@
+"""`stageline search`: every division of some devices, each run on a workload."""
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import msgspec
+from cyclopts import Parameter
+from rich.console import Console
+from rich.progress import Progress
+
+from stageline.catalog.loader import Catalog
+from stageline.cli import output
+from stageline.cli.candidates import Candidate, Trial, carry_out_all
+from stageline.cli.plan import adapted
+from stageline.cli.plan_flags import PlanFlags, options_of
+from stageline.cli.search_output import print_trials, save_plot, with_cost
+from stageline.cli.sources import find_model
+from stageline.errors import BadInput, DoesNotFit, UsageError
+from stageline.hardware.device import Device
+from stageline.model.spec import ModelSpec
+from stageline.plan.build import Planned, make_plan
+from stageline.plan.options import PlanOptions
+from stageline.plan.pace import decode_load, pace
+from stageline.plan.shapes import Shape, shapes
+from stageline.report.slo import Slo, parse_slo
+
+MOST_DEVICES, MOST_JOBS = 4096, 256
+
+
+class Left(NamedTuple):
+    """A division that was not run, and why."""
+
+    name: str
+    reason: str
+
+
+def search(
+    models: str,
+    devices_of: str,
+    /,
+    *,
+    workload: Annotated[str, Parameter(help="trace FILE, or poisson:rate=4,input=1024,output=128 and the like")],
+    devices: Annotated[str, Parameter(help="how many in all: 8, or 46..118 for the curve of what each adds")],
+    slo: Annotated[str | None, Parameter(help="ttft=2s,tpot=50ms,attainment=0.99")] = None,
+    microbatches: Annotated[str, Parameter(help="sizes to try, like 1,8,64; default: the planner's choice")] = "",
+    most_context_parallel: Annotated[int, Parameter(help="largest context-parallel degree to try")] = 1,
+    requests: Annotated[int | None, Parameter(help="at most so many requests of the workload")] = 200,
+    rate_scale: Annotated[str, Parameter(help="arrivals come that many times as fast")] = "1",
+    seed: int = 0,
+    price: Annotated[float | None, Parameter(help="of one device for an hour: adds the cost of tokens")] = None,
+    jobs: Annotated[int | None, Parameter(help="processes (default: one per core)")] = None,
+    resume: Annotated[Path | None, Parameter(help="file that keeps finished trials; a second run goes on")] = None,
+    plot: Annotated[Path | None, Parameter(help="write a chart here (.svg or .png)")] = None,
+    json: Annotated[bool, Parameter(negative="", help="print trials as JSON")] = False,
+    flags: PlanFlags = PlanFlags(),  # noqa: B008
+) -> int:
+    """Try every way to divide devices among tensor, expert, context and pipeline ranks and replicas.
+
+    Parameters
+    ----------
+    models
+        Catalogue name or config.json; several separated by commas.
+    devices_of
+        Catalogue name of a device; several separated by commas.
+    """
+    objective = parse_slo(slo) if slo else None
+    counts, shelf, sizes = _counts(devices), Catalog(flags.catalog), _sizes(microbatches)
+    if jobs is not None and not 1 <= jobs <= MOST_JOBS:
+        raise UsageError(f"--jobs {jobs}: must lie between 1 and {MOST_JOBS}")
+    candidates: list[Candidate] = []
+    left: list[Left] = []
+    for spec in [adapted(find_model(name, shelf), flags) for name in models.split(",")]:
+        for device in [shelf.device(name).device for name in devices_of.split(",")]:
+            for count in counts:
+                for shape in _sized(shapes(spec, count, most_context_parallel), sizes):
+                    found = _candidate(spec, device, shape, options_of(flags, shelf), objective)
+                    if isinstance(found, Left):
+                        left.append(found)
+                        continue
+                    candidates.append(
+                        Candidate(
+                            model=spec.name, device=device.name, name=shape.name, devices=shape.devices,
+                            plan=found.plan, workload=workload, seed=seed, rate_scale=rate_scale,
+                            requests=requests, slo=slo,
+                        )
+                    )  # fmt: skip
+    if not candidates:
+        why = "; ".join(f"{x.name}: {x.reason}" for x in left[:3])
+        raise DoesNotFit(f"none of the {len(left)} divisions of {devices} device(s) can serve this: {why}")
+    trials = [with_cost(t, price) for t in _run(candidates, resume, jobs or os.cpu_count() or 1)]
+    if plot:
+        save_plot(trials, plot, curve=len(counts) > 1)
+    if json:
+        output.print_json({"trials": trials, "left_out": [x._asdict() for x in left]})
+        return 0
+    print_trials(trials, len(left), best_of_each=len(counts) > 1)
+    return 0
+
+
+def _counts(text: str) -> list[int]:
+    """ "8" -> [8]; "4..6" -> [4, 5, 6]."""
+    first, dots, last = text.partition("..")
+    try:
+        low, high = int(first), int(last if dots else first)
+    except ValueError:
+        raise UsageError(f"--devices {text!r}: give a number such as 8, or a range such as 46..118") from None
+    if not 1 <= low <= high <= MOST_DEVICES:
+        raise UsageError(f"--devices {text}: must lie between 1 and {MOST_DEVICES}, the smaller number first")
+    return list(range(low, high + 1))
+
+
+def _sizes(text: str) -> list[int | None]:
+    if not text:
+        return [None]
+    try:
+        sizes = [int(part) for part in text.split(",")]
+    except ValueError:
+        sizes = [0]
+    if min(sizes) < 1:
+        raise UsageError(f"--microbatches {text!r}: give sizes such as 1,8,64")
+    return list(sizes)
+
+
+def _sized(found: Iterator[Shape], sizes: Sequence[int | None]) -> Iterator[Shape]:
+    for shape in found:
+        for size in sizes:
+            yield msgspec.structs.replace(shape, microbatch=size)
+
+
+def _candidate(
+    spec: ModelSpec, device: Device, shape: Shape, base: PlanOptions, objective: Slo | None
+) -> Planned | Left:
+    """The plan of a shape; left out where it does not fit or a bound already misses the objective."""
+    try:
+        planned = make_plan(spec, device, shape.options(base))
+    except DoesNotFit as error:
+        return Left(shape.name, str(error))
+    plan = planned.plan
+    lone = pace(len(plan.stages), plan.visits, plan.links, plan.costs, decode_load(1, 1)).trip_ns
+    if objective and objective.tpot_ns is not None and lone > objective.tpot_ns:
+        return Left(shape.name, f"a lone token's trip takes {lone:,} ns, more than the objective's TPOT")
+    return planned
+
+
+def _run(candidates: Sequence[Candidate], resume: Path | None, jobs: int) -> list[Trial]:
+    """All trials in the order of the candidates; finished ones come from the resume file."""
+    done = _read(resume) if resume else {}
+    missing = [c for c in candidates if c.key() not in done]
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("divisions", total=len(candidates), completed=len(candidates) - len(missing))
+        for trial in carry_out_all(missing, jobs):
+            done[trial.key] = trial
+            if resume:
+                _append(resume, trial)
+            progress.advance(task)
+    return [done[c.key()] for c in candidates]
+
+
+def _append(path: Path, trial: Trial) -> None:
+    try:
+        with path.open("ab") as file:
+            file.write(msgspec.json.encode(trial) + b"\n")
+    except OSError as error:
+        raise UsageError(f"--resume {path}: can't be written: {error.strerror}") from None
+
+
+def _read(path: Path) -> dict[str, Trial]:
+    """Trials of an earlier search; a last line that was cut off is done again."""
+    if not path.exists():
+        return {}
+    lines = output.read_file(path).split(b"\n")
+    found: dict[str, Trial] = {}
+    for number, line in enumerate(lines[:-1], 1):
+        try:
+            trial = msgspec.json.decode(line, type=Trial)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise BadInput(f"{path}:{number}", None, f"not a trial: {error}", "give another --resume file") from None
+        found[trial.key] = trial
+    return found

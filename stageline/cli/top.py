@@ -1,0 +1,56 @@
+"""`stageline top`: a live view of a cluster, over ssh too."""
+
+import asyncio
+import sys
+import time
+from typing import Annotated
+
+import msgspec
+from cyclopts import Parameter
+from rich.live import Live
+
+from stageline.cli.output import console
+from stageline.cli.top_data import Look, look, view
+from stageline.cli.top_view import render
+from stageline.errors import BadInput, Unavailable
+from stageline.plan.schema import Plan
+from stageline.wire.router_client import RouterClient
+
+LEAST_S = 0.1
+
+
+def top(
+    address: Annotated[str, Parameter(help="HOST:PORT of the router's gRPC")],
+    *,
+    interval: Annotated[float, Parameter(help="seconds between two looks")] = 1.0,
+    once: Annotated[bool, Parameter(negative="", help="print what two looks show, and stop")] = False,
+) -> None:
+    """Watch a cluster: occupancy and bubbles of every stage, KV, queue, rates, latencies, slip. Ctrl-C ends it."""
+    if interval < LEAST_S:
+        raise BadInput("--interval", interval, "too short", f"give {LEAST_S} s or more")
+    asyncio.run(_watch(address, interval, once or not sys.stdout.isatty()))
+
+
+async def _watch(address: str, interval_s: float, once: bool) -> None:
+    out = console()
+    async with RouterClient(address) as client:
+        before = await _look(client)
+        plan = msgspec.json.decode(before.status.plan, type=Plan)
+        if once:
+            await asyncio.sleep(interval_s)
+            out.print(render(view(address, plan, await _look(client), before), out.width))
+            return
+        with Live(render(view(address, plan, before, None), out.width), console=out, screen=True) as live:
+            while True:
+                await asyncio.sleep(interval_s)
+                try:
+                    now = await _look(client)
+                except Unavailable as error:
+                    live.update(f"{error}\nlooking again every {interval_s:g} s; Ctrl-C ends")
+                    continue
+                live.update(render(view(address, plan, now, before), out.width), refresh=True)
+                before = now
+
+
+async def _look(client: RouterClient) -> Look:
+    return look(await client.status(metrics=True), time.monotonic())

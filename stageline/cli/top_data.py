@@ -1,0 +1,139 @@
+"""What `stageline top` shows, computed from two looks at a cluster's metrics: the same ones that dashboards read."""
+
+import msgspec
+
+from stageline.engine.types import CAUSES
+from stageline.plan.schema import Plan
+from stageline.runtime import metric_names as names
+from stageline.runtime import vllm_names as vllm
+from stageline.runtime.samples import Samples, parse
+from stageline.wire.router_client import Status
+
+
+class StageView(msgspec.Struct, frozen=True, kw_only=True):
+    """One stage. Shares are of its emulated time since the last look; all zero while nothing is known."""
+
+    replica: int
+    stage: int
+    healthy: bool
+    shares: dict[str, float]  # busy and every cause
+    kv_ratio: float
+
+    @property
+    def known(self) -> bool:
+        """Whether any emulated time has passed on it."""
+        return any(self.shares.values())
+
+
+class View(msgspec.Struct, frozen=True, kw_only=True):
+    """One frame of the display."""
+
+    address: str
+    title: str
+    mode: str
+    stages: list[StageView]
+    running: int
+    waiting: int
+    finished: int
+    failed: int
+    requests_per_s: float  # finished, per second of wall time
+    tokens_per_s: float  # per second of wall time
+    emulated_tokens_per_s: float | None  # per emulated second; None while the clock stands
+    emulated_s: float
+    speed: float  # emulated seconds per second of wall time
+    ttft_s: tuple[float | None, float | None]  # p50, p99
+    itl_s: tuple[float | None, float | None]
+    in_flight: int
+    credits: int
+    slip_s: float
+    binding: int | None
+
+
+class Look(msgspec.Struct, frozen=True):
+    """Everybody's samples at one instant of wall time."""
+
+    at_s: float
+    status: Status
+    router: Samples
+    stages: list[Samples | None]  # None: the stage does not answer
+
+
+def look(status: Status, at_s: float) -> Look:
+    """Reads a status that was asked for with metrics."""
+    stages = [parse(s.metrics) if s.healthy and s.metrics else None for s in status.stages]
+    return Look(at_s, status, parse(status.metrics), stages)
+
+
+def view(address: str, plan: Plan, now: Look, before: Look | None) -> View:
+    """What happened between two looks; without an earlier one, since the servers started."""
+    router = now.router.since(before.router if before else None)
+    old = before.stages if before else [None] * len(now.stages)
+    wall_s = now.at_s - before.at_s if before else 0.0
+    emulated_s = now.router.total(names.EMULATED.name)
+    passed_s = max(0.0, emulated_s - before.router.total(names.EMULATED.name)) if before else 0.0
+    tokens = router.total(vllm.GENERATION_TOKENS.name)
+    states = zip(now.status.stages, now.stages, old, strict=True)
+    return View(
+        address=address,
+        title=f"{plan.model} on {plan.replicas * sum(s.devices for s in plan.stages)} x {plan.device}",
+        mode=_mode(now),
+        stages=[_stage(s.replica, s.stage, samples, earlier) for s, samples, earlier in states],
+        running=int(now.router.total(names.RUNNING.name)),
+        waiting=int(now.router.total(names.WAITING.name)),
+        finished=int(now.router.total(names.FINISHED.name)),
+        failed=int(now.router.total(names.FAILED.name)),
+        requests_per_s=_rate(router.total(names.FINISHED.name), wall_s),
+        tokens_per_s=_rate(tokens, wall_s),
+        emulated_tokens_per_s=tokens / passed_s if passed_s else None,
+        emulated_s=emulated_s,
+        speed=_rate(passed_s, wall_s),
+        ttft_s=_pair(router, now.router, names.TTFT.name),
+        itl_s=_pair(router, now.router, names.ITL.name),
+        in_flight=int(now.router.total(names.IN_FLIGHT.name)),
+        credits=int(now.router.total(names.CREDITS.name)),
+        slip_s=now.router.total(names.SLIP.name),
+        binding=_binding(now.router),
+    )
+
+
+def _mode(now: Look) -> str:
+    if now.status.session:
+        return "run in emulated time"
+    if now.status.live:
+        return f"live, dilation {now.router.total(names.DILATION.name):g}"
+    return "nothing goes on"
+
+
+def _stage(replica: int, stage: int, samples: Samples | None, earlier: Samples | None) -> StageView:
+    if samples is None:
+        return StageView(replica=replica, stage=stage, healthy=False, shares={}, kv_ratio=0)
+    passed = samples.since(earlier)
+    spent = {"busy": passed.total(names.STAGE_BUSY.name)}
+    spent |= {cause: passed.total(names.STAGE_IDLE.name, cause=cause) for cause in CAUSES}
+    whole = sum(spent.values())
+    budget = samples.total(names.STAGE_KV_BUDGET.name)
+    return StageView(
+        replica=replica,
+        stage=stage,
+        healthy=True,
+        shares={name: value / whole for name, value in spent.items()} if whole else {},
+        kv_ratio=samples.total(names.STAGE_KV_USED.name) / budget if budget else 0,
+    )
+
+
+def _rate(count: float, wall_s: float) -> float:
+    return count / wall_s if wall_s > 0 else 0.0
+
+
+def _pair(recent: Samples, ever: Samples, name: str) -> tuple[float | None, float | None]:
+    """p50 and p99 since the last look, or of all time when nothing came meanwhile."""
+    samples = recent if recent.quantile(name, 0.5) is not None else ever
+    return samples.quantile(name, 0.5), samples.quantile(name, 0.99)
+
+
+def _binding(router: Samples) -> int | None:
+    refusals: dict[int, float] = {}
+    for labels, count in router.of(names.KV_REFUSALS.name):
+        refusals[int(labels["stage"])] = refusals.get(int(labels["stage"]), 0) + count
+    most = max(refusals, key=lambda s: (refusals[s], -s), default=None)
+    return most if most is not None and refusals[most] else None

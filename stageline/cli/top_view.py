@@ -1,0 +1,149 @@
+"""The display of `stageline top`: pure, from a View to what rich prints. Fits 80 columns with 8 and with 59 stages."""
+
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from stageline.cli.top_data import StageView, View
+from stageline.engine.types import CAUSES
+from stageline.report.palette import DARK_BUSY, DARK_CAUSE_COLOURS
+from stageline.units import NS_PER_S, format_duration
+
+HEIGHT = 8  # rows of a stage's bar
+WIDEST = 8  # columns of a stage
+MARGIN = 7
+_ORDER = ("busy", *(c for c in CAUSES if c != "empty"), "empty")  # from the bottom up
+_COLOURS = {"busy": DARK_BUSY, **DARK_CAUSE_COLOURS}
+_LEVELS = " ▁▂▃▄▅▆▇█"
+
+
+def render(view: View, width: int) -> RenderableType:
+    """One frame."""
+    parts: list[RenderableType] = [_head(view), *_figures(view), Text("")]
+    each = max(1, min(WIDEST, (width - MARGIN) // max(1, len(view.stages))))
+    fits = max(1, (width - MARGIN) // each)
+    for first in range(0, len(view.stages), fits):
+        parts.append(_strip(view.stages[first : first + fits], each))
+    parts += [_legend(view), _means(view)]
+    return Group(*parts)
+
+
+def _head(view: View) -> Text:
+    text = Text(no_wrap=True, overflow="ellipsis")
+    text.append("stageline ", "bold")
+    return text.append(f"{view.address}  {view.title}  ").append(view.mode, "bold")
+
+
+def _figures(view: View) -> list[Text]:
+    clock = f"{format_duration(view.emulated_s * NS_PER_S)} ({view.speed:.3g} x wall)"
+    slip = f"  slip {format_duration(view.slip_s * NS_PER_S)}" if view.slip_s else ""
+    emulated = "-" if view.emulated_tokens_per_s is None else f"{view.emulated_tokens_per_s:,.0f}"
+    failed = f"  failed {view.failed:,}" if view.failed else ""
+    lines = [
+        ("requests", f"running {view.running:,}  waiting {view.waiting:,}  finished {view.finished:,}{failed}  "
+                     f"{view.requests_per_s:,.1f}/s wall"),
+        ("tokens/s", f"{emulated} emulated  {view.tokens_per_s:,.0f} wall   clock {clock}{slip}"),
+        ("latency", f"TTFT p50 {_time(view.ttft_s[0])}  p99 {_time(view.ttft_s[1])}   "
+                    f"ITL p50 {_time(view.itl_s[0])}  p99 {_time(view.itl_s[1])}"),
+        ("in flight", f"{view.in_flight} of {view.credits} credits{_slowest(view)}"),
+    ]  # fmt: skip
+    return [_line(name, text) for name, text in lines]
+
+
+def _line(name: str, text: str) -> Text:
+    return Text(no_wrap=True, overflow="ellipsis").append(f"{name:<10}", "bold").append(text)
+
+
+def _time(seconds: float | None) -> str:
+    return "-" if seconds is None else format_duration(seconds * NS_PER_S)
+
+
+def _slowest(view: View) -> str:
+    known = [s for s in view.stages if s.known]
+    if not known:
+        return ""
+    top = max(known, key=lambda s: s.shares["busy"])
+    text = f"   slowest stage {top.stage} ({top.shares['busy']:.0%} busy)"
+    return text if view.binding is None else f"{text}   KV binds at {view.binding}"
+
+
+def _strip(stages: Sequence[StageView], each: int) -> Text:
+    """Stacked bars side by side, then KV, then stage numbers."""
+    text = Text(no_wrap=True)
+    columns = [_cells(stage) for stage in stages]
+    for row in range(HEIGHT):
+        label = {0: "100 % ", HEIGHT // 2: " 50 % "}.get(row, "")
+        text.append(f"{label:>{MARGIN - 1}} ", "dim")
+        for stage, cells in zip(stages, columns, strict=True):
+            _cell(text, stage, cells[HEIGHT - 1 - row], each)
+        text.append("\n")
+    text.append(f"{'KV':>{MARGIN - 2}}  ", "dim")
+    for stage in stages:
+        level = _LEVELS[min(8, int(stage.kv_ratio * 8 + (stage.kv_ratio > 0)))]
+        text.append(_bar(level, each), "red" if stage.kv_ratio > 0.95 else DARK_BUSY)
+    return text.append("\n").append(f"{'stage':>{MARGIN - 2}}  ", "dim").append(_numbers(stages, each), "dim")
+
+
+def _cell(text: Text, stage: StageView, name: str, each: int) -> None:
+    if not stage.healthy:
+        text.append(_bar("x", each), "bold red")
+    elif name:
+        text.append(_bar("█", each), _COLOURS[name])
+    else:
+        text.append(_bar("·", each), "dim")
+
+
+def _bar(character: str, each: int) -> str:
+    """As wide as a stage, with a gap where there is room for one."""
+    return character * each if each < 3 else character * (each - 1) + " "
+
+
+def _cells(stage: StageView) -> list[str]:
+    """What each row shows, from the bottom up: the part that holds the middle of the row; "" while nothing is known."""
+    if not stage.known:
+        return [""] * HEIGHT
+    cells = []
+    for row in range(HEIGHT):
+        middle, reached = (row + 0.5) / HEIGHT, 0.0
+        name = _ORDER[-1]
+        for part in _ORDER:
+            reached += stage.shares.get(part, 0.0)
+            if reached > middle:
+                name = part
+                break
+        cells.append(name)
+    return cells
+
+
+def _numbers(stages: Sequence[StageView], each: int) -> str:
+    """Under every stage where they fit, else under every tenth one."""
+    line = [" "] * (len(stages) * each)
+    step = 1 if each >= 3 else 10 if each == 1 else 5
+    for i in range(0, len(stages), step):
+        for k, digit in enumerate(str(stages[i].stage)):
+            if i * each + k < len(line):
+                line[i * each + k] = digit
+    return "".join(line)
+
+
+def _legend(view: View) -> Text:
+    text = Text(" " * MARGIN, no_wrap=True)
+    for name in _ORDER:
+        if any(s.shares.get(name, 0) > 0 for s in view.stages):
+            text.append("█ ", _COLOURS[name]).append(f"{name}  ")
+    down = [str(s.stage) for s in view.stages if not s.healthy]
+    if down:
+        text.append(f"down: {', '.join(down[:8])}{' ...' if len(down) > 8 else ''}", "bold red")
+    return text
+
+
+def _means(view: View) -> Text:
+    """Shares over all stages, largest first."""
+    known = [s for s in view.stages if s.known]
+    text = Text(" " * MARGIN, no_wrap=True, overflow="ellipsis")
+    if not known:
+        return text.append("no emulated time has passed yet", "dim")
+    means = {name: sum(s.shares.get(name, 0) for s in known) / len(known) for name in _ORDER}
+    shown = [f"{name} {share:.1%}" for name, share in sorted(means.items(), key=lambda m: -m[1]) if share >= 0.001]
+    return text.append("  ".join(shown))

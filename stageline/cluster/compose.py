@@ -1,0 +1,226 @@
+"""A plan as a compose file: a service per stage, a router, Prometheus, Grafana, and the program's own commands."""
+
+from dataclasses import dataclass
+
+from stageline.cluster import containers
+from stageline.cluster.yaml_text import Alias, Anchor, Flow, Note, Spaced, Yaml, emit
+from stageline.plan.schema import Plan
+
+PROMETHEUS_IMAGE = "prom/prometheus:v2.53.3"
+GRAFANA_IMAGE = "grafana/grafana:11.4.0"
+_NO_NEW_PRIVILEGES = "no-new-privileges:true"
+_CONFINED: dict[str, Yaml] = {"cap_drop": Flow(["ALL"]), "security_opt": Flow([_NO_NEW_PRIVILEGES])}
+_CHECK_COST = """\
+Checking 60 containers every 10 s takes this much of one core: with bash 12 %, with a TCP connect by Python 25 %,
+with a gRPC check by Python 75 %."""
+_WORKLOAD = "poisson:rate=4,input=512,output=64,requests=40"
+_HOME = "/var/lib/grafana/dashboards/pipeline.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComposeOptions:
+    """Paths are relative to the folder of the compose file and begin with a dot."""
+
+    name: str
+    file: str  # the compose file itself, relative to the checkout
+    plan_file: str
+    root: str  # the checkout
+    command: str  # what writes the file again
+    dilation: str = "1"
+
+
+def compose_file(plan: Plan, options: ComposeOptions) -> str:
+    """The text of the file. Its variables all have defaults: `docker compose up` needs no other step."""
+    document = Spaced(
+        {
+            "name": options.name,
+            "x-process": Anchor("process", _process()),
+            "x-stage": Anchor("stage", _stage(plan)),
+            "services": Spaced(_services(plan, options)),
+            "configs": {
+                "plan": {"file": f"${{STAGELINE_PLAN:-{options.plan_file}}}"},
+                "prometheus": {"file": f"{options.root}/deploy/prometheus/prometheus.yml"},
+                "prometheus-rules": {"file": f"{options.root}/deploy/prometheus/rules.yml"},
+            },
+            "networks": {"pipeline": {}},
+            "volumes": {"prometheus": {}},
+        }
+    )
+    return _header(plan, options) + emit(document)
+
+
+def _header(plan: Plan, options: ComposeOptions) -> str:
+    replicas = f", {plan.replicas} replicas" if plan.replicas > 1 else ""
+    which = "" if options.file == "docker-compose.yml" else f" -f {options.file}"
+    return (
+        f"# {plan.model} on {plan.device}: {len(plan.stages)} stages{replicas}, a router, Prometheus and Grafana.\n"
+        f"#   docker compose{which} up\n"
+        f"#   docker compose{which} run --rm cli plan kimi-k3 wse-3t\n"
+        f"#   docker compose{which} --profile load run --rm load\n"
+        "# Another plan of as many stages: STAGELINE_PLAN=./plan.json. Written by\n"
+        f"#   {options.command}\n"
+    )
+
+
+def _process() -> dict[str, Yaml]:
+    return {
+        "image": f"stageline:${{STAGELINE_TAG:-{containers.IMAGE.partition(':')[2]}}}",
+        "pull_policy": Note("The router's build makes the image.", "never"),
+        "read_only": True,
+        "tmpfs": Flow(["/tmp"]),
+        **_CONFINED,
+        "restart": "unless-stopped",
+        "stop_grace_period": "15s",
+        "networks": Flow(["pipeline"]),
+    }
+
+
+def _stage(plan: Plan) -> dict[str, Yaml]:
+    stages: dict[str, Yaml] = {
+        "aliases": Note("Resolves to all of them: how Prometheus finds its targets.", Flow(["stages"]))
+    }
+    return {
+        "<<": Alias("process"),
+        "command": Flow(containers.STAGE_COMMAND),
+        "networks": {"pipeline": stages},
+        "healthcheck": Note(_CHECK_COST, _check(containers.STAGE_CHECK, containers.check_interval_s(plan))),
+    }
+
+
+def _check(command: tuple[str, ...], interval_s: int) -> dict[str, Yaml]:
+    """A container is not unhealthy while it starts; engines from 25 on look every second meanwhile."""
+    test: list[Yaml] = ["CMD", *command]
+    block = any("\n" in part for part in command)
+    return {
+        "test": test if block else Flow(test),
+        "interval": f"{interval_s}s",
+        "timeout": "5s",
+        "start_period": "120s",
+        "start_interval": "1s",
+    }
+
+
+def _services(plan: Plan, options: ComposeOptions) -> dict[str, Yaml]:
+    stages: dict[str, Yaml] = {
+        place.name: {
+            "<<": Alias("stage"),
+            "environment": {"STAGELINE_STAGE": str(place.stage), "STAGELINE_REPLICA": str(place.replica)},
+        }
+        for place in containers.places(plan)
+    }
+    services = {containers.ROUTER: _router(plan, options), **stages}
+    services |= {"prometheus": _prometheus(), "grafana": _grafana(options)}
+    return services | {"load": _load(), "cli": _cli(options)}
+
+
+def _router(plan: Plan, options: ComposeOptions) -> Yaml:
+    healthy = _check(containers.ROUTER_CHECK, 10 if containers.check_interval_s(plan) > 5 else 5)
+    return {
+        "<<": Alias("process"),
+        **_build(options),
+        "command": Flow(containers.ROUTER_COMMAND),
+        "environment": {
+            "STAGELINE_PLAN": containers.PLAN_FILE,
+            "STAGELINE_STAGES": containers.stage_addresses(plan),
+            "STAGELINE_ADVERTISE": f"{containers.ROUTER}:{containers.GRPC_PORT}",
+            "STAGELINE_PAYLOAD": "${STAGELINE_PAYLOAD:-capped}",
+            "STAGELINE_DILATION": f"${{STAGELINE_DILATION:-{options.dilation}}}",
+        },
+        "configs": [{"source": "plan", "target": containers.PLAN_FILE}],
+        "ports": [
+            _published("STAGELINE_HTTP_PORT", containers.HTTP_PORT),
+            _published("STAGELINE_PORT", containers.GRPC_PORT),
+        ],
+        "depends_on": Note(
+            "Started with it; it does not wait for them to be healthy.",
+            Flow([place.name for place in containers.places(plan)]),
+        ),
+        "healthcheck": Note("Healthy means that every stage is.", healthy),
+    }
+
+
+def _build(options: ComposeOptions) -> dict[str, Yaml]:
+    return {"build": {"context": options.root, "dockerfile": "deploy/Dockerfile"}, "pull_policy": "build"}
+
+
+def _published(variable: str, port: int) -> str:
+    return f"127.0.0.1:${{{variable}:-{port}}}:{port}"
+
+
+def _prometheus() -> Yaml:
+    arguments = ["config.file=/etc/prometheus/prometheus.yml", "storage.tsdb.path=/prometheus"]
+    arguments.append("storage.tsdb.retention.time=2d")
+    return {
+        "image": PROMETHEUS_IMAGE,
+        "pull_policy": "missing",
+        "restart": "unless-stopped",
+        "read_only": True,
+        **_CONFINED,
+        "command": [f"--{argument}" for argument in arguments],
+        "configs": [
+            {"source": "prometheus", "target": "/etc/prometheus/prometheus.yml"},
+            {"source": "prometheus-rules", "target": "/etc/prometheus/rules.yml"},
+        ],
+        "volumes": ["prometheus:/prometheus"],
+        "networks": Flow(["pipeline"]),
+        "ports": [_published("PROMETHEUS_PORT", 9090)],
+        "healthcheck": {
+            "test": Flow(["CMD", "wget", "-q", "--spider", "http://127.0.0.1:9090/-/ready"]),
+            "interval": "10s",
+            "timeout": "3s",
+            "start_period": "30s",
+        },
+    }
+
+
+def _grafana(options: ComposeOptions) -> Yaml:
+    """Anonymous viewing: the port is published on loopback only."""
+    return {
+        "image": GRAFANA_IMAGE,
+        "pull_policy": "missing",
+        "restart": "unless-stopped",
+        **_CONFINED,
+        "environment": {
+            "GF_AUTH_ANONYMOUS_ENABLED": "true",
+            "GF_AUTH_ANONYMOUS_ORG_ROLE": "Viewer",
+            "GF_ANALYTICS_REPORTING_ENABLED": "false",
+            "GF_ANALYTICS_CHECK_FOR_UPDATES": "false",
+            "GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH": _HOME,
+        },
+        "volumes": [
+            f"{options.root}/deploy/grafana/provisioning:/etc/grafana/provisioning:ro",
+            f"{options.root}/deploy/grafana/dashboards:/var/lib/grafana/dashboards:ro",
+        ],
+        "networks": Flow(["pipeline"]),
+        "ports": [_published("GRAFANA_PORT", 3000)],
+        "depends_on": Flow(["prometheus"]),
+    }
+
+
+def _load() -> Yaml:
+    return {
+        "<<": Alias("process"),
+        "profiles": Flow(["load"]),
+        "restart": "no",
+        "entrypoint": Flow(["stageline", "load", "--url", f"http://{containers.ROUTER}:{containers.HTTP_PORT}"]),
+        "command": Flow(
+            ["--workload", "${STAGELINE_WORKLOAD:-poisson:rate=4,input=512,output=64}", "--requests", "40"]
+        ),
+        "depends_on": {containers.ROUTER: {"condition": "service_healthy"}},
+    }
+
+
+def _cli(options: ComposeOptions) -> Yaml:
+    return {
+        "<<": Alias("process"),
+        **_build(options),
+        "profiles": Flow(["cli"]),
+        "restart": "no",
+        "user": Note(
+            "Writes files into the folder as this user: STAGELINE_USER=$(id -u):$(id -g) where yours is another.",
+            "${STAGELINE_USER:-1000:1000}",
+        ),
+        "entrypoint": Flow(["stageline"]),
+        "command": Flow(["--help"]),
+        "volumes": [f"{options.root}:/data"],
+    }

@@ -1,0 +1,203 @@
+"""A cluster of containers on a Docker engine: all that it makes carries its label, and what lacks it is left alone."""
+
+import io
+import tarfile
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import docker
+from docker.errors import APIError, ImageNotFound, NotFound
+from docker.models.containers import Container
+from docker.types import EndpointConfig
+
+from stageline.cluster import containers
+from stageline.cluster.docker_parts import (
+    CLUSTER_LABEL,
+    FINGERPRINT_LABEL,
+    PART_LABEL,
+    DockerOptions,
+    Part,
+    fingerprint,
+    router_part,
+    stage_parts,
+)
+from stageline.errors import RunFailed, Unavailable, UsageError
+from stageline.plan.schema import Plan
+
+HEALTHY_S = 180.0
+_POLL_S = 0.5
+_CRASHES = 3  # a server that has been started again so often will not come up
+_AT_ONCE = 4  # containers that the engine starts at once
+
+
+class DockerCluster:
+    """The containers, the network and the volume that carry one cluster's label."""
+
+    def __init__(self, client: docker.DockerClient, name: str, say: Callable[[str], None]) -> None:
+        self._client, self.name, self._say = client, name, say
+        self._label: dict[str, str | list[str] | bool] = {"label": f"{CLUSTER_LABEL}={name}"}
+
+    def members(self) -> dict[str, Container]:
+        """All its containers by part, running or not: the router first, then the stages."""
+        found = self._client.containers.list(all=True, filters=self._label, ignore_removed=True)
+        parts = {str(container.labels[PART_LABEL]): container for container in found}
+        return dict(sorted(parts.items(), key=lambda item: (item[0] != containers.ROUTER, item[0])))
+
+    def member(self, part: str) -> Container:
+        """One of them: `router`, `stage-03`, or the stage's index alone. Raises UsageError."""
+        members = self.members()
+        by_index = {name.removeprefix("stage-").lstrip("0") or "0": name for name in members}
+        found = members.get(part) or members.get(by_index.get(part, ""))
+        if found is None:
+            known = ", ".join(members) if members else "none; start it with stageline up PLAN --docker"
+            raise UsageError(f"cluster {self.name!r} has no part {part!r}; it has {known}")
+        return found
+
+    def up(self, plan: Plan, options: DockerOptions, checkout: Path | None) -> None:
+        """Makes what is missing, replaces what is of another plan, and waits until every stage serves.
+
+        When that fails, what this call made is removed again. Raises StagelineError.
+        """
+        mark = fingerprint(plan, options, self._image(options.image, checkout))
+        old = self.members()
+        if any(container.labels.get(FINGERPRINT_LABEL) != mark for container in old.values()):
+            self._say(f"replacing cluster {self.name!r}: it has another plan, image or options")
+            self.down()
+            old = {}
+        try:
+            self._make(plan, options, mark, old)
+            self._await_health()
+        except BaseException:
+            if not old:
+                self._say(f"removing what there is of cluster {self.name!r}")
+                self.down()
+            raise
+
+    def down(self) -> int:
+        """Removes all of it; returns how many containers there were."""
+        members = self.members().values()
+        _each(lambda container: _gone(lambda: container.remove(force=True, v=True)), members)
+        for network in self._client.networks.list(filters=self._label):
+            _gone(network.remove)
+        for volume in self._client.volumes.list(filters=self._label):
+            _gone(volume.remove)
+        return len(members)
+
+    def published(self) -> dict[int, str]:
+        """Where the router's ports can be reached, by its own port."""
+        router = self.member(containers.ROUTER)
+        router.reload()
+        ports = router.attrs["NetworkSettings"]["Ports"] or {}
+        return {
+            int(port.partition("/")[0]): f"{bound[0]['HostIp']}:{bound[0]['HostPort']}"
+            for port, bound in ports.items()
+            if bound
+        }
+
+    def connect(self, container: Container) -> None:
+        """Puts a container back on the network, under its names."""
+        part = container.labels[PART_LABEL]
+        aliases = [part] if part == containers.ROUTER else [part, "stages"]
+        self._network().connect(container, aliases=aliases)
+
+    def disconnect(self, container: Container) -> None:
+        """Takes a container off the network: nothing reaches it and it reaches nothing."""
+        self._network().disconnect(container)
+
+    def _network(self) -> Any:
+        return self._client.networks.get(self.name)
+
+    def _image(self, image: str, checkout: Path | None) -> str:
+        """Its id; built when it is ours, missing, and there is a checkout to build it from."""
+        try:
+            return str(self._client.images.get(image).id)
+        except ImageNotFound:
+            if checkout is None:
+                raise UsageError(
+                    f"image {image} is not on this engine; inside a checkout of Stageline "
+                    f"run docker build -f deploy/Dockerfile -t {image} . or name another one with --image"
+                ) from None
+        self._say(f"building {image}; it takes a minute")
+        built, _ = self._client.images.build(path=str(checkout), dockerfile="deploy/Dockerfile", tag=image, rm=True)
+        return str(built.id)
+
+    def _make(self, plan: Plan, options: DockerOptions, mark: str, old: dict[str, Container]) -> None:
+        labels = {CLUSTER_LABEL: self.name, FINGERPRINT_LABEL: mark}
+        if not self._client.networks.list(filters=self._label):
+            self._client.networks.create(self.name, driver="bridge", check_duplicate=True, labels=labels)
+        volume = f"{self.name}-plan"
+        if not self._client.volumes.list(filters=self._label):
+            self._client.volumes.create(volume, labels=labels)
+
+        def start(part: Part) -> None:
+            container = old.get(part.name) or self._create(part, labels)
+            if part.name == containers.ROUTER:
+                container.put_archive(containers.PLAN_FOLDER, _tar("plan.json", plan.canonical()))
+            if container.status == "paused":
+                container.unpause()
+            container.start()
+
+        _each(start, stage_parts(plan, options))
+        start(router_part(plan, options, volume))
+
+    def _create(self, part: Part, labels: dict[str, str]) -> Container:
+        endpoint = EndpointConfig(self._client.api.api_version, aliases=list(part.aliases))
+        return self._client.containers.create(
+            name=f"{self.name}-{part.name}",
+            hostname=part.name,
+            labels=labels | {PART_LABEL: part.name},
+            network=self.name,
+            networking_config={self.name: endpoint},
+            **part.settings,
+        )
+
+    def _await_health(self) -> None:
+        """Asks the router from inside its container, so that a remote engine will do."""
+        router, deadline = self.member(containers.ROUTER), time.monotonic() + HEALTHY_S
+        while time.monotonic() < deadline:
+            try:
+                if router.exec_run(list(containers.ROUTER_CHECK)).exit_code == 0:
+                    return
+            except APIError:
+                pass  # it restarts just now
+            self._look_for_crashes()
+            time.sleep(_POLL_S)
+        raise Unavailable(f"not every stage of cluster {self.name!r} serves after {HEALTHY_S:g} s; see stageline ps")
+
+    def _look_for_crashes(self) -> None:
+        for part, container in self.members().items():
+            if container.status in ("exited", "restarting"):
+                container.reload()
+                if container.attrs["RestartCount"] >= _CRASHES:
+                    last = container.logs(tail=1).decode(errors="replace").strip()
+                    raise RunFailed(f"{part} does not stay up; its last words: {last or 'none'}")
+
+
+def _gone(remove: Callable[[], object]) -> None:
+    """Removes what may have gone by itself meanwhile."""
+    try:
+        remove()
+    except NotFound:
+        pass
+    except APIError as error:
+        if "already in progress" not in str(error.explanation):
+            raise
+
+
+def _each(call: Callable[[Any], object], items: Iterable[Any]) -> None:
+    """A few at a time; the first failure is raised after the others have ended."""
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        list(pool.map(call, items))
+
+
+def _tar(name: str, data: bytes) -> bytes:
+    """One readable file as the archive that the engine unpacks."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        entry = tarfile.TarInfo(name)
+        entry.size, entry.mode = len(data), 0o444
+        archive.addfile(entry, io.BytesIO(data))
+    return buffer.getvalue()

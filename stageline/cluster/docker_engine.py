@@ -1,0 +1,43 @@
+"""The Docker engine that DOCKER_HOST names, and its refusals as one sentence."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import docker
+import requests
+from docker.errors import APIError, DockerException
+
+from stageline.errors import RunFailed, Unavailable
+
+CONNECTIONS = 16  # calls that may be on their way at once
+_TIMEOUT_S = 120
+
+
+@contextmanager
+def docker_engine() -> Iterator[docker.DockerClient]:
+    """A client of the engine. Raises Unavailable when none answers, RunFailed when it refuses something inside."""
+    where = os.environ.get("DOCKER_HOST") or "the default socket"
+    try:
+        client = docker.from_env(timeout=_TIMEOUT_S, max_pool_size=CONNECTIONS)
+    except DockerException as error:
+        raise Unavailable(
+            f"no Docker engine answers at {where} ({_reason(error)}); start it, or set DOCKER_HOST to one that runs"
+        ) from None
+    try:
+        yield client
+    except APIError as error:
+        raise RunFailed(f"the Docker engine refused: {error.explanation or error}") from None
+    except (DockerException, requests.RequestException) as error:
+        raise Unavailable(f"the Docker engine at {where} went away ({_reason(error)})") from None
+    finally:
+        client.close()
+
+
+def _reason(error: BaseException) -> str:
+    """The innermost cause: the outer ones only wrap it."""
+    text = str(error)
+    while (inner := error.__cause__ or error.__context__) is not None:
+        error = inner
+        text = getattr(error, "strerror", None) or str(error) or text
+    return text

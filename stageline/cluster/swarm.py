@@ -1,0 +1,127 @@
+"""A plan as a stack for Docker Swarm: a service per stage, a router, Prometheus."""
+
+from stageline.cluster import containers
+from stageline.cluster.compose import PROMETHEUS_IMAGE
+from stageline.cluster.yaml_text import Alias, Anchor, Flow, Note, Spaced, Yaml, emit
+from stageline.plan.schema import Plan
+
+_DIGITS = 12  # of a digest, in the name of a config: a config of Swarm never changes, another plan is another config
+
+
+def stack_file(plan: Plan, *, plan_file: str, prometheus_file: str, command: str) -> str:
+    """The text of the stack. Paths are relative to its folder and begin with a dot."""
+    document = Spaced(
+        {
+            "version": "3.8",
+            "x-process": Anchor("process", _process()),
+            "x-stage": Anchor("stage", _stage(plan)),
+            "services": Spaced(_services(plan)),
+            "configs": {
+                "plan": {"name": f"stageline-plan-{plan.digest()[:_DIGITS]}", "file": plan_file},
+                "prometheus": {"file": prometheus_file},
+                "prometheus-rules": {"file": prometheus_file.replace("prometheus.yml", "rules.yml")},
+            },
+            "networks": {"pipeline": {"driver": "overlay"}},
+        }
+    )
+    return (
+        f"# {plan.model} on {plan.device}: {len(plan.stages)} stages as a stack for Docker Swarm.\n"
+        "#   docker stack deploy --compose-file deploy/swarm/stack.yml stageline\n"
+        "# The image must be on every node: push it to a registry of yours and set STAGELINE_IMAGE. Written by\n"
+        f"#   {command}\n"
+    ) + emit(document)
+
+
+def _process() -> dict[str, Yaml]:
+    return {
+        "image": f"${{STAGELINE_IMAGE:-{containers.IMAGE}}}",
+        "read_only": True,
+        "cap_drop": Flow(["ALL"]),
+        "volumes": Flow([{"type": "tmpfs", "target": "/tmp"}]),
+        "stop_grace_period": "15s",
+        "networks": Flow(["pipeline"]),
+    }
+
+
+def _deploy() -> dict[str, Yaml]:
+    return {
+        "endpoint_mode": Note("Names resolve to tasks: no virtual address stands between stages.", "dnsrr"),
+        "restart_policy": {"condition": "any", "delay": "1s"},
+    }
+
+
+def _check(command: tuple[str, ...], interval_s: int) -> dict[str, Yaml]:
+    test: list[Yaml] = ["CMD", *command]
+    block = any("\n" in part for part in command)
+    return {
+        "test": test if block else Flow(test),
+        "interval": f"{interval_s}s",
+        "timeout": "5s",
+        "start_period": "120s",
+    }
+
+
+def _stage(plan: Plan) -> dict[str, Yaml]:
+    return {
+        "<<": Alias("process"),
+        "command": Flow(containers.STAGE_COMMAND),
+        "networks": {"pipeline": {"aliases": Flow(["stages"])}},
+        "deploy": _deploy() | {"resources": {"limits": {"memory": "256M"}}},
+        "healthcheck": _check(containers.STAGE_CHECK, containers.check_interval_s(plan)),
+    }
+
+
+def _services(plan: Plan) -> dict[str, Yaml]:
+    stages: dict[str, Yaml] = {
+        place.name: {
+            "<<": Alias("stage"),
+            "environment": {"STAGELINE_STAGE": str(place.stage), "STAGELINE_REPLICA": str(place.replica)},
+        }
+        for place in containers.places(plan)
+    }
+    return {containers.ROUTER: _router(plan), **stages, "prometheus": _prometheus()}
+
+
+def _router(plan: Plan) -> Yaml:
+    environment: dict[str, Yaml] = {
+        "STAGELINE_PLAN": containers.PLAN_FILE,
+        "STAGELINE_STAGES": containers.stage_addresses(plan),
+        "STAGELINE_ADVERTISE": f"{containers.ROUTER}:{containers.GRPC_PORT}",
+        "STAGELINE_PAYLOAD": "${STAGELINE_PAYLOAD:-capped}",
+        "STAGELINE_DILATION": "${STAGELINE_DILATION:-auto}",
+    }
+    return {
+        "<<": Alias("process"),
+        "command": Flow(containers.ROUTER_COMMAND),
+        "environment": environment,
+        "configs": [{"source": "plan", "target": containers.PLAN_FILE}],
+        "ports": [
+            _published("STAGELINE_HTTP_PORT", containers.HTTP_PORT),
+            _published("STAGELINE_PORT", containers.GRPC_PORT),
+        ],
+        "deploy": _deploy(),
+        "healthcheck": Note(
+            "Swarm hides a task from the others until it is healthy, and stages send results to the router: so this "
+            "asks\nwhether it listens. Whether every stage serves, /ready and the gRPC health service say.",
+            _check(containers.STAGE_CHECK, 5),
+        ),
+    }
+
+
+def _prometheus() -> Yaml:
+    return {
+        "image": PROMETHEUS_IMAGE,
+        "command": ["--config.file=/etc/prometheus/prometheus.yml", "--storage.tsdb.path=/prometheus"],
+        "configs": [
+            {"source": "prometheus", "target": "/etc/prometheus/prometheus.yml"},
+            {"source": "prometheus-rules", "target": "/etc/prometheus/rules.yml"},
+        ],
+        "networks": Flow(["pipeline"]),
+        "ports": [_published("PROMETHEUS_PORT", 9090)],
+        "deploy": _deploy(),
+    }
+
+
+def _published(variable: str, port: int) -> Yaml:
+    """On the node where the task runs."""
+    return {"target": port, "published": f"${{{variable}:-{port}}}", "mode": "host"}

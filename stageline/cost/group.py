@@ -1,0 +1,65 @@
+"""The devices of one stage, and what of a layer each of them holds.
+
+Groups are nested: tensor ranks innermost, on the fastest links; then attention replicas or context ranks. Experts are
+spread over tensor x attention ranks when `experts` is set, else sharded over the tensor ranks like everything else.
+"""
+
+from typing import NamedTuple
+
+from stageline.model.attention import Gqa
+from stageline.model.formats import weight_bytes
+from stageline.model.spec import Layer, ModelSpec
+from stageline.model.tensors import Tensor
+
+REPLICATED = frozenset({"q_a", "kv_a", "latent_norm", "qk_norm", "o_norm", "router", "shared_gate", "norms"})
+
+
+class Group(NamedTuple):
+    """tensor x context x attention_replicas devices. Context and attention replicas exclude each other."""
+
+    tensor: int = 1
+    context: int = 1
+    attention_replicas: int = 1  # data parallelism of attention inside the stage: a request lives on one of them
+    experts: bool = False  # expert parallelism over tensor x attention_replicas ranks
+    sequence_parallel: bool = False  # reduce-scatter and all-gather instead of all-reduce
+    overlap: bool = False  # two half batches take turns, so that collectives hide behind work
+    ring_step_ns: float = 0.0  # host and kernel overhead of one step of ring attention
+
+    @property
+    def devices(self) -> int:
+        """All of them."""
+        return self.tensor * self.context * self.attention_replicas
+
+    @property
+    def expert_ranks(self) -> int:
+        """Ranks that experts are spread over; 1: none."""
+        return self.tensor * self.attention_replicas if self.experts else 1
+
+
+def local_params(layer: Layer, t: Tensor, tensor: int, hidden: int) -> float:
+    """Parameters of one tensor on one tensor rank, routed experts left out.
+
+    Down projections of MLA, router and norms are whole on every rank; so are KV heads past their number: a rank holds
+    ceil(kv_heads / ranks) of them. Everything else is split evenly.
+    """
+    if t.name in REPLICATED or tensor == 1:
+        return float(t.params)
+    if t.name == "qkv" and isinstance(layer.attention, Gqa):
+        a = layer.attention
+        kv_heads = -(-a.kv_heads // tensor)
+        return hidden * a.head_dim * (a.heads / tensor + 2 * kv_heads)
+    return t.params / tensor
+
+
+def layer_group_bytes(spec: ModelSpec, layer: Layer, group: Group) -> int:
+    """Weights of one layer over all devices of the group, copies counted."""
+    total = 0
+    for t in layer.tensors(spec.hidden):
+        fmt = layer.formats.of(t.weight_class)
+        if t.weight_class == "routed_experts":
+            copies = group.devices // (group.expert_ranks if group.experts else group.tensor)
+            total += weight_bytes(t.params, fmt) * copies
+        else:
+            each = local_params(layer, t, group.tensor, spec.hidden) * group.tensor
+            total += weight_bytes(-int(-each // 1), fmt) * (group.devices // group.tensor)
+    return total

@@ -1,0 +1,177 @@
+"""From kernel timings to a profile. The format: see docs/planning.md, "Calibration".
+
+Values are made monotone by a running maximum along every axis: what a larger batch does in less time, a smaller one
+is taken to do too.
+"""
+
+import csv
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+from stageline.cost.measured import GridTable, curve_ns
+from stageline.cost.measured_entries import AttentionGrid, Curve
+from stageline.cost.profile import Profile, Residual
+from stageline.errors import BadInput
+
+US = 1000.0
+PER_LAYER = {
+    "qkv_proj": 1,
+    "rotary_emb": 1,
+    "o_proj": 1,
+    "gate_up_proj": 1,
+    "act_fn": 1,
+    "down_proj": 1,
+    "layernorm": 2,
+}
+Attention = dict[tuple[int, int, int, int], float]  # (chunk, history, sequences, kv) -> ns
+
+
+def rows(text: str, columns: Sequence[str], place: str) -> Iterable[list[str]]:
+    """Rows of a CSV with exactly these columns. Raises BadInput."""
+    reader = csv.reader(text.splitlines())
+    header = next(reader, [])
+    if header != list(columns):
+        raise BadInput(place, ",".join(header), "not the columns expected", f"expected {','.join(columns)}")
+    for number, row in enumerate(reader, 2):
+        if len(row) != len(columns):
+            raise BadInput(f"{place}:{number}", ",".join(row), f"needs {len(columns)} fields")
+        yield row
+
+
+def _number(text: str, place: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1e12:
+        raise BadInput(place, text, "not a count or a time", "give a number, 0 or more")
+    return value
+
+
+def curves(text: str, key: str, place: str) -> dict[str, dict[int, float]]:
+    """layer -> {tokens or sequences: ns}."""
+    found: dict[str, dict[int, float]] = defaultdict(dict)
+    for layer, at, us in rows(text, ("layer", key, "time_us"), place):
+        found[layer][int(_number(at, place))] = _number(us, place) * US
+    return dict(found)
+
+
+def attention_points(text: str, place: str) -> Attention:
+    """Every measured mix of prefill and decode."""
+    columns = ("prefill_chunk", "kv_prefill", "n_decode", "kv_decode", "time_us")
+    found: Attention = {}
+    for row in rows(text, columns, place):
+        chunk, history, sequences, kv = (int(_number(x, place)) for x in row[:4])
+        found[chunk, history, sequences, kv] = _number(row[4], place) * US
+    return found
+
+
+def rising(values: Iterable[float]) -> tuple[float, ...]:
+    """The running maximum."""
+    out: list[float] = []
+    for value in values:
+        out.append(max(value, out[-1]) if out else value)
+    return tuple(out)
+
+
+def sum_curve(layers: Mapping[str, dict[int, float]], weights: Mapping[str, int], place: str) -> Curve:
+    """The weighted sum of layers over their common points."""
+    missing = sorted(set(weights) - set(layers))
+    if missing:
+        raise BadInput(place, None, f"no timings of {', '.join(missing)}")
+    at = sorted(set.intersection(*(set(layers[name]) for name in weights)))
+    if len(at) < 2:
+        raise BadInput(place, len(at), "needs at least two points that all layers share")
+    return Curve(at=tuple(at), ns=rising(sum(n * layers[name][x] for name, n in weights.items()) for x in at))
+
+
+def _powers_of_two(values: Iterable[int]) -> tuple[int, ...]:
+    return tuple(sorted({v for v in values if v & (v - 1) == 0}))
+
+
+def grid(points: Attention, place: str) -> AttentionGrid:
+    """The product grid of the powers of two; the other points are kept for the residuals. Raises BadInput for gaps.
+
+    Without a decoding sequence the KV axis says nothing, without a chunk the history.
+    """
+    mixed = [p for p in points if p[0] and p[2]]
+    if not mixed:
+        raise BadInput(place, None, "needs points that mix prefill and decode")
+    chunk = (0, *_powers_of_two(p[0] for p in mixed))
+    history = (0, *_powers_of_two(p[1] for p in mixed if p[1]))
+    sequences = (0, *_powers_of_two(p[2] for p in mixed))
+    kv = _powers_of_two(p[3] for p in mixed)
+    table: dict[tuple[int, int, int, int], float] = {}
+    for c in chunk:
+        for h in history:
+            for s in sequences:
+                best = 0.0
+                for k in kv:
+                    key = (c, h if c else 0, s, k if s else 0)
+                    if key != (0, 0, 0, 0) and key not in points:
+                        raise BadInput(place, str(key), "missing from the grid of powers of two")
+                    best = max(best, points.get(key, 0.0), *_lower(table, (c, h, s, k), (chunk, history, sequences)))
+                    table[c, h, s, k] = best
+    return AttentionGrid(chunk=chunk, history=history, sequences=sequences, kv=kv, ns=tuple(table.values()))
+
+
+def _lower(
+    table: Mapping[tuple[int, int, int, int], float], key: tuple[int, int, int, int], axes: Sequence[Sequence[int]]
+) -> list[float]:
+    """The neighbours below along the three slow axes."""
+    out = [0.0]
+    for axis, values in enumerate(axes):
+        i = values.index(key[axis])
+        if i:
+            below = list(key)
+            below[axis] = values[i - 1]
+            out.append(table[below[0], below[1], below[2], below[3]])
+    return out
+
+
+def residual(of: str, pairs: Sequence[tuple[float, float]]) -> Residual:
+    """Of (profile, measured) pairs."""
+    errors = [ours / measured - 1 for ours, measured in pairs if measured > 0]
+    absolute = sorted(abs(e) for e in errors)
+    return Residual(
+        of=of,
+        points=len(errors),
+        median=statistics.median(errors),
+        p90_absolute=absolute[int(0.9 * (len(absolute) - 1))],
+    )
+
+
+def make_profile(
+    dense: str, attention: str, per_sequence: str, *, name: str, model: str, device: str, source: str
+) -> Profile:
+    """A profile from the texts of dense.csv, attention.csv and per_sequence.csv, with residuals."""
+    by_tokens = curves(dense, "tokens", "dense.csv")
+    by_rows = curves(per_sequence, "sequences", "per_sequence.csv")
+    points = attention_points(attention, "attention.csv")
+    layer = sum_curve(by_tokens, PER_LAYER, "dense.csv")
+    cells = grid(points, "attention.csv")
+    head = {"lm_head": 1, "sampler": 1}
+    norm = by_tokens.get("final_layernorm", {})
+    with_norm = {**by_rows, "final_layernorm": {x: norm[x] for x in norm if x in by_rows["lm_head"]}}
+    table = GridTable(cells)
+    off_grid = [(table.at(p), ns) for p, ns in points.items() if any(x and x & (x - 1) for x in p)]
+    curve = [(curve_ns(layer, x), _layer_ns(by_tokens, x)) for x in layer.at]
+    return Profile(
+        name=name,
+        model=model,
+        device=device,
+        layer=layer,
+        attention=cells,
+        embedding=sum_curve({"embedding": by_tokens.get("embedding", {})}, {"embedding": 1}, "dense.csv"),
+        head=sum_curve(with_norm, {**head, "final_layernorm": 1}, "per_sequence.csv"),
+        residuals=(
+            residual("a layer without attention", curve),
+            residual("attention between the grid points", off_grid),
+        ),
+        source=source,
+    )
+
+
+def _layer_ns(layers: Mapping[str, dict[int, float]], tokens: int) -> float:
+    return sum(n * layers[name][tokens] for name, n in PER_LAYER.items())

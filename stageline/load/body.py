@@ -1,0 +1,49 @@
+"""The JSON of a request, put together from bytes: most of it is the same every time."""
+
+import msgspec
+
+from stageline.errors import BadInput
+from stageline.load.reply import Call
+
+_encode = msgspec.json.encode
+
+
+class Bodies:
+    """Bodies for one model and endpoint.
+
+    `ignore_eos` asks for exactly the tokens of the workload, in the words of vLLM and Stageline; OpenAI's own servers
+    refuse words they do not know. `extra` are members to add.
+    """
+
+    def __init__(self, model: str, *, chat: bool, ignore_eos: bool = True, extra: str = "") -> None:
+        fixed = {"model": model, "stream": True, "stream_options": {"include_usage": True}, "temperature": 0}
+        fixed |= {"ignore_eos": True} if ignore_eos else {}
+        fixed |= _members(extra) if extra else {}
+        self._head = _encode(fixed)[:-1]
+        self._prompt = b',"messages":' if chat else b',"prompt":'
+        self._exact = ignore_eos
+
+    def of(self, call: Call) -> bytes:
+        """One request."""
+        parts = [self._head, b',"max_tokens":%d' % call.max_output_tokens]
+        if self._exact:
+            parts.append(b',"min_tokens":%d' % call.output_tokens)
+        if call.priority:
+            parts.append(b',"priority":%d' % call.priority)
+        if call.session:
+            parts.append(b',"user":' + _encode(call.session))
+        return b"".join((*parts, self._prompt, call.prompt, b"}"))
+
+
+_OURS = {"model", "stream", "max_tokens", "min_tokens", "prompt", "messages", "user", "priority"}
+
+
+def _members(text: str) -> dict[str, object]:
+    try:
+        members = msgspec.json.decode(text, type=dict[str, object])
+    except (msgspec.MsgspecError, ValueError) as error:
+        reason = f"not a JSON object: {error}"
+        raise BadInput("--extra-body", text, reason, 'write it like {"top_p": 0.9}') from None
+    if taken := _OURS & members.keys():
+        raise BadInput("--extra-body", min(taken), "the load client sets that itself", "leave it out")
+    return members

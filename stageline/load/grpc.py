@@ -1,0 +1,67 @@
+"""Calls over gRPC, to Stageline's own router."""
+
+import asyncio
+from fractions import Fraction
+
+import msgspec
+
+from stageline.errors import Busy, StagelineError, Unavailable
+from stageline.load.clock import Clock
+from stageline.load.probe import Facts
+from stageline.load.reply import Call, Emulated, Reply
+from stageline.wire.generate import Finished, Generate, GenerateClient, Lost
+
+_IDS = msgspec.json.Decoder(list[int])
+
+
+class GrpcTarget:
+    """A Target. All calls share one connection; at most `connections` at once, as with HTTP."""
+
+    def __init__(self, client: GenerateClient, clock: Clock, *, connections: int, timeout_s: float) -> None:
+        self._client, self._clock = client, clock
+        self._slots = asyncio.Semaphore(connections)
+        self._timeout_s = timeout_s
+
+    async def send(self, call: Call, reply: Reply) -> None:
+        """See Target."""
+        async with self._slots:
+            reply.sent_ns = self._clock.now_ns()
+            try:
+                async with asyncio.timeout(self._timeout_s):
+                    await self._exchange(call, reply)
+            except TimeoutError:
+                reply.end("failed", "timeout", f"no end after {self._timeout_s:g} s")
+            except Lost as error:
+                reply.end("failed", "cut" if reply.chunks else "unreachable", str(error))
+            except StagelineError as error:
+                rejected = isinstance(error, Busy | Unavailable) and not reply.chunks
+                reply.end("rejected" if rejected else "failed", error.grpc_code, str(error))
+        reply.end_ns = self._clock.now_ns()
+
+    async def _exchange(self, call: Call, reply: Reply) -> None:
+        request = Generate(
+            prompt_ids=_IDS.decode(call.prompt),
+            output_tokens=call.output_tokens,
+            max_tokens=call.max_output_tokens,
+            priority=call.priority,
+            session=call.session,
+        )
+        async for part in self._client.generate(request):
+            if isinstance(part, Finished):
+                reply.prompt_tokens, reply.output_tokens = part.prompt_tokens, part.output_tokens
+                reply.emulated = Emulated(part.queue_ns, part.ttft_ns, part.e2e_ns)
+                reply.dilation = f"{part.dilation:.12f}"
+                reply.end("finished")
+            elif part.tokens:
+                reply.chunk(self._clock.now_ns(), part.text)
+        if reply.outcome != "finished":
+            reply.end("failed", "cut", "the stream ended without saying how")
+
+
+async def probe_grpc(client: GenerateClient) -> Facts:
+    """What the router serves. Raises Unavailable."""
+    try:
+        live = await client.live()
+    except Lost as error:
+        raise Unavailable(f"{error} Start one with stageline up, or correct --url") from None
+    return Facts(model=live.model, dilation=Fraction(live.dilation).limit_denominator(10**9))

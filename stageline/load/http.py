@@ -1,0 +1,146 @@
+"""Calls over HTTP, to any server that speaks the OpenAI API with streams."""
+
+import asyncio
+import ssl
+from contextlib import suppress
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+
+import aiohttp
+import msgspec
+
+from stageline.errors import ProtocolError
+from stageline.load.body import Bodies
+from stageline.load.clock import Clock
+from stageline.load.reply import Call, Emulated, Reply
+from stageline.load.sse import DONE, EventReader, Usage, decode_chunk, error_text
+from stageline.units import NS_PER_S, decimal_ns
+
+DILATION = "x-stageline-dilation"
+OUTPUT_TOKENS = "x-stageline-output-tokens"
+KEEP_ALIVE_S = 4.0  # below the 5 s after which uvicorn closes idle connections: a call must not meet that
+MAX_RETRY_AFTER_NS = 3600 * NS_PER_S
+_ERROR_BYTES = 64 << 10
+_REJECTED = (429, 503)
+
+
+def open_http(*, api_key: str = "", tls: ssl.SSLContext | None = None) -> aiohttp.ClientSession:
+    """Connections to one server: as many as calls need, kept while they are busy. `tls` None: the usual authorities."""
+    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+    return aiohttp.ClientSession(
+        headers=headers | {"Content-Type": "application/json"},
+        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_S, ssl=tls or True),
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=30),
+        raise_for_status=False,
+    )
+
+
+class HttpTarget:
+    """A Target. At most `connections` calls at once; others wait their turn, which counts as theirs."""
+
+    def __init__(
+        self, session: aiohttp.ClientSession, url: str, bodies: Bodies, clock: Clock, *, connections: int,
+        timeout_s: float, stageline: bool = False,
+    ) -> None:  # fmt: skip
+        self._session, self._url, self._bodies, self._clock = session, url, bodies, clock
+        self._slots = asyncio.Semaphore(connections)
+        self._timeout_s = timeout_s
+        self._stageline = stageline
+
+    async def send(self, call: Call, reply: Reply) -> None:
+        """See Target. The timeout runs from the moment at which the call gets a connection."""
+        async with self._slots:
+            reply.sent_ns = self._clock.now_ns()
+            try:
+                async with asyncio.timeout(self._timeout_s):
+                    await self._exchange(call, reply)
+            except TimeoutError:
+                _broken(reply, "timeout", f"no end after {self._timeout_s:g} s")
+            except ProtocolError as error:
+                _broken(reply, "no event stream", str(error))
+            except aiohttp.ClientConnectorError as error:
+                _broken(reply, "unreachable", str(error))
+            except (aiohttp.ClientError, OSError) as error:
+                _broken(reply, "cut" if reply.chunks else "disconnected", str(error) or type(error).__name__)
+        reply.end_ns = self._clock.now_ns()
+
+    async def _exchange(self, call: Call, reply: Reply) -> None:
+        headers = {}
+        if self._stageline and call.max_output_tokens != call.output_tokens:
+            headers[OUTPUT_TOKENS] = str(call.output_tokens)
+        async with self._session.post(self._url, data=self._bodies.of(call), headers=headers) as response:
+            reply.dilation = response.headers.get(DILATION)
+            if response.status == 200:
+                await self._read(response.content, reply)
+                return
+            body = await response.content.read(_ERROR_BYTES)
+            if response.status in _REJECTED:
+                reply.retry_after_ns = retry_after_ns(response.headers.get("Retry-After", ""), datetime.now(UTC))
+            outcome = "rejected" if response.status in _REJECTED else "failed"
+            reply.end(outcome, f"HTTP {response.status}", _sentence(body))  # type: ignore[arg-type]
+
+    async def _read(self, content: aiohttp.StreamReader, reply: Reply) -> None:
+        """A stream is whole when it ends with [DONE]; all else means that it was cut.
+
+        What follows [DONE] is read too: only then can the connection carry the next call.
+        """
+        events = EventReader()
+        while data := await content.readany():
+            now_ns = self._clock.now_ns()
+            for payload in events.feed(data):
+                if payload == DONE:
+                    reply.end("finished")
+                elif not _take(payload, now_ns, reply):
+                    return
+        if reply.outcome != "finished":
+            reply.end("failed", "cut", f"the stream ended after {reply.chunks} chunks, without [DONE]")
+
+
+def _broken(reply: Reply, reason: str, detail: str) -> None:
+    """The call has failed, unless all of it had come before."""
+    if reply.outcome != "finished":
+        reply.end("failed", reason, detail)
+
+
+def _take(payload: bytes, now_ns: int, reply: Reply) -> bool:
+    """One event; False: it says that the reply has failed."""
+    chunk = decode_chunk(payload)
+    if chunk.error is not None:
+        reply.end("failed", "error event", error_text(chunk.error))
+        return False
+    for choice in chunk.choices:
+        if text := choice.added():
+            reply.chunk(now_ns, text)
+    if chunk.usage is not None:
+        take_usage(chunk.usage, reply)
+    return True
+
+
+def take_usage(usage: Usage, reply: Reply) -> None:
+    """The server's own count, and its times if it is an emulator."""
+    reply.prompt_tokens, reply.output_tokens = usage.prompt_tokens, usage.completion_tokens
+    if usage.queue_s is not None and usage.ttft_s is not None and usage.e2e_s is not None:
+        times_ns = (round(s * NS_PER_S) for s in (usage.queue_s, usage.ttft_s, usage.e2e_s))
+        reply.emulated = Emulated(*times_ns)
+
+
+def retry_after_ns(text: str, now: datetime) -> int:
+    """The header's wish, in seconds or as a date; 0 when it says nothing sensible, at most an hour."""
+    wish_ns = decimal_ns(text.strip(), NS_PER_S)
+    if wish_ns is None:
+        wish_ns = 0
+        with suppress(ValueError, TypeError):
+            wish_ns = round((parsedate_to_datetime(text) - now).total_seconds() * NS_PER_S)
+    return min(max(0, wish_ns), MAX_RETRY_AFTER_NS)
+
+
+class _ErrorBody(msgspec.Struct):
+    error: object = None
+
+
+def _sentence(body: bytes) -> str:
+    with suppress(msgspec.MsgspecError, ValueError):
+        found = msgspec.json.decode(body, type=_ErrorBody).error
+        if found is not None:
+            return error_text(found)
+    return body[:200].decode("utf-8", "replace")

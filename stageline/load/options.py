@@ -1,0 +1,78 @@
+"""What a load run is told."""
+
+import os
+import ssl
+from pathlib import Path
+from typing import Literal
+from urllib.parse import urlsplit
+
+import msgspec
+
+from stageline.errors import BadInput
+from stageline.load.driver import Turns
+from stageline.load.ramp import Step
+from stageline.load.schedule import Warmup
+from stageline.report.slo import Slo
+
+Endpoint = Literal["completions", "chat"]
+PromptKind = Literal["ids", "text"]
+MAX_CONNECTIONS = 65536
+
+
+class LoadOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """`url`: http(s)://HOST[:PORT][/PREFIX] or grpc://HOST:PORT, without /v1. Times are the workload's, except
+    `timeout_s`, which is the wall's.
+    """
+
+    url: str
+    endpoint: Endpoint = "completions"
+    prompts: PromptKind = "ids"
+    model: str = ""
+    api_key: str = ""
+    cacert: Path | None = None
+    wall: bool = False
+    steps: tuple[Step, ...] = ()
+    warmup: Warmup = Warmup()
+    duration_ns: int | None = None
+    turns: Turns = Turns()
+    connections: int = 1024
+    timeout_s: float = 600.0
+    ignore_eos: bool = True
+    extra_body: str = ""
+    slo: Slo | None = None
+    directory: Path | None = None
+    seed: int = 0
+    command: str = ""
+
+    @property
+    def grpc_address(self) -> str:
+        """host:port of a gRPC target; empty: HTTP."""
+        return self.url.removeprefix("grpc://") if self.url.startswith("grpc://") else ""
+
+
+def checked_url(text: str) -> str:
+    """The URL without a slash or /v1 at its end. BadInput when it is none."""
+    way_out = "write it like http://localhost:8000 or grpc://localhost:50051"
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError:
+        raise BadInput("--url", text, "not a URL", way_out) from None
+    if parts.scheme not in ("http", "https", "grpc") or not parts.hostname:
+        raise BadInput("--url", text, "not a URL with http://, https:// or grpc://", way_out)
+    if parts.query or parts.fragment:
+        raise BadInput("--url", text, "has a query or a fragment", way_out)
+    if parts.scheme == "grpc" and (port is None or parts.path.strip("/")):
+        raise BadInput("--url", text, "not grpc://HOST:PORT", way_out)
+    return text.rstrip("/").removesuffix("/v1").rstrip("/")
+
+
+def tls_of(cacert: Path | None) -> ssl.SSLContext | None:
+    """Who may vouch for the server; None: the usual authorities. BadInput when the file can't be used."""
+    if cacert is None:
+        return None
+    try:
+        return ssl.create_default_context(cafile=os.fspath(cacert))
+    except (OSError, ssl.SSLError) as error:
+        reason = f"can't be used: {getattr(error, 'strerror', None) or error}"
+        raise BadInput("--cacert", str(cacert), reason, "give the PEM file of the server's authority") from None

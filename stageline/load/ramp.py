@@ -1,0 +1,66 @@
+"""Rate steps: `0.5:30s,1:60s,2` runs a workload at half its rate for 30 s, as it is for 60 s, then twice as fast.
+
+A step is a factor and how long it lasts, on the workload's own clock; only the last one may be without an end.
+A time of the workload w becomes t: in step i, which begins at t_i and has used up w_i of the workload,
+t = t_i + (w - w_i) / factor_i, rounded half-even. After a last step with an end nothing more arrives.
+"""
+
+from fractions import Fraction
+
+import msgspec
+
+from stageline.errors import BadInput
+from stageline.units import format_duration, parse_duration_ns, parse_ratio, rounded_ratio
+
+_EXAMPLE = "write it like 0.5:30s,1:60s,2"
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One rate. `duration_ns` None: to the end of the workload."""
+
+    factor: Fraction
+    duration_ns: int | None
+
+    def text(self) -> str:
+        """For people."""
+        length = "to the end" if self.duration_ns is None else f"for {format_duration(self.duration_ns)}"
+        return f"rate x {float(self.factor):g} {length}"
+
+
+class Ramp:
+    """The map from the workload's times to those of the run; ascending in, ascending out."""
+
+    def __init__(self, steps: tuple[Step, ...] = (Step(Fraction(1), None),)) -> None:
+        self.steps = steps
+        self._index = 0
+        self._start_ns = 0
+        self._used = Fraction(0)  # of the workload, before the step
+
+    def at(self, workload_ns: int) -> tuple[int, int] | None:
+        """(time in the run, step); None when the last step has ended. Times must not descend."""
+        while True:
+            step = self.steps[self._index]
+            left = workload_ns - self._used
+            if step.duration_ns is None or left < step.factor * step.duration_ns:
+                offset = left / step.factor
+                return self._start_ns + rounded_ratio(offset.numerator, offset.denominator), self._index
+            if self._index + 1 == len(self.steps):
+                return None
+            self._start_ns += step.duration_ns
+            self._used += step.factor * step.duration_ns
+            self._index += 1
+
+
+def parse_ramp(text: str) -> tuple[Step, ...]:
+    """The flag's text. BadInput names the step at fault."""
+    parts = [part.strip() for part in text.split(",")]
+    steps = []
+    for position, part in enumerate(parts):
+        factor, colon, duration = part.partition(":")
+        if not colon and position + 1 < len(parts):
+            raise BadInput("--ramp", part, "only the last step may be without a duration", _EXAMPLE)
+        length_ns = parse_duration_ns(duration, "--ramp") if colon else None
+        if length_ns == 0:
+            raise BadInput("--ramp", part, "a step that lasts no time", _EXAMPLE)
+        steps.append(Step(parse_ratio(factor, "--ramp"), length_ns))
+    return tuple(steps)

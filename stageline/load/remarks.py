@@ -1,0 +1,47 @@
+"""Sentences about a run that its figures alone do not tell."""
+
+from fractions import Fraction
+
+from stageline.errors import BadInput
+from stageline.load.probe import Facts, parse_dilation
+from stageline.load.recorder import LoadRecorder
+from stageline.report.series import rank_of
+from stageline.units import format_duration
+
+_LATE_SHARE = 0.05  # of the median TTFT, beyond which the client's own lateness is worth a word
+
+
+def remarks_of(recorder: LoadRecorder, facts: Facts) -> list[str]:
+    """What the reader should know."""
+    tally = recorder.total.tally
+    found = [f"{reason}: {detail}" for reason, detail in recorder.details.items() if detail]
+    if tally.other_prompts:
+        found.append(
+            f"the server counts other tokens than were sent in {tally.other_prompts:,} prompts; token ids are exact"
+        )
+    if tally.other_outputs:
+        found.append(f"{tally.other_outputs:,} replies are longer or shorter than the workload says")
+    if others := sorted(text for text in recorder.dilations if not _same(text, facts.dilation)):
+        found.append(f"replies say another dilation than the server did: {', '.join(others)}; emulated figures are off")
+    return found + _lateness(recorder)
+
+
+def _same(text: str, dilation: Fraction | None) -> bool:
+    """Headers carry six digits."""
+    try:
+        return dilation is not None and abs(parse_dilation(text) / dilation - 1) < Fraction(1, 10**5)
+    except BadInput:
+        return False
+
+
+def _lateness(recorder: LoadRecorder) -> list[str]:
+    """Late sending is part of every latency; when it is much of it, the client is what was measured."""
+    tally = recorder.total.tally
+    ttft_ns = tally.wall.median_ttft_ns()
+    if not tally.lag.count or ttft_ns is None:
+        return []
+    p99_ns = tally.lag.at_ranks([rank_of(99, tally.lag.count)])[0]
+    if p99_ns <= _LATE_SHARE * ttft_ns:
+        return []
+    late = f"1 % of the calls were sent {format_duration(p99_ns)} or more after their time"
+    return [f"{late} (latencies include it): this client, its host or --connections was the limit"]

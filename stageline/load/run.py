@@ -1,0 +1,166 @@
+"""One load run, from the first question to the server to the summary."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from fractions import Fraction
+
+import msgspec
+
+import stageline
+from stageline.errors import RunFailed, UsageError
+from stageline.load.body import Bodies
+from stageline.load.clock import Clock
+from stageline.load.conversation import Kind, Prompts
+from stageline.load.driver import Driver, Progress
+from stageline.load.http import HttpTarget, open_http
+from stageline.load.options import LoadOptions, tls_of
+from stageline.load.pace import Pace
+from stageline.load.probe import Facts, probe
+from stageline.load.ramp import Ramp, Step
+from stageline.load.recorder import LoadRecorder
+from stageline.load.remarks import remarks_of
+from stageline.load.reply import Target
+from stageline.load.schedule import Schedule
+from stageline.load.summary import LoadFacts, LoadSummary, StepFigures, clock_figures, counted, slo_result
+from stageline.report.series import latency
+from stageline.workload import Workload
+
+ONE_STEP = (Step(Fraction(1), None),)
+Watch = Callable[[Progress], None]
+
+
+class Result(msgspec.Struct, frozen=True):
+    """A run that is over. `interrupted`: by the user."""
+
+    summary: LoadSummary
+    recorder: LoadRecorder
+    interrupted: bool
+
+
+async def run_load(options: LoadOptions, workload: Workload, clock: Clock, watch: Watch) -> Result:
+    """Sends a workload. Raises Unavailable, Busy, UsageError, BadInput, or RunFailed when nothing can be said of it.
+
+    Cancelled, it ends all calls and says what there is.
+    """
+    if workload.reactive and options.steps:
+        raise UsageError("--ramp has no meaning for a closed loop, whose rate is its users'; change users= or think=")
+    async with _target(options, clock) as (target, facts):
+        on_wall = options.wall or facts.dilation is None
+        steps = options.steps or ONE_STEP
+        with LoadRecorder(
+            len(steps), slo=options.slo, dilation=facts.dilation, slo_on_wall=on_wall, directory=options.directory
+        ) as recorder:
+            prompts = Prompts(_kind(options), options.seed, workload.hash_block_tokens, facts.template)
+            factor = Fraction(1) if on_wall or facts.dilation is None else facts.dilation
+            driver = Driver(
+                Schedule(workload, Ramp(steps), warmup=options.warmup, duration_ns=options.duration_ns),
+                target,
+                clock,
+                Pace(factor, clock.now_ns()),
+                prompts,
+                recorder,
+                turns=options.turns,
+            )
+            watch(driver.progress)
+            complete = await _drive(driver)
+            recorder.finish()
+    summary = summarize(options, workload, facts, recorder, complete=complete)
+    return Result(summary, recorder, not complete)
+
+
+async def _drive(driver: Driver) -> bool:
+    """False: it was cancelled."""
+    try:
+        await driver.run()
+    except asyncio.CancelledError:
+        return False
+    return True
+
+
+def _kind(options: LoadOptions) -> Kind:
+    if options.grpc_address:
+        return "ids"
+    return "chat" if options.endpoint == "chat" else options.prompts
+
+
+@asynccontextmanager
+async def _target(options: LoadOptions, clock: Clock) -> AsyncIterator[tuple[Target, Facts]]:
+    """Where calls go, once it has answered."""
+    if options.grpc_address:
+        from stageline.load.grpc import GrpcTarget, probe_grpc  # noqa: PLC0415  (gRPC is slow to load)
+        from stageline.wire.generate import GenerateClient  # noqa: PLC0415
+
+        async with GenerateClient(options.grpc_address) as client:
+            facts = await probe_grpc(client)
+            yield GrpcTarget(client, clock, connections=options.connections, timeout_s=options.timeout_s), facts
+        return
+    chat = options.endpoint == "chat"
+    Bodies("", chat=chat, extra=options.extra_body)  # says what is wrong with it before the server is asked
+    async with open_http(api_key=options.api_key, tls=tls_of(options.cacert)) as session:
+        facts = await probe(session, options.url, options.model, chat=chat)
+        target = HttpTarget(
+            session,
+            options.url + ("/v1/chat/completions" if chat else "/v1/completions"),
+            Bodies(facts.model, chat=chat, ignore_eos=options.ignore_eos, extra=options.extra_body),
+            clock,
+            connections=options.connections,
+            timeout_s=options.timeout_s,
+            stageline=facts.dilation is not None,
+        )
+        yield target, facts
+
+
+def summarize(
+    options: LoadOptions, workload: Workload, facts: Facts, recorder: LoadRecorder, *, complete: bool
+) -> LoadSummary:
+    """The figures of a run. RunFailed when it has no call to speak of, or none that finished."""
+    tally = recorder.total.tally
+    if complete and not tally.calls:
+        raise RunFailed(f"all {recorder.warmup_calls} calls were warm-up: send more, or lower --warmup")
+    wall, emulated = clock_figures(tally, recorder.total.gaps)
+    on_wall = options.wall or emulated is None
+    judged_s = wall.duration_s if emulated is None or on_wall else emulated.duration_s
+    described = LoadFacts(
+        version=stageline.__version__,
+        command=options.command,
+        url=options.url,
+        endpoint="grpc" if options.grpc_address else options.endpoint,
+        model=facts.model,
+        workload=workload.description,
+        workload_rows=msgspec.structs.asdict(workload.counts),
+        seed=options.seed,
+        clock="wall" if on_wall else "emulated",
+        dilation=None if facts.dilation is None else float(facts.dilation),
+        turns=options.turns.count,
+        connections=options.connections,
+    )
+    return LoadSummary(
+        **msgspec.structs.asdict(described),
+        complete=complete,
+        warmup_calls=recorder.warmup_calls,
+        calls=counted(tally),
+        reasons=dict(tally.reasons.most_common()),
+        prompt_tokens=tally.prompt_tokens,
+        output_tokens=tally.output_tokens,
+        chunks=tally.chunks,
+        other_prompt_lengths=tally.other_prompts,
+        other_output_lengths=tally.other_outputs,
+        send_lag_s=latency(tally.lag),
+        wall=wall,
+        emulated=emulated,
+        steps=_steps(options.steps, recorder),
+        slo=None if options.slo is None else slo_result(options.slo, tally, judged_s),
+        remarks=remarks_of(recorder, facts),
+    )
+
+
+def _steps(steps: tuple[Step, ...], recorder: LoadRecorder) -> list[StepFigures]:
+    """Nothing without --ramp: the whole run then is the one step."""
+    figures = []
+    for step, part in zip(steps, recorder.steps, strict=False):
+        wall, emulated = clock_figures(part.tally, part.gaps)
+        figures.append(
+            StepFigures(step=step.text(), calls=counted(part.tally), good=part.tally.good, wall=wall, emulated=emulated)
+        )
+    return figures

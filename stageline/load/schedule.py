@@ -1,0 +1,91 @@
+"""What is sent when: a workload, the rate steps, the end, and which of it is warm-up."""
+
+import re
+
+import msgspec
+
+from stageline.engine.types import Cancellation, Request
+from stageline.errors import BadInput
+from stageline.load.ramp import Ramp
+from stageline.units import parse_duration_ns
+from stageline.workload import Workload
+
+
+class Warmup(msgspec.Struct, frozen=True):
+    """What is sent but left out of all figures: the first `requests`, or those due before `until_ns`."""
+
+    requests: int = 0
+    until_ns: int = 0
+
+    def covers(self, position: int, due_ns: int) -> bool:
+        """Whether the request at a position of the run, due then, is warm-up."""
+        return position < self.requests or due_ns < self.until_ns
+
+
+NO_WARMUP = Warmup()
+
+
+def parse_warmup(text: str) -> Warmup:
+    """`50` requests, or a time such as `30s`."""
+    if re.fullmatch(r"[0-9]{1,9}", text):
+        return Warmup(requests=int(text))
+    try:
+        return Warmup(until_ns=parse_duration_ns(text, "--warmup"))
+    except BadInput:
+        reason = "neither a number of requests nor a time"
+        raise BadInput("--warmup", text, reason, "write it like 50 or 30s") from None
+
+
+class Due(msgspec.Struct, frozen=True):
+    """One request of the schedule. Times are the workload's: emulated, unless the run is in wall time."""
+
+    request: Request
+    due_ns: int
+    step: int
+    warmup: bool
+
+
+class Schedule:
+    """Takes requests off a workload in the order of their due times."""
+
+    def __init__(
+        self, source: Workload, ramp: Ramp, *, warmup: Warmup = NO_WARMUP, duration_ns: int | None = None
+    ) -> None:
+        self._source, self._ramp = source, ramp
+        self._warmup, self._duration_ns = warmup, duration_ns
+        self._head: tuple[int, int] | None = None
+        self._over = False
+        self._taken = 0
+        self.fraction = source.fraction
+        self.reactive = source.reactive
+
+    def next_due_ns(self) -> int | None:
+        """None: nothing is due as far as is known now (a closed loop may still bring something), or it is over."""
+        if self._over:
+            return None
+        if self.reactive:  # its next arrival may change until it is taken, and it has no rate to step
+            arrival_ns = self._source.next_arrival_ns()
+            self._head = None if arrival_ns is None else (arrival_ns, 0)
+        elif self._head is None:
+            arrival_ns = self._source.next_arrival_ns()
+            self._head = None if arrival_ns is None else self._ramp.at(arrival_ns)
+            self._over = self._head is None
+        if self._head is not None and self._duration_ns is not None and self._head[0] >= self._duration_ns:
+            self._over = not self.reactive  # a user that was told to wait may be due after one who was not
+            return None
+        return None if self._head is None else self._head[0]
+
+    def take(self) -> Due | Cancellation:
+        """What is due next; only when `next_due_ns()` is not None."""
+        if self._head is None:
+            raise LookupError("take() when nothing is due")
+        (due_ns, step), self._head = self._head, None
+        request = self._source.take()
+        if isinstance(request, Cancellation):
+            return request
+        position, self._taken = self._taken, self._taken + 1
+        return Due(request, due_ns, step, self._warmup.covers(position, due_ns))
+
+    def finished(self, index: int, now_ns: int) -> None:
+        """A request has ended, on the workload's clock: its user may go on."""
+        self._source.finished(index, now_ns)

@@ -1,0 +1,111 @@
+"""What the samples of a run add up to, kept while it goes, on both clocks."""
+
+from collections import Counter
+from fractions import Fraction
+
+import msgspec
+
+from stageline.load.reply import OUTCOMES
+from stageline.load.sample import Sample
+from stageline.report.series import Latency, Series, latency, rank_of
+from stageline.report.slo import Slo
+from stageline.report.times import RequestTimes
+
+
+class Latencies(msgspec.Struct, frozen=True, kw_only=True):
+    """In seconds of one clock, from the intended start. `queue_s`: emulated what the server says plus the client's lag,
+    on the wall the client's lag alone.
+    """
+
+    ttft_s: Latency
+    tpot_s: Latency
+    itl_s: Latency
+    e2e_s: Latency
+    queue_s: Latency
+
+
+class ClockTally:
+    """Latencies on one clock, and how many were good."""
+
+    def __init__(self, slo: Slo | None) -> None:
+        self._slo = slo
+        self.good = 0
+        self._ttft, self._tpot, self._e2e, self._queue = Series(), Series(), Series(), Series()
+
+    def add(self, times: RequestTimes) -> None:
+        """One finished call."""
+        self._queue.add(max(0, times.queue_ns))
+        self._ttft.add(times.ttft_ns)
+        self._e2e.add(times.e2e_ns)
+        if times.tpot_ns is not None:
+            self._tpot.add(times.tpot_ns)
+        self.good += self._slo is not None and self._slo.good(times)
+
+    def median_ttft_ns(self) -> int | None:
+        """None when nothing finished."""
+        count = self._ttft.count
+        return self._ttft.at_ranks([rank_of(50, count)])[0] if count else None
+
+    def latencies(self, itl: Latency) -> Latencies:
+        """`itl` is kept elsewhere: it is one value per chunk, not per call."""
+        return Latencies(
+            ttft_s=latency(self._ttft),
+            tpot_s=latency(self._tpot),
+            itl_s=itl,
+            e2e_s=latency(self._e2e),
+            queue_s=latency(self._queue),
+        )
+
+
+class Tally:
+    """Everything about some calls. `dilation` None: there is no emulated clock, and the SLO is judged on the wall's."""
+
+    def __init__(self, slo: Slo | None, dilation: Fraction | None, *, slo_on_wall: bool) -> None:
+        self.dilation = dilation
+        on_wall = slo_on_wall or dilation is None
+        self.wall = ClockTally(slo if on_wall else None)
+        self.emulated = None if dilation is None else ClockTally(None if on_wall else slo)
+        self._judge = self.wall if on_wall or self.emulated is None else self.emulated
+        self.outcomes = dict.fromkeys(OUTCOMES, 0)
+        self.reasons = Counter[str]()
+        self.lag = Series()
+        self.prompt_tokens = self.output_tokens = self.chunks = 0
+        self.other_prompts = self.other_outputs = 0
+        self.window_ns: tuple[int, int] | None = None
+
+    @property
+    def calls(self) -> int:
+        """All of them."""
+        return sum(self.outcomes.values())
+
+    @property
+    def good(self) -> int:
+        """Calls that finished and met the objective."""
+        return self._judge.good
+
+    @property
+    def span_ns(self) -> int:
+        """Wall time from the first intended start to the last end."""
+        return 0 if self.window_ns is None else self.window_ns[1] - self.window_ns[0]
+
+    def add(self, sample: Sample) -> None:
+        """One call."""
+        self.outcomes[sample.outcome] += 1
+        if sample.reason:
+            self.reasons[sample.reason] += 1
+        first_ns, last_ns = self.window_ns or (sample.intended_ns, sample.end_ns)
+        self.window_ns = min(first_ns, sample.intended_ns), max(last_ns, sample.end_ns)
+        if sample.sent_ns is not None:
+            self.lag.add(max(0, sample.lag_ns))
+        self.prompt_tokens += sample.prompt_tokens if sample.prompt_tokens is not None else sample.asked_prompt_tokens
+        self.output_tokens += sample.output_tokens
+        self.chunks += sample.chunks
+        if (times := sample.wall_times()) is None:
+            return
+        self.other_prompts += sample.prompt_tokens not in (None, sample.asked_prompt_tokens)
+        self.other_outputs += sample.output_tokens != sample.asked_output_tokens
+        self.wall.add(times)
+        if self.emulated is not None and self.dilation is not None:
+            emulated = sample.emulated_times(self.dilation)
+            assert emulated is not None
+            self.emulated.add(emulated)

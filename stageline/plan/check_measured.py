@@ -1,0 +1,52 @@
+"""What the curves and grids of a measured cost entry must satisfy."""
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+from stageline.cost.measured_entries import AttentionGrid, Curve, Measured
+from stageline.errors import BadInput
+
+LARGEST_POINTS, LARGEST_NS, LARGEST_COUNT = 1 << 20, 1e12, 1 << 40
+
+
+def check_measured(entry: Measured, at: str) -> None:
+    """Raise BadInput naming the path: axes that do not ascend, times that fall, counts that do not match."""
+    _curve(entry.tokens, f"{at}.tokens")
+    if entry.sampled:
+        _curve(entry.sampled, f"{at}.sampled")
+    _grid(entry.attention, f"{at}.attention")
+
+
+def _axis(axis: Sequence[int], at: str) -> None:
+    if len(axis) < 2 or axis[0] < 0 or axis[-1] > LARGEST_COUNT or any(b <= a for a, b in pairwise(axis)):
+        raise BadInput(at, list(axis)[:8], "an axis has two or more ascending counts")
+
+
+def _times(ns: Sequence[float], expected: int, at: str) -> None:
+    if len(ns) != expected or expected > LARGEST_POINTS:
+        raise BadInput(at, len(ns), f"the axes have {expected:,} points (at most {LARGEST_POINTS:,})")
+    for i, value in enumerate(ns):
+        if not (math.isfinite(value) and 0 <= value <= LARGEST_NS):
+            raise BadInput(f"{at}[{i}]", value, f"must lie between 0 and {LARGEST_NS:g}")
+
+
+def _curve(curve: Curve, at: str) -> None:
+    _axis(curve.at, f"{at}.at")
+    _times(curve.ns, len(curve.at), f"{at}.ns")
+    for i, (a, b) in enumerate(pairwise(curve.ns)):
+        if b < a:
+            raise BadInput(f"{at}.ns[{i + 1}]", b, f"less than {a} before it: times may not fall")
+
+
+def _grid(grid: AttentionGrid, at: str) -> None:
+    names = ("chunk", "history", "sequences", "kv")
+    for name in names:
+        _axis(getattr(grid, name), f"{at}.{name}")
+    _times(grid.ns, math.prod(len(axis) for axis in grid.axes()), f"{at}.ns")
+    stride = 1
+    for name, axis in zip(reversed(names), reversed(grid.axes()), strict=True):
+        for i in range(len(grid.ns) - stride):
+            if (i // stride) % len(axis) < len(axis) - 1 and grid.ns[i + stride] < grid.ns[i]:
+                raise BadInput(f"{at}.ns[{i + stride}]", grid.ns[i + stride], f"falls along {name}: times may not")
+        stride *= len(axis)

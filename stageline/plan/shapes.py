@@ -1,0 +1,83 @@
+"""The ways to divide N devices: tensor x context x attention replicas per stage, stages, replicas."""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from stageline.model.attention import GatedDelta, Gqa, Kda, Mla
+from stageline.model.ffn import Moe
+from stageline.model.spec import ModelSpec
+from stageline.plan.options import PlanOptions
+
+
+class Shape(msgspec.Struct, frozen=True, kw_only=True):
+    """One division. `name` is what a table shows; the flags that make it are `flags`."""
+
+    tp: int
+    ep: int
+    cp: int
+    pp: int
+    replicas: int
+    microbatch: int | None = None
+
+    @property
+    def devices(self) -> int:
+        """All replicas."""
+        return max(self.tp, self.ep) * self.cp * self.pp * self.replicas
+
+    @property
+    def name(self) -> str:
+        """Axes larger than one: "tp4 pp2", "tp1" for none."""
+        axes = (("tp", self.tp), ("ep", self.ep), ("cp", self.cp), ("pp", self.pp), ("dp", self.replicas))
+        text = " ".join(f"{name}{n}" for name, n in axes if n > 1) or "tp1"
+        return f"{text} mb{self.microbatch}" if self.microbatch else text
+
+    def options(self, base: PlanOptions) -> PlanOptions:
+        """The planner's settings for it."""
+        return msgspec.structs.replace(
+            base,
+            devices=self.devices // self.replicas,
+            replicas=self.replicas,
+            tensor_parallel=self.tp,
+            expert_parallel=self.ep,
+            context_parallel=self.cp,
+            microbatch=self.microbatch or base.microbatch,
+        )
+
+
+def divisors(n: int) -> list[int]:
+    """Ascending."""
+    return [d for d in range(1, n + 1) if n % d == 0]
+
+
+def shapes(spec: ModelSpec, devices: int, most_context: int = 1) -> Iterator[Shape]:
+    """Every division of `devices` that the model allows, in a fixed order.
+
+    Tensor ranks divide the heads of every layer; expert ranks are 1, the tensor ranks, or with one tensor rank any
+    divisor that holds a whole number of experts; context ranks up to `most_context`, not with replicas of attention.
+    """
+    heads = {_heads(layer.attention) for layer in spec.layers}
+    experts = {layer.ffn.experts for layer in spec.layers if isinstance(layer.ffn, Moe)}
+    for tp in divisors(devices):
+        if any(h % tp for h in heads):
+            continue
+        for ep in divisors(devices) if experts else [1]:
+            whole = ep == 1 or (ep % tp == 0 and all(n % ep == 0 for n in experts) and tp in (ep, 1))
+            group = max(tp, ep)
+            if not whole or devices % group:
+                continue
+            yield from _stages(spec, devices, tp, ep, most_context if ep <= tp else 1)
+
+
+def _stages(spec: ModelSpec, devices: int, tp: int, ep: int, most_context: int) -> Iterator[Shape]:
+    left = devices // max(tp, ep)
+    for cp in divisors(left):
+        if cp > most_context:
+            break
+        for pp in divisors(left // cp):
+            if pp <= len(spec.layers):
+                yield Shape(tp=tp, ep=ep, cp=cp, pp=pp, replicas=left // cp // pp)
+
+
+def _heads(attention: Gqa | Mla | Kda | GatedDelta) -> int:
+    return attention.value_heads if isinstance(attention, GatedDelta) else attention.heads

@@ -1,0 +1,125 @@
+"""What a run's figures suggest to try next. Each piece of advice rests on one figure and names it."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
+
+from stageline.engine.types import CAUSES, StageRecord
+from stageline.report.summary import Summary
+
+NOTABLE = 0.10  # share of the stages' time from which a cause deserves a line
+SHORT_RUN = 0.20  # share of fill and drain from which a run says little about the steady state
+OVERLOAD = 0.5  # share of the end-to-end time that a median request queues
+UNEVEN = 1.15  # busiest stage over the mean
+
+
+class Advice(msgspec.Struct, frozen=True):
+    """One line: what was seen, and what to try."""
+
+    seen: str
+    try_next: str
+
+
+def advise(summary: Summary, stages: Sequence[StageRecord]) -> list[Advice]:
+    """The most telling first; empty when nothing stands out."""
+    shares = cause_shares(stages)
+    lines = [*_requests(summary), *_load(summary, shares)]
+    for cause in sorted(_CAUSES, key=lambda c: -shares[c]):
+        if shares[cause] >= NOTABLE:
+            lines.append(_CAUSES[cause](summary, stages, shares[cause]))
+    return lines
+
+
+def cause_shares(stages: Sequence[StageRecord]) -> dict[str, float]:
+    """Share of all stages' time by cause, and `busy`."""
+    total = sum(s.window_ns for s in stages) or 1
+    shares: dict[str, float] = {c: sum(s.idle_ns.get(c, 0) for s in stages) / total for c in CAUSES}
+    return {"busy": sum(s.busy_ns for s in stages) / total, **shares}
+
+
+def _requests(summary: Summary) -> Iterator[Advice]:
+    counts = summary.requests
+    if counts["refused"]:
+        yield Advice(
+            f"{counts['refused']:,} of {counts['total']:,} requests were refused: they fit no empty KV ledger",
+            "plan with a longer --context or more devices",
+        )
+    if summary.preemptions > 0.05 * counts["total"]:
+        yield Advice(
+            f"{summary.preemptions:,} preemptions: prompts were computed again",
+            "use --kv reserve, a lower --max-running, or plan with more KV room",
+        )
+
+
+def _load(summary: Summary, shares: dict[str, float]) -> Iterator[Advice]:
+    queue, whole = summary.queue_s.p50, summary.e2e_s.p50
+    if queue is not None and whole and queue > OVERLOAD * whole:
+        yield Advice(
+            f"Half of the requests queue for {queue / whole:.0%} of their time or longer: the load is above capacity",
+            f"lower the rate below {summary.requests_per_s:,.3g} requests/s, or add --replicas",
+        )
+    edges = shares["fill"] + shares["drain"]
+    if edges > SHORT_RUN:
+        yield Advice(
+            f"Filling and draining the pipeline took {edges:.0%} of the stages' time: the run is short",
+            "give more --requests before judging throughput",
+        )
+    if shares["empty"] > 0.5:
+        yield Advice(
+            f"No request was in the system for {shares['empty']:.0%} of the time: these are idle latencies",
+            "raise --rate-scale to see it under load",
+        )
+
+
+def _starved(summary: Summary, stages: Sequence[StageRecord], share: float) -> Advice:
+    return Advice(
+        f"Stages wait for tokens to come back for {share:.0%} of the time (starved): too few are in flight",
+        "raise the load, or lower --microbatch so that the same requests fill more of the pipeline",
+    )
+
+
+def _credit(summary: Summary, stages: Sequence[StageRecord], share: float) -> Advice:
+    return Advice(
+        f"Work waits for one of {summary.credits} credits for {share:.0%} of the stages' time",
+        f"try --credits {2 * summary.credits}: throughput rises until the busiest stage is full",
+    )
+
+
+def _kv(summary: Summary, stages: Sequence[StageRecord], share: float) -> Advice:
+    where = "" if summary.binding_stage is None else f" (stage {summary.binding_stage} binds)"
+    return Advice(
+        f"KV room is missing for {share:.0%} of the stages' time{where}",
+        "try --kv grow, a smaller --kv-cache-dtype, or a plan with more devices",
+    )
+
+
+def _upstream(summary: Summary, stages: Sequence[StageRecord], share: float) -> Advice:
+    busy = [s.busy_ns for s in stages]
+    mean, top = sum(busy) / len(busy), max(busy)
+    where = f"stage {summary.busiest_stage} is busy {top / mean:.2f} x the mean" if mean else "no stage was busy"
+    if mean and top > UNEVEN * mean:
+        return Advice(
+            f"Stages wait for the ones before them for {share:.0%} of the time (upstream); {where}",
+            "plan again with layers spread by time, or give that stage more devices",
+        )
+    return Advice(
+        f"Stages wait for the ones before them for {share:.0%} of the time (upstream), though they are even: "
+        "microbatches differ in size, and prompts hold up decodes",
+        "try a smaller --batched-tokens, which cuts prompts into smaller chunks",
+    )
+
+
+def _hop(summary: Summary, stages: Sequence[StageRecord], share: float) -> Advice:
+    return Advice(
+        f"Stages wait for the last link for {share:.0%} of the time (hop)",
+        "a faster link, or fewer stages of more devices each; more microbatches in flight hide it too",
+    )
+
+
+_CAUSES: dict[str, Callable[[Summary, Sequence[StageRecord], float], Advice]] = {
+    "starved": _starved,
+    "credit": _credit,
+    "kv_blocked": _kv,
+    "upstream": _upstream,
+    "hop": _hop,
+}

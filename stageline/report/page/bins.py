@@ -1,0 +1,45 @@
+"""Equal slices of a run's window, and how much of each an interval covers."""
+
+import numpy as np
+
+from stageline.report.page.columns import Ints
+
+
+class Bins:
+    """`count` slices of ceil(window / count) ns each; sums are exact integers of ns."""
+
+    def __init__(self, start_ns: int, window_ns: int, count: int) -> None:
+        self.start_ns, self.count = start_ns, count
+        self.width_ns = max(1, -(-window_ns // count))
+
+    def empty(self) -> Ints:
+        """Nothing covered yet."""
+        return np.zeros(self.count, dtype=np.int64)
+
+    def cover(self, into: Ints, begin_ns: Ints, end_ns: Ints) -> None:
+        """Adds the part of each interval [begin, end) that lies in each slice. Intervals lie inside the window."""
+        kept = end_ns > begin_ns
+        begin, end = begin_ns[kept] - self.start_ns, end_ns[kept] - self.start_ns
+        first, last = begin // self.width_ns, (end - 1) // self.width_ns
+        one = first == last
+        np.add.at(into, first[one], (end - begin)[one])
+        first, last, begin, end = first[~one], last[~one], begin[~one], end[~one]
+        np.add.at(into, first, (first + 1) * self.width_ns - begin)
+        np.add.at(into, last, end - last * self.width_ns)
+        steps = np.zeros(self.count + 1, dtype=np.int64)
+        np.add.at(steps, first + 1, self.width_ns)
+        np.add.at(steps, last, -self.width_ns)
+        into += np.cumsum(steps)[: self.count]
+
+    def peaks(self, at_ns: Ints, values: Ints) -> Ints:
+        """The largest value of a step function in each slice; values[i] holds from at[i] on, 0 before."""
+        place = np.clip((at_ns - self.start_ns) // self.width_ns, 0, self.count - 1)
+        peaks = self.empty()
+        np.maximum.at(peaks, place, values)
+        last = np.full(self.count, -1, dtype=np.int64)
+        np.maximum.at(last, place, np.arange(len(place)))
+        newest = np.maximum.accumulate(last)  # the last change up to the end of each slice
+        ends = np.where(newest >= 0, values[np.maximum(newest, 0)] if len(values) else 0, 0)
+        entering = np.concatenate(([0], ends[:-1]))
+        result: Ints = np.maximum(peaks, entering)
+        return result

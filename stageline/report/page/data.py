@@ -1,0 +1,111 @@
+"""Everything that a page shows, read from a run directory."""
+
+from pathlib import Path
+
+import msgspec
+
+from stageline.engine.types import RequestRecord, StageRecord
+from stageline.errors import BadInput
+from stageline.plan.schema import Plan
+from stageline.report.advice import Advice, advise
+from stageline.report.page.columns import Column, Packer
+from stageline.report.page.lanes import CATEGORIES, Lanes
+from stageline.report.page.requests import QUANTILES, Shown, pack_requests
+from stageline.report.rundir import EVENTS, RERUN, read_events, read_plan, read_requests, read_stages, read_summary
+from stageline.report.statistics import OUTCOMES
+from stageline.report.summary import Summary
+
+
+class PlanStage(msgspec.Struct, frozen=True):
+    """What a stage holds, for people."""
+
+    name: str
+    layers: int
+    devices: int
+    device: str
+    weight_bytes: int
+    kv_budget_bytes: int
+
+
+class Window(msgspec.Struct, frozen=True):
+    """The run's window and how the page slices it."""
+
+    start_ns: int
+    length_ns: int
+    slice_ns: int
+    slices: int
+    exact_until_ns: int  # since the start of the window; services are kept one by one up to here
+    services: int
+    exact_services: int
+
+
+class PageData(msgspec.Struct, frozen=True, kw_only=True):
+    """The readable half of a page's data; `columns` tells where the packed half lies in `blob`."""
+
+    summary: Summary
+    stages: list[StageRecord]
+    plan_stages: list[PlanStage]
+    visits: list[int]
+    window: Window
+    events: bool
+    advice: list[Advice]
+    waterfall: Shown
+    categories: tuple[str, ...]
+    outcomes: tuple[str, ...]
+    quantiles: int
+    columns: dict[str, Column]
+
+
+def page_data(directory: Path) -> tuple[PageData, str]:
+    """The data and its blob. BadInput when the run is incomplete or damaged."""
+    summary, stages, plan = read_summary(directory), read_stages(directory), read_plan(directory)
+    if not summary.complete or not stages:
+        raise BadInput(str(directory), None, "the run broke off and has no stages", RERUN)
+    requests = list(read_requests(directory))
+    lanes = Lanes(stages, window_start_ns(requests))
+    events = (directory / EVENTS).exists()
+    packer = Packer()
+    if events:
+        lanes.read(read_events(directory))
+        lanes.pack(packer)
+    shown = pack_requests(requests, lanes.bins, packer)
+    data = PageData(
+        summary=summary,
+        stages=stages,
+        plan_stages=_plan_stages(plan),
+        visits=[v.stage for v in plan.visits],
+        window=_window(lanes),
+        events=events,
+        advice=advise(summary, stages),
+        waterfall=shown,
+        categories=CATEGORIES,
+        outcomes=OUTCOMES,
+        quantiles=QUANTILES,
+        columns=packer.columns,
+    )
+    return data, packer.blob()
+
+
+def window_start_ns(requests: list[RequestRecord]) -> int:
+    """The window of a run begins with its first arrival."""
+    return min((r.arrival_ns for r in requests), default=0)
+
+
+def _window(lanes: Lanes) -> Window:
+    bins = lanes.bins
+    return Window(
+        bins.start_ns,
+        lanes.end_ns - bins.start_ns,
+        bins.width_ns,
+        bins.count,
+        lanes.exact_until_ns - bins.start_ns,
+        lanes.services,
+        lanes.exact_services,
+    )
+
+
+def _plan_stages(plan: Plan) -> list[PlanStage]:
+    return [
+        PlanStage(s.name, len(s.layers), s.devices, s.device or plan.device, s.weight_bytes, s.kv_budget_bytes)
+        for s in plan.stages
+    ]

@@ -1,0 +1,163 @@
+"""Writes a run's trace: a track per stage, a KV counter per stage, a track per link, a track of requests, flows.
+
+A flow leads from a request's slice through the microbatch that brought its first token, stage by stage. The size is
+bounded: the first MAX_SERVICES services in file order with the gaps before them, and the first MAX_REQUESTS requests by
+arrival; about 150 bytes per service.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+
+from stageline.engine.types import RequestRecord
+from stageline.plan.schema import Plan
+from stageline.report.events import Event, Gap, Served
+from stageline.report.gaps import ordered_pieces
+from stageline.report.perfetto import packets
+from stageline.report.perfetto.flows import first_token_flows
+from stageline.report.perfetto.rows import Rows
+from stageline.report.rundir import read_events, read_plan, read_requests
+
+MAX_SERVICES = 150_000
+MAX_REQUESTS = 5_000
+_STAGES, _LINKS, _REQUESTS = 1, 2, 3  # uuids of the groups
+_FIRST_UUID = 16
+
+Flows = Mapping[tuple[int, int], list[int]]
+
+
+class Written(msgspec.Struct, frozen=True):
+    """What went into a trace."""
+
+    services: int
+    cut: bool  # the run has more
+
+
+def write_trace(directory: Path, path: Path) -> Written:
+    """The trace of a run directory. BadInput when it is damaged; OSError when `path` can't be written."""
+    plan, requests = read_plan(directory), list(read_requests(directory))
+    shown = sorted(requests, key=lambda r: (r.arrival_ns, r.index))[:MAX_REQUESTS]
+    flows = first_token_flows(shown, _last_ends(read_events(directory), plan), plan.links[-1].latency_ns)
+    with path.open("wb") as file:
+        trace = _Trace(plan, flows)
+        file.write(trace.head())
+        cut = False
+        for event in read_events(directory):
+            if trace.services == MAX_SERVICES and isinstance(event, Served):
+                cut = True
+                break
+            file.write(trace.event(event))
+        file.write(trace.requests(shown))
+    return Written(trace.services, cut)
+
+
+def _last_ends(events: Iterable[Event], plan: Plan) -> dict[int, list[int]]:
+    """When each microbatch left the last visit, by replica; in the order of microbatches."""
+    last, ends = len(plan.visits) - 1, dict[int, list[int]]()
+    for event in events:
+        if isinstance(event, Served) and event.visit == last:
+            ends.setdefault(event.replica, []).append(event.end_ns)
+    return ends
+
+
+class _Trace:
+    """Turns events into packets."""
+
+    def __init__(self, plan: Plan, flows: Flows) -> None:
+        self._plan, self._flows = plan, flows
+        self._uuids = _FIRST_UUID
+        self._stages: dict[tuple[int, int], int] = {}
+        self._kv: dict[tuple[int, int], int] = {}
+        self._links: dict[tuple[int, int, int], int] = {}  # replica, link, row
+        self._rows: dict[tuple[int, int], Rows] = {}
+        self._left_ns: dict[tuple[int, int], int] = {}  # when a microbatch ended its last visit so far
+        self._gaps: dict[tuple[int, int], Gap] = {}
+        self.services = 0
+
+    def head(self) -> bytes:
+        """Groups, and the tracks of stages; tracks of links follow when they are first used."""
+        out = [packets.group(_STAGES, "stages"), packets.group(_LINKS, "links"), packets.group(_REQUESTS, "requests")]
+        several = self._plan.replicas > 1
+        for replica in range(self._plan.replicas):
+            for index, stage in enumerate(self._plan.stages):
+                name = f"{f'replica {replica} ' if several else ''}stage {index} ({stage.name})"
+                rank = 2 * (replica * len(self._plan.stages) + index)
+                self._stages[replica, index] = uuid = self._next()
+                out.append(packets.track(uuid, name, _STAGES, rank))
+                if stage.kv_budget_bytes:
+                    self._kv[replica, index] = counter = self._next()
+                    out.append(packets.counter_track(counter, f"KV of {name}", _STAGES, rank + 1))
+        return b"".join(out)
+
+    def event(self, event: Event) -> bytes:
+        """The packets of one event."""
+        place = event.replica, event.stage
+        if isinstance(event, Served):
+            self.services += 1
+            return self._gap(place) + self._hop(event) + self._served(event)
+        if isinstance(event, Gap):
+            self._gaps[place] = event
+            return b""
+        return packets.counter(self._kv[place], event.at_ns, event.used_bytes) if place in self._kv else b""
+
+    def requests(self, records: Iterable[RequestRecord]) -> bytes:
+        """One slice per request with its phases inside it."""
+        rows, uuids, out = Rows(), list[int](), list[bytes]()
+        for record in records:
+            end = record.last_token_ns
+            if end is None or record.admitted_ns is None or record.first_token_ns is None:
+                continue
+            row = rows.place(record.arrival_ns, end)
+            if row == len(uuids):
+                uuids.append(self._next())
+                out.append(packets.track(uuids[row], "requests", _REQUESTS, row))
+            out.extend(_phases(uuids[row], record, record.admitted_ns, record.first_token_ns, end))
+        return b"".join(out)
+
+    def _served(self, event: Served) -> bytes:
+        flows = [index + 1 for index in self._flows.get((event.replica, event.sequence), ())]
+        notes = packets.note("visit", event.visit) + packets.note("queued_ns", event.start_ns - event.arrival_ns)
+        uuid = self._stages[event.replica, event.stage]
+        return packets.slice_(uuid, f"mb {event.sequence}", event.start_ns, event.end_ns, flows, notes)
+
+    def _gap(self, place: tuple[int, int]) -> bytes:
+        gap = self._gaps.pop(place, None)
+        if gap is None:
+            return b""
+        pieces = ordered_pieces(gap)
+        return b"".join(packets.slice_(self._stages[place], cause, begin, end) for cause, begin, end in pieces)
+
+    def _hop(self, event: Served) -> bytes:
+        """From the end of the visit before to the arrival. Several may be on their way: they get rows of one name."""
+        key = event.replica, event.sequence
+        begin, self._left_ns[key] = self._left_ns.get(key), event.end_ns
+        if event.visit == len(self._plan.visits) - 1:
+            del self._left_ns[key]
+        if begin is None or begin >= event.arrival_ns:
+            return b""
+        link = event.replica, event.visit
+        row = self._rows.setdefault(link, Rows()).place(begin, event.arrival_ns)
+        head = b""
+        if (*link, row) not in self._links:
+            self._links[*link, row] = uuid = self._next()
+            several = f"replica {event.replica} " if self._plan.replicas > 1 else ""
+            rank = event.replica * len(self._plan.visits) + event.visit
+            head = packets.track(uuid, f"{several}link {event.visit}", _LINKS, rank)
+        return head + packets.slice_(self._links[*link, row], f"mb {event.sequence}", begin, event.arrival_ns)
+
+    def _next(self) -> int:
+        self._uuids += 1
+        return self._uuids
+
+
+def _phases(uuid: int, record: RequestRecord, admitted_ns: int, first_ns: int, end_ns: int) -> Iterator[bytes]:
+    """The request, and inside it where its time went; its flow leaves from the prefill."""
+    notes = packets.note("prompt_tokens", record.prompt_tokens) + packets.note("output_tokens", record.output_tokens)
+    yield packets.begin(uuid, f"request {record.index}", record.arrival_ns, (), notes)
+    if admitted_ns > record.arrival_ns:
+        yield packets.slice_(uuid, "queued", record.arrival_ns, admitted_ns)
+    yield packets.slice_(uuid, "prefill", admitted_ns, first_ns, (record.index + 1,))
+    if end_ns > first_ns:
+        yield packets.slice_(uuid, "decode", first_ns, end_ns)
+    yield packets.end(uuid, end_ns)

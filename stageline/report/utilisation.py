@@ -1,0 +1,75 @@
+"""Model FLOPs utilisation and bandwidth utilisation of a run, per stage and in total.
+
+MFU = useful FLOPs / (peak x window): prompt tokens found in the prefix cache and work done again after a preemption do
+not count. Bandwidth: weights once per service, KV of the context once per decoded token, over bandwidth x window.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from stageline.engine.types import RequestRecord, StageRecord
+from stageline.plan.schema import Plan, Stage, Work
+from stageline.units import NS_PER_S
+
+
+class StageUtilisation(msgspec.Struct, frozen=True, kw_only=True):
+    """One stage, its replicas together; shares of what all its devices could do in the window."""
+
+    stage: int
+    mfu: float
+    bandwidth: float
+
+
+class Utilisation(msgspec.Struct, frozen=True, kw_only=True):
+    """Of all devices, and by stage."""
+
+    mfu: float
+    bandwidth: float
+    stages: tuple[StageUtilisation, ...]
+
+
+class WorkDone:
+    """Adds up what requests needed."""
+
+    def __init__(self) -> None:
+        self.tokens = self.pairs = self.rows = self.kv_read_tokens = 0
+
+    def request(self, record: RequestRecord) -> None:
+        """Tokens cached..prompt + output - 2 went through the layers, each against all before it and itself."""
+        out = record.output_tokens
+        if not out:
+            return
+        cached, end = record.cached_tokens or 0, record.prompt_tokens + out - 1
+        self.tokens += end - cached
+        self.pairs += (end * (end + 1) - cached * (cached + 1)) // 2
+        self.rows += out
+        self.kv_read_tokens += (out - 1) * record.prompt_tokens + out * (out - 1) // 2
+
+
+def utilisation(plan: Plan, stages: Sequence[StageRecord], done: WorkDone) -> Utilisation | None:
+    """None where the plan does not say what a stage works, or nothing ran."""
+    rows, flops, bytes_moved, could_flops, could_bytes = [], 0.0, 0.0, 0.0, 0.0
+    for index, stage in enumerate(plan.stages):
+        records = [record for record in stages if record.stage == index]
+        seconds = sum(record.window_ns for record in records) / NS_PER_S
+        work = stage.work
+        if work is None or not seconds:
+            return None
+        steps = sum(r.microbatches / r.visits for r in records if r.visits)
+        computed = work.token_flops * done.tokens + work.pair_flops * done.pairs + work.row_flops * done.rows
+        moved = _bytes(plan, stage, work, steps, done)
+        peak, rate = work.flops_per_s * seconds, work.bytes_per_s * seconds
+        rows.append(StageUtilisation(stage=index, mfu=computed / peak, bandwidth=moved / rate))
+        flops, bytes_moved = flops + computed, bytes_moved + moved
+        could_flops, could_bytes = could_flops + peak, could_bytes + rate
+    return Utilisation(mfu=flops / could_flops, bandwidth=bytes_moved / could_bytes, stages=tuple(rows))
+
+
+def _bytes(plan: Plan, stage: Stage, work: Work, steps: float, done: WorkDone) -> float:
+    """Weights of every step, experts as far as the mean step needs them, and KV."""
+    size = work.step_bytes * steps
+    if work.experts and steps:
+        keep = 1 - work.experts_per_token / work.experts
+        size += float(work.expert_bytes * work.experts * (1 - keep ** (done.tokens / steps)) * steps)
+    return size + done.kv_read_tokens * stage.kv_block_bytes / plan.block_tokens

@@ -1,0 +1,103 @@
+"""A client of the router's live side: Router.Generate, one request at a time over one connection."""
+
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+import msgspec
+from grpc import aio
+
+from stageline.errors import StagelineError, Unavailable
+from stageline.v1 import router_pb2
+from stageline.v1.router_pb2_grpc import RouterStub
+from stageline.wire import options
+from stageline.wire.errors import error_from, is_transport
+
+if TYPE_CHECKING:  # known to the type stubs only
+    from stageline.v1.router_pb2_grpc import RouterAsyncStub
+
+
+class Generate(msgspec.Struct, frozen=True, kw_only=True):
+    """One request; see GenerateRequest in router.proto."""
+
+    prompt_ids: list[int]
+    output_tokens: int
+    max_tokens: int
+    priority: int = 0
+    session: str = ""
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """Some of the output."""
+
+    text: str
+    tokens: int
+
+
+class Finished(msgspec.Struct, frozen=True, kw_only=True):
+    """How a request ended; see Finished in router.proto."""
+
+    prompt_tokens: int
+    output_tokens: int
+    dilation: float
+    queue_ns: int
+    ttft_ns: int
+    e2e_ns: int
+
+
+class LiveFacts(msgspec.Struct, frozen=True):
+    """What the router serves live."""
+
+    model: str
+    dilation: float
+
+
+class _Plan(msgspec.Struct):
+    model: str
+
+
+class Lost(Unavailable):
+    """The connection was lost, or never came about: nobody refused anything."""
+
+
+class GenerateClient:
+    """One channel to a router; an async context manager. Every method raises StagelineError, never a gRPC error."""
+
+    def __init__(self, address: str) -> None:
+        self.place = f"router at {address}"
+        self._channel = aio.insecure_channel(address, options=options.CHANNEL)
+        self._stub: RouterAsyncStub = RouterStub(self._channel)
+
+    async def __aenter__(self) -> "GenerateClient":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._channel.close()
+
+    async def live(self) -> LiveFacts:
+        """What is served. Raises Unavailable when nothing is."""
+        try:
+            reply = await self._stub.Status(router_pb2.StatusRequest(), timeout=options.CALL_S)
+        except aio.AioRpcError as error:
+            raise self._error(error) from None
+        if not reply.live.dilation:
+            raise Unavailable(f"{self.place} serves no live requests; start it with stageline up")
+        return LiveFacts(msgspec.json.decode(reply.plan, type=_Plan).model, reply.live.dilation)
+
+    async def generate(self, request: Generate) -> AsyncIterator[Piece | Finished]:
+        """The output as it comes, then how it ended. Leaving the iteration cancels the request."""
+        call = self._stub.Generate(router_pb2.GenerateRequest(**msgspec.structs.asdict(request)))
+        try:
+            while isinstance(reply := await call.read(), router_pb2.GenerateReply):
+                if reply.HasField("finished"):
+                    names = Finished.__struct_fields__
+                    yield Finished(**{name: getattr(reply.finished, name) for name in names})
+                else:
+                    yield Piece(reply.text, reply.tokens)
+        except aio.AioRpcError as error:
+            raise self._error(error) from None
+        finally:
+            call.cancel()
+
+    def _error(self, error: aio.AioRpcError) -> StagelineError:
+        found = error_from(error, self.place)
+        return Lost(str(found)) if is_transport(error) and isinstance(found, Unavailable) else found

@@ -1,0 +1,92 @@
+"""The load client against a real live cluster, over both doors."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from stageline.errors import Unavailable
+from stageline.load.clock import WallClock
+from stageline.load.driver import Turns
+from stageline.load.options import Endpoint, LoadOptions, PromptKind
+from stageline.load.run import Result, run_load
+from stageline.workload import open_workload
+from tests.cluster.live import MODEL, live, live_plan
+
+
+async def load(url: str, spec: str, **options: object) -> Result:
+    """One run."""
+    async with asyncio.timeout(50):
+        return await run_load(LoadOptions(url=url, **options), open_workload(spec), WallClock(), lambda progress: None)
+
+
+def recorded(path: Path) -> list[dict[str, int]]:
+    """The arrivals of a recording."""
+    return [row for row in map(json.loads, path.read_text().splitlines()) if "arrival_ns" in row]
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "prompts"), [("completions", "ids"), ("completions", "text"), ("chat", "text"), ("grpc", "ids")]
+)
+async def test_what_arrives_is_what_the_workload_says(endpoint: str, prompts: PromptKind, tmp_path: Path) -> None:
+    """Prompt and output lengths to the token, at emulated times, and the emulated latencies of the server."""
+    spec = "poisson:rate=200,requests=20,input=uniform(20,60),output=uniform(2,9)"
+    path = tmp_path / "session.jsonl"
+    async with live(live_plan(), record=str(path), dilation="2") as cluster:
+        url = f"grpc://{cluster.grpc}" if endpoint == "grpc" else cluster.url
+        api: Endpoint = "chat" if endpoint == "chat" else "completions"
+        result = await load(url, spec, endpoint=api, prompts=prompts)
+    summary = result.summary
+    assert summary.calls["finished"] == 20, summary.remarks
+    assert (summary.model, summary.dilation, summary.clock) == (MODEL, 2.0, "emulated")
+    assert (summary.other_prompt_lengths, summary.other_output_lengths) == (0, 0)
+    source, asked = open_workload(spec), []
+    while source.next_arrival_ns() is not None:
+        asked.append(source.take())
+    lengths = [(r.prompt_tokens, r.output_tokens) for r in asked]
+    assert sorted((row["prompt_tokens"], row["output_tokens"]) for row in recorded(path)) == sorted(lengths)
+    assert summary.emulated is not None
+    emulated, wall = summary.emulated.latencies, summary.wall.latencies
+    assert emulated.ttft_s.p50 is not None and wall.ttft_s.p50 is not None
+    # Three visits of at least 400 us each, and never more than what the wall has seen.
+    assert 0.0012 <= emulated.ttft_s.p50 <= wall.ttft_s.p50 / 2 + 0.001
+
+
+async def test_a_conversation_finds_its_history(tmp_path: Path) -> None:
+    """What a turn sends is what the turns before it and their replies add up to, as the server counts."""
+    path = tmp_path / "session.jsonl"
+    async with live(live_plan(), record=str(path)) as cluster:
+        spec = "closed:users=2,requests=4,input=20,output=5"
+        result = await load(cluster.url, spec, endpoint="chat", turns=Turns(3, 1_000_000))
+    assert result.summary.calls["finished"] == 12
+    assert result.summary.other_prompt_lengths == 0
+    turn = [20, 20 + 5 + 20, 45 + 5 + 20]
+    assert sorted(row["prompt_tokens"] for row in recorded(path)) == sorted(turn * 4)
+
+
+async def test_a_recording_is_sent_again_with_its_cancellations(tmp_path: Path) -> None:
+    first, second = tmp_path / "first.jsonl", tmp_path / "second.jsonl"
+    async with live(live_plan(), record=str(first)) as cluster:
+        await load(cluster.url, "constant:rate=100,requests=5,input=10,output=4")
+        await cluster.quiet()
+    async with live(live_plan(), record=str(second)) as cluster:
+        result = await load(cluster.url, str(first))
+    assert result.summary.calls["finished"] == 5
+    pairs = [[(row["prompt_tokens"], row["output_tokens"]) for row in recorded(path)] for path in (first, second)]
+    assert pairs[0] == pairs[1]
+
+
+async def test_a_full_queue_rejects(tmp_path: Path) -> None:
+    async with live(live_plan(), queue=1, scheduling='{"max_running": 1}') as cluster:
+        for url in (cluster.url, f"grpc://{cluster.grpc}"):
+            result = await load(url, "constant:rate=100000,requests=8,input=10,output=40")
+            calls = result.summary.calls
+            assert calls["rejected"] >= 4
+            assert calls["rejected"] + calls["finished"] == 8
+            await cluster.quiet()
+
+
+async def test_nobody_at_the_address() -> None:
+    with pytest.raises(Unavailable, match="stageline up"):
+        await load("grpc://127.0.0.1:1", "constant:rate=1,requests=1")

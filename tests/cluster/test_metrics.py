@@ -1,0 +1,220 @@
+"""What a cluster tells Prometheus after a known run, against its records."""
+
+import asyncio
+import math
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import msgspec
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from router.metrics import RouterCollector
+from router.server import build as build_router
+from router.servicer import RouterServicer
+from router.serving import ServingMetrics
+from router.settings import RouterSettings
+from stage_server.metrics import StageCollector
+from stage_server.server import build as build_stage
+from stage_server.servicer import StageServicer
+from stage_server.settings import StageSettings
+from stageline.cli.top_data import look, view
+from stageline.engine.settings import Scheduling
+from stageline.engine.types import CAUSES, RunTotals
+from stageline.plan.schema import Plan
+from stageline.runtime.metric_names import OWN
+from stageline.runtime.metrics import Exporter
+from stageline.runtime.metrics_page import page
+from stageline.runtime.text_format import encode
+from stageline.runtime.vllm_names import DROP_IN
+from stageline.units import NS_PER_S
+from stageline.wire.router_client import RouterClient, RunOrder
+from tests.cluster.servers import Seen, serving
+from tests.known import OUTPUT, PROMPT, TIGHT, known_plan, known_requests
+
+Values = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+def scrape(registry: CollectorRegistry) -> Values:
+    """Every sample, by name and labels."""
+    families = text_string_to_metric_families(generate_latest(registry).decode())
+    return {(s.name, frozenset(s.labels.items())): s.value for family in families for s in family.samples}
+
+
+def get(values: Values, name: str, **labels: object) -> float:
+    """One sample."""
+    return values[name, frozenset((key, str(value)) for key, value in labels.items())]
+
+
+class Watched:
+    """A cluster's registries: the router's, and the stages'."""
+
+    def __init__(self, address: str, router: CollectorRegistry, stages: list[CollectorRegistry]) -> None:
+        self.address, self.router, self.stages = address, router, stages
+
+
+@asynccontextmanager
+async def watched(plan: Plan) -> AsyncIterator[Watched]:
+    """Servers with their collectors."""
+    async with AsyncExitStack() as stack:
+        registries, addresses = [], []
+        for index in range(len(plan.stages)):
+            collector = StageCollector(index, 0)
+            registries.append(CollectorRegistry())
+            registries[-1].register(collector)
+            stage = StageServicer(plan, on_session=collector.on_session)
+            stage.metrics = partial(encode, registries[-1])
+            addresses.append(await stack.enter_async_context(serving(stage)))
+        metrics, collector = ServingMetrics(plan), RouterCollector(plan)
+        router = RouterServicer(plan, [addresses], on_run=collector.on_run, watch=metrics)
+        collector.health = router.health
+        registry = CollectorRegistry()
+        registry.register(collector)
+        registry.register(metrics)
+        router.metrics = partial(encode, registry)
+        yield Watched(await stack.enter_async_context(serving(router)), registry, registries)
+
+
+async def test_top_shows_the_accounts_of_the_run() -> None:
+    """Without an earlier look, shares are those of stages.json but for the wall time before and after the run."""
+    plan = known_plan()
+    async with watched(plan) as servers, asyncio.timeout(30), RouterClient(servers.address) as client:
+        await client.healthy(20)
+        before = look(await client.status(metrics=True), 0.0)
+        order = RunOrder(plan_digest=plan.digest(), scheduling=Scheduling(), seed=0)
+        totals, _ = await client.run(order, iter(known_requests()), Seen())
+        shown = view("here", plan, look(await client.status(metrics=True), 1.0), before)
+    assert (shown.finished, shown.failed, shown.binding) == (11, 0, TIGHT)
+    assert shown.tokens_per_s == 11 * OUTPUT
+    for record, stage in zip(totals.stages, shown.stages, strict=True):
+        assert stage.healthy
+        worked_ns = record.window_ns - record.idle_ns["empty"]
+        scale = sum(share for cause, share in stage.shares.items() if cause != "empty")
+        assert stage.shares["busy"] / scale == pytest.approx(record.busy_ns / worked_ns)
+        for cause in CAUSES:
+            if cause != "empty":
+                assert stage.shares[cause] / scale == pytest.approx(record.idle_ns[cause] / worked_ns), cause
+
+
+async def test_top_sees_a_stage_that_is_gone() -> None:
+    plan = known_plan()
+    async with watched(plan) as servers, asyncio.timeout(30), RouterClient(servers.address) as client:
+        status = await client.healthy(20)
+        found = await client.status(metrics=True)
+        stages = tuple(msgspec.structs.replace(s, healthy=s.stage != 2) for s in found.stages)
+        shown = view("here", plan, look(msgspec.structs.replace(found, stages=stages), 0.0), None)
+    assert len(status.stages) == 4
+    assert [s.healthy for s in shown.stages] == [True, True, False, True]
+    assert not shown.stages[2].known
+
+
+async def known_run() -> tuple[RunTotals, Seen, Values, list[Values]]:
+    """One run on a cluster, and what was scraped after it (stages: before it too, subtracted)."""
+    plan, seen = known_plan(), Seen()
+    async with watched(plan) as servers, asyncio.timeout(30), RouterClient(servers.address) as client:
+        await client.healthy(20)
+        before = [scrape(registry) for registry in servers.stages]
+        order = RunOrder(plan_digest=plan.digest(), scheduling=Scheduling(), seed=0)
+        totals, _ = await client.run(order, iter(known_requests()), seen)
+        stages = [
+            {key: value - old.get(key, 0) for key, value in scrape(registry).items()}
+            for registry, old in zip(servers.stages, before, strict=True)
+        ]
+        return totals, seen, scrape(servers.router), stages
+
+
+@pytest.fixture(scope="module")
+def after() -> tuple[RunTotals, Seen, Values, list[Values]]:
+    """The known run, made once."""
+    return asyncio.run(known_run())
+
+
+def test_stages_export_their_records(after: tuple[RunTotals, Seen, Values, list[Values]]) -> None:
+    totals, _, _, stages = after
+    for record, values in zip(totals.stages, stages, strict=True):
+        place = {"stage": record.stage, "replica": 0}
+        busy = get(values, "stageline_stage_busy_seconds_total", **place)
+        assert busy == pytest.approx(record.busy_ns / NS_PER_S)
+        for cause in CAUSES:
+            idle = get(values, "stageline_stage_idle_seconds_total", **place, cause=cause)
+            wall_s = 60 if cause == "empty" else 0  # before and after the run wall time counts as empty
+            assert record.idle_ns[cause] / NS_PER_S <= idle + 1e-9
+            assert idle <= record.idle_ns[cause] / NS_PER_S + wall_s + 1e-9, cause
+        assert get(values, "stageline_stage_microbatches_total", **place) == record.microbatches
+
+
+def test_the_router_exports_requests_and_what_binds(after: tuple[RunTotals, Seen, Values, list[Values]]) -> None:
+    totals, _, values, _ = after
+    for name, wanted in (("requests", 11), ("requests_finished", 11), ("requests_failed", 0)):
+        assert get(values, f"stageline_{name}_total") == wanted
+    assert get(values, "stageline_microbatches_total") == totals.microbatches
+    refusals = [get(values, "stageline_kv_refusals_total", stage=s, replica=0) for s in range(4)]
+    assert refusals.index(max(refusals)) == TIGHT == totals.binding_stage
+    assert [get(values, "stageline_stage_up", stage=s, replica=0) for s in range(4)] == [1] * 4
+
+
+def test_serving_metrics_are_those_of_the_records(after: tuple[RunTotals, Seen, Values, list[Values]]) -> None:
+    totals, seen, values, _ = after
+    labels = {"model_name": known_plan().model, "engine": 0}
+    assert get(values, "vllm:generation_tokens_total", **labels) == len(seen.tokens) == 11 * OUTPUT
+    assert get(values, "vllm:prompt_tokens_total", **labels) == 11 * PROMPT
+    assert get(values, "vllm:request_success_total", **labels, finished_reason="length") == 11
+    sums = {
+        "time_to_first_token": sum((r.first_token_ns or 0) - r.arrival_ns for r in seen.requests),
+        "e2e_request_latency": sum((r.last_token_ns or 0) - r.arrival_ns for r in seen.requests),
+        "request_queue_time": sum((r.admitted_ns or 0) - r.arrival_ns for r in seen.requests),
+        "inter_token_latency": sum(now - since for _, now, since in seen.tokens if since is not None),
+    }
+    for name, total_ns in sums.items():
+        assert get(values, f"vllm:{name}_seconds_sum", **labels) == pytest.approx(total_ns / NS_PER_S), name
+    assert get(values, "vllm:iteration_tokens_total_count", **labels) == totals.microbatches
+    assert get(values, "stageline_time_to_first_token_seconds_count", replica=0) == 11
+
+
+def exported(registry: CollectorRegistry) -> dict[str, tuple[str, str, frozenset[str]]]:
+    """Type, help and labels of every family, by its exposed name; `process_*` left out."""
+    found = {}
+    for family in registry.collect():
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        labels = frozenset(key for sample in family.samples for key in sample.labels) - {"le"}
+        if not name.startswith("process_"):
+            found[name] = (family.type, family.documentation, labels)
+    return found
+
+
+@pytest.mark.parametrize("by", ["stage", "router", "live router"])
+async def test_what_is_exported_is_what_the_catalogue_says(by: Exporter, tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_bytes(known_plan().canonical())
+    if by == "stage":
+        server = build_stage(StageSettings(stage=0))
+    else:
+        stages = ",".join(f"s{i}:1" for i in range(4))
+        plan = str(tmp_path / "plan.json")
+        server = build_router(RouterSettings(plan=plan, stages=stages, live=by == "live router", http_port=-1))
+    specs = {m.name: m for m in (*OWN, *DROP_IN) if by in m.by or (by == "live router" and "router" in m.by)}
+    seen = exported(server.registry)
+    assert set(seen) == set(specs)
+    for name, (kind, text, labels) in seen.items():
+        assert (kind, text) == (specs[name].kind, specs[name].help), name
+        assert labels in (frozenset(specs[name].labels), frozenset()), name  # no samples, no labels
+
+
+def test_the_page_is_fresh(root: Path) -> None:
+    assert (root / "docs/metrics.md").read_text() == page(), "run scripts/metrics-page"
+
+
+def test_a_scrape_is_quick() -> None:
+    """Of a router with one replica: five hundred samples."""
+    registry = CollectorRegistry()
+    registry.register(ServingMetrics(known_plan()))
+    registry.register(RouterCollector(known_plan()))
+    best_s = math.inf
+    for _ in range(5):
+        start = time.thread_time()
+        encode(registry)
+        best_s = min(best_s, time.thread_time() - start)
+    assert best_s < 0.010

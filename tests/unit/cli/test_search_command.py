@@ -1,0 +1,109 @@
+"""`stageline search` and `stageline calibrate` as users meet them."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from stageline.cli.candidates import carry_out_all
+from stageline.cli.main import run
+
+LOAD = "poisson:rate=4,input=256,output=16"
+
+
+def search(
+    capsys: pytest.CaptureFixture[str], *more: str, devices: str = "4"
+) -> tuple[int, dict[str, list[dict[str, object]]]]:
+    words = ["search", "llama-3.1-70b", "h100-sxm", "--devices", devices, "--workload", LOAD, "--requests", "10"]
+    code = run([*words, "--jobs", "1", "--json", *more])
+    return code, json.loads(capsys.readouterr().out or "{}")
+
+
+def test_every_division_that_fits_is_run(capsys: pytest.CaptureFixture[str]) -> None:
+    code, found = search(capsys)
+    assert code == 0
+    names = [trial["name"] for trial in found["trials"]]
+    assert names == ["pp2 dp2", "pp4", "tp2 dp2", "tp2 pp2", "tp4"]
+    assert [left["name"] for left in found["left_out"]] == ["dp4"]
+    assert all(trial["finished"] == 10 for trial in found["trials"])
+
+
+def test_a_bound_prunes_what_misses_the_objective_anyway(capsys: pytest.CaptureFixture[str]) -> None:
+    """A lone token on two stages reads all weights at one device's rate: 50 ms."""
+    _, found = search(capsys, "--slo", "tpot=30ms")
+    assert "tp4" in [trial["name"] for trial in found["trials"]]
+    assert any("lone token" in str(left["reason"]) for left in found["left_out"])
+
+
+def test_a_second_search_goes_on_where_the_first_stopped(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = tmp_path / "trials.jsonl"
+    _, first = search(capsys, "--resume", str(kept))
+    lines = kept.read_bytes().splitlines(keepends=True)
+    kept.write_bytes(b"".join(lines[:-1]) + lines[-1][:20])  # stopped in the middle of a line
+    ran: list[str] = []
+
+    def watched(candidates: list[object], jobs: int) -> object:
+        ran.extend(c.name for c in candidates)  # type: ignore[attr-defined]
+        return carry_out_all(candidates, jobs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("stageline.cli.search.carry_out_all", watched)
+    _, second = search(capsys, "--resume", str(kept))
+    assert ran == ["tp4"]
+    assert second == first
+
+
+def test_the_curve_over_numbers_of_devices(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    chart = tmp_path / "curve.svg"
+    words = ["search", "llama-3.1-70b", "h100-sxm", "--devices", "3..4", "--workload", LOAD, "--requests", "10"]
+    assert run([*words, "--jobs", "1", "--price", "2", "--plot", str(chart)]) == 0
+    shown = capsys.readouterr().out
+    assert "best at every number of devices" in shown and "$/M" in shown
+    assert chart.stat().st_size > 1000
+
+
+@pytest.mark.parametrize(
+    ("words", "names", "code"),
+    [
+        (["--devices", "four"], "--devices", 2),
+        (["--devices", "5..4"], "--devices", 2),
+        (["--devices", "1"], "none of the", 4),
+        (["--devices", "4", "--microbatches", "0"], "--microbatches", 2),
+        (["--devices", "4", "--jobs", "0"], "--jobs", 2),
+        (["--devices", "4", "--slo", "nonsense"], "--slo", 2),
+    ],
+)
+def test_mistakes(capsys: pytest.CaptureFixture[str], words: list[str], names: str, code: int) -> None:
+    assert run(["search", "llama-3.1-70b", "h100-sxm", "--workload", LOAD, *words]) == code
+    assert names in capsys.readouterr().err
+
+
+def test_kernels_become_a_profile_and_a_plan(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, shared_data: Path
+) -> None:
+    kernels = shared_data / "measured" / "kernels_RTXPRO6000_Llama-3.1-8B_bf16_tp1"
+    profile, plan = tmp_path / "p.json", tmp_path / "plan.json"
+    assert run(["calibrate", str(kernels), "llama-3.1-8b", "rtx-pro-6000", "-o", str(profile), "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)) == 2
+    assert run(["plan", "llama-3.1-8b", "rtx-pro-6000", "--profile", str(profile), "-o", str(plan)]) == 0
+    assert json.loads(plan.read_text())["costs"][0]["kind"] == "measured"
+    capsys.readouterr()
+    assert run(["plan", "llama-3.1-8b", "h100-sxm", "--profile", str(profile)]) == 2
+    assert "taken on device" in capsys.readouterr().err
+    profile.write_text("{}")
+    assert run(["plan", "llama-3.1-8b", "rtx-pro-6000", "--profile", str(profile)]) == 2
+    assert "not a profile" in capsys.readouterr().err
+
+
+def test_a_serving_command_can_be_pasted(capsys: pytest.CaptureFixture[str]) -> None:
+    """vLLM's names: experts over tensor ranks x data-parallel size, which are then replicas of attention."""
+    pasted = "--tensor-parallel-size 1 --data-parallel-size 16 --enable-expert-parallel --max-model-len 4096"
+    pasted += " --max-num-seqs 64 --max-num-batched-tokens 8192 --gpu-memory-utilization 0.92 --kv-cache-dtype fp8"
+    assert run(["plan", "deepseek-v3", "h200", "--json", *pasted.split()]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["devices"], found["replicas"], found["microbatch"]) == (16, 1, 64)
+    assert run(["plan", "deepseek-v3", "h200", "--ep", "6", "--tp", "4"]) == 2
+    assert "--ep 6" in capsys.readouterr().err
+    assert run(["plan", "deepseek-v3", "h200", "--ep", "16", "--cp", "2"]) == 2
+    assert "--cp" in capsys.readouterr().err

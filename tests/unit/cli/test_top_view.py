@@ -1,0 +1,56 @@
+"""The display of `top`: 80 columns whatever the number of stages, and the right colours in the right places."""
+
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from stageline.cli.top_data import StageView, View
+from stageline.cli.top_view import HEIGHT, _cells, render
+
+SHARES = {"busy": 0.5, "upstream": 0.25, "empty": 0.25}
+
+
+def stage(index: int, shares: dict[str, float] | None = None, *, healthy: bool = True) -> StageView:
+    """One stage."""
+    return StageView(replica=0, stage=index, healthy=healthy, shares=SHARES if shares is None else shares, kv_ratio=0.5)
+
+
+def shown(stages: list[StageView]) -> View:
+    """A view of these stages and large figures."""
+    return View(
+        address="router.example:50051", title="llama-3.1-405b on 128 x h100-sxm", mode="run in emulated time",
+        stages=stages, running=123_456, waiting=98_765, finished=12_345_678, failed=1_234_567, requests_per_s=1234.5,
+        tokens_per_s=123_456.7, emulated_tokens_per_s=None, emulated_s=12_345.6, speed=1234.5, ttft_s=(0.001, 700.0),
+        itl_s=(None, None), in_flight=59, credits=59, slip_s=1.5, binding=7,
+    )  # fmt: skip
+
+
+def printed(view: View, width: int = 80) -> list[str]:
+    """Its lines."""
+    out = StringIO()
+    Console(file=out, width=width, color_system=None).print(render(view, width))
+    return out.getvalue().splitlines()
+
+
+@pytest.mark.parametrize(("stages", "most_lines"), [(1, 20), (8, 20), (59, 20), (200, 50)])
+def test_fits_80_columns(stages: int, most_lines: int) -> None:
+    lines = printed(shown([stage(i) for i in range(stages)]))
+    assert max(map(len, lines)) <= 80
+    assert len(lines) <= most_lines
+    assert sum(line.count("█") for line in lines) >= stages * HEIGHT
+
+
+def test_bars_stack_from_busy_to_empty() -> None:
+    assert _cells(stage(0)) == ["busy"] * 4 + ["upstream"] * 2 + ["empty"] * 2
+    assert _cells(stage(0, {"busy": 0.99, "hop": 0.01})) == ["busy"] * 8
+
+
+def test_a_dead_stage_and_an_unknown_one() -> None:
+    lines = printed(shown([stage(0), stage(1, {}, healthy=False), stage(2, {})]))
+    assert any("xxxxxxx" in line and "·······" in line for line in lines)
+    assert any("down: 1" in line for line in lines)
+
+
+def test_nothing_known_yet() -> None:
+    assert "no emulated time has passed yet" in printed(shown([stage(0, {})]))[-1]

@@ -1,0 +1,41 @@
+"""What a cluster in Docker is made of, without an engine."""
+
+import pytest
+
+from stageline.cli.main import run
+from stageline.cluster.docker_parts import DockerOptions, fingerprint, router_part, stage_parts
+from tests.cluster.plans import small_plan, with_digest_changed
+
+
+def test_every_stage_is_a_part_under_its_own_name_and_the_common_one() -> None:
+    parts = stage_parts(small_plan(2, replicas=2), DockerOptions())
+    names = ["r0-stage-00", "r0-stage-01", "r1-stage-00", "r1-stage-01"]
+    assert [part.name for part in parts] == names
+    assert [part.aliases for part in parts] == [(name, "stages") for name in names]
+    assert parts[3].settings["environment"]["STAGELINE_STAGE"] == "1"
+    assert parts[3].settings["environment"]["STAGELINE_REPLICA"] == "1"
+
+
+def test_the_router_publishes_what_it_is_told_to() -> None:
+    options = DockerOptions(http_port=-1, grpc_port=0, metrics_port=9999, publish="0.0.0.0", router={"seed": "7"})
+    settings = router_part(small_plan(2), options, "volume").settings
+    assert settings["ports"] == {"50051/tcp": ("0.0.0.0",), "9090/tcp": ("0.0.0.0", 9999)}
+    assert settings["environment"]["STAGELINE_STAGES"] == "stage-{stage:02d}:50051"
+    assert settings["environment"]["STAGELINE_SEED"] == "7"
+
+
+def test_a_fingerprint_tells_plans_images_and_options_apart() -> None:
+    plan, options = small_plan(2), DockerOptions()
+    marks = {
+        fingerprint(plan, options, "one"),
+        fingerprint(plan, options, "two"),
+        fingerprint(plan, DockerOptions(payload="size"), "one"),
+        fingerprint(with_digest_changed(plan), options, "one"),
+    }
+    assert len(marks) == 4
+    assert fingerprint(small_plan(2), DockerOptions(), "one") in marks
+
+
+def test_following_the_logs_of_all_parts_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["logs", "--follow"]) == 2
+    assert "stageline logs stage-03 --follow" in capsys.readouterr().err

@@ -1,0 +1,51 @@
+"""Each mistake is named with its cost and a way out, and a sound plan is left alone."""
+
+import pytest
+
+from stageline.catalog.loader import Catalog
+from stageline.plan.advice import advice
+from stageline.plan.build import make_plan
+from stageline.plan.device_map import device_map
+from stageline.plan.options import PlanOptions
+
+SHELF = Catalog()
+
+
+def hints(model: str, device: str, **options: object) -> str:
+    spec, found = SHELF.model(model).spec, SHELF.device(device).device
+    asked = PlanOptions(**options)  # type: ignore[arg-type]
+    return "\n".join(advice(spec, found, asked, make_plan(spec, found, asked)))
+
+
+def test_a_sound_plan_is_left_alone() -> None:
+    assert hints("llama-3.1-8b", "h100-sxm") == ""
+    assert hints("llama-3.1-70b", "h100-sxm", tensor_parallel=8) == ""
+
+
+@pytest.mark.parametrize(
+    ("model", "device", "options", "says"),
+    [
+        ("llama-3.1-8b", "h100-sxm", {"devices": 4}, "--devices 1 --replicas 4"),
+        ("llama-3.1-405b", "h100-sxm", {"tensor_parallel": 16}, "Use --tp 8"),
+        ("llama-3.1-70b", "h100-sxm", {"devices": 8, "hop_latency_ns": 30_000_000}, "latency of the network"),
+        ("qwen2.5-7b", "h100-sxm", {"devices": 14}, "of what an even cut would"),
+        ("llama-3.1-70b", "h100-sxm", {"devices": 2, "context_tokens": 8192}, "Memory holds 1 request(s)"),
+        ("llama-3.1-70b", "h100-sxm", {"devices": 8, "concurrency": 2}, "75% is bubble"),
+        ("llama-3.1-70b", "h100-sxm", {"devices": 2, "replicas": 4}, "--devices 8"),
+        ("kimi-k3", "wse-3t", {"layer_bytes": "nominal"}, "--layer-bytes exact"),
+        ("llama-3.1-70b", "h100-sxm", {}, "--weights int4 would save 1 of 2 devices"),
+    ],
+)
+def test_a_mistake_is_named(model: str, device: str, options: dict[str, object], says: str) -> None:
+    assert says in hints(model, device, **options)
+
+
+def test_device_maps() -> None:
+    h100 = SHELF.device("h100-sxm").device
+    small, large = SHELF.model("qwen2.5-1.5b").spec, SHELF.model("llama-3.1-70b").spec
+    assert device_map(make_plan(small, h100, PlanOptions()).plan) == {"": 0}
+    found = device_map(make_plan(large, h100, PlanOptions(devices=8, tensor_parallel=4)).plan)
+    assert list(found)[:2] == ["model.embed_tokens", "model.layers.0"]
+    assert set(found.values()) == {0, 4}
+    assert found["lm_head"] == found["model.norm"] == found["model.layers.79"] == 4
+    assert len(found) == 83

@@ -1,0 +1,76 @@
+"""Recordings: what is written comes back, and damage is named."""
+
+from pathlib import Path
+
+import pytest
+
+from stageline.engine.settings import Scheduling
+from stageline.engine.types import Cancellation, Request
+from stageline.errors import BadInput
+from stageline.workload import open_workload
+from stageline.workload.recording import (
+    RecordedSource,
+    RecordingHeader,
+    cancel_line,
+    end_line,
+    header_line,
+    request_line,
+)
+
+HEADER = header_line(RecordingHeader(plan_digest="d", seed=3, dilation=2.0, scheduling=Scheduling(kv="grow")))
+
+
+def request(index: int, arrival_ns: int) -> Request:
+    """One with every field set."""
+    return Request(
+        index=index, arrival_ns=arrival_ns, prompt_tokens=5, output_tokens=2, max_output_tokens=4, priority=-1,
+        session="s", hash_ids=(7, 8),
+    )  # fmt: skip
+
+
+def taken(path: Path, **options: object) -> list[Request | Cancellation]:
+    """Everything that a source has."""
+    source, events = open_workload(str(path), **options), []
+    while source.next_arrival_ns() is not None:
+        events.append(source.take())
+    return events
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Two requests, of which the first is cancelled."""
+    lines = [HEADER, request_line(request(0, 10)), request_line(request(1, 20)), cancel_line(0, 30), end_line("abc")]
+    file = tmp_path / "session.jsonl"
+    file.write_text("".join(lines))
+    return file
+
+
+def test_what_is_written_comes_back(path: Path) -> None:
+    assert taken(path) == [request(0, 10), request(1, 20), Cancellation(index=0, at_ns=30)]
+    source = open_workload(str(path))
+    assert isinstance(source, RecordedSource)
+    assert (source.header.seed, source.header.scheduling.kv) == (3, "grow")
+    while source.next_arrival_ns() is not None:
+        source.take()
+
+
+def test_rate_and_number_of_requests_can_be_changed(path: Path) -> None:
+    assert taken(path, rate_scale="2") == [request(0, 5), request(1, 10), Cancellation(index=0, at_ns=15)]
+    assert taken(path, requests=1) == [request(0, 10), Cancellation(index=0, at_ns=30)]
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("{", "truncated"),
+        (cancel_line(2, 40), "has not arrived"),
+        (cancel_line(0, 1), "earlier"),
+        ('{"arrival_ns":50,"prompt_tokens":0,"output_tokens":1,"max_output_tokens":1}', "out of range"),
+        ('{"arrival_ns":50,"prompt_tokens":1,"output_tokens":1,"max_output_tokens":1,"x":1}', "unknown field"),
+    ],
+)
+def test_damage_is_named(path: Path, line: str, reason: str) -> None:
+    path.write_text(path.read_text() + line + "\n")
+    with pytest.raises(BadInput, match=reason) as caught:
+        taken(path)
+    assert ":6" in str(caught.value)
