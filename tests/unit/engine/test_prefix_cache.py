@@ -14,7 +14,7 @@ from stageline.engine import inprocess
 from stageline.engine.mirror import KvMirror
 from stageline.engine.route import Route
 from stageline.engine.sequence import Sequence
-from stageline.engine.settings import Scheduling
+from stageline.engine.settings import KvPolicy, Scheduling
 from stageline.engine.sharing import make_cache
 from stageline.engine.types import NEVER, Cancellation, Request, RequestRecord, Source
 from stageline.errors import UsageError
@@ -136,6 +136,20 @@ def test_two_that_run_at_once_share_one_copy() -> None:
     ids = tuple(range(9))
     requests = [request(0, 9 * 512 + 1, ids, 0), request(1, 9 * 512 + 1, ids, 0)]
     assert cached_tokens(CACHED, plan(budget_bytes=15 * 512), requests) == [0, 9 * 512]
+
+
+@pytest.mark.parametrize("kv", ["reserve", "grow"])
+def test_what_nobody_uses_makes_room_and_no_more_of_it_than_needed(kv: KvPolicy) -> None:
+    """Of twelve blocks the first prompt leaves eight; the second needs nine, or ten when it reserves its answer."""
+    first, second = tuple(range(8)), tuple(range(100, 108))
+    requests = [request(0, 8 * 512 + 1, first, 0), request(1, 8 * 512 + 512, second, 1000)]
+    scheduling = msgspec.structs.replace(CACHED, kv=kv)
+    seen = Records()
+    totals = inprocess.run(
+        plan(budget_bytes=12 * 512), scheduling, ListSource(requests), seed=0, observer=seen, paranoid=True
+    )
+    assert totals.prefix[0].evictions == {"grow": 5, "reserve": 6}[kv]
+    assert [(r.outcome, r.preemptions) for r in seen.all] == [("finished", 0)] * 2
 
 
 @pytest.mark.parametrize(
