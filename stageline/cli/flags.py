@@ -78,22 +78,11 @@ class SchedulingFlags:
     policy: Annotated[str | None, Parameter(help="your own queueing policy, package.module:Class")] = None
     preset: Annotated[Preset | None, Parameter(help="habits of an engine; single flags go first")] = None
 
-    def settings(
-        self,
-        plan: Plan,
-        slo: Slo | None,
-        hash_block_tokens: int = 0,
-        base: Scheduling = Scheduling(),  # noqa: B008  (frozen)
-    ) -> Scheduling:
-        """The engine's settings: `base` with what was given; `hash_block_tokens`: the workload's.
-
-        UsageError when flags contradict each other.
-        """
+    def settings(self, plan: Plan, slo: Slo | None, base: Scheduling = Scheduling()) -> Scheduling:  # noqa: B008  (frozen)
+        """The engine's settings: `base` with what was given. UsageError when flags contradict each other."""
         given: dict[str, object] = {name: value for name in _NUMBERS if (value := self._positive(name)) is not None}
         words = {name: getattr(self, name) for name in ("batching", "queueing", "kv", "balance", "policy")}
         given |= {name: value for name, value in words.items() if value is not None}
-        if hash_block_tokens:
-            given["hash_block_tokens"] = hash_block_tokens
         if self.prefix_cache:
             given["prefix_cache"] = True
         elif not base.prefix_cache and (self.snapshot_tokens is not None or self.balance == "prefix"):

@@ -45,8 +45,11 @@ def run(
     objective = None if slo is None else parse_slo(slo)
     loaded = load_plan(plan)
     source = workload.open()
-    base = replayed(source, loaded, workload.seed) if isinstance(source, RecordedSource) else Scheduling()
-    settings = scheduling.settings(loaded, objective, source.hash_block_tokens, base)
+    if isinstance(source, RecordedSource):
+        base = replayed(source, loaded, workload.seed)
+    else:
+        base = Scheduling(hash_block_tokens=source.hash_block_tokens)
+    settings = scheduling.settings(loaded, objective, base)
     with RunWriter(loaded, output, slo=objective, events=events) as writer:
         job = _Job(loaded, settings, source, workload, writer, "cluster" if cluster else engine, cluster, paranoid)
         totals, summary = job.carry_out()

@@ -17,7 +17,7 @@ def browser() -> Iterator[Any]:
     """The browser; Playwright is no dependency of the project's other tests."""
     program = shutil.which("chromium")
     try:
-        from playwright.sync_api import sync_playwright  # noqa: PLC0415
+        from playwright.sync_api import sync_playwright
     except ImportError:
         program = None
     if program is None:

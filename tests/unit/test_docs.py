@@ -5,7 +5,14 @@ from pathlib import Path
 
 import pytest
 
-DOCUMENTS = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/invariants.md", "docs/load.md", "docs/scale-out.md"]
+DOCUMENTS = [
+    "README.md",
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    "docs/invariants.md",
+    "docs/load.md",
+    "docs/scale-out.md",
+]
 IN_REPOSITORY = re.compile(r"`((?:stageline|stage_server|router|tests|scripts|deploy|proto|docs|examples)/[\w./-]+)`")
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
 LAW = re.compile(r"^\| L(\d) ", re.MULTILINE)
