@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from stageline.cost.entries import Affine
-from stageline.engine import inprocess
+from stageline.engine import inprocess, prefix
 from stageline.engine.mirror import KvMirror
 from stageline.engine.route import Route
 from stageline.engine.sequence import Sequence
@@ -164,6 +164,24 @@ def test_settings_that_do_not_fit_the_plan(scheduling: Scheduling, state_bytes: 
     p = plan(state_bytes=state_bytes)
     with pytest.raises(UsageError, match=reason):
         make_cache(KvMirror(p), Route(p), scheduling)
+
+
+def test_a_chain_that_is_used_for_ever_does_not_fill_the_memory() -> None:
+    p = plan()
+    mirror = KvMirror(p)
+    cache = make_cache(mirror, Route(p), CACHED)
+    assert cache is not None
+    sequence = Sequence(request(0, 100 * 512 + 1, tuple(range(100)), 0), 0)
+    sequence.written_tokens = 100 * 512
+    cache.share(sequence, [])
+    cache.drop(sequence)
+    for _ in range(1000):
+        assert cache.take(sequence) == 100 * 512
+        cache.drop(sequence)
+    assert len(cache._idle) <= prefix.SWEEP_ENTRIES + 100
+    while cache.evict_one():
+        pass
+    assert cache.evicted_blocks == 100
 
 
 class EventSource:
