@@ -58,8 +58,13 @@ class ForesightedConductor(Conductor):
 
     @property
     def overdue_ns(self) -> int:
-        """The earliest completion that has not been acted on, or a bound of it; NEVER when nothing is in flight."""
-        return self._all_bounds_ns()
+        """The earliest known completion that has not been acted on; NEVER when none is known.
+
+        A bound would not do: it is as old as the last look at the source, and no completion may be due by then.
+        """
+        back = (q[0] for q in self.returns if q)
+        foreseen = (p.completions[0] for p in self.pipes if p.completions)
+        return min(*back, *foreseen, NEVER, NEVER)
 
     @property
     def blocked_ns(self) -> int:

@@ -36,6 +36,7 @@ async def test_an_idle_session_gives_way_to_a_run_and_comes_back() -> None:
             reply = await client.completions.create(model=MODEL, prompt="x", max_tokens=2)
             assert reply.usage.completion_tokens == 2
             await cluster.quiet()
+        assert await cluster.metric("stageline_requests_finished_total") == 12
 
 
 async def test_a_run_is_refused_while_requests_are_served() -> None:

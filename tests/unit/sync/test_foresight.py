@@ -1,0 +1,111 @@
+"""The router's mirror: what is in flight comes back exactly when it says."""
+
+import random
+
+import pytest
+
+from stageline.engine.conductor import Conductor
+from stageline.engine.heap import HeapStages
+from stageline.engine.route import Route
+from stageline.engine.router import Router
+from stageline.engine.settings import Scheduling
+from stageline.engine.types import NEVER, Cancellation, Request, RequestRecord
+from stageline.errors import LawBroken
+from stageline.sync.foresight import ForesightedConductor
+from tests.reference.plans import pipeline
+from tests.reference.strategies import Scenario, build
+
+
+class Open:
+    """A source whose future opens step by step, as wall time would open it."""
+
+    reactive = False
+
+    def __init__(self, requests: list[Request], step_ns: int) -> None:
+        self._requests, self._step_ns, self.edge_ns = requests, step_ns, step_ns
+
+    def next_arrival_ns(self) -> int | None:
+        """See Source."""
+        known = self._requests and self._requests[0].arrival_ns < self.edge_ns
+        return self._requests[0].arrival_ns if known else None
+
+    def horizon_ns(self) -> int:
+        """See Source."""
+        return self.edge_ns if self._requests else NEVER
+
+    def take(self) -> Request | Cancellation:
+        """See Source."""
+        return self._requests.pop(0)
+
+    def finished(self, index: int, now_ns: int) -> None:
+        """See Source."""
+
+    def open(self) -> None:
+        """The next edge."""
+        self.edge_ns += self._step_ns
+
+
+class Records:
+    """An observer."""
+
+    def __init__(self) -> None:
+        self.seen: list[RequestRecord] = []
+
+    def token(self, index: int, now_ns: int, since_ns: int | None) -> None:
+        """See Observer."""
+
+    def request(self, record: RequestRecord) -> None:
+        """See Observer."""
+        self.seen.append(record)
+
+
+def drive(scenario: Scenario, kind: type[Conductor], step_ns: int) -> list[RequestRecord]:
+    """One run, its stages next door; completions come back as they are served there."""
+    route, records = Route(scenario.plan), Records()
+    router = Router(route, scenario.scheduling, scenario.seed, records)
+    source = Open(list(scenario.users[0]), step_ns)
+    extra = (scenario.seed,) if kind is ForesightedConductor else ()
+    conductor = kind(router, source, *extra)
+    replicas = range(scenario.plan.replicas)
+    stages = [HeapStages(route, scenario.plan.replicas, scenario.seed) for _ in replicas]
+    for _ in range(100_000):
+        conductor.advance()
+        for r in replicas:
+            conductor.returns[r].extend(stages[r].feed(r, conductor.dispatched[r]))
+            conductor.dispatched[r] = []
+        if conductor.done:
+            return sorted(records.seen, key=lambda record: record.index)
+        for r in replicas:
+            until = conductor.next_event_ns(r)
+            while stages[r].next_ns < until and not conductor.returns[r]:
+                _, completion = stages[r].step()
+                if completion is not None:
+                    conductor.returns[r].append(completion)
+            if conductor.waits_for(r):
+                bound = min(NEVER, stages[r].next_ns + 1)
+                conductor.promised_ns[r] = max(conductor.promised_ns[r], bound)
+        source.open()
+    raise AssertionError("stuck")
+
+
+@pytest.mark.parametrize("first", range(0, 60, 20))
+def test_a_future_that_opens_slowly_changes_no_record(first: int) -> None:
+    for number in range(first, first + 20):
+        scenario = build(random.Random(number))
+        if scenario.starts_ns:
+            continue
+        last_ns = max((r.arrival_ns for r in scenario.users[0]), default=0)
+        step_ns = 1 + last_ns // random.Random(number).randint(1, 50)
+        foreseen = drive(scenario, ForesightedConductor, step_ns)
+        assert foreseen == drive(scenario, Conductor, NEVER), number
+
+
+def test_another_time_than_foreseen_breaks_a_law() -> None:
+    one = Request(index=0, arrival_ns=5, prompt_tokens=3, output_tokens=2, max_output_tokens=2)
+    router = Router(Route(pipeline([10, 20], latency_ns=1)), Scheduling(), 0, Records())
+    conductor = ForesightedConductor(router, Open([one], NEVER), 0)
+    conductor.advance()
+    assert conductor.bound_ns(0) == conductor.overdue_ns == 5 + 10 + 20 + 3
+    conductor.returns[0].append(39)
+    with pytest.raises(LawBroken, match="came back at 39 ns, the mirror says 38 ns"):
+        conductor.advance()
