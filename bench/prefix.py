@@ -3,7 +3,7 @@
     python -m bench.prefix [--data DIR]      JSON on stdout
 
 The same load without and with the cache, in CPU seconds: conversations behind shared system prompts on a chain of
-eight stages and on the 46-wafer plan of Kimi K3, whose linear layers keep state snapshots. With --data, 200 requests of
+eight stages and on the 46-wafer plan of Kimi K3, whose linear layers keep state snapshots. With --data, 60 requests of
 the Mooncake conversation trace too. `requests_ratio` compares requests per CPU second, `visits_ratio` stage visits per
 CPU second (with the cache there are fewer to serve); each is to be at least TARGET_RATIO.
 """
@@ -82,7 +82,7 @@ def main() -> None:
     ]
     if data is not None:
         trace = str(data / "traces" / MOONCAKE)
-        rows.append(measure("mooncake on 46 wafers with snapshots", wafers(), trace, requests=200))
+        rows.append(measure("mooncake on 46 wafers with snapshots", wafers(), trace, requests=60))
     sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode({"rows": rows}), indent=2) + b"\n")
 
 
