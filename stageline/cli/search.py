@@ -88,8 +88,7 @@ def search(
     )  # fmt: skip
     candidates, left = _candidates(models.split(","), devices_of.split(","), asked, flags)
     if not candidates:
-        why = "; ".join(f"{x.name}: {x.reason}" for x in left[:3])
-        raise DoesNotFit(f"none of the {len(left)} divisions of {devices} device(s) can serve this: {why}")
+        raise _nothing_fits(devices, left)
     trials = [with_cost(t, price) for t in _run(candidates, resume, jobs or os.cpu_count() or 1)]
     if plot:
         save_plot(trials, plot, curve=len(counts) > 1)
@@ -98,6 +97,11 @@ def search(
         return 0
     print_trials(trials, len(left), best_of_each=len(counts) > 1)
     return 0
+
+
+def _nothing_fits(devices: str, left: Sequence[Left]) -> DoesNotFit:
+    why = "; ".join(f"{x.name}: {x.reason}" for x in left[:3])
+    return DoesNotFit(f"none of the {len(left)} divisions of {devices} device(s) can serve this: {why}")
 
 
 def _candidates(
