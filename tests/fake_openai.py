@@ -31,6 +31,7 @@ class Fake:
     at_once: int = 0
     most_at_once: int = 0
     gate: asyncio.Event | None = None  # every call waits for it before its first token
+    end: asyncio.Event | None = None  # and for this one before it ends the body, after [DONE]
     hung: threading.Event = field(default_factory=threading.Event)  # a call has begun to hang
     peers: set[object] = field(default_factory=set)  # connections that calls came over
     url: str = ""
@@ -100,6 +101,8 @@ class Fake:
         if self.gate is not None:
             await self.gate.wait()
         await self._stream(response, body, fault)
+        if self.end is not None:
+            await self.end.wait()
         await response.write_eof()
         return response
 

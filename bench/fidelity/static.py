@@ -77,9 +77,32 @@ def splitwise() -> list[Row]:
         for sequences, (prompt_ms, token_ms) in sizes.items():
             ttft, tpot = run(ranks, sequences, host)
             name = f"TP{ranks}, batch {sequences}"
-            common = {"system": "Llama-2-70B, H100 (Splitwise)", "case": name, "unit": "ms", "note": note}
-            rows.append(Row(**common, metric="token", measured=token_ms, emulated=tpot, basis=fitted, target=0.15))
-            rows.append(Row(**common, metric="prompt", measured=prompt_ms, emulated=ttft, basis=fitted))
+            system = "Llama-2-70B, H100 (Splitwise)"
+            rows.append(
+                Row(
+                    system=system,
+                    case=name,
+                    unit="ms",
+                    note=note,
+                    metric="token",
+                    measured=token_ms,
+                    emulated=tpot,
+                    basis=fitted,
+                    target=0.15,
+                )
+            )
+            rows.append(
+                Row(
+                    system=system,
+                    case=name,
+                    unit="ms",
+                    note=note,
+                    metric="prompt",
+                    measured=prompt_ms,
+                    emulated=ttft,
+                    basis=fitted,
+                )
+            )
     return rows
 
 
@@ -173,8 +196,12 @@ def kimi() -> list[Row]:
     spec, device = SHELF.model("kimi-k3").spec, SHELF.device("b300").device
     case = Case(name="", shape=shape(tensor_parallel=8, context_tokens=9216), sequences=1, prompt=8192, output=1024)
     ttft, tpot, _ = emulate(spec, device, case).means_s()
-    common = {"system": "Kimi K3, 8 x B300, SGLang (8192/1024, concurrency 1)", "case": "TP8", "unit": "ms"}
+    system = "Kimi K3, 8 x B300, SGLang (8192/1024, concurrency 1)"
     return [
-        Row(**common, metric="TTFT", measured=378, emulated=ttft * 1e3, basis=SPECIFICATION),
-        Row(**common, metric="TPOT", measured=8.51, emulated=tpot * 1e3, basis=SPECIFICATION),
+        Row(
+            system=system, case="TP8", unit="ms", metric="TTFT", measured=378, emulated=ttft * 1e3, basis=SPECIFICATION
+        ),
+        Row(
+            system=system, case="TP8", unit="ms", metric="TPOT", measured=8.51, emulated=tpot * 1e3, basis=SPECIFICATION
+        ),
     ]

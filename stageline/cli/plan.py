@@ -10,6 +10,7 @@ from stageline.catalog.loader import Catalog
 from stageline.cli import output, units
 from stageline.cli.plan_flags import PlanFlags, element_type, options_of
 from stageline.cli.sources import find_model
+from stageline.cli.training import TrainingFlags, plan_training
 from stageline.model.formats import format_named
 from stageline.model.spec import ModelSpec
 from stageline.plan.advice import advice
@@ -25,6 +26,7 @@ def plan(
     /,
     *,
     flags: PlanFlags = PlanFlags(),  # noqa: B008
+    learning: TrainingFlags = TrainingFlags(),  # noqa: B008
     out: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
     json: Annotated[bool, Parameter(negative="")] = False,
     explain: Annotated[bool, Parameter(negative="")] = False,
@@ -50,6 +52,8 @@ def plan(
     shelf = Catalog(flags.catalog)
     spec = adapted(find_model(model, shelf), flags)
     found, options = shelf.device(device).device, options_of(flags, shelf)
+    if learning.training:
+        return plan_training(spec, found, learning, flags, as_json=json)
     planned = make_plan(spec, found, options)
     if out:
         output.write_file(out, msgspec.json.format(planned.plan.canonical(), indent=1) + b"\n")

@@ -23,6 +23,7 @@ from stageline.model.spec import ModelSpec
 from stageline.plan.build import Planned, make_plan
 from stageline.plan.options import PlanOptions
 from stageline.plan.pace import decode_load, pace
+from stageline.plan.schema import Plan
 from stageline.plan.shapes import Shape, shapes
 from stageline.report.slo import Slo, parse_slo
 
@@ -34,6 +35,19 @@ class Left(NamedTuple):
 
     name: str
     reason: str
+
+
+class Asked(NamedTuple):
+    """What every candidate is run on, and how devices may be divided."""
+
+    workload: str
+    seed: int
+    rate_scale: str
+    requests: int | None
+    slo: str | None
+    counts: list[int]
+    sizes: list[int | None]
+    most_context: int
 
 
 def search(
@@ -65,27 +79,14 @@ def search(
     devices_of
         Catalogue name of a device; several separated by commas.
     """
-    objective = parse_slo(slo) if slo else None
-    counts, shelf, sizes = _counts(devices), Catalog(flags.catalog), _sizes(microbatches)
+    counts, sizes = _counts(devices), _sizes(microbatches)
     if jobs is not None and not 1 <= jobs <= MOST_JOBS:
         raise UsageError(f"--jobs {jobs}: must lie between 1 and {MOST_JOBS}")
-    candidates: list[Candidate] = []
-    left: list[Left] = []
-    for spec in [adapted(find_model(name, shelf), flags) for name in models.split(",")]:
-        for device in [shelf.device(name).device for name in devices_of.split(",")]:
-            for count in counts:
-                for shape in _sized(shapes(spec, count, most_context_parallel), sizes):
-                    found = _candidate(spec, device, shape, options_of(flags, shelf), objective)
-                    if isinstance(found, Left):
-                        left.append(found)
-                        continue
-                    candidates.append(
-                        Candidate(
-                            model=spec.name, device=device.name, name=shape.name, devices=shape.devices,
-                            plan=found.plan, workload=workload, seed=seed, rate_scale=rate_scale,
-                            requests=requests, slo=slo,
-                        )
-                    )  # fmt: skip
+    asked = Asked(
+        workload=workload, seed=seed, rate_scale=rate_scale, requests=requests, slo=slo, counts=counts, sizes=sizes,
+        most_context=most_context_parallel,
+    )  # fmt: skip
+    candidates, left = _candidates(models.split(","), devices_of.split(","), asked, flags)
     if not candidates:
         why = "; ".join(f"{x.name}: {x.reason}" for x in left[:3])
         raise DoesNotFit(f"none of the {len(left)} divisions of {devices} device(s) can serve this: {why}")
@@ -97,6 +98,39 @@ def search(
         return 0
     print_trials(trials, len(left), best_of_each=len(counts) > 1)
     return 0
+
+
+def _candidates(
+    models: Sequence[str], devices: Sequence[str], asked: Asked, flags: PlanFlags
+) -> tuple[list[Candidate], list[Left]]:
+    """What to run and what not, models and devices in the order given."""
+    shelf, objective = Catalog(flags.catalog), parse_slo(asked.slo) if asked.slo else None
+    base = options_of(flags, shelf)
+    candidates: list[Candidate] = []
+    left: list[Left] = []
+    for spec in [adapted(find_model(name, shelf), flags) for name in models]:
+        for device in [shelf.device(name).device for name in devices]:
+            for shape in _all_shapes(spec, asked):
+                found = _planned(spec, device, shape, base, objective)
+                if isinstance(found, Left):
+                    left.append(found)
+                else:
+                    candidates.append(_candidate(found.plan, shape, asked))
+    return candidates, left
+
+
+def _all_shapes(spec: ModelSpec, asked: Asked) -> Iterator[Shape]:
+    for count in asked.counts:
+        for shape in shapes(spec, count, asked.most_context):
+            for size in asked.sizes:
+                yield msgspec.structs.replace(shape, microbatch=size)
+
+
+def _candidate(plan: Plan, shape: Shape, asked: Asked) -> Candidate:
+    return Candidate(
+        model=plan.model, device=plan.device, name=shape.name, devices=shape.devices, plan=plan,
+        workload=asked.workload, seed=asked.seed, rate_scale=asked.rate_scale, requests=asked.requests, slo=asked.slo,
+    )  # fmt: skip
 
 
 def _counts(text: str) -> list[int]:
@@ -123,15 +157,7 @@ def _sizes(text: str) -> list[int | None]:
     return list(sizes)
 
 
-def _sized(found: Iterator[Shape], sizes: Sequence[int | None]) -> Iterator[Shape]:
-    for shape in found:
-        for size in sizes:
-            yield msgspec.structs.replace(shape, microbatch=size)
-
-
-def _candidate(
-    spec: ModelSpec, device: Device, shape: Shape, base: PlanOptions, objective: Slo | None
-) -> Planned | Left:
+def _planned(spec: ModelSpec, device: Device, shape: Shape, base: PlanOptions, objective: Slo | None) -> Planned | Left:
     """The plan of a shape; left out where it does not fit or a bound already misses the objective."""
     try:
         planned = make_plan(spec, device, shape.options(base))

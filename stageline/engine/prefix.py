@@ -10,6 +10,7 @@ from collections.abc import Sequence as Seq
 
 from stageline.engine.mirror import KvMirror
 
+SWEEP_ENTRIES = 4096  # of the heap of idle blocks, before stale ones are swept out
 Grant = tuple[int, int, int]  # owner, blocks added, states added
 
 
@@ -46,6 +47,7 @@ class PrefixCache:
         self._tick = 0
         # Heap of what may be given up: last use, -depth, owner (a snapshot's before its block's); some are stale.
         self._idle: list[tuple[int, int, int, Node]] = []
+        self._most_entries = SWEEP_ENTRIES
         self._idle_nodes = 0
         self._snapshots = 0
         self._fresh: list[Node] = []  # their snapshots are granted by the microbatch that is being formed
@@ -78,6 +80,8 @@ class PrefixCache:
             node.last_use = self._tick
             self._idle_nodes += not node.users
             self._offer(node)
+        if len(self._idle) > self._most_entries:
+            self._sweep()
 
     def extend(self, chain: list[Node], key: int, request: int, grants: list[Grant]) -> None:
         """The next block of a prompt has been dispatched: it can be hit from now on. Appends it to `chain`, held.
@@ -176,6 +180,12 @@ class PrefixCache:
         self.evicted_blocks += 1
         if parent is not self._root:
             self._offer(parent)
+
+    def _sweep(self) -> None:
+        """Take stale entries out of the heap: what is used again and again without an eviction would fill it."""
+        self._idle = list({e[:3]: e for e in self._idle if e[3].parent and e[3].last_use == e[0]}.values())
+        heapq.heapify(self._idle)
+        self._most_entries = max(SWEEP_ENTRIES, 2 * len(self._idle))
 
     def _offer(self, node: Node) -> None:
         if node.snapshot:

@@ -8,7 +8,7 @@ import msgspec
 from stageline.errors import Busy, StagelineError, Unavailable
 from stageline.load.clock import Clock
 from stageline.load.probe import Facts
-from stageline.load.reply import Call, Emulated, Reply
+from stageline.load.reply import RETRY_NS, Call, Emulated, Reply
 from stageline.wire.generate import Finished, Generate, GenerateClient, Lost
 
 _IDS = msgspec.json.Decoder(list[int])
@@ -36,6 +36,7 @@ class GrpcTarget:
             except StagelineError as error:
                 rejected = isinstance(error, Busy | Unavailable) and not reply.chunks
                 reply.end("rejected" if rejected else "failed", error.grpc_code, str(error))
+                reply.retry_after_ns = RETRY_NS if rejected else 0
         reply.end_ns = self._clock.now_ns()
 
     async def _exchange(self, call: Call, reply: Reply) -> None:

@@ -12,7 +12,7 @@ import msgspec
 from stageline.errors import ProtocolError
 from stageline.load.body import Bodies
 from stageline.load.clock import Clock
-from stageline.load.reply import Call, Emulated, Reply
+from stageline.load.reply import RETRY_NS, Call, Emulated, Reply
 from stageline.load.sse import DONE, EventReader, Usage, decode_chunk, error_text
 from stageline.units import NS_PER_S, decimal_ns
 
@@ -125,10 +125,10 @@ def take_usage(usage: Usage, reply: Reply) -> None:
 
 
 def retry_after_ns(text: str, now: datetime) -> int:
-    """The header's wish, in seconds or as a date; 0 when it says nothing sensible, at most an hour."""
+    """The header's wish, in seconds or as a date, at most an hour; RETRY_NS when it says nothing sensible."""
     wish_ns = decimal_ns(text.strip(), NS_PER_S)
     if wish_ns is None:
-        wish_ns = 0
+        wish_ns = RETRY_NS
         with suppress(ValueError, TypeError):
             wish_ns = round((parsedate_to_datetime(text) - now).total_seconds() * NS_PER_S)
     return min(max(0, wish_ns), MAX_RETRY_AFTER_NS)

@@ -29,7 +29,7 @@ class Part(msgspec.Struct):
 
 
 class LoadRecorder:
-    """A Recorder. Memory: 64 bytes per call at most, none per chunk. Use as a context manager."""
+    """A Recorder. Memory: 144 bytes per call at most, none per chunk. Use as a context manager."""
 
     def __init__(
         self,

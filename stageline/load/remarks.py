@@ -5,13 +5,15 @@ from fractions import Fraction
 from stageline.errors import BadInput
 from stageline.load.probe import Facts, parse_dilation
 from stageline.load.recorder import LoadRecorder
+from stageline.load.summary import ClockFigures
 from stageline.report.series import rank_of
 from stageline.units import format_duration
 
+_SLOW_RATIO = 1.2
 _LATE_SHARE = 0.05  # of the median TTFT, beyond which the client's own lateness is worth a word
 
 
-def remarks_of(recorder: LoadRecorder, facts: Facts) -> list[str]:
+def remarks_of(recorder: LoadRecorder, facts: Facts, wall: ClockFigures, emulated: ClockFigures | None) -> list[str]:
     """What the reader should know."""
     tally = recorder.total.tally
     found = [f"{reason}: {detail}" for reason, detail in recorder.details.items() if detail]
@@ -23,7 +25,17 @@ def remarks_of(recorder: LoadRecorder, facts: Facts) -> list[str]:
         found.append(f"{tally.other_outputs:,} replies are longer or shorter than the workload says")
     if others := sorted(text for text in recorder.dilations if not _same(text, facts.dilation)):
         found.append(f"replies say another dilation than the server did: {', '.join(others)}; emulated figures are off")
+    if facts.dilation is not None and emulated is not None:
+        found += slowness(wall.latencies.e2e_s.mean, emulated.latencies.e2e_s.mean, facts.dilation)
     return found + _lateness(recorder)
+
+
+def slowness(wall_s: float | None, emulated_s: float | None, dilation: Fraction) -> list[str]:
+    """A host that does not keep up with its dilation: the wall's figures then say more of it than of the cluster."""
+    if not wall_s or not emulated_s or wall_s <= _SLOW_RATIO * emulated_s * dilation:
+        return []
+    ratio = wall_s / float(emulated_s * dilation)
+    return [f"replies took {ratio:.1f} x the wall time that the dilation says: the server's host did not keep up"]
 
 
 def _same(text: str, dilation: Fraction | None) -> bool:

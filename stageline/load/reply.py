@@ -5,8 +5,10 @@ from typing import Literal, Protocol
 import msgspec
 
 from stageline.report.series import Histogram
+from stageline.units import NS_PER_S
 
 Outcome = Literal["finished", "rejected", "failed", "cancelled", "incomplete"]
+RETRY_NS = NS_PER_S  # how long a user who was rejected waits when the server names no time: hammering helps nobody
 OUTCOMES: tuple[Outcome, ...] = ("finished", "rejected", "failed", "cancelled", "incomplete")
 
 

@@ -151,7 +151,7 @@ def summarize(
         emulated=emulated,
         steps=_steps(options.steps, recorder),
         slo=None if options.slo is None else slo_result(options.slo, tally, judged_s),
-        remarks=remarks_of(recorder, facts),
+        remarks=remarks_of(recorder, facts, wall, emulated),
     )
 
 

@@ -13,6 +13,7 @@ from stageline.load.options import Endpoint, LoadOptions, PromptKind
 from stageline.load.run import Result, run_load
 from stageline.workload import open_workload
 from tests.cluster.live import MODEL, live, live_plan
+from tests.cluster.servers import until
 
 
 async def load(url: str, spec: str, **options: object) -> Result:
@@ -90,3 +91,24 @@ async def test_a_full_queue_rejects(tmp_path: Path) -> None:
 async def test_nobody_at_the_address() -> None:
     with pytest.raises(Unavailable, match="stageline up"):
         await load("grpc://127.0.0.1:1", "constant:rate=1,requests=1")
+
+
+@pytest.mark.parametrize("door", ["http", "grpc"])
+async def test_a_lost_stage_fails_its_calls_and_the_run_goes_on(door: str) -> None:
+    async with live(live_plan()) as cluster:
+        url = cluster.url if door == "http" else f"grpc://{cluster.grpc}"
+        loading = asyncio.create_task(load(url, "closed:users=2,requests=4,input=10,output=1500"))
+
+        async def both_under_way() -> bool:
+            return await cluster.metric("stageline_live_requests") == 2
+
+        await until(both_under_way)
+        await cluster.stages[1].stop(0)
+        result = await loading
+    calls = result.summary.calls
+    assert (calls["finished"], calls["total"]) == (0, 4)
+    assert calls["failed"] + calls["rejected"] == 4
+    if door == "http":  # over gRPC a call that is lost before its first token looks like one that was not taken
+        assert calls["failed"] >= 2
+    assert set(result.summary.reasons) <= {"error event", "HTTP 503", "UNAVAILABLE", "unreachable", "cut"}
+    assert any("stage" in remark for remark in result.summary.remarks)

@@ -14,3 +14,8 @@ def test_every_mutation_names_tests_that_exist(root: Path) -> None:
     missing = [t for m in load() for t in m.tests if not (root / t.partition("::")[0]).exists()]
     assert missing == []
     assert all(m.old != m.new for m in load())
+
+
+def test_the_page_lists_every_mutation(root: Path) -> None:
+    page = (root / "docs" / "invariants.md").read_text()
+    assert [m.name for m in load() if f"| {m.rule} | {m.name} |" not in page] == []

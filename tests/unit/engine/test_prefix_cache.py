@@ -10,11 +10,11 @@ import msgspec
 import pytest
 
 from stageline.cost.entries import Affine
-from stageline.engine import inprocess
+from stageline.engine import inprocess, prefix
 from stageline.engine.mirror import KvMirror
 from stageline.engine.route import Route
 from stageline.engine.sequence import Sequence
-from stageline.engine.settings import Scheduling
+from stageline.engine.settings import KvPolicy, Scheduling
 from stageline.engine.sharing import make_cache
 from stageline.engine.types import NEVER, Cancellation, Request, RequestRecord, Source
 from stageline.errors import UsageError
@@ -138,6 +138,20 @@ def test_two_that_run_at_once_share_one_copy() -> None:
     assert cached_tokens(CACHED, plan(budget_bytes=15 * 512), requests) == [0, 9 * 512]
 
 
+@pytest.mark.parametrize("kv", ["reserve", "grow"])
+def test_what_nobody_uses_makes_room_and_no_more_of_it_than_needed(kv: KvPolicy) -> None:
+    """Of twelve blocks the first prompt leaves eight; the second needs nine, or ten when it reserves its answer."""
+    first, second = tuple(range(8)), tuple(range(100, 108))
+    requests = [request(0, 8 * 512 + 1, first, 0), request(1, 8 * 512 + 512, second, 1000)]
+    scheduling = msgspec.structs.replace(CACHED, kv=kv)
+    seen = Records()
+    totals = inprocess.run(
+        plan(budget_bytes=12 * 512), scheduling, ListSource(requests), seed=0, observer=seen, paranoid=True
+    )
+    assert totals.prefix[0].evictions == {"grow": 5, "reserve": 6}[kv]
+    assert [(r.outcome, r.preemptions) for r in seen.all] == [("finished", 0)] * 2
+
+
 @pytest.mark.parametrize(
     ("scheduling", "state_bytes", "reason"),
     [
@@ -150,6 +164,24 @@ def test_settings_that_do_not_fit_the_plan(scheduling: Scheduling, state_bytes: 
     p = plan(state_bytes=state_bytes)
     with pytest.raises(UsageError, match=reason):
         make_cache(KvMirror(p), Route(p), scheduling)
+
+
+def test_a_chain_that_is_used_for_ever_does_not_fill_the_memory() -> None:
+    p = plan()
+    mirror = KvMirror(p)
+    cache = make_cache(mirror, Route(p), CACHED)
+    assert cache is not None
+    sequence = Sequence(request(0, 100 * 512 + 1, tuple(range(100)), 0), 0)
+    sequence.written_tokens = 100 * 512
+    cache.share(sequence, [])
+    cache.drop(sequence)
+    for _ in range(1000):
+        assert cache.take(sequence) == 100 * 512
+        cache.drop(sequence)
+    assert len(cache._idle) <= prefix.SWEEP_ENTRIES + 100
+    while cache.evict_one():
+        pass
+    assert cache.evicted_blocks == 100
 
 
 class EventSource:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from stageline.errors import UsageError
 from stageline.load.pace import Pace
 from stageline.load.recorder import REQUESTS, LoadRecorder
+from stageline.load.remarks import slowness
 from stageline.load.reply import Reply
 from stageline.load.sample import Sample
 from stageline.load.summary import clock_figures, slo_result
@@ -164,3 +165,10 @@ def test_a_chart_is_well_formed_and_inside_its_frame() -> None:
 )
 def test_axes_end_at_round_numbers(value: float, top: float) -> None:
     assert round_up(value) == pytest.approx(top)
+
+
+def test_a_host_that_does_not_keep_up_is_told() -> None:
+    (note,) = slowness(6.0, 1.0, Fraction(2))
+    assert note.startswith("replies took 3.0 x the wall time")
+    assert slowness(2.3, 1.0, Fraction(2)) == []
+    assert slowness(None, None, Fraction(2)) == []

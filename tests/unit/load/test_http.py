@@ -126,11 +126,18 @@ async def test_no_more_calls_at_once_than_connections() -> None:
 
 
 async def test_calls_share_a_connection_one_after_the_other() -> None:
-    fake = Fake()
+    """Also when the body's end comes after its last event."""
+    fake = Fake(end=asyncio.Event())
+    assert fake.end is not None
     async with target(fake) as there:
-        for _ in range(5):
-            await there.send(CALL, Reply(gaps=Histogram()))
-    assert len(fake.calls) == 5
+        first = Reply(gaps=Histogram())
+        sending = asyncio.create_task(there.send(CALL, first))
+        while first.outcome != "finished":
+            await asyncio.sleep(0)
+        fake.end.set()
+        await sending
+        await there.send(CALL, Reply(gaps=Histogram()))
+    assert len(fake.calls) == 2
     assert len(fake.peers) == 1
 
 
@@ -180,7 +187,7 @@ async def test_the_probe_says_what_is_missing() -> None:
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [
-        ("2", 2), ("0.5", 0.5), ("", 0), ("soon", 0), ("-3", 0), ("999999", 3600),
+        ("2", 2), ("0.5", 0.5), ("", 1), ("soon", 1), ("-3", 1), ("999999", 3600),
         ("Tue, 01 Jan 2030 00:00:07 GMT", 7), ("Tue, 01 Jan 2019 00:00:00 GMT", 0),
     ],
 )  # fmt: skip

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from stageline.engine.types import Request
 from stageline.load.conversation import Conversation, Kind, Prompts, Template
 from stageline.load.prompts import id_alphabet, prompt_of, word_alphabet
+from stageline.workload import open_workload
 
 BOTH = [id_alphabet(0), word_alphabet(0)]
 
@@ -60,6 +61,16 @@ def test_equal_hash_ids_are_equal_blocks() -> None:
 def test_the_last_block_may_be_cut() -> None:
     assert len(prompt_of(request(1, 20, (7, 8, 9)), BOTH[0], 16)) == 20 * 5
     assert prompt_of(request(1, 20, (7, 8)), BOTH[0], 16) == prompt_of(request(2, 20, (7, 8, 3)), BOTH[0], 16)
+
+
+def test_a_workloads_own_sessions_grow_by_their_hash_ids() -> None:
+    source = open_workload(
+        "sessions:rate=1,system_prompts=1,users=1,turns=3,system=40,question=20,output=10,requests=3"
+    )
+    prompts = [prompt_of(source.take(), BOTH[0], source.hash_block_tokens) for _ in range(3)]  # type: ignore[arg-type]
+    assert [len(prompt) // 5 for prompt in prompts] == [60, 90, 120]
+    assert prompts[1].startswith(prompts[0])
+    assert prompts[2].startswith(prompts[1])
 
 
 def said(talk: Conversation) -> list[str]:

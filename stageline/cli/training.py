@@ -1,0 +1,72 @@
+"""`stageline plan --training`: what a training run takes in memory, days and money."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from cyclopts import Group, Parameter
+
+from stageline.cli import output, units
+from stageline.cli.plan_flags import PlanFlags
+from stageline.errors import DoesNotFit, UsageError
+from stageline.hardware.device import Device
+from stageline.model.spec import ModelSpec
+from stageline.plan.training import Training, TrainingReport, train
+
+MOST_TOKENS, MOST_RANKS = 10**18, 1 << 20
+_TRAINING = Group.create_ordered("Training")
+
+
+@Parameter(name="*", group=_TRAINING)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingFlags:
+    """With --training; ranks come from --tp, --cp, --pp and --replicas."""
+
+    training: Annotated[bool, Parameter(negative="", help="plan a training run instead of serving")] = False
+    zero: Annotated[
+        int, Parameter(help="ZeRO stage: 1 shards the optimiser over data ranks, 2 gradients, 3 weights")
+    ] = 1
+    sequence: Annotated[str, Parameter(help="tokens per sequence (8192, 128K)")] = "8192"
+    batch: Annotated[int, Parameter(help="sequences per data rank and step, one per microbatch")] = 1
+    interleaved: Annotated[int, Parameter(help="pieces of the model per stage")] = 1
+    recompute: Annotated[bool, Parameter(negative="", help="keep only the inputs of layers")] = False
+    tokens: Annotated[int, Parameter(help="of the whole run: gives days")] = 0
+    price: Annotated[float, Parameter(help="of one device for an hour: gives money")] = 0.0
+
+
+def plan_training(spec: ModelSpec, device: Device, f: TrainingFlags, shape: PlanFlags, *, as_json: bool) -> int:
+    """Print parameters, gradients, optimiser and activations per device, bubble, MFU, days, money.
+
+    Raises DoesNotFit after printing when the fullest device has too little memory.
+    """
+    if not 0 <= f.tokens <= MOST_TOKENS or not 0 <= f.price < MOST_RANKS:
+        raise UsageError(f"--tokens {f.tokens}, --price {f.price}: must be 0 or more")
+    ranks = (shape.tensor_parallel, shape.context_parallel, shape.stages or 1, shape.replicas)
+    if max(*ranks, f.batch, f.interleaved) > MOST_RANKS:
+        raise UsageError(f"--tp, --cp, --pp, --replicas, --batch, --interleaved: at most {MOST_RANKS:,}")
+    asked = Training(
+        tp=ranks[0], cp=ranks[1], pp=ranks[2], dp=ranks[3], zero=f.zero,
+        sequence_tokens=units.tokens(f.sequence, "--sequence"), batch_sequences=f.batch, interleaved=f.interleaved,
+        recompute=f.recompute, tokens=f.tokens, price_per_device_hour=f.price,
+    )  # fmt: skip
+    found = train(spec, device, asked)
+    if as_json:
+        output.print_json(found)
+    else:
+        output.print_lines(_lines(found))
+    if not found.fits:
+        short = found.total_bytes - found.usable_bytes
+        way_out = "shard more (--tp, --pp, --zero 3) or keep less (--recompute)"
+        raise DoesNotFit(f"the fullest device needs {short:,} bytes more than it has; {way_out}")
+    return 0
+
+
+def _lines(r: TrainingReport) -> list[str]:
+    lines = [
+        f"devices      {r.devices:,}",
+        f"state        {units.bytes_text(r.state_bytes)} for {r.parameters:,} parameters, 16 bytes each",
+        f"per device   weights {units.bytes_text(r.weight_bytes)}, gradients {units.bytes_text(r.gradient_bytes)}, "
+        f"optimiser {units.bytes_text(r.optimiser_bytes)}, activations {units.bytes_text(r.activation_bytes)}: "
+        f"{units.bytes_text(r.total_bytes)} of {units.bytes_text(r.usable_bytes)}",
+        f"speed        bubble {r.bubble_ratio:.1%}, MFU {r.mfu:.1%} at best, {r.flops_per_token:,} FLOPs per token",
+    ]
+    return lines + ([f"run          {r.days:,.1f} days, {r.money:,.0f} at the price given"] if r.days else [])
