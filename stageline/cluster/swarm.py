@@ -22,6 +22,7 @@ def stack_file(plan: Plan, *, plan_file: str, prometheus_file: str, command: str
                 "prometheus-rules": {"file": prometheus_file.replace("prometheus.yml", "rules.yml")},
             },
             "networks": {"pipeline": {"driver": "overlay"}},
+            "volumes": {"prometheus": {}},
         }
     )
     return (
@@ -116,6 +117,7 @@ def _prometheus() -> Yaml:
             {"source": "prometheus", "target": "/etc/prometheus/prometheus.yml"},
             {"source": "prometheus-rules", "target": "/etc/prometheus/rules.yml"},
         ],
+        "volumes": ["prometheus:/prometheus"],
         "networks": Flow(["pipeline"]),
         "ports": [_published("PROMETHEUS_PORT", 9090)],
         "deploy": _deploy(),

@@ -117,6 +117,12 @@ def test_the_command_line_in_a_container_writes_into_the_users_folder(
     assert stat.S_ISREG(written.st_mode)
 
 
+def test_prometheus_evaluates_the_rules(compose: Compose) -> None:
+    with urllib.request.urlopen(f"http://{compose.address('prometheus', 9090)}/api/v1/rules", timeout=10) as reply:
+        groups = json.load(reply)["data"]["groups"]
+    assert {group["file"] for group in groups} == {"/etc/prometheus/rules.yml"}
+
+
 @pytest.mark.parametrize("service", OURS)
 def test_every_container_is_confined(compose: Compose, engine: docker.DockerClient, service: str) -> None:
     attributes = engine.containers.get(f"{PROJECT}-{service}-1").attrs

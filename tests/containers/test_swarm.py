@@ -71,6 +71,8 @@ def address(node: docker.DockerClient, image: str, root: Path) -> Iterator[str]:
         subprocess.run(["docker", "stack", "rm", STACK], capture_output=True, check=False)
         assert eventually(lambda: not node.containers.list(all=True, filters=LABEL), 60)
         assert eventually(lambda: not node.networks.list(filters=LABEL), 30)
+        for volume in node.volumes.list(filters=LABEL):  # kept by `stack rm`: the history of Prometheus
+            volume.remove()
 
 
 def test_a_stack_serves_a_run(node: docker.DockerClient, address: str, root: Path, tmp_path: Path) -> None:
