@@ -166,17 +166,20 @@ class Replica:
 
     def _add_decodes(self, draft: Draft) -> None:
         kept = []
-        while self._ready and draft.room:
-            sequence = heapq.heappop(self._ready)[2]
+        ready, grow, decode = self._ready, self.kv.grow, draft.decode
+        room = min(draft.limit, draft.tokens_left)  # a decode step is one member and one token
+        while ready and room:
+            sequence = heapq.heappop(ready)[2]
             if not sequence.ready:
                 continue  # stale: it was preempted or left since
-            if self.kv.grow(self, sequence, 1, draft):
+            if grow(self, sequence, 1, draft):
                 sequence.ready = False
-                self._ready_count -= 1
-                self._written_tokens += 1
-                draft.decode(sequence)
+                decode(sequence)
+                room -= 1
             else:
                 kept.append(sequence)
+        self._ready_count -= len(draft.members)
+        self._written_tokens += len(draft.members)
         for sequence in kept:
             if sequence.ready:
                 self._push_ready(sequence)
