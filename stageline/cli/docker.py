@@ -26,7 +26,7 @@ from stageline.plan.schema import Plan
 Stage = Annotated[str, Parameter(help="stage-03, 3, or router")]
 Json = Annotated[bool, Parameter(negative="", help="print JSON instead of a table")]
 
-cluster_app = App(name="cluster", help="Drills on one part of a cluster in Docker.")
+cluster_app = App(name="cluster")
 
 
 def up_in_docker(plan: Plan, local: LocalOptions, router: Mapping[str, object], flags: DockerFlags) -> None:

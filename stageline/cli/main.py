@@ -30,9 +30,15 @@ app.command(compare)
 app.command(top)
 app.command(calibrate)
 app.command(search)
-for _name in ("down", "ps", "logs", "stats"):
-    app.command(f"stageline.cli.docker:{_name}", name=_name)  # by name: the Docker SDK is slow to load
-app.command("stageline.cli.docker:cluster_app", name="cluster")
+_DOCKER = {  # by name, with its help here: the Docker SDK is slow to load
+    "down": "Remove a cluster that up --docker started.",
+    "ps": "List the containers of a cluster.",
+    "logs": "Print what the parts of a cluster have logged.",
+    "stats": "Show the CPU and the memory of every container of a cluster.",
+}
+for _name, _help in _DOCKER.items():
+    app.command(f"stageline.cli.docker:{_name}", name=_name, help=_help)
+app.command("stageline.cli.docker:cluster_app", name="cluster", help="Break and mend parts of a cluster in Docker.")
 app.command(render_app)
 app.command(models_app)
 app.command(devices_app)

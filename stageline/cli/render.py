@@ -17,7 +17,7 @@ from stageline.cluster.swarm import stack_file
 from stageline.errors import UsageError
 from stageline.runtime.plans import load_plan
 
-render_app = App(name="render", help="Write a plan as a compose file or as Kubernetes manifests.")
+render_app = App(name="render", help="Write a plan as a compose file, a swarm stack or Kubernetes manifests.")
 _OBJECT_NAME = re.compile(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?")
 _DOCKERFILE = Path("deploy") / "Dockerfile"
 

@@ -16,6 +16,7 @@ from stageline.cluster.local import LocalCluster, LocalOptions
 from stageline.engine.route import Route
 from stageline.errors import RunFailed
 from stageline.plan.schema import Plan
+from stageline.report.slo import parse_slo
 from stageline.runtime import logs
 from stageline.runtime.dilation import parse_dilation
 from stageline.runtime.plans import load_plan
@@ -30,6 +31,7 @@ def up(
     dilation: Annotated[str, Parameter(help="wall time per emulated time: auto, 1 (real time), 50, ...")] = "auto",
     record: Annotated[Path | None, Parameter(help="record live sessions for run --workload")] = None,
     seed: Annotated[int, Parameter(help="of live sessions")] = 0,
+    slo: Annotated[str | None, Parameter(help="tpot=50ms: what --batching slo keeps")] = None,
     output_lengths: Annotated[
         str, Parameter(help="tokens of outputs: max, echo, constant:128, lognormal(...)")
     ] = "max",
@@ -46,6 +48,7 @@ def up(
     logs.configure(log_format, log_level)
     loaded = load_plan(plan)
     factor = parse_dilation(dilation, Route(loaded))
+    objective = None if slo is None else parse_slo(slo)
     router_flags: dict[str, object] = {
         "http-port": http_port,
         "dilation": factor,
@@ -53,7 +56,7 @@ def up(
         "seed": seed,
         "output-lengths": output_lengths,
         "served-model-name": served_model_name,
-        "scheduling": msgspec.json.encode(scheduling.settings(loaded, None)).decode(),
+        "scheduling": msgspec.json.encode(scheduling.settings(loaded, objective)).decode(),
     }
     options = LocalOptions(
         grpc_port=grpc_port,
