@@ -1,6 +1,6 @@
-"""Durations, sizes and decimal numbers as people write them, turned into exact integers; and back, for tables.
+"""Durations, rates, tokens and decimal numbers as people write them, turned into exact integers; and back, for tables.
 
-No float takes part in parsing: a decimal text becomes an integer of ns or bytes, or is refused.
+No float takes part in parsing: a decimal text becomes an integer of ns, bytes/s or tokens, or is refused.
 """
 
 import re
@@ -21,14 +21,18 @@ _DURATION_NS = {
     "min": 60 * NS_PER_S,
     "h": 3600 * NS_PER_S,
 }
-_SIZE_BYTES = {
-    "": 1,
-    "B": 1,
-    **{f"{p}B": 1000 ** (i + 1) for i, p in enumerate("kMGTP")},
-    "KB": 1000,
-    **{f"{p}iB": 1024 ** (i + 1) for i, p in enumerate("KMGTP")},
+_RATE_BYTES_PER_S = {
+    "B/s": 1,
+    "KB/s": 10**3,
+    "MB/s": 10**6,
+    "GB/s": 10**9,
+    "TB/s": 10**12,
+    "Mbit/s": 125_000,
+    "Gbit/s": 125_000_000,
 }
-_QUANTITY = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)\s*([A-Za-zµ]*)")
+_TOKENS = {"": 1, "K": 1 << 10, "M": 1 << 20}
+_GROUPED = r"[0-9]{1,3}(?:,[0-9]{3}){1,5}|[0-9]{1,3}(?:_[0-9]{3}){1,5}"  # 131,072; but no comma for a point: 1,5
+_QUANTITY = re.compile(rf"((?:{_GROUPED}|[0-9]{{1,18}})(?:\.[0-9]{{1,18}})?)\s*([A-Za-zµ/]*)")
 _DECIMAL = re.compile(r"([0-9]{1,18})(?:\.([0-9]{0,30}))?")
 _SCIENTIFIC = re.compile(r"[0-9]{1,18}(?:\.[0-9]{0,30})?[eE][+-]?[0-9]{1,2}")
 _RATIO = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,12})?(?:/[0-9]{1,12})?")
@@ -39,11 +43,10 @@ def _quantity(text: str, units: dict[str, int], place: str, example: str) -> int
     match = _QUANTITY.fullmatch(text.strip())
     if match is None or match[2] not in units:
         raise BadInput(place, text, "not a number with a unit", f"write it like {example}; units: {_names(units)}")
-    value = Fraction(match[1]) * units[match[2]]
+    value = Fraction(re.sub("[,_]", "", match[1])) * units[match[2]]
     if value.denominator != 1:
-        raise BadInput(
-            place, text, "finer than the smallest unit", f"write a whole number of {next(u for u in units if u)}"
-        )
+        whole = f"write a whole number of {next(iter(units))}".removesuffix(" of ")
+        raise BadInput(place, text, "finer than the smallest unit", whole)
     if value >= MAX_TIME_NS:
         raise BadInput(place, text, "too large", f"stay below {MAX_TIME_NS} in the smallest unit")
     return value.numerator
@@ -60,9 +63,17 @@ def parse_duration_ns(text: str, place: str = "duration") -> int:
     return _quantity(text, _DURATION_NS, place, "2us, 50ms or 1.5s")
 
 
-def parse_bytes(text: str, place: str = "size") -> int:
-    """`44GB`, `16GiB`, `1024` → bytes, exactly (kB is 1000 B, KiB is 1024 B)."""
-    return _quantity(text, _SIZE_BYTES, place, "44GB, 16GiB or 1024")
+def parse_rate_bytes_per_s(text: str, place: str = "rate") -> int:
+    """`300GB/s`, `400Gbit/s` → bytes per second, exactly; prefixes are decimal. BadInput for 0, too."""
+    rate = _quantity(text, _RATE_BYTES_PER_S, place, "300GB/s or 400Gbit/s")
+    if rate == 0:
+        raise BadInput(place, text, "no bandwidth", "give a rate such as 300GB/s")
+    return rate
+
+
+def parse_tokens(text: str, place: str = "tokens") -> int:
+    """`8192`, `128K` → tokens; prefixes are binary, as in the names of context lengths."""
+    return _quantity(text, _TOKENS, place, "8192 or 128K")
 
 
 def parse_ratio(text: str, place: str) -> Fraction:
@@ -85,9 +96,8 @@ def decimal_ns(text: str, unit_ns: int) -> int | None:
             return None
         value = int(_WIDE.to_integral_value(_WIDE.multiply(Decimal(text), Decimal(unit_ns))))
     else:
-        value = int(match[1]) * unit_ns
-        if match[2]:
-            value += rounded_ratio(int(match[2]) * unit_ns, 10 ** len(match[2]))
+        whole, decimals = match[1], match[2] or ""
+        value = rounded_ratio(int(whole + decimals) * unit_ns, 10 ** len(decimals))
     return value if value < MAX_TIME_NS else None
 
 
@@ -111,12 +121,20 @@ def format_duration(ns: float) -> str:
     return f"{_three(ns)} ns"
 
 
-def format_bytes(size: float) -> str:
-    """Three significant figures and a decimal unit: `15.7 GB`."""
-    for unit, scale in (("PB", 1e15), ("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if abs(size) >= 0.9995 * scale:
-            return f"{_three(size / scale)} {unit}"
-    return f"{size:.0f} B"
+def time_text(ns: int) -> str:
+    """Two decimals, for columns that are compared by eye: `1.96 ms`."""
+    for unit, scale in (("s", 10**9), ("ms", 10**6), ("us", 10**3)):
+        if ns >= scale:
+            return f"{ns / scale:,.2f} {unit}"
+    return f"{ns:,} ns"
+
+
+def bytes_text(size: int) -> str:
+    """Two decimals and a decimal unit: `38.67 GB`."""
+    for unit, scale in (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("KB", 10**3)):
+        if size >= scale:
+            return f"{size / scale:,.2f} {unit}"
+    return f"{size:,} B"
 
 
 def _three(value: float) -> str:

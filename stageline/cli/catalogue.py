@@ -7,9 +7,10 @@ from typing import Annotated, Any
 import msgspec
 from cyclopts import App, Parameter
 
+from stageline import units
 from stageline.catalog.loader import Catalog
 from stageline.catalog.source import Source, source_of
-from stageline.cli import output, units
+from stageline.cli import output
 from stageline.cli.sources import find_model, looks_like_path
 from stageline.model.summary import ModelSummary, summarise
 

@@ -1,7 +1,6 @@
 """Clusters in Docker: `up --docker`, and `down`, `ps`, `logs`, `stats`, `cluster ...` for what it started."""
 
 import signal
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,7 +12,6 @@ from docker.models.containers import Container
 from stageline.cli.docker_flags import DEFAULT_NAME, DockerFlags, Name
 from stageline.cli.output import print_json, print_table
 from stageline.cli.render import checkout
-from stageline.cli.units import bytes_text
 from stageline.cluster import containers
 from stageline.cluster.docker_cluster import DockerCluster
 from stageline.cluster.docker_engine import docker_engine
@@ -22,6 +20,8 @@ from stageline.cluster.docker_stats import usage
 from stageline.cluster.local import LocalOptions
 from stageline.errors import UsageError
 from stageline.plan.schema import Plan
+from stageline.runtime.logs import say
+from stageline.units import bytes_text
 
 Stage = Annotated[str, Parameter(help="stage-03, 3, or router")]
 Json = Annotated[bool, Parameter(negative="", help="print JSON instead of a table")]
@@ -153,7 +153,7 @@ def _drill(name: str, stage: str, done: str, action: Callable[[DockerCluster, Co
 @contextmanager
 def _named(name: str) -> Iterator[DockerCluster]:
     with docker_engine() as client:
-        yield DockerCluster(client, name, _say)
+        yield DockerCluster(client, name, say)
 
 
 @contextmanager
@@ -202,7 +202,3 @@ def _print_endpoints(plan: Plan, cluster: DockerCluster) -> None:
         print(f"door        http://{at[containers.HTTP_PORT]}/v1")
     print(f"{plan.model}: {plan.replicas * len(plan.stages)} stage servers are healthy ({cluster.name} {mark})")
     print(f"next: stageline run PLAN --cluster {at[containers.GRPC_PORT]} --workload ...", flush=True)
-
-
-def _say(sentence: str) -> None:
-    sys.stderr.write(f"stageline: {sentence}\n")

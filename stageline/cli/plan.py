@@ -6,8 +6,9 @@ from typing import Annotated
 import msgspec
 from cyclopts import Parameter
 
+from stageline import units
 from stageline.catalog.loader import Catalog
-from stageline.cli import output, units
+from stageline.cli import output
 from stageline.cli.plan_flags import PlanFlags, element_type, options_of
 from stageline.cli.sources import find_model
 from stageline.cli.training import TrainingFlags, plan_training

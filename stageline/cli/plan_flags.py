@@ -7,13 +7,13 @@ from typing import Annotated, Literal, cast
 from cyclopts import Parameter
 
 from stageline.catalog.loader import Catalog
-from stageline.cli import units
 from stageline.cli.sources import read_profile
 from stageline.cost.fold import Host
 from stageline.errors import UsageError
 from stageline.hardware.device import Network
 from stageline.model.spec import ElementType
 from stageline.plan.options import LayerBytes, Placement, PlanOptions
+from stageline.units import parse_duration_ns, parse_rate_bytes_per_s, parse_tokens
 
 LARGEST_COUNT = 1 << 32
 LARGEST_EXPONENT = 10.0
@@ -103,7 +103,7 @@ class PlanFlags:
 def options_of(f: PlanFlags, shelf: Catalog) -> PlanOptions:
     """Checked options. Raises UsageError naming the flag."""
     link = shelf.link(f.network).network if f.network else None
-    context = units.tokens(f.context, "--context") if f.context is not None else None
+    context = parse_tokens(f.context, "--context") if f.context is not None else None
     return PlanOptions(
         placement=f.placement,
         consecutive=f.consecutive,
@@ -117,8 +117,8 @@ def options_of(f: PlanFlags, shelf: Catalog) -> PlanOptions:
         overlap=f.overlap,
         expert_imbalance=_exponent(f.expert_imbalance),
         host=Host(
-            floor_ns=units.duration_ns(f.host_floor, "--host-floor"),
-            sequence_ns=units.duration_ns(f.host_sequence, "--host-sequence"),
+            floor_ns=parse_duration_ns(f.host_floor, "--host-floor"),
+            sequence_ns=parse_duration_ns(f.host_sequence, "--host-sequence"),
         ),
         profile=read_profile(f.profile) if f.profile else None,
         context_tokens=_optional(context, "--context"),
@@ -126,7 +126,7 @@ def options_of(f: PlanFlags, shelf: Catalog) -> PlanOptions:
         memory_share=_share(f.memory_share),
         hop_latency_ns=_hop_latency(f.hop_latency, link),
         hop_bytes_per_s=_hop_bandwidth(f.hop_bandwidth, link),
-        hop_jitter_ns=units.duration_ns(f.hop_jitter, "--hop-jitter"),
+        hop_jitter_ns=parse_duration_ns(f.hop_jitter, "--hop-jitter"),
         microbatch=_optional(f.microbatch, "--microbatch"),
         credits=_optional(f.credits_, "--credits"),
         batched_tokens=_positive(f.batched_tokens, "--batched-tokens"),
@@ -189,14 +189,14 @@ def _optional(value: int | None, flag: str) -> int | None:
 def _hop_latency(text: str | None, link: Network | None) -> int | None:
     """The flag, else the network's; None leaves it to the device."""
     if text is not None:
-        return units.duration_ns(text, "--hop-latency")
+        return parse_duration_ns(text, "--hop-latency")
     return link.latency_ns if link else None
 
 
 def _hop_bandwidth(text: str | None, link: Network | None) -> int | None:
     """The flag, else the network's; None leaves it to the device."""
     if text is not None:
-        return units.rate_bytes_per_s(text, "--hop-bandwidth")
+        return parse_rate_bytes_per_s(text, "--hop-bandwidth")
     return link.bytes_per_s if link else None
 
 

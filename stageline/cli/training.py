@@ -5,7 +5,8 @@ from typing import Annotated
 
 from cyclopts import Group, Parameter
 
-from stageline.cli import output, units
+from stageline import units
+from stageline.cli import output
 from stageline.cli.plan_flags import PlanFlags
 from stageline.errors import DoesNotFit, UsageError
 from stageline.hardware.device import Device
@@ -45,8 +46,8 @@ def plan_training(spec: ModelSpec, device: Device, f: TrainingFlags, shape: Plan
         raise UsageError(f"--tp, --cp, --pp, --replicas, --batch, --interleaved: at most {MOST_RANKS:,}")
     asked = Training(
         tp=ranks[0], cp=ranks[1], pp=ranks[2], dp=ranks[3], zero=f.zero,
-        sequence_tokens=units.tokens(f.sequence, "--sequence"), batch_sequences=f.batch, interleaved=f.interleaved,
-        recompute=f.recompute, tokens=f.tokens, price_per_device_hour=f.price,
+        sequence_tokens=units.parse_tokens(f.sequence, "--sequence"), batch_sequences=f.batch,
+        interleaved=f.interleaved, recompute=f.recompute, tokens=f.tokens, price_per_device_hour=f.price,
     )  # fmt: skip
     found = train(spec, device, asked)
     if as_json:

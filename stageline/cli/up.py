@@ -2,7 +2,6 @@
 
 import asyncio
 import signal
-import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -19,6 +18,7 @@ from stageline.plan.schema import Plan
 from stageline.report.slo import parse_slo
 from stageline.runtime import logs
 from stageline.runtime.dilation import parse_dilation
+from stageline.runtime.logs import say
 from stageline.runtime.plans import load_plan
 
 
@@ -92,7 +92,7 @@ async def _serve(plan: Plan, path: Path, options: LocalOptions, dilation: float)
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop)
     try:
-        async with LocalCluster(plan, path, options, _say) as servers:
+        async with LocalCluster(plan, path, options, say) as servers:
             await servers.healthy()
             listening = True
             _print(plan, servers, dilation)
@@ -118,7 +118,3 @@ def _print(plan: Plan, servers: LocalCluster, dilation: float) -> None:
     lines.append(f"{plan.model}: {len(servers.stages)} stage servers are healthy")
     lines.append(f"next: stageline run PLAN --cluster {router.grpc} --workload ...")
     print("\n".join(lines), flush=True)
-
-
-def _say(sentence: str) -> None:
-    sys.stderr.write(f"stageline: {sentence}\n")

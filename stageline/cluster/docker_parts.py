@@ -8,12 +8,12 @@ import msgspec
 
 from stageline.cluster import containers
 from stageline.plan.schema import Plan
+from stageline.units import NS_PER_S
 
 CLUSTER_LABEL = "org.stageline.cluster"
 PART_LABEL = "org.stageline.part"
 FINGERPRINT_LABEL = "org.stageline.fingerprint"
 ALL_STAGES = "stages"  # the name that resolves to every stage
-_NS_PER_S = 10**9
 
 
 class DockerOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,7 +111,7 @@ def _environment(options: DockerOptions, **settings: object) -> dict[str, str]:
 def _check(command: tuple[str, ...], interval_s: int) -> dict[str, Any]:
     return {
         "test": ["CMD", *command],
-        "interval": interval_s * _NS_PER_S,
-        "timeout": 5 * _NS_PER_S,
-        "start_period": 120 * _NS_PER_S,
+        "interval": interval_s * NS_PER_S,
+        "timeout": 5 * NS_PER_S,
+        "start_period": 120 * NS_PER_S,
     }

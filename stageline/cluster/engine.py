@@ -1,7 +1,6 @@
 """The cluster as an engine of `stageline run`: same requests in, same records out."""
 
 import asyncio
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
@@ -14,6 +13,7 @@ from stageline.engine.settings import Scheduling
 from stageline.engine.types import Cancellation, Observer, Request, RequestRecord, RunTotals, Source
 from stageline.errors import UsageError
 from stageline.plan.schema import Plan
+from stageline.runtime.logs import say
 from stageline.wire.frames import PayloadMode
 from stageline.wire.router_client import Cost, RouterClient, RunOrder, Spec
 
@@ -75,7 +75,7 @@ async def run_on_throwaway(
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="stageline-"))
         path = Path(folder) / "plan.json"
         path.write_bytes(plan.canonical())
-        servers = await stack.enter_async_context(LocalCluster(plan, path, options, _say))
+        servers = await stack.enter_async_context(LocalCluster(plan, path, options, say))
         await servers.healthy()
         return await run_at(servers.address, order, source, observer)
 
@@ -103,7 +103,3 @@ def run(
             options = LocalOptions(restart=False)
             totals, _ = runner.run(run_on_throwaway(plan, order, source, observer, options))
     return totals
-
-
-def _say(sentence: str) -> None:
-    sys.stderr.write(f"stageline: {sentence}\n")

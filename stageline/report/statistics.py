@@ -1,13 +1,15 @@
 """What a run's records add up to, kept while it goes."""
 
-from stageline.engine.types import RequestRecord
+from typing import get_args
+
+from stageline.engine.types import Outcome, RequestRecord
 from stageline.report.series import Histogram, Latency, Series, latency
 from stageline.report.slo import Slo, SloResult
 from stageline.report.times import times_of
 from stageline.report.utilisation import WorkDone
 from stageline.units import NS_PER_S
 
-OUTCOMES = ("finished", "refused", "cancelled", "failed", "incomplete")
+OUTCOMES: tuple[str, ...] = get_args(Outcome)
 
 
 class Statistics:

@@ -50,3 +50,8 @@ def configure(style: Literal["text", "json"], level: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if style == "json" else TextFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+
+
+def say(sentence: str) -> None:
+    """A word from a command to the person who runs it: one line on stderr."""
+    sys.stderr.write(f"stageline: {sentence}\n")

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from stageline.errors import BadInput
 from stageline.report.slo import parse_slo
-from stageline.units import MAX_TIME_NS, parse_bytes, parse_duration_ns, parse_ratio
+from stageline.units import MAX_TIME_NS, parse_duration_ns, parse_rate_bytes_per_s, parse_ratio, parse_tokens
 
 TEXTS = st.text(max_size=30) | st.text(alphabet="0123456789.,/=nusmhkKMGTBi e-+ttftpotattainment", max_size=40)
 
 
-@pytest.mark.parametrize("parse", [parse_duration_ns, parse_bytes])
+@pytest.mark.parametrize("parse", [parse_duration_ns, parse_rate_bytes_per_s, parse_tokens])
 @given(TEXTS)
 def test_quantities(parse: Callable[[str], int], text: str) -> None:
     with contextlib.suppress(BadInput):

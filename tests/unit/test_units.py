@@ -10,14 +10,16 @@ from hypothesis import strategies as st
 from stageline.errors import BadInput
 from stageline.units import (
     MAX_TIME_NS,
+    bytes_text,
     decimal_ns,
-    format_bytes,
     format_duration,
-    parse_bytes,
     parse_duration_ns,
+    parse_rate_bytes_per_s,
     parse_ratio,
+    parse_tokens,
     rounded_ratio,
     shorten,
+    time_text,
 )
 
 
@@ -30,6 +32,7 @@ from stageline.units import (
         ("50ms", 50_000_000),
         ("1.5s", 1_500_000_000),
         ("0.000000001s", 1),
+        ("1,500us", 1_500_000),
         ("2min", 120_000_000_000),
         ("1h", 3_600_000_000_000),
     ],
@@ -45,6 +48,7 @@ def test_durations(text: str, ns: int) -> None:
         ("5", "not a number with a unit"),
         ("-1s", "not a number with a unit"),
         ("1e3s", "not a number with a unit"),
+        ("1,5s", "not a number with a unit"),
         ("1.5 parsecs", "not a number with a unit"),
         ("1.5ns", "finer than the smallest unit"),
         ("999999999h", "too large"),
@@ -55,12 +59,21 @@ def test_bad_durations(text: str, reason: str) -> None:
         parse_duration_ns(text, "--hop-latency")
 
 
-def test_sizes() -> None:
-    assert parse_bytes("44GB") == 44_000_000_000
-    assert parse_bytes("1.5 GiB") == 3 << 29
-    assert parse_bytes("1024") == 1024
-    with pytest.raises(BadInput, match="finer than the smallest unit"):
-        parse_bytes("1.5B")
+def test_rates() -> None:
+    assert parse_rate_bytes_per_s("400Gbit/s") == 50 * 10**9
+    assert parse_rate_bytes_per_s("1.5 TB/s") == 1_500_000_000_000
+    for text, reason in (("1.5B/s", "finer.* whole number of B/s"), ("0GB/s", "no bandwidth"), ("300", "not a number")):
+        with pytest.raises(BadInput, match=f"--hop-bandwidth: {reason}"):
+            parse_rate_bytes_per_s(text, "--hop-bandwidth")
+
+
+def test_tokens() -> None:
+    assert [parse_tokens(text) for text in ("8192", "128K", "1M", "131,072", "131_072", "0.5K")] == [
+        8192, 131_072, 1 << 20, 131_072, 131_072, 512,
+    ]  # fmt: skip
+    for text, reason in (("1,5K", "not a number"), ("1.5", "finer.* whole number$"), ("8kB", "not a number")):
+        with pytest.raises(BadInput, match=f"--context: {reason}"):
+            parse_tokens(text, "--context")
 
 
 @pytest.mark.parametrize(("text", "value"), [("4", 4), ("0.5", Fraction(1, 2)), ("3/2", Fraction(3, 2))])
@@ -77,6 +90,7 @@ def test_bad_ratios(text: str) -> None:
 @given(
     st.decimals(min_value=0, max_value=10**9, allow_nan=False, allow_infinity=False), st.sampled_from([1, 10**6, 10**9])
 )
+@example(Decimal("1.5"), 1)
 def test_decimals_are_exact_and_rounded_once(value: Decimal, unit_ns: int) -> None:
     wide = Context(prec=400)
     expected = int(wide.multiply(value, unit_ns).to_integral_value(ROUND_HALF_EVEN, context=wide))
@@ -104,6 +118,7 @@ def test_texts_for_people() -> None:
     assert [format_duration(ns) for ns in (0, 999, 1_000, 1_234_567, 12_345_678_900, 999_900)] == [
         "0 ns", "999 ns", "1.00 us", "1.23 ms", "12.3 s", "1.00 ms",
     ]  # fmt: skip
-    assert [format_bytes(b) for b in (0, 999, 15_722_000_000)] == ["0 B", "999 B", "15.7 GB"]
+    assert [bytes_text(b) for b in (0, 999, 38_669_055_296)] == ["0 B", "999 B", "38.67 GB"]
+    assert [time_text(ns) for ns in (0, 999, 1_962_211)] == ["0 ns", "999 ns", "1.96 ms"]
     assert shorten("abcdefgh", 6) == "abc..."
     assert shorten("abc", 6) == "abc"

@@ -5,9 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from stageline.cli import units
 from stageline.cli.main import run
-from stageline.errors import UsageError
 from stageline.plan.load import parse_plan
 
 LLAMA = ["plan", "llama-3.1-70b", "h100-sxm"]
@@ -122,13 +120,9 @@ def test_devices(capsys: pytest.CaptureFixture[str]) -> None:
     assert "[published]" in capsys.readouterr().out
 
 
-def test_units() -> None:
-    assert units.duration_ns("2us", "x") == 2000
-    assert units.duration_ns("1.5 ms", "x") == 1_500_000
-    assert units.rate_bytes_per_s("400Gbit/s", "x") == 50 * 10**9
-    assert units.tokens("128K", "x") == 131_072
-    assert units.time_text(1_962_211) == "1.96 ms"
-    assert units.bytes_text(38_669_055_296) == "38.67 GB"
-    for bad in ("", "us", "-2us", "2 parsecs", "1e3us", "0.5ns", "9" * 40 + "s"):
-        with pytest.raises(UsageError, match="flag"):
-            units.duration_ns(bad, "flag")
+@pytest.mark.parametrize(("text", "ns"), [("0", 0), ("2us", 2_000), ("1min", 60 * 10**9)])
+def test_hop_latency(tmp_path: Path, text: str, ns: int) -> None:
+    out = tmp_path / "plan.json"
+    command = ["plan", "llama-3.1-8b", "h100-sxm", "--devices", "2", "--tp", "1", "--hop-latency", text]
+    assert run([*command, "-o", str(out)]) == 0
+    assert {link["latency_ns"] for link in json.loads(out.read_text())["links"]} == {ns}
