@@ -20,7 +20,8 @@ STAGE_BUSY = MetricSpec(
 )  # fmt: skip
 STAGE_IDLE = MetricSpec(
     name="stageline_stage_idle_seconds_total", kind="counter",
-    help="Emulated idle time by cause; every cause but empty is a bubble.", labels=(*_PLACE, "cause"), by=_STAGE,
+    help="Emulated idle time by cause; every cause but empty is a bubble. Between sessions: wall time, empty or fault.",
+    labels=(*_PLACE, "cause"), by=_STAGE,
 )  # fmt: skip
 STAGE_MICROBATCHES = MetricSpec(
     name="stageline_stage_microbatches_total", kind="counter", help="Microbatches served, all visits.",
