@@ -31,7 +31,6 @@ class Child:
     def __init__(self, name: str, module: str, flags: list[str], *, grpc_port: int = 0, metrics_port: int = 0) -> None:
         self.name = name
         self.endpoints: Endpoints | None = None
-        self.restarts = 0
         self._module, self._flags = module, flags
         self._grpc_port, self._metrics_port = grpc_port, metrics_port
         self._process: asyncio.subprocess.Process | None = None
@@ -87,7 +86,6 @@ class Child:
             failures += 1
             log.warning("restarting", extra={"server": self.name, "pause_s": pause_s})
             await asyncio.sleep(pause_s)
-            self.restarts += 1
             with contextlib.suppress(Unavailable):
                 await self.start()
 

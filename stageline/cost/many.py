@@ -34,11 +34,6 @@ def compile_many(entry: CostEntry) -> ManyModel:
     return measured_many(entry) if isinstance(entry, Measured) else _roofline(entry)
 
 
-def service_ns_many(entry: CostEntry, columns: Columns, draws: npt.NDArray[np.uint64] | None = None) -> Ints:
-    """`compile_many(entry)` applied once."""
-    return compile_many(entry)(columns, draws)
-
-
 def _affine(e: Affine) -> ManyModel:
     def many(c: Columns, draws: npt.NDArray[np.uint64] | None = None) -> Ints:
         ns = e.base_ns + e.token_ns * (c["decode_tokens"] + c["prefill_tokens"]) + e.sampled_ns * c["sampled"]

@@ -61,11 +61,6 @@ def state_bytes(parameters: int) -> int:
     return parameters * (WEIGHT_BYTES + GRADIENT_BYTES + OPTIMISER_BYTES)
 
 
-def fewest_devices(parameters: int, memory_bytes: int) -> int:
-    """Devices that hold the training state and nothing else, rounded up."""
-    return -(-state_bytes(parameters) // memory_bytes)
-
-
 def bubble_ratio(stages: int, microbatches: int, interleaved: int = 1) -> float:
     """Idle share of a step: b / (1 + b) with b = (p - 1) / (v m), relative to the ideal time."""
     idle = (stages - 1) / (interleaved * microbatches)

@@ -38,8 +38,3 @@ class Resequencer:
         order = [key for key in self._wanted if key in self._held] or sorted(self._held)
         for key in order:
             self._emit(self._held.pop(key))
-
-    @property
-    def held(self) -> int:
-        """How many lines wait for their turn."""
-        return len(self._held)

@@ -100,7 +100,6 @@ async def test_a_killed_stage_is_named_and_comes_back(plan_path):
         totals, _ = await run(servers, some_requests(), wait_s=30)
     assert totals == expected(some_requests())[0]
     assert crashes == ["stage 1 (small-1) ended with signal SIGKILL"]
-    assert victim.restarts == 1
 
 
 async def test_a_stopped_process_changes_nothing(plan_path):

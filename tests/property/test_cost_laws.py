@@ -20,7 +20,7 @@ from stageline.cost.entries import (
     Way,
 )
 from stageline.cost.load import Load
-from stageline.cost.many import service_ns_many
+from stageline.cost.many import compile_many
 from stageline.cost.service import compile_cost, min_service_ns
 
 FIELDS = Load.__struct_fields__
@@ -120,7 +120,7 @@ def test_monotone_in_every_field(entry: CostEntry, load: Load, field: str, more:
 @given(entries, st.lists(st.tuples(loads, draws), min_size=1, max_size=20))
 def test_vectors_equal_scalars_to_the_bit(entry: CostEntry, cases: list[tuple[Load, int]]) -> None:
     columns = {name: np.array([getattr(load, name) for load, _ in cases], dtype=np.int64) for name in FIELDS}
-    many = service_ns_many(entry, columns, np.array([draw for _, draw in cases], dtype=np.uint64))
+    many = compile_many(entry)(columns, np.array([draw for _, draw in cases], dtype=np.uint64))
     model = compile_cost(entry)
     assert many.dtype == np.int64
     assert many.tolist() == [model.service_ns(load, draw) for load, draw in cases]
@@ -131,19 +131,19 @@ def test_vectors_equal_scalars_to_the_bit(entry: CostEntry, cases: list[tuple[Lo
 def test_vectors_equal_scalars_past_the_table(entry: CostEntry, tokens: int) -> None:
     load = Load(prefill_sequences=1, prefill_tokens=tokens, prefill_kv_tokens=tokens, prefill_pairs=tokens)
     columns = {name: np.array([getattr(load, name)] * 2, dtype=np.int64) for name in FIELDS}
-    assert service_ns_many(entry, columns).tolist() == [compile_cost(entry).service_ns(load)] * 2
+    assert compile_many(entry)(columns, None).tolist() == [compile_cost(entry).service_ns(load)] * 2
 
 
 def test_halves_round_to_even_in_vectors_too() -> None:
     for overhead in (0.5, 1.5, 2.5, 3.5):
         entry = Roofline(groups=(LayerGroup(layers=1, overhead_ns=overhead),))
         one = {name: np.full(1, 2 * (name == "decode_tokens"), dtype=np.int64) for name in FIELDS}
-        assert service_ns_many(entry, one).tolist() == [compile_cost(entry).service_ns(Load(decode_tokens=2))]
+        assert compile_many(entry)(one, None).tolist() == [compile_cost(entry).service_ns(Load(decode_tokens=2))]
 
 
 def test_no_microbatches_at_all() -> None:
     empty = {name: np.zeros(0, dtype=np.int64) for name in FIELDS}
-    assert service_ns_many(Roofline(groups=()), empty).tolist() == []
+    assert compile_many(Roofline(groups=()))(empty, None).tolist() == []
 
 
 @settings(deadline=None)

@@ -47,15 +47,6 @@ class Packer:
         return base64.b64encode(zlib.compress(b"".join(self._parts), 6)).decode()
 
 
-def unpack(columns: dict[str, Column], blob: str, name: str) -> Ints:
-    """One column back out of a blob: what the page's script does."""
-    column = columns[name]
-    raw = zlib.decompress(base64.b64decode(blob))
-    planes = np.frombuffer(raw, np.uint8, column.count * column.planes, column.offset).reshape(column.planes, -1)
-    weights = 1 << (8 * np.arange(column.planes, dtype=np.int64))
-    return weights @ planes.astype(np.int64)
-
-
 def zigzag(values: Ints) -> Ints:
     """Signed to non-negative: 0, -1, 1, -2 become 0, 1, 2, 3."""
     return np.where(values < 0, -2 * values - 1, 2 * values)

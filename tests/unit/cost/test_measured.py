@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from stageline.catalog.loader import Catalog
 from stageline.cost.kernels import attention_points, grid, make_profile, rising
 from stageline.cost.load import Load
-from stageline.cost.many import service_ns_many
+from stageline.cost.many import compile_many
 from stageline.cost.measured import curve_ns
 from stageline.cost.measured_entries import AttentionGrid, Curve, Measured
 from stageline.cost.profile import check_profile, fold_profile
@@ -74,7 +74,7 @@ def entries(draw: st.DrawFn) -> Measured:
 @given(entries(), st.lists(loads, min_size=1, max_size=10))
 def test_vectors_equal_scalars_to_the_bit(entry: Measured, cases: list[Load]) -> None:
     columns = {f: np.array([getattr(x, f) for x in cases], dtype=np.int64) for f in Load.__struct_fields__}
-    assert service_ns_many(entry, columns).tolist() == [compile_cost(entry).service_ns(x) for x in cases]
+    assert compile_many(entry)(columns, None).tolist() == [compile_cost(entry).service_ns(x) for x in cases]
 
 
 def test_the_plan_check_refuses_times_that_fall() -> None:

@@ -1,5 +1,7 @@
 """The page's data against stages.json: the same busy and idle times, whatever the shape they are packed in."""
 
+import base64
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -7,11 +9,20 @@ import pytest
 
 from stageline.engine.types import CAUSES
 from stageline.report.page import lanes
-from stageline.report.page.columns import LIMIT, Packer, unpack, zigzag
+from stageline.report.page.columns import LIMIT, Column, Ints, Packer, zigzag
 from stageline.report.page.data import page_data
 from stageline.report.page.render import fill, write_page
 from stageline.report.rundir import read_stages
 from tests.known import SLOW, TIGHT, write_run
+
+
+def unpack(columns: dict[str, Column], blob: str, name: str) -> Ints:
+    """One column back out of a blob: what the page's script does."""
+    column = columns[name]
+    raw = zlib.decompress(base64.b64decode(blob))
+    planes = np.frombuffer(raw, np.uint8, column.count * column.planes, column.offset).reshape(column.planes, -1)
+    weights = 1 << (8 * np.arange(column.planes, dtype=np.int64))
+    return weights @ planes.astype(np.int64)
 
 
 def totals_of(directory: Path) -> dict[tuple[int, str], int]:

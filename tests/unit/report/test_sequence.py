@@ -22,7 +22,6 @@ def test_counting_order(orders: tuple[list[int], list[int]]) -> None:
         left.add(key)
         ready = next(i for i in range(len(orders[0]) + 1) if i not in left)
         assert out == [line(i) for i in range(ready)]
-        assert lines.held == len(left) - ready
     lines.flush()
     assert out == [line(i) for i in range(len(orders[0]))]
 
@@ -45,9 +44,9 @@ def test_the_end_passes_over_gaps() -> None:
     for key in (3, 0, 2):
         lines.put(key, line(key))
     assert out == [line(0)]
-    lines.flush()
-    assert out == [line(0), line(2), line(3)]
-    assert lines.held == 0
+    for _ in range(2):  # a second end has nothing left to emit
+        lines.flush()
+        assert out == [line(0), line(2), line(3)]
 
 
 def test_the_end_keeps_the_announced_order() -> None:
