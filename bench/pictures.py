@@ -1,0 +1,72 @@
+"""Makes the pictures in docs/images from real runs: `scripts/pictures`. Needs the distribution's chromium.
+
+pipeline.svg is the README's: Kimi K3 on 59 wafers, the sample trace. The others are screenshots for docs/seeing.md.
+"""
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from playwright.sync_api import Page, sync_playwright
+
+ROOT = Path(__file__).resolve().parent.parent
+IMAGES = ROOT / "docs/images"
+STAGELINE = [sys.executable, "-c", "from stageline.cli.main import main; main()"]
+FLAGS = "--headless --no-sandbox --disable-gpu --disable-background-networking --disable-quic --no-first-run"
+K3 = "kimi-k3 wse-3t --placement by-kind --layer-bytes nominal"
+LLAMA = "llama-3.1-70b h100-sxm --devices 8"
+
+
+def stageline(work: Path, command: str) -> None:
+    """One command, in the working folder."""
+    subprocess.run([*STAGELINE, *command.split()], cwd=work, env={"PYTHONPATH": str(ROOT)}, check=True,
+                   stdout=subprocess.DEVNULL)  # fmt: skip
+
+
+def runs(work: Path) -> None:
+    """The runs that are shown."""
+    trace = ROOT / "examples/traces/sample_azure.csv"
+    stageline(work, f"plan {K3} -o k3.json")
+    stageline(work, f"plan {LLAMA} -o llama.json")
+    stageline(work, f"run k3.json --workload {trace} --requests 60 --rate-scale 20 --events -o k3")
+    load = "--workload poisson:rate=20,input=1024,output=128 --requests 300"
+    stageline(work, f"run llama.json {load} --events -o llama")
+    stageline(work, f"run llama.json {load} --credits 16 --batched-tokens 512 -o llama-16-credits")
+    stageline(work, "report k3")
+    stageline(work, "report llama --no-chart")
+    stageline(work, "compare llama llama-16-credits --html compare.html")
+
+
+def shoot(page: Page, file: Path, name: str, clicks: tuple[str, ...] = (), keys: tuple[str, ...] = ()) -> None:
+    """One screenshot, down to the end of the request bars."""
+    page.goto(file.as_uri())
+    page.wait_for_selector("html[data-ready=yes]", state="attached")
+    for selector in clicks:
+        page.click(selector)
+    for key in keys:
+        page.keyboard.press(key)
+    page.wait_for_timeout(300)
+    page.screenshot(path=IMAGES / f"{name}.png", full_page=True)
+
+
+def main() -> None:
+    """Everything, into docs/images."""
+    IMAGES.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        work = Path(folder)
+        runs(work)
+        shutil.copy(work / "k3/pipeline.svg", IMAGES / "pipeline.svg")
+        chromium = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS.split())
+        light = chromium.new_page(viewport={"width": 1120, "height": 800}, color_scheme="light")
+        dark = chromium.new_page(viewport={"width": 1120, "height": 800}, color_scheme="dark")
+        shoot(light, work / "k3/report.html", "report-59-stages", ("[data-view=first]",))
+        keys = ("Tab",) * 5 + ("ArrowDown", "ArrowDown", "n", "n")
+        shoot(dark, work / "llama/report.html", "report-8-stages", ("[data-view=middle]",), keys)
+        shoot(light, work / "compare.html", "compare")
+        chromium.close()
+
+
+if __name__ == "__main__":
+    main()
