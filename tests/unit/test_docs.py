@@ -5,14 +5,8 @@ from pathlib import Path
 
 import pytest
 
-DOCUMENTS = [
-    "README.md",
-    "ARCHITECTURE.md",
-    "CONTRIBUTING.md",
-    "docs/invariants.md",
-    "docs/load.md",
-    "docs/scale-out.md",
-]
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = [str(path.relative_to(ROOT)) for folder in (ROOT, ROOT / "docs") for path in sorted(folder.glob("*.md"))]
 IN_REPOSITORY = re.compile(r"`((?:stageline|stage_server|router|tests|scripts|deploy|proto|docs|examples)/[\w./-]+)`")
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
 LAW = re.compile(r"^\| L(\d) ", re.MULTILINE)
@@ -28,7 +22,21 @@ def test_every_path_in_a_document_exists(root: Path, document: str) -> None:
     assert set(missing) - generated == set()
 
 
-@pytest.mark.parametrize("kind", ["model", "device", "link", "batching policy", "routing policy", "metric", "command"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "model",
+        "device",
+        "link",
+        "batching policy",
+        "queueing policy",
+        "routing policy",
+        "metric",
+        "workload format",
+        "fault",
+        "command",
+    ],
+)
 def test_there_is_a_recipe(root: Path, kind: str) -> None:
     assert re.search(rf"^### A {kind}$", (root / "CONTRIBUTING.md").read_text(), re.MULTILINE)
 
