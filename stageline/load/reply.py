@@ -1,6 +1,6 @@
 """One call and what came back: what every kind of target takes and fills in."""
 
-from typing import Literal, Protocol
+from typing import Literal, Protocol, get_args
 
 import msgspec
 
@@ -9,7 +9,7 @@ from stageline.units import NS_PER_S
 
 Outcome = Literal["finished", "rejected", "failed", "cancelled", "incomplete"]
 RETRY_NS = NS_PER_S  # how long a user who was rejected waits when the server names no time: hammering helps nobody
-OUTCOMES: tuple[Outcome, ...] = ("finished", "rejected", "failed", "cancelled", "incomplete")
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
