@@ -55,6 +55,7 @@ def build(settings: RouterSettings) -> Server:
         on_run=collector.on_run,
         watch=serving,
         live=live,
+        trust_runs=settings.trust_runs,
         door=door_of(live, settings, registry) if live and settings.http_port >= 0 else None,
     )
     collector.health = servicer.health

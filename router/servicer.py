@@ -51,7 +51,9 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
         watch: Watch | None = None,
         live: LiveService | None = None,
         door: HttpDoor | None = None,
+        trust_runs: bool = False,
     ) -> None:
+        self._trust_runs = trust_runs
         self._route, self._digest = Route(plan), plan.digest()
         self._addresses, self._advertise, self._payload = addresses, advertise, payload
         self._window = window or max(2, 2 * len(os.sched_getaffinity(0)))
@@ -210,6 +212,10 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
             scheduling = msgspec.json.decode(start.scheduling or b"{}", type=Scheduling)
         except msgspec.DecodeError as error:
             raise BadInput("scheduling", None, str(error)) from None
+        if scheduling.policy and not self._trust_runs:
+            raise BadInput(
+                "scheduling policy", scheduling.policy, "a class by name", "start the router with --trust-runs"
+            )
         source, total = await self._source(start, context)
         assert self._table is not None
         return RunSession(
@@ -239,6 +245,8 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
         spec = start.workload
         if parse_spec(spec.text) is None:
             raise BadInput("workload", spec.text, "not a synthetic workload", "send the rows of a file instead")
+        if "trace" in spec.text and not self._trust_runs:
+            raise BadInput("workload", spec.text, "names a file of the router's", "start the router with --trust-runs")
         source = open_workload(
             spec.text, seed=spec.seed, rate_scale=spec.rate_scale or "1", requests=spec.requests or None
         )

@@ -50,6 +50,10 @@ class RouterSettings(ServerSettings, frozen=True, forbid_unknown_fields=True, kw
     api_key: Annotated[str, msgspec.Meta(description="key that HTTP clients must send; empty: none")] = ""
     tls_cert: Annotated[str, msgspec.Meta(description="certificate chain of the HTTP door, PEM; empty: no TLS")] = ""
     tls_key: Annotated[str, msgspec.Meta(description="its private key, PEM")] = ""
+    trust_runs: Annotated[
+        bool,
+        msgspec.Meta(description="let a run name a queueing policy package.module:Class, and trace files of this host"),
+    ] = False
     seed: Annotated[int, msgspec.Meta(ge=0, description="seed of live sessions")] = 0
     scheduling: Annotated[
         str, msgspec.Meta(description='scheduling of live sessions as JSON, such as {"credits": 8, "kv": "grow"}')

@@ -6,13 +6,13 @@ import os
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-import msgspec
 from grpc import aio
 
 import stageline
 from stage_server.session import StageSession
 from stageline.engine.route import Route
-from stageline.errors import BadInput, Busy, PlanMismatch, ProtocolError, SessionUnknown, StagelineError
+from stageline.errors import Busy, PlanMismatch, ProtocolError, SessionUnknown, StagelineError
+from stageline.plan.load import parse_plan
 from stageline.plan.schema import Plan
 from stageline.runtime.server import Endpoints
 from stageline.v1 import flow_pb2, stage_pb2, stage_pb2_grpc
@@ -157,10 +157,7 @@ class StageServicer(stage_pb2_grpc.StageServicer):
                 f"this stage holds plan {self._digest or '(none)'}, the router plan {request.plan_digest}; "
                 "start both with the same file"
             )
-        try:
-            plan = msgspec.json.decode(request.plan, type=Plan)
-        except msgspec.DecodeError as error:
-            raise BadInput("plan", None, str(error)) from None
+        plan = parse_plan(request.plan, "plan")
         if plan.digest() != request.plan_digest:
             raise PlanMismatch(f"the plan that came has digest {plan.digest()}, not {request.plan_digest}")
         self._route, self._digest = Route(plan), request.plan_digest

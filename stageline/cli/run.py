@@ -36,7 +36,7 @@ def run(
     engine: Annotated[EngineName, Parameter(help="who computes: the result is the same")] = "inprocess",
     cluster: Annotated[str | None, Parameter(help="run on the cluster whose router is at HOST:PORT")] = None,
     events: Annotated[bool, Parameter(negative="", help="also write events.jsonl; needs -o")] = False,
-    paranoid: Annotated[bool, Parameter(negative="", help="check every law after every event")] = False,
+    paranoid: Annotated[bool, Parameter(negative="", help="check the laws while it runs, on the event heap")] = False,
     json: Annotated[bool, Parameter(negative="", help="print summary.json instead of tables")] = False,
 ) -> None:
     """Run a workload through a plan in emulated time and show where the time went."""

@@ -30,7 +30,7 @@ class LocalOptions(msgspec.Struct, frozen=True, kw_only=True):
     log_format: str = "text"
     drain_s: float = 2.0
     restart: bool = True
-    router_flags: tuple[str, ...] = ("--no-live",)
+    router_flags: tuple[str, ...] = ("--no-live", "--trust-runs")
 
 
 class LocalCluster:

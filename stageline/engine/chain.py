@@ -6,8 +6,6 @@ for a whole batch; a link obeys the same recurrence with its serialisation times
 that the result equals the heap's to the nanosecond (a property test compares them).
 """
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
@@ -22,6 +20,7 @@ from stageline.engine.rng_many import draw_many
 from stageline.engine.route import Route
 from stageline.engine.stage import Stage
 from stageline.errors import LawBroken
+from stageline.plan.schema import Stage as StagePlan
 
 Ints = npt.NDArray[np.int64]
 LOAD_FIELDS = Load.__struct_fields__
@@ -67,7 +66,6 @@ class ChainStages(HeapStages):
             wire = link.bytes_per_token, link.bytes_per_s, tokens is batch.sampled
             if wire not in wires:
                 wires[wire] = with_sums(self._serialisation(link, tokens))
-            link.sent_bytes += int(tokens.sum()) * link.bytes_per_token
             arrival = send_fifo(link, end, wires[wire], batch.sequences)
         self._account(stages, batch, arrivals, ends, services)
         return arrival.tolist()  # type: ignore[no-any-return]
@@ -75,7 +73,7 @@ class ChainStages(HeapStages):
     def release(self, replica: int, requests: tuple[int, ...]) -> None:
         """See HeapStages."""
         for ledger in self._ledgers[replica]:
-            ledger.apply(requests, ())
+            ledger.close(requests)
 
     def _service(self, visit: int, stage: Stage, batch: "Batch") -> Ints:
         draws = draw_many(stage.draw_key(visit), batch.sequences) if self.route.models[visit].uses_draw else None
@@ -183,7 +181,7 @@ def share_ledgers(stages: list[Stage]) -> list[Ledger]:
     """
     distinct: dict[tuple[int, int, int], Ledger] = {}
     for stage in stages:
-        plan: Any = stage.route.plan.stages[stage.index]
+        plan: StagePlan = stage.route.plan.stages[stage.index]
         key = plan.kv_block_bytes, plan.state_bytes, plan.kv_budget_bytes
         stage.first_visit = -1
         stage.ledger = distinct.setdefault(key, stage.ledger)

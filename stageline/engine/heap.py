@@ -57,7 +57,7 @@ class HeapStages:
     def release(self, replica: int, requests: tuple[int, ...]) -> None:
         """The last releases, in a frame without microbatches."""
         for stage in self.stages[replica]:
-            stage.ledger.apply(requests, ())
+            stage.ledger.close(requests)
 
     def _run(
         self, replica: int, visit: int, arrival: int, prev_end: int, microbatch: Microbatch, times: Times

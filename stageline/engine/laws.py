@@ -1,4 +1,4 @@
-"""The numbered laws, one function each. Tests and `--paranoid` check them after every event.
+"""The numbered laws, one function each. Tests and `--paranoid` check them after every round of safe events.
 
 L1 requests in = finished + failed + in system
 L2 ledgers never negative, never over budget, zero at the end

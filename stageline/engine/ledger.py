@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from stageline.errors import KvOverdraw
+from stageline.errors import KvOverdraw, LawBroken
 from stageline.plan.schema import Stage
 
 
@@ -18,11 +18,6 @@ class Ledger:
         self.used_bytes = 0
         self.peak_bytes = 0
         self._held: dict[int, tuple[int, int]] = {}  # owner -> blocks, states
-
-    @property
-    def owners(self) -> int:
-        """How many owners hold KV here."""
-        return len(self._held)
 
     def apply(self, releases: Iterable[int], grants: Iterable[tuple[int, int, int]]) -> None:
         """Releases first, then grants, then the peak is sampled. After a KvOverdraw the ledger is of no more use."""
@@ -43,8 +38,14 @@ class Ledger:
             self._held[owner] = now
         self.peak_bytes = max(self.peak_bytes, self.used_bytes)
 
+    def close(self, releases: Iterable[int]) -> None:
+        """The last releases of a run. Raises LawBroken when something is still held (L2)."""
+        self.apply(releases, ())
+        if self._held or self.used_bytes:
+            raise LawBroken(f"L2: {self.used_bytes} B are still held by {len(self._held)} owners at the end")
+
     def check(self) -> None:
-        """L2, the slow way: recompute the sum. Raises AssertionError."""
+        """L2, the slow way: recompute the sum. Raises LawBroken."""
         total = sum(blocks * self._block_bytes + states * self._state_bytes for blocks, states in self._held.values())
-        assert total == self.used_bytes, f"L2: ledger says {self.used_bytes} B, its entries {total} B"
-        assert 0 <= self.used_bytes <= self.budget_bytes, f"L2: {self.used_bytes} of {self.budget_bytes} B"
+        if total != self.used_bytes or not 0 <= total <= self.budget_bytes:
+            raise LawBroken(f"L2: ledger says {self.used_bytes} B of {self.budget_bytes}, its entries {total} B")

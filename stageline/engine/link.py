@@ -20,7 +20,6 @@ class Link:
         "last_arrival_ns",
         "latency_ns",
         "min_serialisation_ns",
-        "sent_bytes",
     )  # fmt: skip
 
     def __init__(self, plan: LinkPlan, index: int, replica: int, seed: int, *, is_return: bool = False) -> None:
@@ -34,7 +33,6 @@ class Link:
         self.min_serialisation_ns = 0 if is_return else self.serialisation_ns(1)
         self.free_ns = 0
         self.last_arrival_ns = 0
-        self.sent_bytes = 0
 
     def serialisation_ns(self, tokens: int) -> int:
         """Time that the bytes of `tokens` occupy the link, rounded up."""
@@ -43,7 +41,6 @@ class Link:
     def send(self, end_ns: int, tokens: int, sequence: int) -> int:
         """Take a microbatch whose service ended at `end_ns`; return its arrival at the far end."""
         nbytes = tokens * self.bytes_per_token
-        self.sent_bytes += nbytes
         free = self.free_ns if self.free_ns > end_ns else end_ns
         self.free_ns = free = free - (-nbytes * NS_PER_S // self.bytes_per_s)
         arrival = free + self.latency_ns

@@ -55,12 +55,15 @@ def load_policy(name: str) -> QueueingPolicy:
     if not attribute:
         raise UsageError(f"--policy {name}: not one of {', '.join(POLICIES)} and not of the form package.module:Class")
     try:
-        policy = getattr(importlib.import_module(module), attribute)()
-    except (ImportError, AttributeError, TypeError) as e:
-        raise UsageError(f"--policy {name}: {e}; the class must be importable and take no arguments") from e
-    if not callable(getattr(policy, "key", None)):
-        raise UsageError(f"--policy {name}: the class needs a method key(request)")
-    return policy  # type: ignore[no-any-return]
+        policy = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as e:
+        raise UsageError(f"--policy {name}: {e}; the class must be importable") from e
+    if not (isinstance(policy, type) and callable(getattr(policy, "key", None))):
+        raise UsageError(f"--policy {name}: not a class with a method key(request)")
+    try:
+        return policy()  # type: ignore[no-any-return]
+    except TypeError as e:
+        raise UsageError(f"--policy {name}: {e}; the class must take no arguments") from e
 
 
 class WaitingQueue:

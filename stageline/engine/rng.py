@@ -12,7 +12,6 @@ STREAM_EXPERTS = 2  # a = replica, b = visit, c = microbatch
 STREAM_ARRIVAL = 16  # a = 0, b = 0, c = request
 STREAM_INPUT = 17
 STREAM_OUTPUT = 18
-STREAM_THINK = 19
 STREAM_SYSTEM = 20  # lengths of system prompts
 STREAM_BLOCK = 21  # identities of blocks: a, b = what the text is, c = position
 STREAM_PROMPT = 22  # a = kind of name, b = 0, c = name: the content of prompts that a load client sends

@@ -26,7 +26,6 @@ class Route:
         )
         self.trip_ns = sum(self.step_ns)  # from the arrival at visit 0 to the completion, at least
         self.revisits = any(len(i) > 1 for i in self.inputs)
-        self.shortest_ns = self._shortest()
 
     def link(self, index: int, replica: int, seed: int) -> Link:
         """A fresh link machine of this route."""
@@ -35,12 +34,3 @@ class Route:
     def single_input(self, visit: int) -> bool:
         """Whether the stage of `visit` is visited only once: FIFO is then already time order."""
         return len(self.inputs[self.stage_of[visit]]) == 1
-
-    def _shortest(self) -> int:
-        """Shortest time from visit 0 to the router when moving to another visit of the same stage is free."""
-        best = [0] * (self.visits + 1)
-        for v in range(1, self.visits + 1):
-            best[v] = best[v - 1] + self.step_ns[v - 1]
-            if v < self.visits:
-                best[v] = min([best[v]] + [best[u] for u in self.inputs[self.stage_of[v]] if u < v])
-        return best[self.visits]

@@ -1,6 +1,6 @@
 """How the router schedules: the settings that decide digests."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -9,21 +9,24 @@ Queueing = Literal["fcfs", "shortest", "priority"]
 KvPolicy = Literal["reserve", "grow"]
 Balance = Literal["round-robin", "least-loaded", "kv", "prefix"]
 
+Count = Annotated[int, msgspec.Meta(ge=1, le=1 << 40)]
+Natural = Annotated[int, msgspec.Meta(ge=0, le=1 << 40)]
+
 
 class Scheduling(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The router's settings. None: the plan's default."""
 
-    microbatch: int | None = None  # largest number of sequences in a microbatch
-    credits: int | None = None  # microbatches in flight per replica
-    batched_tokens: int | None = None  # largest number of new tokens in a microbatch
-    max_running: int | None = None  # largest number of admitted sequences per replica
+    microbatch: Count | None = None  # largest number of sequences in a microbatch
+    credits: Count | None = None  # microbatches in flight per replica
+    batched_tokens: Count | None = None  # largest number of new tokens in a microbatch
+    max_running: Count | None = None  # largest number of admitted sequences per replica
     batching: Batching = "balanced"
     queueing: Queueing = "fcfs"
     kv: KvPolicy = "reserve"
     balance: Balance = "round-robin"
-    tpot_slo_ns: int | None = None  # target of `slo` batching
-    overhead_ns: int = 0  # router time per microbatch
+    tpot_slo_ns: Count | None = None  # target of `slo` batching
+    overhead_ns: Natural = 0  # router time per microbatch
     prefix_cache: bool = False
-    snapshot_tokens: int = 8192  # distance of the linear layers' state snapshots in the prefix cache
-    hash_block_tokens: int = 0  # tokens that one identity of a prompt's blocks stands for; 0: the plan's KV block
+    snapshot_tokens: Count = 8192  # distance of the linear layers' state snapshots in the prefix cache
+    hash_block_tokens: Natural = 0  # tokens that one identity of a prompt's blocks stands for; 0: the plan's KV block
     policy: str | None = None  # "package.module:Class", a user's own queueing policy

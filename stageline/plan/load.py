@@ -11,7 +11,7 @@ def parse_plan(data: bytes, place: str) -> Plan:
     """Decode and check. Raises BadInput naming file and path, such as `plan.json: $.visits[3].stage`."""
     try:
         plan = msgspec.json.decode(data, type=Plan)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadInput(place, None, f"not a plan: {error}") from None
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise BadInput(place, None, f"not a plan: {error}", "make it again with stageline plan -o") from None
     check_plan(plan, place)
     return plan

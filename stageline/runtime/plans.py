@@ -2,10 +2,8 @@
 
 from pathlib import Path
 
-import msgspec
-
 from stageline.errors import BadInput
-from stageline.plan.check import check_plan
+from stageline.plan.load import parse_plan
 from stageline.plan.schema import Plan
 
 
@@ -16,9 +14,4 @@ def load_plan(path: Path) -> Plan:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise BadInput(f"plan {path}", None, f"can't be read: {reason}", "make one with stageline plan -o") from None
-    try:
-        plan = msgspec.json.decode(data, type=Plan)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise BadInput(f"plan {path}", None, str(error), "make it again with stageline plan -o") from None
-    check_plan(plan, f"plan {path}")
-    return plan
+    return parse_plan(data, f"plan {path}")

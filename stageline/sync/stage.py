@@ -233,6 +233,6 @@ class StageNode:
         elif self._last is None:
             raise ProtocolError(f"link {frame.link}: the last frame came before it left visit {self.visits[0]}")
         if frame.link == self.stage.first_visit:
-            self.stage.ledger.apply(frame.releases, ())
+            self.stage.ledger.close(frame.releases)
         self._ending.add(frame.link)
         self.finished = frame.link == self.visits[-1]

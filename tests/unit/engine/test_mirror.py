@@ -6,7 +6,7 @@ import pytest
 
 from stageline.engine.ledger import Ledger
 from stageline.engine.mirror import KvMirror
-from stageline.errors import KvOverdraw
+from stageline.errors import KvOverdraw, LawBroken
 from stageline.plan.schema import Plan, Stage
 from tests.unit.engine.builders import plan
 
@@ -63,8 +63,16 @@ def test_releases_come_before_grants() -> None:
     ledger = Ledger(Stage(name="s", layers=(), kv_block_bytes=10, kv_budget_bytes=50))
     ledger.apply((), ((1, 5, 1),))
     ledger.apply((1,), ((2, 5, 1),))
-    assert (ledger.used_bytes, ledger.owners) == (50, 1)
+    assert ledger.used_bytes == 50
     ledger.check()
+
+
+def test_nothing_may_be_held_at_the_end() -> None:
+    ledger = Ledger(Stage(name="s", layers=(), kv_block_bytes=10, kv_budget_bytes=50))
+    ledger.apply((), ((1, 2, 1), (2, 3, 1)))
+    with pytest.raises(LawBroken, match="30 B are still held by 1 owners"):
+        ledger.close((1,))
+    ledger.close((2,))
 
 
 @pytest.mark.parametrize(
