@@ -46,7 +46,7 @@ def cluster(engine: docker.DockerClient, image: str, plan: Path) -> Iterator[str
 
 def left(engine: docker.DockerClient) -> int:
     """Containers, networks and volumes with the label."""
-    containers = engine.containers.list(all=True, filters=LABEL)
+    containers = engine.containers.list(all=True, ignore_removed=True, filters=LABEL)
     return len(containers) + len(engine.networks.list(filters=LABEL)) + len(engine.volumes.list(filters=LABEL))
 
 
@@ -132,7 +132,9 @@ def test_what_is_not_labelled_is_never_touched(
         assert run(["up", str(plan), "--docker", "-d", "--name", name, "--image", image, *ANY_PORT]) == 1
         assert "already in use" in capsys.readouterr().err
         assert run(["down", "--name", name]) == 0
-        assert [c.name for c in engine.containers.list(all=True, filters={"name": name})] == [stranger.name]
+        assert [c.name for c in engine.containers.list(all=True, ignore_removed=True, filters={"name": name})] == [
+            stranger.name
+        ]
         assert engine.networks.list(names=[name]) == []
     finally:
         stranger.remove(force=True)
@@ -159,7 +161,7 @@ def test_ended_or_crashed_it_leaves_nothing_behind(
         assert run(["down", "--name", name]) == 0
     else:
         assert process.returncode == 0
-    assert engine.containers.list(all=True, filters=filters) == []
+    assert engine.containers.list(all=True, ignore_removed=True, filters=filters) == []
     assert engine.networks.list(filters=filters) == []
 
 

@@ -69,7 +69,7 @@ def address(node: docker.DockerClient, image: str, root: Path) -> Iterator[str]:
         yield f"127.0.0.1:{ports['STAGELINE_PORT']}"
     finally:
         subprocess.run(["docker", "stack", "rm", STACK], capture_output=True, check=False)
-        assert eventually(lambda: not node.containers.list(all=True, filters=LABEL), 60)
+        assert eventually(lambda: not node.containers.list(all=True, ignore_removed=True, filters=LABEL), 60)
         assert eventually(lambda: not node.networks.list(filters=LABEL), 30)
         for volume in node.volumes.list(filters=LABEL):  # kept by `stack rm`: the history of Prometheus
             volume.remove()

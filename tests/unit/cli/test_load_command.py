@@ -167,13 +167,14 @@ def test_bad_usage(flags: list[str], says: str, capsys: pytest.CaptureFixture[st
 
 def test_ctrl_c_ends_with_what_there_is(fake: Fake, root: Path, tmp_path: Path) -> None:
     fake.misbehave = lambda number: "hang" if number == 3 else ""
-    code = "import sys; from stageline.cli.main import main; main()"
+    # A test run in the background starts with SIGINT ignored, and a client that it starts would inherit that.
+    code = "import signal; signal.signal(2, signal.default_int_handler); from stageline.cli.main import main; main()"
     command = [sys.executable, "-c", code, "load", "--url", fake.url, "--json", "-o", str(tmp_path)]
     workload = ["--workload", "constant:rate=100,requests=4,input=5,output=6"]
     client = subprocess.Popen([*command, *workload], stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": str(root)})
     fake.hung.wait()
     client.send_signal(signal.SIGINT)
-    out, _ = client.communicate()
+    out, _ = client.communicate(timeout=60)
     assert client.returncode == 130
     summary = json.loads(out)
     assert summary["complete"] is False
