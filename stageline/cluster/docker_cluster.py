@@ -42,7 +42,7 @@ class DockerCluster:
 
     def members(self) -> dict[str, Container]:
         """All its containers by part, running or not: the router first, then the stages."""
-        found = self._client.containers.list(all=True, ignore_removed=True, filters=self._label, ignore_removed=True)
+        found = self._client.containers.list(all=True, filters=self._label, ignore_removed=True)
         parts = {str(container.labels[PART_LABEL]): container for container in found}
         return dict(sorted(parts.items(), key=lambda item: (item[0] != containers.ROUTER, item[0])))
 

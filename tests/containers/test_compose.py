@@ -33,7 +33,7 @@ def compose(engine: docker.DockerClient, image: str, root: Path) -> Iterator[Com
     finally:
         project("down", "--volumes", "--remove-orphans")
     label = {"filters": {"label": f"com.docker.compose.project={PROJECT}"}}
-    assert engine.containers.list(all=True, **label) == []
+    assert engine.containers.list(all=True, ignore_removed=True, **label) == []
     assert engine.networks.list(**label) == []
     assert engine.volumes.list(**label) == []
 
