@@ -11,7 +11,7 @@ from stageline.engine.settings import Balance, Batching, KvPolicy, Queueing, Sch
 from stageline.errors import BadInput, UsageError
 from stageline.plan.schema import Plan
 from stageline.report.slo import Slo
-from stageline.units import parse_duration_ns
+from stageline.units import NS_PER_S, parse_duration_ns
 from stageline.workload import Workload, open_workload
 
 Preset = Literal["vllm"]
@@ -89,7 +89,9 @@ class SchedulingFlags:
             flag = "--balance prefix" if self.snapshot_tokens is None else "--snapshot-tokens"
             raise UsageError(f"{flag} needs a prefix cache: add --prefix-cache")
         if self.overhead is not None:
-            given["overhead_ns"] = parse_duration_ns(self.overhead, "--overhead")
+            overhead_ns = given["overhead_ns"] = parse_duration_ns(self.overhead, "--overhead")
+            if overhead_ns > MOST_OVERHEAD_NS:
+                raise BadInput("--overhead", self.overhead, "above 15 minutes per microbatch", "give a shorter time")
         if self.preset == "vllm":
             given = _vllm(plan, self.max_running or VLLM_MAX_NUM_SEQS) | given
         if given.get("batching") == "slo":
@@ -105,6 +107,7 @@ class SchedulingFlags:
         return value
 
 
+MOST_OVERHEAD_NS = 900 * NS_PER_S
 _NUMBERS = ("microbatch", "credits", "batched_tokens", "max_running", "snapshot_tokens")
 
 

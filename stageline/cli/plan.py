@@ -16,6 +16,7 @@ from stageline.model.formats import format_named
 from stageline.model.spec import ModelSpec
 from stageline.plan.advice import advice
 from stageline.plan.build import Planned, make_plan
+from stageline.plan.check import check_plan
 from stageline.plan.device_map import device_map as map_devices
 from stageline.plan.explain import explain as explain_plan
 from stageline.plan.report import PlanReport, report
@@ -56,6 +57,7 @@ def plan(
     if learning.training:
         return plan_training(spec, found, learning, flags, as_json=json)
     planned = make_plan(spec, found, options)
+    check_plan(planned.plan, "the plan that these flags make")
     if out:
         output.write_file(out, msgspec.json.format(planned.plan.canonical(), indent=1) + b"\n")
     if device_map:

@@ -117,6 +117,7 @@ def test_a_bad_row_in_the_middle_leaves_an_incomplete_run(
         (["--workload", SPEC, "--slo", "x"], "--slo: no objective"),
         (["--workload", SPEC, "--events"], "--events writes events.jsonl"),
         (["--workload", SPEC, "--overhead", "5"], "--overhead: not a number with a unit"),
+        (["--workload", SPEC, "--overhead", "99999h"], "--overhead: above 15 minutes"),
         (["--workload", SPEC, "--rate-scale", "0"], "--rate-scale: not a positive number"),
         (["--workload", SPEC, "--requests", "0"], "--requests: not a positive number"),
         (["--workload", SPEC, "--seed", "-1"], "--seed: not between"),
