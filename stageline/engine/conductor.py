@@ -67,21 +67,18 @@ class Conductor:
     def _all_bounds_ns(self) -> int:
         return min(self.bound_ns(r) for r in range(len(self.returns)))
 
-    def advance(self) -> bool:
-        """Let everything happen that is safe; whether anything did."""
+    def advance(self) -> None:
+        """Let everything happen that is safe."""
         self._look()
-        progressed = False
         replicas = range(len(self.returns))
-        while True:
+        acted = True
+        while acted:
             acted = False
             for r in replicas:
                 while self._step(r):
                     acted = True
             if self._arrive():
                 acted = True
-            if not acted:
-                return progressed
-            progressed = True
 
     def _step(self, r: int) -> bool:
         """One completion or one formation of a replica, if safe."""

@@ -27,7 +27,7 @@ def run(
 ) -> RunTotals:
     """Run a whole workload through a plan in emulated time.
 
-    Raises LawBroken when a law fails (with `paranoid` all that apply are checked after every event).
+    Raises LawBroken when a law fails (with `paranoid` all that apply are checked after every round of safe events).
     """
     route = Route(plan)
     router = Router(route, scheduling, seed, observer)
@@ -85,11 +85,9 @@ def _serve(conductor: Conductor, stages: HeapStages) -> bool:
         if completion is not None:
             conductor.returns[replica].append(completion)
             break
-        if stages.next_ns >= NEVER:
-            break
     now = stages.next_ns
-    for r in range(len(conductor.promised_ns)):  # whatever is still in the heap completes after its arrival there
-        conductor.promised_ns[r] = max(conductor.promised_ns[r], 0 if now >= NEVER else now + 1)
+    if now < NEVER:  # whatever is still in the heap completes after its arrival there
+        conductor.promised_ns = [max(promised, now + 1) for promised in conductor.promised_ns]
     return True
 
 
