@@ -185,7 +185,7 @@ class LiveSession:
             log.warning("this host is too slow for the dilation: the emulated clock slips", extra={"slip_s": total_s})
 
     def _after_turn(self) -> None:
-        self.delivery.flush()
+        self.delivery.flush_soon()
         if self.node.done:
             self._drained.set()
             return
