@@ -66,7 +66,7 @@ class Client(asyncio.Protocol):
                 self._fail(data.decode(errors="replace"))
             return None
         at = data.find(_USAGE)
-        reply.usage = msgspec.json.decode(data[at + len(_USAGE) : data.index(b"}", at) + 1])
+        reply.usage = msgspec.json.decode(data[at + len(_USAGE) : data.index(b"}}", at) + 1])
         reply.times_s += [now_s] * (events - 1)
         if self._done and not self._done.done():
             self._done.set_result(reply)

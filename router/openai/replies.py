@@ -9,7 +9,7 @@ import msgspec
 
 from router.generation import Output
 from router.live.service import Choice, Reply
-from router.openai.schema import Usage
+from router.openai.schema import PromptDetails, Usage
 from stageline.engine.types import RequestRecord
 from stageline.errors import StagelineError
 
@@ -78,10 +78,12 @@ def usage_of(reply: Reply, prompt_tokens: int, dilation: float) -> Usage:
     """Of a reply whose choices have all ended. `prompt_tokens`: all prompts, each once."""
     records = [r for c in reply.choices if (r := c.stream.record) is not None]
     produced = sum(r.output_tokens for r in records)
+    firsts = [r for c in reply.choices[:: reply.n] if (r := c.stream.record) is not None]
     return Usage(
         prompt_tokens=prompt_tokens,
         completion_tokens=produced,
         total_tokens=prompt_tokens + produced,
+        prompt_tokens_details=PromptDetails(cached_tokens=sum(r.cached_tokens or 0 for r in firsts)),
         queue_s=_longest_s(records, "admitted_ns"),
         ttft_s=_longest_s(records, "first_token_ns"),
         e2e_s=_longest_s(records, "last_token_ns"),

@@ -48,12 +48,14 @@ async def test_a_session_with_a_prefix_cache(tmp_path: Path) -> None:
     path, plan = tmp_path / "session.jsonl", live_plan(3)
     prompt = " ".join(f"w{i}" for i in range(200))
     async with live(plan, record=str(path), scheduling='{"prefix_cache": true}') as cluster, cluster.client() as client:
-        times = []
+        times, cached = [], []
         for _ in range(3):
             reply = await client.completions.create(model=MODEL, prompt=prompt, max_tokens=4)
             times.append(reply.usage.ttft_s)
+            cached.append(reply.usage.prompt_tokens_details.cached_tokens)
         await cluster.quiet()
     assert times[1] < times[0]
+    assert cached[0] == 0 < cached[1] == cached[2] < 200
     assert recorded_digest(path) == replayed_digest(plan, path)
 
 
