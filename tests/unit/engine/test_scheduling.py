@@ -93,19 +93,21 @@ def test_a_policy_that_can_not_be_had_is_a_usage_error(name: str) -> None:
 
 def test_sizes() -> None:
     route = Route(plan())
-    balanced = make_sizing("balanced", route, 4, 8, None)
+    balanced = make_sizing(Scheduling(), route, 4, 8)
     assert [balanced.limit(running, 1, 0) for running in (0, 3, 4, 100)] == [1, 1, 2, 8]
-    assert make_sizing("greedy", route, 4, 8, None).limit(1, 0, 0) == 8
+    assert make_sizing(Scheduling(batching="greedy"), route, 4, 8).limit(1, 0, 0) == 8
     with pytest.raises(UsageError, match="tpot"):
-        make_sizing("slo", route, 4, 8, None)
+        make_sizing(Scheduling(batching="slo"), route, 4, 8)
 
 
 def test_slo_is_the_largest_size_that_keeps_the_target() -> None:
     route = Route(plan((0, 1), service_ns=100, latency_ns=10, bytes_per_token=1))
     # A trip is 2 x 100 ns, three hops of 10 ns, and one ns per member on each hop; 2 credits x 100 ns is less.
     for target_ns, expected in [(229, 1), (233, 1), (236, 2), (254, 8), (10**6, 8)]:
-        assert make_sizing("slo", route, 2, 8, target_ns).limit(1, 0, 10) == expected, target_ns
-    busy = make_sizing("slo", route, 9, 8, 800)  # 9 credits x 100 ns: even one misses it
+        target = Scheduling(batching="slo", tpot_slo_ns=target_ns)
+        assert make_sizing(target, route, 2, 8).limit(1, 0, 10) == expected, target_ns
+    # 9 credits x 100 ns: even one misses it
+    busy = make_sizing(Scheduling(batching="slo", tpot_slo_ns=800), route, 9, 8)
     assert busy.limit(1, 0, 10) == 1
 
 
