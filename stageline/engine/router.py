@@ -1,4 +1,4 @@
-"""The router's rules (rules 5, 6 and 9): binds requests, counts tokens, forms microbatches. Told the time, keeps none."""
+"""The router's rules (rules 5, 6 and 9): binds requests, counts tokens, forms microbatches. It is told the time."""
 
 from stageline.engine.balance import BALANCES
 from stageline.engine.microbatch import Item

@@ -41,8 +41,8 @@ class Slo(Sizing):
 
     With decode microbatches of m sequences at the mean context, a token takes max(L(m), credits * T(m)): its trip, or
     its turn behind all others at the busiest stage. With speculation a step carries K drafts per sequence, takes their
-    drafting longer, and may take the target times its mean yield. The context is rounded up to a multiple of 256 tokens so that the
-    answer is computed once for each; when even one sequence misses the target the limit is 1.
+    drafting longer, and may take the target times its mean yield. The context is rounded up to a multiple of 256 tokens
+    so that the answer is computed once for each; when even one sequence misses the target the limit is 1.
     """
 
     CONTEXT_STEP = 256

@@ -54,9 +54,7 @@ def build(rnd: random.Random, longest_pairs: Sequence[tuple[int, int]] = LONGEST
     return speculating(rnd, scenario) if rnd.randint(0, 2) == 0 else scenario
 
 
-def build_workload(
-    rnd: random.Random, plan: Plan, scheduling: Scheduling, sizes: list[Request], seed: int
-) -> Scenario:
+def build_workload(rnd: random.Random, plan: Plan, scheduling: Scheduling, sizes: list[Request], seed: int) -> Scenario:
     """Open, or users who wait for their answers."""
     if rnd.randint(0, 2):
         return Scenario(plan, scheduling, (open_workload(rnd, sizes),), (), 0, seed)

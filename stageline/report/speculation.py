@@ -1,0 +1,41 @@
+"""What came of a run's draft tokens, as figures."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from stageline.engine.types import SpeculationStats
+
+
+class SpeculationSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """`speculation` of summary.json, all replicas together. Ratios of nothing are 0.
+
+    Only decode steps that carried drafts count. A draft behind a rejected one is not accepted either, so that
+    `accepted_ratio` lies below the probability that a draft is right.
+    """
+
+    steps: int
+    drafted_tokens: int
+    accepted_tokens: int  # drafts that became output
+    accepted_ratio: float  # accepted / drafted
+    tokens_per_step: float  # 1 + accepted / steps
+
+
+def speculation_summary(stats: Sequence[SpeculationStats]) -> SpeculationSummary | None:
+    """None when nothing is drafted."""
+    if not stats:
+        return None
+    steps, drafted = sum(s.steps for s in stats), sum(s.drafted_tokens for s in stats)
+    accepted = sum(s.accepted_tokens for s in stats)
+    return SpeculationSummary(
+        steps=steps,
+        drafted_tokens=drafted,
+        accepted_tokens=accepted,
+        accepted_ratio=accepted / drafted if drafted else 0.0,
+        tokens_per_step=1 + accepted / steps if steps else 0.0,
+    )
+
+
+def speculation_text(s: SpeculationSummary) -> str:
+    """The line of the text report."""
+    return f"{s.tokens_per_step:.2f} tokens per decode step; {s.accepted_ratio:.1%} of {s.drafted_tokens:,} drafts kept"
