@@ -89,6 +89,14 @@ class SpeculationStats(msgspec.Struct, frozen=True, kw_only=True):
     drafted_tokens: int = 0
     accepted_tokens: int = 0  # drafts that became output; each step yields one token more
 
+    def __add__(self, other: "SpeculationStats") -> "SpeculationStats":
+        """Both together."""
+        return SpeculationStats(
+            steps=self.steps + other.steps,
+            drafted_tokens=self.drafted_tokens + other.drafted_tokens,
+            accepted_tokens=self.accepted_tokens + other.accepted_tokens,
+        )
+
 
 class Source(Protocol):
     """Where requests and cancellations come from, in the order of their times (equal times: in file order)."""

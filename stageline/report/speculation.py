@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import msgspec
+from msgspec.structs import asdict
 
 from stageline.engine.types import SpeculationStats
 
@@ -25,14 +26,11 @@ def speculation_summary(stats: Sequence[SpeculationStats]) -> SpeculationSummary
     """None when nothing is drafted."""
     if not stats:
         return None
-    steps, drafted = sum(s.steps for s in stats), sum(s.drafted_tokens for s in stats)
-    accepted = sum(s.accepted_tokens for s in stats)
+    total = sum(stats, SpeculationStats())
     return SpeculationSummary(
-        steps=steps,
-        drafted_tokens=drafted,
-        accepted_tokens=accepted,
-        accepted_ratio=accepted / drafted if drafted else 0.0,
-        tokens_per_step=1 + accepted / steps if steps else 0.0,
+        **asdict(total),
+        accepted_ratio=total.accepted_tokens / total.drafted_tokens if total.drafted_tokens else 0.0,
+        tokens_per_step=1 + total.accepted_tokens / total.steps if total.steps else 0.0,
     )
 
 

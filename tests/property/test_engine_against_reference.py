@@ -98,11 +98,8 @@ def compare_speculation(engine: Engine, totals: RunTotals) -> None:
     """What came of the drafts, by replica; nothing where none were asked for."""
     wanted = [SpeculationStats() for _ in engine.replicas] if engine.scheduling.speculate else []
     for s in engine.sequences if wanted else ():
-        before = wanted[s.replica]
-        wanted[s.replica] = SpeculationStats(
-            steps=before.steps + s.steps,
-            drafted_tokens=before.drafted_tokens + s.drafted_tokens,
-            accepted_tokens=before.accepted_tokens + s.accepted_tokens,
+        wanted[s.replica] += SpeculationStats(
+            steps=s.steps, drafted_tokens=s.drafted_tokens, accepted_tokens=s.accepted_tokens
         )
     assert list(totals.speculation) == wanted
 
