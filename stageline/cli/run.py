@@ -9,6 +9,7 @@ from typing import Annotated
 import msgspec
 from cyclopts import Parameter
 
+from stageline.cli.address import router_address
 from stageline.cli.engines import EngineName, execute
 from stageline.cli.flags import SchedulingFlags, WorkloadFlags
 from stageline.cli.output import console, print_json
@@ -44,6 +45,8 @@ def run(
     """Run a workload through a plan in emulated time and show where the time went."""
     if events and output is None:
         raise UsageError("--events writes events.jsonl into a run directory: give one with -o DIR")
+    if cluster is not None:
+        router_address("--cluster", cluster)
     objective = None if slo is None else parse_slo(slo)
     loaded = load_plan(plan)
     source = workload.open()
