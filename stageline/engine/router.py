@@ -1,22 +1,26 @@
 """The router's rules (rules 5, 6 and 9): binds requests, counts tokens, forms microbatches. It is told the time."""
 
+from itertools import islice
+
 from stageline.engine.balance import BALANCES
 from stageline.engine.microbatch import Item
 from stageline.engine.replica import Replica
 from stageline.engine.route import Route
 from stageline.engine.sequence import Sequence, refused
 from stageline.engine.settings import Scheduling
-from stageline.engine.types import Observer, Outcome, Request
+from stageline.engine.types import MemberObserver, Observer, Outcome, Request
 
 
 class Router:
     """At one instant, in this order: `complete` (replica, sequence), `arrive` (file order), `form` once per replica."""
 
-    def __init__(self, route: Route, scheduling: Scheduling, seed: int, observer: Observer) -> None:
+    def __init__(
+        self, route: Route, scheduling: Scheduling, seed: int, observer: Observer, members: MemberObserver | None = None
+    ) -> None:
         self.route = route
         self.replicas = [Replica(route, i, scheduling, seed) for i in range(route.plan.replicas)]
         self._balance = BALANCES[scheduling.balance]()
-        self._observer = observer
+        self._observer, self._members = observer, members
         self.live: dict[int, Sequence] = {}  # in the system, by request index
         self.arrived = 0
         self.finished = 0
@@ -81,7 +85,12 @@ class Router:
 
     def form(self, replica: int, now_ns: int) -> list[Item]:
         """Microbatches that leave a replica's router now, with their arrivals at visit 0."""
-        return self.replicas[replica].form(now_ns)
+        items = self.replicas[replica].form(now_ns)
+        if items and self._members is not None:
+            in_flight = self.replicas[replica].in_flight
+            for microbatch, members in islice(in_flight, len(in_flight) - len(items), None):
+                self._members.formed(replica, microbatch.sequence, [s.request.index for s, _ in members])
+        return items
 
     def in_system(self) -> int:
         """Requests that have arrived and not ended."""

@@ -4,7 +4,7 @@ Times are integers of emulated nanoseconds. msgspec structs rather than dataclas
 microbatch: they cost a fifth.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal, Protocol
 
 import msgspec
@@ -132,6 +132,14 @@ class Observer(Protocol):
 
     def request(self, record: RequestRecord) -> None:
         """A request left the system. In the order of leaving, not of arrival."""
+        ...
+
+
+class MemberObserver(Protocol):
+    """Who wants to know which requests a microbatch carries; stages never do."""
+
+    def formed(self, replica: int, sequence: int, requests: Iterable[int]) -> None:
+        """A microbatch has been formed, before any stage serves it. `requests` by index."""
         ...
 
 
