@@ -13,14 +13,15 @@ DRAFTS = '"speculate": 3, "acceptance_ppm": 700000, "draft_ns": 20000'
 
 
 async def ask(client: AsyncOpenAI, number: int) -> None:
-    """A client; every third one leaves in mid-stream."""
+    """A client; every third one asks for much and leaves in mid-stream."""
+    leaves = number % 3 == 0
     parts = await client.completions.create(
-        model=MODEL, prompt=[1] * (5 + 13 * number % 300), max_tokens=4 + number % 23, stream=True
+        model=MODEL, prompt=[1] * (5 + 13 * number % 300), max_tokens=1500 if leaves else 4 + number % 23, stream=True
     )
     seen = 0
     async for _ in parts:
         seen += 1
-        if number % 3 == 0 and seen == 2:
+        if leaves and seen == 2:
             break
     await parts.close()
 
