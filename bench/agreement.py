@@ -4,8 +4,8 @@
 
 DATA is the folder with the public traces. Each row is one workload on one plan under one setting, run in process and on
 a fresh local cluster; `busy` compresses arrivals until the pipeline is full, `nearly empty` leaves them as they were,
-so that most tokens make a lone trip. The last two settings disturb the host: all processes at `nice 19`, and one process
-after another stopped for a second (SIGSTOP). It takes about an hour of CPU.
+so that most tokens make a lone trip. The last two settings disturb the host: all processes at `nice 19`, and one
+process after another stopped for a second (SIGSTOP). It takes about an hour of CPU.
 """
 
 import asyncio
