@@ -1,4 +1,4 @@
-"""The router's rules (rules 5 and 6): binds requests, counts tokens, forms microbatches. Told the time, keeps none."""
+"""The router's rules (rules 5, 6 and 9): binds requests, counts tokens, forms microbatches. It is told the time."""
 
 from itertools import islice
 
@@ -45,17 +45,21 @@ class Router:
         rep = self.replicas[replica]
         ended = []
         token = self._observer.token
-        for sequence, samples in rep.complete(now_ns):
+        for sequence, rows in rep.complete(now_ns):
             if sequence.cancelled:
                 if not sequence.in_flight:
                     self._end(sequence, now_ns, "cancelled")
                     ended.append(sequence.request.index)
                 continue
-            if not samples:
+            if not rows:
                 continue
-            sequence.generated += 1
-            rep.outstanding_tokens -= 1
+            more = rep.verify(sequence, rows) if rows > 1 else 0  # drafts that turned out right
+            sequence.generated += 1 + more
+            rep.outstanding_tokens -= 1 + more
             token(sequence.request.index, now_ns, sequence.last_ns)
+            if more:
+                for _ in range(more):
+                    token(sequence.request.index, now_ns, now_ns)
             if sequence.first_ns is None:
                 sequence.first_ns = now_ns
             sequence.last_ns = now_ns
