@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from stageline import units
 from stageline.catalog.loader import Catalog
 from stageline.cli import output
-from stageline.cli.plan_flags import PlanFlags, element_type, options_of
+from stageline.cli.plan_flags import PlanFlags, element_type, options_of, wired
 from stageline.cli.sources import find_model
 from stageline.cli.training import TrainingFlags, plan_training
 from stageline.model.formats import format_named
@@ -53,7 +53,7 @@ def plan(
     """
     shelf = Catalog(flags.catalog)
     spec = adapted(find_model(model, shelf), flags)
-    found, options = shelf.device(device).device, options_of(flags, shelf)
+    found, options = wired(shelf.device(device).device, flags, shelf), options_of(flags, shelf)
     if learning.training:
         return plan_training(spec, found, learning, flags, as_json=json)
     planned = make_plan(spec, found, options)

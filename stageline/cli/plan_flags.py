@@ -10,9 +10,9 @@ from stageline.catalog.loader import Catalog
 from stageline.cli.sources import read_profile
 from stageline.cost.fold import Host
 from stageline.errors import UsageError
-from stageline.hardware.device import Network
+from stageline.hardware.device import Device, Network, on_topology
 from stageline.model.spec import ElementType
-from stageline.plan.options import LayerBytes, Placement, PlanOptions
+from stageline.plan.options import AXES, Axis, LayerBytes, Placement, PlanOptions
 from stageline.units import parse_duration_ns, parse_rate_bytes_per_s, parse_tokens
 
 LARGEST_COUNT = 1 << 32
@@ -79,6 +79,12 @@ class PlanFlags:
     )
     kv_cache_dtype: Annotated[CacheType, _flag("Type of the KV cache (auto: the model's).")] = "auto"
     state_dtype: Annotated[CacheType, _flag("Type of linear attention's recurrent state (auto: the model's).")] = "auto"
+    axis_order: Annotated[
+        str | None, _flag("Axes from neighbouring devices outwards: cp,tp,pp (default: the cheapest order).")
+    ] = None
+    devices_per_node: Annotated[int | None, _flag("Devices that share the scale-up link.")] = None
+    scale_up: Annotated[str | None, _flag("Catalogue name of the network inside a node.")] = None
+    scale_out: Annotated[str | None, _flag("Catalogue name of the network across nodes.")] = None
     network: Annotated[str | None, _flag("Catalogue name of the network of every hop (default: the device's).")] = None
     hop_latency: Annotated[str | None, _flag("Latency of every hop (2us).")] = None
     hop_bandwidth: Annotated[str | None, _flag("Bandwidth of every hop (300GB/s).")] = None
@@ -123,6 +129,7 @@ def options_of(f: PlanFlags, shelf: Catalog) -> PlanOptions:
         profile=read_profile(f.profile) if f.profile else None,
         context_tokens=_optional(context, "--context"),
         concurrency=_positive(f.concurrency, "--concurrency"),
+        axes=_axes(f.axis_order),
         memory_share=_share(f.memory_share),
         hop_latency_ns=_hop_latency(f.hop_latency, link),
         hop_bytes_per_s=_hop_bandwidth(f.hop_bandwidth, link),
@@ -132,6 +139,24 @@ def options_of(f: PlanFlags, shelf: Catalog) -> PlanOptions:
         batched_tokens=_positive(f.batched_tokens, "--batched-tokens"),
         block_tokens=_positive(f.block_tokens, "--block-tokens"),
     )
+
+
+def wired(device: Device, f: PlanFlags, shelf: Catalog) -> Device:
+    """The device with the links that were asked for; what was measured on others no longer holds."""
+    return on_topology(
+        device,
+        devices=_optional(f.devices_per_node, "--devices-per-node"),
+        scale_up=shelf.link(f.scale_up).network if f.scale_up else None,
+        scale_out=shelf.link(f.scale_out).network if f.scale_out else None,
+    )
+
+
+def _axes(text: str | None) -> tuple[Axis, ...]:
+    """ "cp,tp" -> ("cp", "tp"). Raises UsageError."""
+    names = text.split(",") if text else []
+    if len(set(names)) < len(names) or not set(names) <= set(AXES):
+        raise UsageError(f"--axis-order {text}: give some of {','.join(AXES)}, each once, the innermost first")
+    return tuple(cast(list[Axis], names))
 
 
 def element_type(name: CacheType, default: ElementType) -> ElementType:

@@ -1,7 +1,8 @@
 """The devices of one stage, and what of a layer each of them holds.
 
-Groups are nested: tensor ranks innermost, on the fastest links; then attention replicas or context ranks. Experts are
-spread over tensor x attention ranks when `experts` is set, else sharded over the tensor ranks like everything else.
+Groups are nested: unless strides say otherwise tensor ranks are neighbours, attention replicas or context ranks come
+next. Experts are spread over tensor x attention ranks when `experts` is set, else sharded over the tensor ranks like
+everything else.
 """
 
 from typing import NamedTuple
@@ -24,6 +25,8 @@ class Group(NamedTuple):
     sequence_parallel: bool = False  # reduce-scatter and all-gather instead of all-reduce
     overlap: bool = False  # two half batches take turns, so that collectives hide behind work
     ring_step_ns: float = 0.0  # host and kernel overhead of one step of ring attention
+    tensor_stride: int = 1  # devices from one tensor rank to the next
+    outer_stride: int = 0  # from one context rank or attention replica to the next; 0: right behind the tensor ranks
 
     @property
     def devices(self) -> int:
@@ -34,6 +37,17 @@ class Group(NamedTuple):
     def expert_ranks(self) -> int:
         """Ranks that experts are spread over; 1: none."""
         return self.tensor * self.attention_replicas if self.experts else 1
+
+    @property
+    def tensor_devices(self) -> range:
+        """Positions of the tensor ranks."""
+        return range(0, self.tensor * self.tensor_stride, self.tensor_stride)
+
+    @property
+    def outer_devices(self) -> range:
+        """Positions of the first tensor ranks of all context ranks or attention replicas."""
+        stride = self.outer_stride or self.tensor
+        return range(0, self.context * self.attention_replicas * stride, stride)
 
 
 def local_params(layer: Layer, t: Tensor, tensor: int, hidden: int) -> float:

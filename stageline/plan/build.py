@@ -3,17 +3,20 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from stageline.cost.entries import CostEntry
 from stageline.cost.profile import check_profile
 from stageline.cost.service import compile_cost, min_service_ns
 from stageline.errors import DoesNotFit
 from stageline.hardware.device import Device
 from stageline.model.spec import ModelSpec
+from stageline.plan.axes import AxisRow, Topology, prefill_load
 from stageline.plan.costing import cost_entry
 from stageline.plan.fit import check_fit
 from stageline.plan.links import links
 from stageline.plan.memory import Memory
-from stageline.plan.options import PlanOptions
+from stageline.plan.options import AXES, PlanOptions
 from stageline.plan.pace import Pace, decode_load, pace
 from stageline.plan.partition import balanced, fewest
 from stageline.plan.place import Layers, Run, by_kind, route
@@ -31,6 +34,7 @@ class Planned(NamedTuple):
     memory: Memory
     pace: Pace
     requests: tuple[int, ...]  # by stage: how many fit at the asked-for context
+    axes: tuple[AxisRow, ...]  # where the ranks of every axis sit, innermost first
 
 
 def make_plan(spec: ModelSpec, device: Device, options: PlanOptions) -> Planned:
@@ -40,13 +44,17 @@ def make_plan(spec: ModelSpec, device: Device, options: PlanOptions) -> Planned:
     memory = Memory(spec, device, options)
     check_fit(spec, device, memory, options)
     layouts = _layouts(spec, device, memory, options)
-    runs = route(layouts)
-    costs, visits = _visits(spec, device, options, runs)
     stages = tuple(_stage(i, layers, spec, device, memory, options) for i, layers in enumerate(layouts))
     requests = tuple(_requests(stage, memory) for stage in stages)
-    wires = links(spec, device, options, runs)
     microbatch = options.microbatch or _microbatch(len(stages), min(requests))
-    speed = pace(len(stages), visits, wires, costs, decode_load(microbatch, memory.context_tokens))
+    decode = decode_load(microbatch, memory.context_tokens)
+    runs = route(layouts)
+    loads = (decode, prefill_load(options.batched_tokens, memory.context_tokens))
+    strides, axes = Topology(spec, device, options, runs, loads).choose()
+    options = msgspec.structs.replace(options, strides=strides)
+    costs, visits = _visits(spec, device, options, runs)
+    wires = links(spec, device, options, runs)
+    speed = pace(len(stages), visits, wires, costs, decode)
     in_flight = options.credits or max(len(stages), speed.knee)
     plan = Plan(
         model=spec.name,
@@ -59,9 +67,9 @@ def make_plan(spec: ModelSpec, device: Device, options: PlanOptions) -> Planned:
         block_tokens=options.block_tokens,
         max_context_tokens=spec.context,
         replicas=options.replicas,
-        info=_info(spec, memory, options),
+        info=_info(spec, memory, options) | _order(axes),
     )
-    return Planned(plan=plan, memory=memory, pace=speed, requests=requests)
+    return Planned(plan=plan, memory=memory, pace=speed, requests=requests, axes=axes)
 
 
 def _layouts(spec: ModelSpec, device: Device, memory: Memory, options: PlanOptions) -> list[Layers]:
@@ -144,6 +152,13 @@ def _microbatch(stages: int, requests: int) -> int:
     """The largest power of two up to 64 with which a full pipeline's requests fit: stages x microbatch <= requests."""
     fits = max(1, requests // stages)
     return int(min(LARGEST_MICROBATCH, 1 << (fits.bit_length() - 1)))
+
+
+def _order(axes: Sequence[AxisRow]) -> dict[str, str | int | float | bool]:
+    """The order of the axes from the innermost, where it is not the usual one."""
+    order = [row.axis for row in axes]
+    usual = order == sorted(order, key=AXES.index)
+    return {} if usual else {"axes": ",".join(order)}
 
 
 def _info(spec: ModelSpec, memory: Memory, options: PlanOptions) -> dict[str, str | int | float | bool]:

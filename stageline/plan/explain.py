@@ -4,6 +4,7 @@ from collections import Counter
 from itertools import pairwise
 
 from stageline.model.spec import ModelSpec
+from stageline.plan.axes import AxisRow
 from stageline.plan.build import Planned
 from stageline.plan.report import ranges
 
@@ -14,7 +15,7 @@ def explain(spec: ModelSpec, planned: Planned) -> list[str]:
     """One sentence or two per line."""
     by_kind = planned.plan.info["placement"] == "by-kind"
     lines = _published_rule(spec, planned) if by_kind else _fewest(planned)
-    return [*lines, _visits(planned), *_room(planned), _in_flight(planned)]
+    return [*lines, _visits(planned), *_axes(planned), *_room(planned), _in_flight(planned)]
 
 
 def _gb(size: int) -> str:
@@ -81,6 +82,29 @@ def _visits(planned: Planned) -> str:
         f"A token passes the layers in order. {len(again)} stages hold linear layers from both sides of a "
         f"full-attention layer and are visited twice ({examples}{'; ...' if len(again) > SHOWN else ''}): "
         f"{len(plan.stages)} + {extra} = {len(plan.visits)} visits per token."
+    )
+
+
+def _axes(planned: Planned) -> list[str]:
+    """Which links every axis has, and what it would cost on the others."""
+    return [
+        f"{row.axis}: {row.ranks} ranks, {row.stride} device(s) apart, on "
+        f"{'both links' if row.link == 'both' else f'the {row.link} link'}. {_elsewhere(row)}"
+        for row in planned.axes
+    ]
+
+
+def _elsewhere(row: AxisRow) -> str:
+    if row.axis == "dp":
+        return "Copies say nothing to each other."
+    if row.elsewhere_ns is None:
+        return "No order brings them to another link."
+    what = "with every rank in another domain, they"
+    if row.link == "scale-out":
+        what = "with these ranks on the scale-up link, they"
+    return (
+        f"A decode step of the nominal microbatch and a prefill chunk take {row.trip_ns / 1e3:,.1f} us together; "
+        f"{what} would take {abs(row.elsewhere_ns) / 1e3:,.1f} us {'less' if row.elsewhere_ns < 0 else 'more'}."
     )
 
 

@@ -1,6 +1,6 @@
 """What a plan is asked for."""
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -10,8 +10,20 @@ from stageline.cost.profile import Profile
 
 Placement = Literal["fewest", "by-kind"]
 LayerBytes = Literal["exact", "nominal"]
+Axis = Literal["tp", "ep", "cp", "pp", "dp"]
+AXES: tuple[Axis, ...] = ("tp", "ep", "cp", "pp", "dp")  # innermost first where costs don't tell them apart
 
 DEFAULT_CONTEXT_TOKENS = 8192
+
+
+class Strides(NamedTuple):
+    """Devices from one rank of an axis to the next; 0: axes are nested in the usual order."""
+
+    tp: int = 0
+    ep: int = 0
+    cp: int = 0
+    pp: int = 0
+    dp: int = 0
 
 
 class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,6 +41,8 @@ class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
     overlap: bool = False  # collectives hide behind the work of another half batch
     expert_imbalance: float = 0.0  # exponent of expert popularity; 0: uniform
     ring_step_ns: int = 0
+    axes: tuple[Axis, ...] = ()  # order from the innermost; empty: chosen by cost
+    strides: Strides = Strides()  # what the order comes to; the planner's
     host: Host = Host()
     context_tokens: int | None = None
     concurrency: int = 1  # requests of that context that every stage must have room for
@@ -53,6 +67,8 @@ class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
             sequence_parallel=self.sequence_parallel,
             overlap=self.overlap,
             ring_step_ns=float(self.ring_step_ns),
+            tensor_stride=self.strides.tp or 1,
+            outer_stride=self.strides.ep if self.expert_parallel > self.tensor_parallel else self.strides.cp,
         )
 
     @property

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from stageline.plan.axes import AxisRow
 from stageline.plan.build import Planned
 from stageline.plan.schema import Stage
 
@@ -41,6 +42,7 @@ class PlanReport(msgspec.Struct, frozen=True, kw_only=True):
     network_floor_ns: int
     digest: str
     stages: tuple[StageRow, ...]
+    axes: tuple[AxisRow, ...]  # innermost first
 
 
 def report(planned: Planned) -> PlanReport:
@@ -69,6 +71,7 @@ def report(planned: Planned) -> PlanReport:
         network_floor_ns=pace.network_ns,
         digest=plan.digest(),
         stages=tuple(_row(planned, i, stage) for i, stage in enumerate(plan.stages)),
+        axes=planned.axes,
     )
 
 
