@@ -103,6 +103,9 @@ class PlanFlags:
         int, _flag("Largest number of new tokens in a microbatch.", "--batched-tokens", "--max-num-batched-tokens")
     ] = 2048
     block_tokens: Annotated[int, _flag("Tokens per KV block.", "--block-tokens", "--block-size")] = 16
+    whole_kv: Annotated[
+        bool, _flag("Ledgers count the whole context of sliding-window layers too; --prefix-cache needs that.")
+    ] = False
     catalog: Annotated[tuple[Path, ...], _flag("Directories with your own models/, devices/ and links/.")] = ()
 
 
@@ -138,6 +141,7 @@ def options_of(f: PlanFlags, shelf: Catalog) -> PlanOptions:
         credits=_optional(f.credits_, "--credits"),
         batched_tokens=_positive(f.batched_tokens, "--batched-tokens"),
         block_tokens=_positive(f.block_tokens, "--block-tokens"),
+        whole_kv=f.whole_kv,
     )
 
 

@@ -139,6 +139,7 @@ def _stage(index: int, layers: Layers, spec: ModelSpec, device: Device, memory: 
         kv_budget_bytes=memory.capacity_bytes - weights,
         kv_block_bytes=memory.block_bytes(layers),
         state_bytes=memory.state_bytes(layers),
+        kv_windows=memory.windows(layers) or msgspec.UNSET,
         work=stage_work(spec, layers, device, memory, options),
     )
 

@@ -111,9 +111,9 @@ def _elsewhere(row: AxisRow) -> str:
 def _room(planned: Planned) -> list[str]:
     """What binds, and what the tightest stage of each kind of content holds."""
     plan = planned.plan
-    seen: dict[tuple[int, int], int] = {}
+    seen: dict[tuple[object, ...], int] = {}
     for i, stage in enumerate(plan.stages):
-        kind = (stage.kv_block_bytes, stage.state_bytes)
+        kind = (stage.kv_block_bytes, stage.state_bytes, stage.windows)
         if kind not in seen or planned.requests[i] < planned.requests[seen[kind]]:
             seen[kind] = i
     binding = min(range(len(plan.stages)), key=lambda i: planned.requests[i])
@@ -122,6 +122,9 @@ def _room(planned: Planned) -> list[str]:
         stage, keeps = plan.stages[i], []
         if stage.kv_block_bytes:
             keeps.append(f"{stage.kv_block_bytes // plan.block_tokens:,} B of KV per token")
+        for w in stage.windows:
+            tokens = w.most_blocks * plan.block_tokens
+            keeps.append(f"{w.block_bytes // plan.block_tokens:,} B of KV for each of its last {tokens:,} tokens")
         if stage.state_bytes:
             keeps.append(f"{stage.state_bytes:,} B of state per request")
         lines.append(

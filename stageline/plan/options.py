@@ -54,6 +54,7 @@ class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
     credits: int | None = None
     batched_tokens: int = 2048
     block_tokens: int = 16
+    whole_kv: bool = False  # ledgers count the whole context of sliding-window layers too
     profile: Profile | None = None  # measured costs instead of the roofline
 
     @property
