@@ -38,8 +38,13 @@ class PlanFlags:
     """What `stageline plan` can be told."""
 
     placement: Annotated[
-        Placement, _flag("fewest: fewest devices, consecutive layers, balanced; by-kind: the published rule.")
+        Placement,
+        _flag(
+            "fewest: fewest devices, consecutive layers, balanced; by-kind: the published rule; "
+            "interleaved: --chunks runs of layers per stage."
+        ),
     ] = "fewest"
+    chunks: Annotated[int | None, _flag("With interleaved: runs of layers per stage (default 2).")] = None
     consecutive: Annotated[bool, _flag("With by-kind: a stage holds consecutive layers only.")] = False
     layer_bytes: Annotated[LayerBytes, _flag("exact: real bytes; nominal: one round number for every layer.")] = "exact"
     devices: Annotated[int | None, _flag("Devices per replica (default: as few as fit).")] = None
@@ -116,6 +121,7 @@ def options_of(f: PlanFlags, shelf: Catalog) -> PlanOptions:
     return PlanOptions(
         placement=f.placement,
         consecutive=f.consecutive,
+        chunks=_chunks(f),
         layer_bytes=f.layer_bytes,
         devices=_devices(f),
         replicas=1 if f.all_experts else _positive(f.replicas, "--replicas"),
@@ -178,6 +184,14 @@ def _devices(f: PlanFlags) -> int | None:
     if devices not in (None, product):
         raise UsageError(f"--devices {devices}: {f.stages} stages of {each} device(s) need {product}")
     return product
+
+
+def _chunks(f: PlanFlags) -> int:
+    if f.placement == "interleaved":
+        return 2 if f.chunks is None else _positive(f.chunks, "--chunks")
+    if f.chunks not in (None, 1):
+        raise UsageError(f"--chunks {f.chunks}: only --placement interleaved has several; give both")
+    return 1
 
 
 def _expert_parallel(f: PlanFlags) -> int:

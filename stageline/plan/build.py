@@ -14,6 +14,7 @@ from stageline.model.spec import ModelSpec
 from stageline.plan.axes import AxisRow, Topology, prefill_load
 from stageline.plan.costing import cost_entry
 from stageline.plan.fit import check_fit
+from stageline.plan.interleave import interleaved
 from stageline.plan.links import links
 from stageline.plan.memory import Memory
 from stageline.plan.options import AXES, PlanOptions
@@ -76,9 +77,11 @@ def _layouts(spec: ModelSpec, device: Device, memory: Memory, options: PlanOptio
     """Layers of every stage, stages in the order of their first layer."""
     if options.placement == "by-kind":
         return by_kind(spec, memory, options.consecutive)
-    stages = _stage_count(memory, options)
     load = decode_load(options.microbatch or BALANCE_MICROBATCH, memory.context_tokens)
     times = _layer_times(spec, device, options, load.decode_tokens, memory.context_tokens)
+    if options.placement == "interleaved":
+        return interleaved(spec, device, memory, options, times)
+    stages = _stage_count(memory, options)
     cuts = balanced(times, stages, memory.fits)
     if cuts is None:  # one stage holds a tied embedding once, two need a copy
         copy = f"a second copy of the tied embedding, {memory.head_bytes:,} bytes, does not fit"
@@ -171,4 +174,4 @@ def _info(spec: ModelSpec, memory: Memory, options: PlanOptions) -> dict[str, st
         "concurrency": options.concurrency,
         "kv_type": spec.kv_type,
         "state_type": spec.state_type,
-    }
+    } | ({"chunks": options.chunks} if options.placement == "interleaved" else {})

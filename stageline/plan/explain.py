@@ -13,9 +13,10 @@ SHOWN = 3  # examples of stages that are visited twice
 
 def explain(spec: ModelSpec, planned: Planned) -> list[str]:
     """One sentence or two per line."""
-    by_kind = planned.plan.info["placement"] == "by-kind"
-    lines = _published_rule(spec, planned) if by_kind else _fewest(planned)
-    return [*lines, _visits(planned), *_axes(planned), *_room(planned), _in_flight(planned)]
+    placement = planned.plan.info["placement"]
+    lines = _published_rule(spec, planned) if placement == "by-kind" else _fewest(planned)
+    visits = _interleaved(planned) if placement == "interleaved" else _visits(planned)
+    return [*lines, visits, *_axes(planned), *_room(planned), _in_flight(planned)]
 
 
 def _gb(size: int) -> str:
@@ -67,6 +68,15 @@ def _fewest(planned: Planned) -> list[str]:
         f"at least {bound} stages of {_gb(memory.capacity_bytes)}. Whole consecutive layers, embedding and head where "
         f"they sit, give {len(planned.plan.stages)}: {shape}."
     ]
+
+
+def _interleaved(planned: Planned) -> str:
+    plan, chunks = planned.plan, planned.plan.info["chunks"]
+    return (
+        f"Every stage holds {chunks} runs of layers ({plan.stages[0].name}: {ranges(plan.stages[0].layers)}) and is "
+        f"visited once for each: {len(plan.visits)} visits per token. The busiest stage takes as long as with one run; "
+        f"each further round costs {len(plan.stages)} hops."
+    )
 
 
 def _visits(planned: Planned) -> str:

@@ -25,6 +25,8 @@ def check_fit(spec: ModelSpec, device: Device, memory: Memory, options: PlanOpti
     if options.placement == "by-kind":
         raise UsageError("--devices can't be combined with --placement by-kind, whose rule gives the number of devices")
     stages = options.devices // ranks
+    if options.placement == "interleaved":
+        return  # what its stages hold is not consecutive; its own cut says whether it fits
     if stages > memory.layers:
         way_out = "use --replicas for more copies or --tensor-parallel-size for more devices per stage"
         raise UsageError(f"--devices {options.devices}: {spec.name} has {memory.layers} layers to cut; {way_out}")

@@ -8,7 +8,7 @@ from stageline.cost.fold import Host
 from stageline.cost.group import Group
 from stageline.cost.profile import Profile
 
-Placement = Literal["fewest", "by-kind"]
+Placement = Literal["fewest", "by-kind", "interleaved"]
 LayerBytes = Literal["exact", "nominal"]
 Axis = Literal["tp", "ep", "cp", "pp", "dp"]
 AXES: tuple[Axis, ...] = ("tp", "ep", "cp", "pp", "dp")  # innermost first where costs don't tell them apart
@@ -31,6 +31,7 @@ class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     placement: Placement = "fewest"
     consecutive: bool = False  # by-kind only: a stage holds one run of layers
+    chunks: int = 1  # interleaved only: runs of layers per stage
     layer_bytes: LayerBytes = "exact"
     devices: int | None = None  # per replica
     replicas: int = 1
