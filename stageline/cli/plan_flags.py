@@ -98,6 +98,10 @@ class PlanFlags:
         float | None,
         _flag("Usable share of memory (default: wafers 1.0, GPUs 0.9).", "--memory-share", "--gpu-memory-utilization"),
     ] = None
+    activations: Annotated[
+        Literal["reserve", "kv"],
+        _flag("What activations take: reserve: memory that --memory-share leaves; kv: memory of the KV ledger."),
+    ] = "reserve"
     microbatch: Annotated[
         int | None, _flag("Nominal and largest number of sequences in a microbatch.", "--microbatch", "--max-num-seqs")
     ] = None
@@ -140,6 +144,7 @@ def options_of(f: PlanFlags, shelf: Catalog) -> PlanOptions:
         concurrency=_positive(f.concurrency, "--concurrency"),
         axes=_axes(f.axis_order),
         memory_share=_share(f.memory_share),
+        activations=f.activations,
         hop_latency_ns=_hop_latency(f.hop_latency, link),
         hop_bytes_per_s=_hop_bandwidth(f.hop_bandwidth, link),
         hop_jitter_ns=parse_duration_ns(f.hop_jitter, "--hop-jitter"),

@@ -17,7 +17,7 @@ from stageline.plan.fit import check_fit
 from stageline.plan.interleave import interleaved
 from stageline.plan.links import links
 from stageline.plan.memory import Memory
-from stageline.plan.options import AXES, PlanOptions
+from stageline.plan.options import AXES, LARGEST_MICROBATCH, PlanOptions
 from stageline.plan.pace import Pace, decode_load, pace
 from stageline.plan.partition import balanced, fewest
 from stageline.plan.place import Layers, Run, by_kind, route
@@ -25,7 +25,6 @@ from stageline.plan.schema import Defaults, Plan, Stage, Visit
 from stageline.plan.work import stage_work
 
 BALANCE_MICROBATCH = 8  # at which stage times are balanced
-LARGEST_MICROBATCH = 64  # of those that the planner chooses by itself
 
 
 class Planned(NamedTuple):
@@ -139,7 +138,7 @@ def _stage(index: int, layers: Layers, spec: ModelSpec, device: Device, memory: 
         device=device.name,
         weight_bytes=weights,
         memory_bytes=memory.capacity_bytes,
-        kv_budget_bytes=memory.capacity_bytes - weights,
+        kv_budget_bytes=memory.capacity_bytes - weights - memory.kept_free_bytes(layers[-1] == memory.layers - 1),
         kv_block_bytes=memory.block_bytes(layers),
         state_bytes=memory.state_bytes(layers),
         kv_windows=memory.windows(layers) or msgspec.UNSET,

@@ -9,7 +9,8 @@ from stageline.hardware.device import Device
 from stageline.model.attention import Gqa
 from stageline.model.formats import ELEMENT_BYTES
 from stageline.model.spec import Layer, ModelSpec
-from stageline.plan.options import DEFAULT_CONTEXT_TOKENS, PlanOptions
+from stageline.plan.activations import layer_activation_bytes, logit_bytes
+from stageline.plan.options import DEFAULT_CONTEXT_TOKENS, LARGEST_MICROBATCH, PlanOptions
 from stageline.plan.schema import KvWindow
 
 
@@ -26,6 +27,11 @@ class Memory:
         self.context_tokens = options.context_tokens or min(DEFAULT_CONTEXT_TOKENS, spec.context or 1 << 62)
         self.concurrency = options.concurrency
         self.block_tokens = options.block_tokens
+        self.reserve_bytes = device.memory_bytes - device.usable_bytes(options.memory_share)  # of one device
+        self.layer_activation_bytes = layer_activation_bytes(spec, group, options.batched_tokens)
+        self.logit_bytes = logit_bytes(spec, group, options.microbatch or LARGEST_MICROBATCH)
+        self.activations = options.activations
+        self._devices = group.devices
         self.capacity_bytes = device.usable_bytes(options.memory_share) * group.devices
         self.weights = [nominal_layer_bytes(spec)] * count if self.nominal else _exact(spec, group)
         self.embedding_bytes = 0 if self.nominal else spec.embedding_bytes() * copies
@@ -40,6 +46,14 @@ class Memory:
         self.state = [spec.state_bytes(i) for i in range(count)]
         needs = [w + self.concurrency * self.request_bytes([i]) for i, w in enumerate(self.weights)]
         self._needs = [0, *accumulate(needs)]
+
+    def activation_bytes(self, last: bool) -> int:
+        """The most that one device of a stage holds between operations; logits on the stage with the last layer."""
+        return max(self.layer_activation_bytes, self.logit_bytes * last)
+
+    def kept_free_bytes(self, last: bool) -> int:
+        """What a stage's ledger leaves to activations: nothing where they have the reserve."""
+        return self.activation_bytes(last) * self._devices if self.activations == "kv" else 0
 
     def ends_bytes(self, first: bool, last: bool) -> int:
         """Embedding and head of a stage that holds the first layer, the last, or both."""
@@ -74,11 +88,13 @@ class Memory:
 
     def need_bytes(self, layers: Sequence[int]) -> int:
         """Weights and the asked-for requests of any set of layers."""
-        return self.weight_bytes(layers) + self.concurrency * self.request_bytes(layers)
+        need = self.weight_bytes(layers) + self.concurrency * self.request_bytes(layers)
+        return need + self.kept_free_bytes(self.layers - 1 in layers)
 
     def run_need_bytes(self, start: int, end: int) -> int:
         """`need_bytes` of layers start..end-1, in O(1)."""
-        return self._needs[end] - self._needs[start] + self.ends_bytes(start == 0, end == self.layers)
+        need = self._needs[end] - self._needs[start] + self.ends_bytes(start == 0, end == self.layers)
+        return need + self.kept_free_bytes(end == self.layers)
 
     def fits(self, start: int, end: int) -> bool:
         """Whether layers start..end-1 and the asked-for requests fit one stage."""

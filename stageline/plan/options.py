@@ -14,6 +14,7 @@ Axis = Literal["tp", "ep", "cp", "pp", "dp"]
 AXES: tuple[Axis, ...] = ("tp", "ep", "cp", "pp", "dp")  # innermost first where costs don't tell them apart
 
 DEFAULT_CONTEXT_TOKENS = 8192
+LARGEST_MICROBATCH = 64  # of those that the planner chooses by itself
 
 
 class Strides(NamedTuple):
@@ -48,6 +49,7 @@ class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
     context_tokens: int | None = None
     concurrency: int = 1  # requests of that context that every stage must have room for
     memory_share: float | None = None
+    activations: Literal["reserve", "kv"] = "reserve"  # whose memory they take: what the share leaves, or the ledger's
     hop_latency_ns: int | None = None
     hop_bytes_per_s: int | None = None
     hop_jitter_ns: int = 0
