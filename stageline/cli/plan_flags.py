@@ -66,6 +66,14 @@ class PlanFlags:
     expert_imbalance: Annotated[
         float, _flag("Exponent of expert popularity (1.01-1.2 is usual); the most loaded rank decides. 0: uniform.")
     ] = 0.0
+    redundant_experts: Annotated[
+        int,
+        _flag(
+            "Copies of the hottest experts of every layer, over all expert ranks together.",
+            "--redundant-experts",
+            "--num-redundant-experts",
+        ),
+    ] = 0
     host_floor: Annotated[str, _flag("Shortest step that the host manages (28ms).")] = "0ns"
     host_sequence: Annotated[str, _flag("Host time per sequence of a step (340us).")] = "0ns"
     profile: Annotated[Path | None, _flag("Measured costs, made by stageline calibrate.")] = None
@@ -134,6 +142,7 @@ def options_of(f: PlanFlags, shelf: Catalog) -> PlanOptions:
         context_parallel=_context_parallel(f),
         sequence_parallel=f.sequence_parallel,
         overlap=f.overlap,
+        redundant_experts=_optional(f.redundant_experts or None, "--redundant-experts") or 0,
         expert_imbalance=_exponent(f.expert_imbalance),
         host=Host(
             floor_ns=parse_duration_ns(f.host_floor, "--host-floor"),

@@ -44,7 +44,7 @@ def all_reduce(device: Device, ranks: int, near: int | None = None) -> tuple[Lin
 
 
 def half(lines: Iterable[Line]) -> tuple[Line, ...]:
-    """A reduce-scatter or an all-gather: half of an all-reduce. One-shot's latency is not halved by splitting it."""
+    """A reduce-scatter or an all-gather: half of an all-reduce, whichever way it goes."""
     return tuple(Line(line.latency_ns / 2, line.ns_per_byte / 2) for line in lines)
 
 

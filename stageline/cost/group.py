@@ -8,6 +8,7 @@ everything else.
 from typing import NamedTuple
 
 from stageline.model.attention import Gqa
+from stageline.model.ffn import Moe
 from stageline.model.formats import weight_bytes
 from stageline.model.spec import Layer, ModelSpec
 from stageline.model.tensors import Tensor
@@ -22,6 +23,7 @@ class Group(NamedTuple):
     context: int = 1
     attention_replicas: int = 1  # data parallelism of attention inside the stage: a request lives on one of them
     experts: bool = False  # expert parallelism over tensor x attention_replicas ranks
+    redundant_experts: int = 0  # copies of the hottest experts of every layer, over all expert ranks together
     sequence_parallel: bool = False  # reduce-scatter and all-gather instead of all-reduce
     overlap: bool = False  # two half batches take turns, so that collectives hide behind work
     ring_step_ns: float = 0.0  # host and kernel overhead of one step of ring attention
@@ -72,8 +74,12 @@ def layer_group_bytes(spec: ModelSpec, layer: Layer, group: Group) -> int:
         fmt = layer.formats.of(t.weight_class)
         if t.weight_class == "routed_experts":
             copies = group.devices // (group.expert_ranks if group.experts else group.tensor)
-            total += weight_bytes(t.params, fmt) * copies
+            total += weight_bytes(t.params + _redundant_params(layer, group, spec.hidden), fmt) * copies
         else:
             each = local_params(layer, t, group.tensor, spec.hidden) * group.tensor
             total += weight_bytes(-int(-each // 1), fmt) * (group.devices // group.tensor)
     return total
+
+
+def _redundant_params(layer: Layer, group: Group, hidden: int) -> int:
+    return layer.ffn.expert_params(hidden) * group.redundant_experts if isinstance(layer.ffn, Moe) else 0

@@ -12,6 +12,7 @@ from stageline.errors import DoesNotFit
 from stageline.hardware.device import Device
 from stageline.model.spec import ModelSpec
 from stageline.plan.axes import AxisRow, Topology, prefill_load
+from stageline.plan.check_shape import check_shape
 from stageline.plan.costing import cost_entry
 from stageline.plan.fit import check_fit
 from stageline.plan.interleave import interleaved
@@ -38,7 +39,11 @@ class Planned(NamedTuple):
 
 
 def make_plan(spec: ModelSpec, device: Device, options: PlanOptions) -> Planned:
-    """Place, cut, route, cost and size. Raises DoesNotFit, and UsageError where options contradict each other."""
+    """Place, cut, route, cost and size.
+
+    Raises DoesNotFit, and UsageError or BadInput where options contradict each other or the model.
+    """
+    check_shape(spec, options)
     if options.profile:
         check_profile(options.profile, spec, device.name, options.tensor_parallel)
     memory = Memory(spec, device, options)

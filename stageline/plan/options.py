@@ -42,6 +42,7 @@ class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
     sequence_parallel: bool = False
     overlap: bool = False  # collectives hide behind the work of another half batch
     expert_imbalance: float = 0.0  # exponent of expert popularity; 0: uniform
+    redundant_experts: int = 0  # copies of the hottest experts of every layer, over all expert ranks together
     ring_step_ns: int = 0
     axes: tuple[Axis, ...] = ()  # order from the innermost; empty: chosen by cost
     strides: Strides = Strides()  # what the order comes to; the planner's
@@ -68,6 +69,7 @@ class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
             context=self.context_parallel,
             attention_replicas=max(1, self.expert_parallel // self.tensor_parallel),
             experts=self.expert_parallel > 1,
+            redundant_experts=self.redundant_experts,
             sequence_parallel=self.sequence_parallel,
             overlap=self.overlap,
             ring_step_ns=float(self.ring_step_ns),
