@@ -170,7 +170,7 @@ def _order(axes: Sequence[AxisRow]) -> dict[str, str | int | float | bool]:
 
 
 def _info(spec: ModelSpec, memory: Memory, options: PlanOptions) -> dict[str, str | int | float | bool]:
-    return {
+    info: dict[str, str | int | float | bool] = {
         "placement": options.placement,
         "consecutive": options.consecutive or options.placement == "fewest",
         "layer_bytes": options.layer_bytes,
@@ -178,4 +178,5 @@ def _info(spec: ModelSpec, memory: Memory, options: PlanOptions) -> dict[str, st
         "concurrency": options.concurrency,
         "kv_type": spec.kv_type,
         "state_type": spec.state_type,
-    } | ({"chunks": options.chunks} if options.placement == "interleaved" else {})
+    }
+    return info | {"chunks": options.chunks} if options.placement == "interleaved" else info
