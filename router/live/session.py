@@ -69,7 +69,8 @@ class LiveSession:
         self._recorder, self._watch, self._idle = recorder, watch, idle
         self._digest = Digest()
         self._next = 0
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
+        self._timer_s = 0.0
         self._warned_s = 0.0
         self._drained = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -213,12 +214,14 @@ class LiveSession:
 
     def _wake_in(self, delay_s: float) -> None:
         """A turn then, unless one comes earlier."""
-        at_s = self._loop.time() + max(0.001, delay_s)
+        delay_s = max(0.001, delay_s)
+        at_s = self._loop.time() + delay_s
         if self._timer is not None:
-            if self._timer.when() <= at_s:
+            if self._timer_s <= at_s:
                 return
             self._timer.cancel()
-        self._timer = self._loop.call_at(at_s, self._ring)
+        # The time is kept here: what uvloop returns for a short delay is no TimerHandle and does not know it.
+        self._timer, self._timer_s = self._loop.call_later(delay_s, self._ring), at_s
 
     def _ring(self) -> None:
         self._timer = None
