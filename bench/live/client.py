@@ -23,10 +23,11 @@ class Reply(msgspec.Struct):
 
 
 class Client(asyncio.Protocol):
-    """One connection, one request at a time. `reply` is that of the request under way."""
+    """One connection, one request at a time. `reply` is that of the request under way, `reads` of all of them."""
 
     def __init__(self) -> None:
         self.reply = Reply()
+        self.reads = 0
         self._began_s = 0.0
         self._tail = b""
         self._done: asyncio.Future[Reply] | None = None
@@ -53,6 +54,7 @@ class Client(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """See Protocol."""
+        self.reads += 1
         now_s, reply = time.perf_counter() - self._began_s, self.reply
         data = self._tail + data if self._tail else data
         if not reply.times_s and b"HTTP/1.1 " in data and b"HTTP/1.1 200" not in data:

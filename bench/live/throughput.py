@@ -3,7 +3,8 @@
 Counted is what the clients received between two moments of a run in which all users stream all the time. CPU per chunk
 is that of the client, the router and all stages: on a host with nothing else to do, `chunks_per_cpu_s` times its cores
 is the most that could be reached. `cores` says how much CPU all parties got: when it is far below the number of
-cores, either another process took it or one party waits for another.
+cores, either another process took it or one party waits for another. Tokens of one stream that are due together leave
+in one write: `chunks_per_read` is what the clients see of that.
 """
 
 import asyncio
@@ -47,6 +48,11 @@ class _Counted:
         """With a token, of replies that have ended and of those under way."""
         return self.replies * OUTPUT_TOKENS + sum(len(c.reply.times_s) for c in self.clients if not c.reply.usage)
 
+    @property
+    def reads(self) -> int:
+        """Of sockets."""
+        return sum(c.reads for c in self.clients)
+
 
 async def _load(address: str, counted: _Counted) -> None:
     request = request_of(PROMPT_TOKENS, OUTPUT_TOKENS)
@@ -65,7 +71,7 @@ async def _load(address: str, counted: _Counted) -> None:
 
 
 async def _round(up: LocalCluster, counted: _Counted, seconds: float, load: asyncio.Task[None]) -> dict[str, object]:
-    spent_s, began_s, had = cpu_s(up), time.perf_counter(), counted.chunks
+    spent_s, began_s, had, had_reads = cpu_s(up), time.perf_counter(), counted.chunks, counted.reads
     await asyncio.wait({load}, timeout=seconds)
     if load.done():
         load.result()
@@ -73,6 +79,7 @@ async def _round(up: LocalCluster, counted: _Counted, seconds: float, load: asyn
     cost_s = {party: value - spent_s[party] for party, value in cpu_s(up).items()}
     return {
         "chunks_per_s": round(chunks / wall_s),
+        "chunks_per_read": round(chunks / (counted.reads - had_reads), 2),
         "chunks_per_cpu_s": round(chunks / sum(cost_s.values())),
         "cpu_us_per_chunk": {party: round(value / chunks * 1e6, 1) for party, value in cost_s.items()},
         "cores": round(sum(cost_s.values()) / wall_s, 2),

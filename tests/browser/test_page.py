@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from stageline.engine.types import Request
 from stageline.report.events import Gap, Served
 from stageline.report.page.render import write_page
 from stageline.report.rundir import read_events, read_stages
@@ -140,3 +141,23 @@ def test_the_table_of_stages_and_the_advice(tmp_path: Path, tab: Any) -> None:
     shown = tab.inner_text("main")
     assert f"busiest stage {SLOW}" in shown
     assert f"stage {TIGHT} binds" in shown
+
+
+def test_a_long_run_of_many_stages_opens_at_once(tmp_path: Path, tab: Any, trouble: list[str]) -> None:
+    """150,000 events; counted is the CPU of the page's thread, so that a busy host does not matter."""
+    requests = [
+        Request(index=i, arrival_ns=100 * i, prompt_tokens=64, output_tokens=64, max_output_tokens=64)
+        for i in range(20)
+    ]
+    plan = pipeline([1_000 + 7 * s for s in range(59)], latency_ns=500, credits_=59)
+    write_run(tmp_path, plan, requests)
+    write_page(tmp_path, tmp_path / "report.html")
+    assert (tmp_path / "report.html").stat().st_size < 1_000_000
+    session = tab.context.new_cdp_session(tab)
+    session.send("Performance.enable", {"timeDomain": "threadTicks"})
+    visit(tab, tmp_path / "report.html")
+    spent = {m["name"]: m["value"] for m in session.send("Performance.getMetrics")["metrics"]}
+    assert 0 < spent["ThreadTime"] < 3
+    tab.click("[data-view=first]")
+    tab.wait_for_function("document.getElementById('range').textContent.includes('every service')")
+    assert trouble == []
