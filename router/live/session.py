@@ -84,7 +84,7 @@ class LiveSession:
 
     async def failure(self) -> StagelineError | None:
         """Waits for the end; why it broke off, or None after a good end."""
-        await self.party.ended
+        await self.party.over()
         return await self.mesh.failure() if self.party.error else None
 
     async def finish(self) -> str | None:
