@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from router.live.alarm import Alarm
 from router.live.delivery import Delivery, Lateness
 from router.live.options import LiveOptions
 from router.live.recorder import Recorder
@@ -69,11 +70,10 @@ class LiveSession:
         self._recorder, self._watch, self._idle = recorder, watch, idle
         self._digest = Digest()
         self._next = 0
-        self._timer: asyncio.Handle | None = None
-        self._timer_s = 0.0
         self._warned_s = 0.0
         self._drained = asyncio.Event()
         self._loop = asyncio.get_running_loop()
+        self._alarm = Alarm(self._loop, self.party.wake)
 
     # -- its life
 
@@ -84,7 +84,7 @@ class LiveSession:
 
     async def failure(self) -> StagelineError | None:
         """Waits for the end; why it broke off, or None after a good end."""
-        await self.party.ended
+        await self.party.over()
         return await self.mesh.failure() if self.party.error else None
 
     async def finish(self) -> str | None:
@@ -103,8 +103,7 @@ class LiveSession:
 
     async def close(self, error: StagelineError | None) -> None:
         """Lets the stages go; streams that are still open end with the error."""
-        if self._timer:
-            self._timer.cancel()
+        self._alarm.cancel()
         self.machine.close()
         self.delivery.close()
         for stream in self.streams.values():
@@ -208,21 +207,6 @@ class LiveSession:
         if any(o.owes and o.speaks for o in self.node.outlets):
             until_ns = min(until_ns, self.source.promised_ns)
         if until_ns < NEVER:
-            self._wake_in(self.clock.wall_s_until(self.source.edge_before(until_ns)))
+            self._alarm.within(self.clock.wall_s_until(self.source.edge_before(until_ns)))
         if foreseen_ns < NEVER:
-            self._wake_in(self.clock.wall_s_until(foreseen_ns) - LEAD_NS / 1e9)
-
-    def _wake_in(self, delay_s: float) -> None:
-        """A turn then, unless one comes earlier."""
-        delay_s = max(0.001, delay_s)
-        at_s = self._loop.time() + delay_s
-        if self._timer is not None:
-            if self._timer_s <= at_s:
-                return
-            self._timer.cancel()
-        # The time is kept here: what uvloop returns for a short delay is no TimerHandle and does not know it.
-        self._timer, self._timer_s = self._loop.call_later(delay_s, self._ring), at_s
-
-    def _ring(self) -> None:
-        self._timer = None
-        self.party.wake()
+            self._alarm.within(self.clock.wall_s_until(foreseen_ns) - LEAD_NS / 1e9)
