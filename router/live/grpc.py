@@ -8,35 +8,34 @@ from router import tokens
 from router.generation import Wish
 from router.live.keeper import LiveKeeper
 from router.live.service import Choice, LiveService
-from stageline.errors import StagelineError, Unavailable
+from stageline.errors import Unavailable
 from stageline.v1 import router_pb2
-from stageline.wire.errors import abort
 
 GenerateContext = aio.ServicerContext[Any, Any]
 
 
 async def generate(service: LiveService | None, request: router_pb2.GenerateRequest, context: GenerateContext) -> None:
-    """See router.proto. Writing waits for the client: what it does not take stays a number here."""
+    """See router.proto. Writing waits for the client: what it does not take stays a number here.
+
+    Raises the StagelineError that the call ends with.
+    """
+    if service is None:
+        raise Unavailable("this router serves no live requests; start it with --live")
+    reply = service.submit([wish_of(request)], 1, priority=request.priority, session=request.session)
     try:
-        if service is None:
-            raise Unavailable("this router serves no live requests; start it with --live")
-        reply = service.submit([wish_of(request)], 1, priority=request.priority, session=request.session)
-        try:
-            choice, sent = reply.choices[0], 0
-            while not (choice.stream.ended and sent == choice.stream.tokens):
-                await reply.wait()
-                due = choice.stream.tokens
-                if due > sent:
-                    text = choice.output.text(sent, due)
-                    await context.write(router_pb2.GenerateReply(text=text, tokens=due - sent))
-                    sent = due
-            if choice.stream.error:
-                raise choice.stream.error
-            await context.write(router_pb2.GenerateReply(finished=_finished(choice, service.dilation)))
-        finally:
-            reply.close()
-    except StagelineError as error:
-        await abort(context, error)
+        choice, sent = reply.choices[0], 0
+        while not (choice.stream.ended and sent == choice.stream.tokens):
+            await reply.wait()
+            due = choice.stream.tokens
+            if due > sent:
+                text = choice.output.text(sent, due)
+                await context.write(router_pb2.GenerateReply(text=text, tokens=due - sent))
+                sent = due
+        if choice.stream.error:
+            raise choice.stream.error
+        await context.write(router_pb2.GenerateReply(finished=_finished(choice, service.dilation)))
+    finally:
+        reply.close()
 
 
 def wish_of(request: router_pb2.GenerateRequest) -> Wish:

@@ -1,6 +1,5 @@
 """The HTTP server, in the router's event loop."""
 
-import hmac
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -13,6 +12,7 @@ from prometheus_client.exposition import choose_encoder
 
 import stageline
 from router import tokens
+from router.keys import check_key
 from router.live.service import ContextTooLong, LiveService
 from router.openai.names import ModelNames
 from router.openai.replies import Head, Kind, error_body
@@ -173,7 +173,7 @@ class Door:
         """Keys, and every error as the real API words it."""
         try:
             if self._api_key and request.path.startswith(("/v1/", "/tokenize")):
-                _check_key(request.headers.get("Authorization", ""), self._api_key)
+                check_key(request.headers.get("Authorization", ""), self._api_key)
             return await handler(request)
         except StagelineError as error:
             return _refusal(error)
@@ -201,19 +201,6 @@ class HttpDoor:
     async def stop(self) -> None:
         """Ends all connections."""
         await self._door.stop()
-
-
-class BadKey(StagelineError):
-    """The API key is missing or wrong."""
-
-    http_status = 401
-    error_type = "invalid_request_error"
-
-
-def _check_key(header: str, key: str) -> None:
-    given = header.removeprefix("Bearer ").strip().encode()
-    if not hmac.compare_digest(given, key.encode()):
-        raise BadKey("Incorrect API key provided; send it as Authorization: Bearer KEY.")
 
 
 def _refusal(error: StagelineError) -> web.Response:

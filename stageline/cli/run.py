@@ -9,6 +9,7 @@ from typing import Annotated
 import msgspec
 from cyclopts import Parameter
 
+from stageline.cli.client_flags import TlsFlags
 from stageline.cli.engines import EngineName, execute
 from stageline.cli.flags import SchedulingFlags, WorkloadFlags
 from stageline.cli.output import console, print_json
@@ -34,7 +35,10 @@ def run(
     output: Annotated[Path | None, Parameter(name=("-o", "--output"), help="run directory to write")] = None,
     slo: Annotated[str | None, Parameter(help="ttft=2s,tpot=50ms,attainment=0.99; missed: exit code 3")] = None,
     engine: Annotated[EngineName, Parameter(help="who computes: the result is the same")] = "inprocess",
-    cluster: Annotated[str | None, Parameter(help="run on the cluster whose router is at HOST:PORT")] = None,
+    cluster: Annotated[
+        str | None, Parameter(help="run on the cluster whose router is at HOST:PORT, by TLS: grpcs://HOST:PORT")
+    ] = None,
+    client: TlsFlags = TlsFlags(),  # noqa: B008  (frozen)
     events: Annotated[bool, Parameter(negative="", help="also write events.jsonl; needs -o")] = False,
     paranoid: Annotated[bool, Parameter(negative="", help="check the laws while it runs, on the event heap")] = False,
     json: Annotated[bool, Parameter(negative="", help="print summary.json instead of tables")] = False,
@@ -51,7 +55,8 @@ def run(
         base = Scheduling(hash_block_tokens=source.hash_block_tokens)
     settings = scheduling.settings(loaded, objective, base)
     with RunWriter(loaded, output, slo=objective, events=events) as writer:
-        job = _Job(loaded, settings, source, workload, writer, "cluster" if cluster else engine, cluster, paranoid)
+        name: EngineName = "cluster" if cluster else engine
+        job = _Job(loaded, settings, source, workload, writer, name, cluster, client, paranoid)
         totals, summary = job.carry_out()
     _print(summary, totals, json)
     if isinstance(source, RecordedSource) and source.end.digest:
@@ -81,6 +86,7 @@ class _Job(msgspec.Struct, frozen=True):
     writer: RunWriter
     engine: EngineName
     cluster: str | None
+    client: TlsFlags
     paranoid: bool
 
     def carry_out(self) -> tuple[RunTotals, Summary]:
@@ -98,6 +104,7 @@ class _Job(msgspec.Struct, frozen=True):
                     stage_observer=self.writer.stage_observer,
                     paranoid=self.paranoid,
                     cluster=self.cluster,
+                    client=self.client,
                     spec=self.flags.spec(),
                 )
         except BaseException:

@@ -10,6 +10,7 @@ from stageline.errors import StagelineError, Unavailable
 from stageline.v1 import router_pb2
 from stageline.v1.router_pb2_grpc import RouterStub
 from stageline.wire import options
+from stageline.wire.channels import Dialer
 from stageline.wire.errors import error_from, is_transport
 
 if TYPE_CHECKING:  # known to the type stubs only
@@ -62,9 +63,10 @@ class Lost(Unavailable):
 class GenerateClient:
     """One channel to a router; an async context manager. Every method raises StagelineError, never a gRPC error."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, dialer: Dialer | None = None) -> None:
         self.place = f"router at {address}"
-        self._channel = aio.insecure_channel(address, options=options.CHANNEL)
+        dialer = dialer or Dialer()
+        self._channel, self._metadata = dialer.channel(dialer.resolved(address)), dialer.metadata
         self._stub: RouterAsyncStub = RouterStub(self._channel)
 
     async def __aenter__(self) -> "GenerateClient":
@@ -76,7 +78,7 @@ class GenerateClient:
     async def live(self) -> LiveFacts:
         """What is served. Raises Unavailable when nothing is."""
         try:
-            reply = await self._stub.Status(router_pb2.StatusRequest(), timeout=options.CALL_S)
+            reply = await self._stub.Status(router_pb2.StatusRequest(), timeout=options.CALL_S, metadata=self._metadata)
         except aio.AioRpcError as error:
             raise self._error(error) from None
         if not reply.live.dilation:
@@ -85,7 +87,9 @@ class GenerateClient:
 
     async def generate(self, request: Generate) -> AsyncIterator[Piece | Finished]:
         """The output as it comes, then how it ended. Leaving the iteration cancels the request."""
-        call = self._stub.Generate(router_pb2.GenerateRequest(**msgspec.structs.asdict(request)))
+        call = self._stub.Generate(
+            router_pb2.GenerateRequest(**msgspec.structs.asdict(request)), metadata=self._metadata
+        )
         try:
             while isinstance(reply := await call.read(), router_pb2.GenerateReply):
                 if reply.HasField("finished"):

@@ -14,6 +14,7 @@ from stageline.errors import ProtocolError, RunFailed, Unavailable
 from stageline.v1 import router_pb2
 from stageline.v1.router_pb2_grpc import RouterStub
 from stageline.wire import options
+from stageline.wire.channels import Dialer
 from stageline.wire.errors import error_from
 from stageline.wire.frames import MODES, PayloadMode
 from stageline.wire.runs import BATCH_ROWS, play, rows_of, run_totals
@@ -88,9 +89,10 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 class RouterClient:
     """One channel to a router; an async context manager. Every method raises StagelineError, never a gRPC error."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, dialer: Dialer | None = None) -> None:
         self.place = f"router at {address}"
-        self._channel = aio.insecure_channel(address, options=options.CHANNEL)
+        dialer = dialer or Dialer()
+        self._channel, self._metadata = dialer.channel(dialer.resolved(address)), dialer.metadata
         self._stub: RouterAsyncStub = RouterStub(self._channel)
 
     async def __aenter__(self) -> "RouterClient":
@@ -102,7 +104,8 @@ class RouterClient:
     async def status(self, timeout_s: float = options.CALL_S, *, metrics: bool = False) -> Status:
         """What the router is and does, with everybody's metrics if wanted."""
         try:
-            reply = await self._stub.Status(router_pb2.StatusRequest(metrics=metrics), timeout=timeout_s)
+            request = router_pb2.StatusRequest(metrics=metrics)
+            reply = await self._stub.Status(request, timeout=timeout_s, metadata=self._metadata)
         except aio.AioRpcError as error:
             raise error_from(error, self.place) from None
         return Status(
@@ -143,7 +146,7 @@ class RouterClient:
     ) -> tuple[RunTotals, Cost]:
         """Sends the requests, tells the observer what happens, returns the totals."""
         outgoing = _Outgoing(order, requests)
-        call = self._stub.Run(outgoing.messages())
+        call = self._stub.Run(outgoing.messages(), metadata=self._metadata)
         last_ns: dict[int, int] = {}
         try:
             while isinstance(reply := await call.read(), router_pb2.RunReply):

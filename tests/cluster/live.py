@@ -22,6 +22,8 @@ from stageline.plan.schema import Defaults, Link, Plan, Stage, Visit
 from stageline.report.summary import RunFacts
 from stageline.report.writer import RunWriter
 from stageline.runtime.server import Server
+from stageline.wire.channels import Dialer
+from stageline.wire.tls import TlsFiles
 from stageline.workload import open_workload
 from stageline.workload.recording import RecordedSource
 from tests.cluster.servers import SETTINGS, until
@@ -61,6 +63,7 @@ class Live:
         self.stages: list[Server] = []
         self.stage_ports: list[str] = []
         self.http = self.grpc = ""
+        self.dialer = Dialer()
         self.scheme = "http"
 
     @property
@@ -75,7 +78,7 @@ class Live:
     async def start_stage(self, port: int = 0) -> str:
         """One stage server; its address."""
         settings = msgspec.structs.replace(SETTINGS, grpc_port=port)
-        server = Server(settings, StageServicer(self.plan), CollectorRegistry())
+        server = Server(settings, StageServicer(self.plan, dialer=self.dialer), CollectorRegistry())
         endpoints = await server.start()
         await server.set_serving(True)
         self.stages.append(server)
@@ -113,8 +116,9 @@ class Live:
 
 @asynccontextmanager
 async def live(plan: Plan, **settings: object) -> AsyncIterator[Live]:
-    """A live cluster that is ready."""
+    """A live cluster that is ready. Its stages believe the certificate of the router, if it has one."""
     cluster = Live(plan)
+    cluster.dialer = Dialer(TlsFiles(ca=str(settings.get("tls_cert", ""))))
     async with AsyncExitStack() as stack, asyncio.timeout(60):
         stack.push_async_callback(_stop_all, cluster)
         addresses = [await cluster.start_stage() for _ in range(plan.replicas * len(plan.stages))]

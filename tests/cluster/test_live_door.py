@@ -3,7 +3,6 @@
 import asyncio
 import json
 import ssl
-import subprocess
 from pathlib import Path
 
 import aiohttp
@@ -11,6 +10,7 @@ import openai
 import pytest
 
 from router import tokens
+from tests.certificates import Authority
 from tests.cluster.live import MODEL, live, live_plan
 
 
@@ -149,21 +149,10 @@ async def test_a_key_is_asked_for_where_one_is_set() -> None:
     assert reply.usage.completion_tokens == 1
 
 
-@pytest.fixture
-def certificate(tmp_path: Path) -> tuple[str, str]:
-    """A certificate for 127.0.0.1 and its key, signed by itself."""
-    cert, key = str(tmp_path / "cert.pem"), str(tmp_path / "key.pem")
-    subject = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "1"]
-    curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    command = ["openssl", "req", "-x509", *curve, "-keyout", key, "-out", cert, *subject]
-    subprocess.run(command, check=True, capture_output=True)
-    return cert, key
-
-
-async def test_the_door_speaks_tls(certificate: tuple[str, str]) -> None:
-    cert, key = certificate
-    trust = ssl.create_default_context(cafile=cert)
-    async with live(live_plan(), tls_cert=cert, tls_key=key) as cluster, aiohttp.ClientSession() as session:
+async def test_the_door_speaks_tls(tmp_path: Path) -> None:
+    own = Authority(tmp_path).files()
+    trust = ssl.create_default_context(cafile=own.ca)
+    async with live(live_plan(), tls_cert=own.cert, tls_key=own.key) as cluster, aiohttp.ClientSession() as session:
         body = {"prompt": "x", "max_tokens": 6, "stream": True}
         async with session.post(f"{cluster.url}/v1/completions", json=body, ssl=trust) as reply:
             events = [line async for line in reply.content if line.startswith(b"data")]
