@@ -17,6 +17,7 @@ from router.openai.names import ModelNames
 from router.servicer import RouterServicer
 from router.serving import ServingMetrics, Watch
 from router.settings import RouterSettings, stage_addresses
+from router.tokenizer import open_tokenizer
 from stageline.engine.route import Route
 from stageline.engine.settings import Scheduling
 from stageline.errors import BadInput, UsageError
@@ -79,7 +80,9 @@ def live_service(plan: Plan, settings: RouterSettings, watch: Watch) -> LiveServ
         payload=settings.payload,
         record=Path(settings.record) if settings.record else None,
     )
-    return LiveService(LiveKeeper(route, options, watch), Lengths(settings.output_lengths, settings.seed))
+    tokenizer = open_tokenizer(Path(settings.tokenizer) if settings.tokenizer else None)
+    lengths = Lengths(settings.output_lengths, settings.seed, tokenizer)
+    return LiveService(LiveKeeper(route, options, watch), lengths, tokenizer)
 
 
 def door_of(live: LiveService, settings: RouterSettings, registry: CollectorRegistry) -> HttpDoor:

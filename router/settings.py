@@ -46,6 +46,9 @@ class RouterSettings(ServerSettings, frozen=True, forbid_unknown_fields=True, kw
             "lognormal(mean,cv=x), trace(FILE)"
         ),
     ] = "max"
+    tokenizer: Annotated[
+        str, msgspec.Meta(description="a tokenizer.json that counts prompts; empty: a synthetic tokenizer")
+    ] = ""
     queue: Annotated[int, msgspec.Meta(ge=1, description="live requests that may wait for admission")] = 1000
     api_key: Annotated[str, msgspec.Meta(description="key that clients must show (HTTP, gRPC); empty: none")] = ""
     trust_runs: Annotated[

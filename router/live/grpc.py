@@ -2,12 +2,13 @@
 
 from typing import Any
 
+import msgspec
 from grpc import aio
 
-from router import tokens
 from router.generation import Wish
 from router.live.keeper import LiveKeeper
 from router.live.service import Choice, LiveService
+from router.tokenizer import Tokenizer
 from stageline.errors import Unavailable
 from stageline.v1 import router_pb2
 
@@ -21,7 +22,7 @@ async def generate(service: LiveService | None, request: router_pb2.GenerateRequ
     """
     if service is None:
         raise Unavailable("this router serves no live requests; start it with --live")
-    reply = service.submit([wish_of(request)], 1, priority=request.priority, session=request.session)
+    reply = service.submit([wish_of(request, service.tokenizer)], 1, priority=request.priority, session=request.session)
     try:
         choice, sent = reply.choices[0], 0
         while not (choice.stream.ended and sent == choice.stream.tokens):
@@ -38,12 +39,12 @@ async def generate(service: LiveService | None, request: router_pb2.GenerateRequ
         reply.close()
 
 
-def wish_of(request: router_pb2.GenerateRequest) -> Wish:
+def wish_of(request: router_pb2.GenerateRequest, tokenizer: Tokenizer) -> Wish:
     """What the client asks for."""
     ids, text = list(request.prompt_ids), request.prompt
-    count = request.prompt_tokens or len(ids) or tokens.count(text)
+    count = request.prompt_tokens or len(ids) or tokenizer.count(text)
     return Wish(
-        prompt=repr(ids).encode() if ids else text.encode(),
+        prompt=msgspec.json.encode(ids) if ids else text.encode(),
         prompt_tokens=count,
         ids=tuple(ids),
         echo=text or None,

@@ -6,6 +6,7 @@ from router.generation import Lengths, Output, Wish
 from router.live.keeper import LiveKeeper
 from router.live.session import LiveSession
 from router.live.stream import Mailbox, Stream
+from router.tokenizer import Tokenizer
 from router.tokens import block_hashes
 from stageline.engine.types import Request
 from stageline.errors import BadInput
@@ -38,8 +39,8 @@ class Reply:
 class LiveService:
     """The live side of a router."""
 
-    def __init__(self, keeper: LiveKeeper, lengths: Lengths) -> None:
-        self.keeper, self._lengths = keeper, lengths
+    def __init__(self, keeper: LiveKeeper, lengths: Lengths, tokenizer: Tokenizer) -> None:
+        self.keeper, self._lengths, self.tokenizer = keeper, lengths, tokenizer
         plan = keeper.route.plan
         self.max_context_tokens = plan.max_context_tokens or MAX_TOKENS
         self.dilation = keeper.options.dilation
@@ -72,7 +73,7 @@ class LiveService:
             max_output_tokens=output.max_tokens,
             priority=priority,
             session=session,
-            hash_ids=block_hashes(wish.token_ids(), self._block_tokens) if self._block_tokens else (),
+            hash_ids=block_hashes(wish.token_ids(self.tokenizer), self._block_tokens) if self._block_tokens else (),
         )
 
     def _output(self, wish: Wish, choice: int) -> Output:

@@ -11,7 +11,6 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 import stageline
-from router import tokens
 from router.keys import check_key
 from router.live.service import ContextTooLong, LiveService
 from router.openai.names import ModelNames
@@ -99,10 +98,10 @@ class Door:
         exact = _header_tokens(request.headers)
         echo = False
         if isinstance(body, ChatRequest):
-            wishes = chat_wishes(body, exact)
+            wishes = chat_wishes(body, exact, self._service.tokenizer)
         else:
             assert isinstance(body, CompletionRequest)
-            wishes = completion_wishes(body, exact)
+            wishes = completion_wishes(body, exact, self._service.tokenizer)
             echo = bool(body.echo)
         n = 1 if body.n is None else body.n
         if echo and body.stream:
@@ -141,7 +140,7 @@ class Door:
         body = await _body(request, TokenizeRequest)
         self._known(body.model)
         text = body.prompt if body.prompt is not None else chat_text(body.messages or [])
-        ids = [tokens.token_id(piece) for piece in tokens.pieces(text)]
+        ids = self._service.tokenizer.ids(text)
         limit = self._service.max_context_tokens
         return _json({"count": len(ids), "max_model_len": None if limit >= MAX_TOKENS else limit, "tokens": ids})
 

@@ -33,6 +33,8 @@ def up_in_docker(plan: Plan, local: LocalOptions, router: Mapping[str, object], 
     """Until Ctrl-C, which removes the cluster; with --detach until it is healthy. `router` holds its own flags."""
     if router["record"]:
         raise UsageError("--record goes with local processes: the router's container has no place to keep a file")
+    if router["tokenizer"]:
+        raise UsageError("--tokenizer goes with local processes: the router's container does not see this host's files")
     if local.tls.cert:
         raise UsageError("--tls-cert goes with local processes: for containers see docs/security.md")
     options = DockerOptions(

@@ -40,6 +40,9 @@ def up(
         str, Parameter(help="tokens of outputs: max, echo, constant:128, lognormal(...)")
     ] = "max",
     served_model_name: Annotated[str, Parameter(help="names of the model, comma-separated")] = "",
+    tokenizer: Annotated[
+        Path | None, Parameter(help="a tokenizer.json that counts prompts; needs stageline[tokenizer]")
+    ] = None,
     fail_fast: Annotated[bool, Parameter(negative="", help="a server that ends stops all")] = False,
     grpc_port: Annotated[int, Parameter(help="the router's gRPC port; 0: any")] = 50051,
     metrics_port: Annotated[int, Parameter(help="the router's /metrics port; 0: any")] = 9090,
@@ -60,6 +63,7 @@ def up(
         "seed": seed,
         "output-lengths": output_lengths,
         "served-model-name": served_model_name,
+        "tokenizer": tokenizer.resolve() if tokenizer else "",
         "scheduling": msgspec.json.encode(scheduling.settings(loaded, objective)).decode(),
     }
     options = LocalOptions(

@@ -8,10 +8,12 @@ from pathlib import Path
 import aiohttp
 import openai
 import pytest
+from tokenizers import Tokenizer
 
 from router import tokens
 from tests.certificates import Authority
 from tests.cluster.live import MODEL, live, live_plan
+from tests.tokenizer import trained
 
 
 async def test_chat_streams_every_token_and_the_usage() -> None:
@@ -158,3 +160,20 @@ async def test_the_door_speaks_tls(tmp_path: Path) -> None:
             events = [line async for line in reply.content if line.startswith(b"data")]
     assert len(events) == 7
     assert events[-1] == b"data: [DONE]\n"
+
+
+async def test_a_tokenizer_file_counts_prompts_and_spells_outputs(tmp_path: Path) -> None:
+    path = trained(tmp_path / "tokenizer.json")
+    library = Tokenizer.from_file(str(path))
+    prompt = "Something that it has never seen"
+    want = library.encode(prompt).ids
+    async with live(live_plan(), tokenizer=str(path)) as cluster, cluster.client() as client:
+        reply = await client.completions.create(model=MODEL, prompt=prompt, max_tokens=25)
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(f"{cluster.url}/tokenize", json={"prompt": prompt}) as answer,
+        ):
+            counted = json.loads(await answer.text())
+    assert (counted["tokens"], counted["count"]) == (want, len(want))
+    assert (reply.usage.prompt_tokens, reply.usage.completion_tokens) == (len(want), 25)
+    assert len(library.encode(reply.choices[0].text).ids) == 25
