@@ -17,6 +17,7 @@ from stageline.errors import BadInput
 from stageline.workload.length_text import parse_length
 from stageline.workload.lengths import Length
 
+STOP_TOKENS = 1 << 15  # a stop text is looked for in so many tokens: what a client asks for must not stop the router
 DEFAULT_TOKENS = 128  # where neither the request nor the router says how long the output is
 Reason = Literal["stop", "length"]
 
@@ -115,7 +116,7 @@ def _stopped(output: Output, wish: Wish) -> Output:
     """The output up to the first stop text, which itself is not sent; the token that completes it is produced."""
     longest = max(len(stop) for stop in wish.stop)
     text, ends = "", []
-    for position in range(output.tokens):
+    for position in range(min(output.tokens, STOP_TOKENS)):
         before = len(text)
         text += output.piece(position)
         ends.append(len(text))

@@ -9,11 +9,11 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from router.generation import Lengths
 from router.live.keeper import LiveKeeper
 from router.live.metrics import LiveCollector
+from router.live.names import ModelNames
 from router.live.options import LiveOptions
 from router.live.service import LiveService
 from router.metrics import RouterCollector
 from router.openai.door import Door, HttpDoor
-from router.openai.names import ModelNames
 from router.servicer import RouterServicer
 from router.serving import ServingMetrics, Watch
 from router.settings import RouterSettings, stage_addresses
@@ -82,16 +82,16 @@ def live_service(plan: Plan, settings: RouterSettings, watch: Watch) -> LiveServ
     )
     tokenizer = open_tokenizer(Path(settings.tokenizer) if settings.tokenizer else None)
     lengths = Lengths(settings.output_lengths, settings.seed, tokenizer)
-    return LiveService(LiveKeeper(route, options, watch), lengths, tokenizer)
+    names = ModelNames(plan.model, settings.served_model_name)
+    return LiveService(LiveKeeper(route, options, watch), lengths, tokenizer, names)
 
 
 def door_of(live: LiveService, settings: RouterSettings, registry: CollectorRegistry) -> HttpDoor:
     """The HTTP door, not yet open."""
-    names = ModelNames(live.keeper.route.plan.model, settings.served_model_name)
     host = settings.http_host or settings.grpc_host
     tls = settings.tls.server_context()
     warn_of_exposure("HTTP", host, tls=tls is not None, asks="" if settings.api_key else "a key (--api-key)")
-    door = Door(live, names, registry, api_key=settings.api_key, tls=tls)
+    door = Door(live, registry, api_key=settings.api_key, tls=tls)
     return HttpDoor(door, host, settings.http_port)
 
 

@@ -22,6 +22,7 @@ async def generate(service: LiveService | None, request: router_pb2.GenerateRequ
     """
     if service is None:
         raise Unavailable("this router serves no live requests; start it with --live")
+    service.check_model(request.model)
     reply = service.submit([wish_of(request, service.tokenizer)], 1, priority=request.priority, session=request.session)
     try:
         choice, sent = reply.choices[0], 0

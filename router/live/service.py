@@ -4,12 +4,13 @@ from typing import NamedTuple
 
 from router.generation import Lengths, Output, Wish
 from router.live.keeper import LiveKeeper
+from router.live.names import ModelNames
 from router.live.session import LiveSession
 from router.live.stream import Mailbox, Stream
 from router.tokenizer import Tokenizer
 from router.tokens import block_hashes
 from stageline.engine.types import Request
-from stageline.errors import BadInput
+from stageline.errors import BadInput, StagelineError
 from stageline.workload.rows import MAX_TOKENS
 
 MAX_CHOICES = 128
@@ -39,13 +40,18 @@ class Reply:
 class LiveService:
     """The live side of a router."""
 
-    def __init__(self, keeper: LiveKeeper, lengths: Lengths, tokenizer: Tokenizer) -> None:
-        self.keeper, self._lengths, self.tokenizer = keeper, lengths, tokenizer
+    def __init__(self, keeper: LiveKeeper, lengths: Lengths, tokenizer: Tokenizer, names: ModelNames) -> None:
+        self.keeper, self._lengths, self.tokenizer, self.names = keeper, lengths, tokenizer, names
         plan = keeper.route.plan
         self.max_context_tokens = plan.max_context_tokens or MAX_TOKENS
         self.dilation = keeper.options.dilation
         scheduling = keeper.options.scheduling
         self._block_tokens = (scheduling.hash_block_tokens or plan.block_tokens) if scheduling.prefix_cache else 0
+
+    def check_model(self, name: str) -> None:
+        """Raises UnknownModel unless the name, or none, is for the model that is served."""
+        if not self.names.knows(name):
+            raise UnknownModel(f"The model `{name}` does not exist.")
 
     def submit(self, wishes: list[Wish], n: int, *, priority: int = 0, session: str = "") -> Reply:
         """One request per wish and choice, all arriving together. Raises BadInput, Busy or Unavailable."""
@@ -78,7 +84,7 @@ class LiveService:
 
     def _output(self, wish: Wish, choice: int) -> Output:
         limit = self.max_context_tokens
-        asked = wish.prompt_tokens + max(wish.max_tokens, wish.exact_tokens)
+        asked = wish.prompt_tokens + max(wish.max_tokens, wish.exact_tokens, wish.min_tokens)
         if asked > limit:
             raise ContextTooLong(
                 f"This model's maximum context length is {limit} tokens. However, you requested {asked} tokens "
@@ -91,6 +97,14 @@ class LiveService:
         if wish.prompt_tokens + output.tokens <= limit:
             return output
         return self._lengths.shortened(output, limit - wish.prompt_tokens)
+
+
+class UnknownModel(StagelineError):
+    """The request is for a model that is not served here."""
+
+    grpc_code = "NOT_FOUND"
+    http_status = 404
+    error_type = "invalid_request_error"
 
 
 class ContextTooLong(BadInput):

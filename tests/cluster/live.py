@@ -62,6 +62,7 @@ class Live:
         self.plan = plan
         self.stages: list[Server] = []
         self.stage_ports: list[str] = []
+        self.router: Server | None = None
         self.http = self.grpc = ""
         self.dialer = Dialer()
         self.scheme = "http"
@@ -113,6 +114,20 @@ class Live:
 
         await until(look)
 
+    async def emptied(self) -> None:
+        """Waits until no request is left, ends the session, and looks into the ledgers of router and stages."""
+        await self.quiet()
+        keeper, nodes = self.router._service._live, [server._service._session.node for server in self.stages]
+        router = keeper.session.router
+        await keeper.pause()
+        keeper.resume()
+        assert keeper.last_digest or not router.arrived
+        assert (router.arrived, len(router.live)) == (router.finished + router.failed, 0)
+        stages = range(len(self.plan.stages))
+        assert [replica.mirror.used_bytes(s) for replica in router.replicas for s in stages] == [0] * len(nodes)
+        assert [(node.finished, node.stage.ledger.used_bytes) for node in nodes] == [(True, 0)] * len(nodes)
+        await self.ready()
+
 
 @asynccontextmanager
 async def live(plan: Plan, **settings: object) -> AsyncIterator[Live]:
@@ -126,7 +141,7 @@ async def live(plan: Plan, **settings: object) -> AsyncIterator[Live]:
         path = Path(stack.enter_context(TemporaryDirectory()), "plan.json")
         path.write_bytes(plan.canonical())  # noqa: ASYNC240 - a test
         own = {"plan": str(path), "stages": ",".join(addresses), "http_port": 0, "drain_s": 10.0}
-        router = build(RouterSettings(**(plain | own | settings)))
+        cluster.router = router = build(RouterSettings(**(plain | own | settings)))
         endpoints = await router.start()
         cluster.http, cluster.grpc = endpoints.http, endpoints.grpc
         cluster.scheme = "https" if settings.get("tls_cert") else "http"

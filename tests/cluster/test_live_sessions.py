@@ -16,7 +16,7 @@ from stageline.v1.router_pb2_grpc import RouterStub
 from stageline.wire.router_client import RouterClient, RunOrder
 from tests.cluster.live import MODEL, Live, live, live_plan
 from tests.cluster.plans import some_requests
-from tests.cluster.servers import Seen, until
+from tests.cluster.servers import Seen
 
 
 async def virtual(cluster: Live) -> int:
@@ -100,24 +100,3 @@ async def test_a_slow_host_slips_instead_of_reporting_latency() -> None:
     steps = 200
     trip_s = (3 * (20_000 + 500) + 4 * 20_000 + 4 * 7) / 1e9
     assert alone_s == pytest.approx(steps * trip_s, rel=0.05)
-
-
-async def test_two_hundred_clients_that_vanish_leave_nothing_behind() -> None:
-    async with live(live_plan()) as cluster, cluster.client() as client:
-        connector = aiohttp.TCPConnector(limit=0)
-        async with aiohttp.ClientSession(connector=connector) as crowd:
-
-            async def vanish() -> None:
-                ask = {"prompt": "x", "max_tokens": 100, "stream": True}
-                async with crowd.post(f"{cluster.url}/v1/completions", json=ask) as reply:
-                    assert reply.status == 200
-
-            await asyncio.gather(*(vanish() for _ in range(200)))
-        await cluster.quiet()
-        await until(lambda: _idle(cluster))
-        reply = await client.completions.create(model=MODEL, prompt="x", max_tokens=2)
-        assert reply.usage.completion_tokens == 2
-
-
-async def _idle(cluster: Live) -> bool:
-    return await cluster.metric("stageline_live_requests_waiting") == 0
