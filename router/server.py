@@ -12,6 +12,7 @@ from router.live.metrics import LiveCollector
 from router.live.names import ModelNames
 from router.live.options import LiveOptions
 from router.live.service import LiveService
+from router.live.traces import LiveTraces
 from router.metrics import RouterCollector
 from router.openai.door import Door, HttpDoor
 from router.servicer import RouterServicer
@@ -83,7 +84,8 @@ def live_service(plan: Plan, settings: RouterSettings, watch: Watch) -> LiveServ
     tokenizer = open_tokenizer(Path(settings.tokenizer) if settings.tokenizer else None)
     lengths = Lengths(settings.output_lengths, settings.seed, tokenizer)
     names = ModelNames(plan.model, settings.served_model_name)
-    return LiveService(LiveKeeper(route, options, watch), lengths, tokenizer, names)
+    traces = LiveTraces(plan, settings.otlp, settings.trace_sample) if settings.otlp else None
+    return LiveService(LiveKeeper(route, options, watch, traces), lengths, tokenizer, names)
 
 
 def door_of(live: LiveService, settings: RouterSettings, registry: CollectorRegistry) -> HttpDoor:

@@ -11,6 +11,7 @@ from router.tokenizer import Tokenizer
 from router.tokens import block_hashes
 from stageline.engine.types import Request
 from stageline.errors import BadInput, StagelineError
+from stageline.report.spans.context import TraceContext
 from stageline.workload.rows import MAX_TOKENS
 
 MAX_CHOICES = 128
@@ -53,8 +54,13 @@ class LiveService:
         if not self.names.knows(name):
             raise UnknownModel(f"The model `{name}` does not exist.")
 
-    def submit(self, wishes: list[Wish], n: int, *, priority: int = 0, session: str = "") -> Reply:
-        """One request per wish and choice, all arriving together. Raises BadInput, Busy or Unavailable."""
+    def submit(
+        self, wishes: list[Wish], n: int, *, priority: int = 0, session: str = "", parent: TraceContext | None = None
+    ) -> Reply:
+        """One request per wish and choice, all arriving together, all children of the caller's span `parent`.
+
+        Raises BadInput, Busy or Unavailable.
+        """
         if not 1 <= n * len(wishes) <= MAX_CHOICES:
             raise BadInput("n", n, f"1 to {MAX_CHOICES} outputs can be asked for at once")
         outputs = [(wish, self._output(wish, choice)) for wish in wishes for choice in range(n)]
@@ -64,7 +70,7 @@ class LiveService:
             live.check(request)
         mailbox = Mailbox()
         choices = [
-            Choice(output, live.submit(request, mailbox))
+            Choice(output, live.submit(request, mailbox, parent))
             for (_, output), request in zip(outputs, requests, strict=True)
         ]
         return Reply(live, mailbox, choices)

@@ -14,6 +14,7 @@ from router.live.options import LiveOptions
 from router.live.recorder import Recorder
 from router.live.source import LiveSource
 from router.live.stream import Bell, Stream
+from router.live.traces import LiveTraces
 from router.machine import RouterMachine
 from router.mesh import Mesh
 from router.serving import Watch
@@ -25,6 +26,7 @@ from stageline.engine.types import NEVER, Cancellation, Request, RequestRecord
 from stageline.errors import BadInput, StagelineError, Unavailable
 from stageline.report.canonical import canonical_line
 from stageline.report.digest import Digest
+from stageline.report.spans.context import TraceContext
 from stageline.runtime.clock import LiveClock
 from stageline.runtime.pacing import PacedLink, PacedMachine
 from stageline.runtime.party import Party
@@ -43,17 +45,18 @@ class LiveSession:
 
     def __init__(
         self, route: Route, table: StageTable, options: LiveOptions, lateness: Lateness, recorder: Recorder | None,
-        watch: Watch | None = None, idle: Callable[[], None] = lambda: None,
+        watch: Watch | None = None, idle: Callable[[], None] = lambda: None, traces: LiveTraces | None = None,
     ) -> None:  # fmt: skip
         self.id = uuid.uuid4().hex
         self.options = options
         self.clock = LiveClock(time.time_ns(), options.dilation)
         self.source = LiveSource(self.clock, options.quantum_ns)
         self.delivery = Delivery(self.clock, lateness, self._delivered)
-        self.router = Router(route, options.scheduling, options.seed, self)
+        self._trace = traces.recorder(self.id, self.clock) if traces else None
+        self.router = Router(route, options.scheduling, options.seed, self, self._trace)
         if watch:
             watch.begin(self.router)
-        self.conductor = ForesightedConductor(self.router, self.source, options.seed)
+        self.conductor = ForesightedConductor(self.router, self.source, options.seed, self._trace)
         self.node = RouterNode(self.conductor, 0)  # a window of frames would hold back what is due
         self.machine = PacedMachine(RouterMachine(self.node, watch.dispatched if watch else None))
         self.party = Party("the router", self.machine, after_turn=self._after_turn, before_turn=self._hold_back)
@@ -105,6 +108,8 @@ class LiveSession:
         for stream in self.streams.values():
             stream.fail(error or Unavailable("the live session has ended"))
         self.streams.clear()
+        if self._trace:
+            self._trace.abandon(self.clock.now_ns())
         await self.mesh.close()
 
     # -- clients
@@ -127,12 +132,14 @@ class LiveSession:
             tokens = request.prompt_tokens + request.max_output_tokens
             raise BadInput("prompt", None, f"{tokens} tokens of prompt and output do not fit the KV cache of any stage")
 
-    def submit(self, request: Request, bell: Bell) -> Stream:
-        """The request arrives now: its index and its arrival are given here."""
+    def submit(self, request: Request, bell: Bell, parent: TraceContext | None = None) -> Stream:
+        """The request arrives now: its index and its arrival are given here. `parent` is the caller's span."""
         at_ns = self.source.open_edge_ns()
         request = msgspec.structs.replace(request, index=self._next, arrival_ns=at_ns)
         if self._recorder:
             self._recorder.request(request)
+        if self._trace:
+            self._trace.arrived(request.index, at_ns, parent)
         self._next += 1
         stream = self.streams[request.index] = Stream(request.index, at_ns, bell)
         self.source.put(at_ns, request)
@@ -164,6 +171,8 @@ class LiveSession:
         self.delivery.end(self.streams[record.index], due_ns or 0, record)
         if self._watch:
             self._watch.request(record)
+        if self._trace:
+            self._trace.request(record)
 
     def _delivered(self, stream: Stream) -> None:
         del self.streams[stream.index]

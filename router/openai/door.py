@@ -20,6 +20,7 @@ from router.openai.schema import ChatRequest, Common, CompletionRequest, Tokeniz
 from router.openai.streaming import DILATION, document, stream
 from router.openai.wishes import chat_text, chat_wishes, completion_wishes
 from stageline.errors import BadInput, StagelineError, UsageError
+from stageline.report.spans.context import TRACEPARENT, TRACESTATE, parse_traceparent
 from stageline.workload.rows import MAX_TOKENS
 
 MAX_BODY_BYTES = 64 << 20
@@ -102,7 +103,8 @@ class Door:
         n = 1 if body.n is None else body.n
         if echo and body.stream:
             raise BadInput("echo", True, "the prompt is not streamed back", "leave echo out, or do not stream")
-        reply = self._service.submit(wishes, n, priority=body.priority or 0, session=body.user or "")
+        parent = parse_traceparent(request.headers.get(TRACEPARENT), request.headers.get(TRACESTATE, ""))
+        reply = self._service.submit(wishes, n, priority=body.priority or 0, session=body.user or "", parent=parent)
         try:
             head = Head(kind, body.model or self._names.listed[0], streamed=bool(body.stream))
             prompt_tokens = sum(w.prompt_tokens for w in wishes)

@@ -17,6 +17,8 @@ from stageline.cli.plan import adapted
 from stageline.cli.plan_flags import PlanFlags, options_of
 from stageline.cli.search_output import print_trials, save_plot, with_cost
 from stageline.cli.sources import find_model
+from stageline.cli.speculation_flags import SpeculationFlags
+from stageline.engine.settings import Scheduling
 from stageline.errors import BadInput, DoesNotFit, UsageError
 from stageline.hardware.device import Device
 from stageline.model.spec import ModelSpec
@@ -48,6 +50,7 @@ class Asked(NamedTuple):
     counts: list[int]
     sizes: list[int | None]
     most_context: int
+    scheduling: Scheduling
 
 
 def search(
@@ -69,6 +72,7 @@ def search(
     plot: Annotated[Path | None, Parameter(help="write a chart here (.svg or .png)")] = None,
     json: Annotated[bool, Parameter(negative="", help="print trials as JSON")] = False,
     flags: PlanFlags = PlanFlags(),  # noqa: B008
+    speculation: SpeculationFlags = SpeculationFlags(),  # noqa: B008
 ) -> int:
     """Try every way to divide devices among tensor, expert, context and pipeline ranks and replicas.
 
@@ -84,7 +88,7 @@ def search(
         raise UsageError(f"--jobs {jobs}: must lie between 1 and {MOST_JOBS}")
     asked = Asked(
         workload=workload, seed=seed, rate_scale=rate_scale, requests=requests, slo=slo, counts=counts, sizes=sizes,
-        most_context=most_context_parallel,
+        most_context=most_context_parallel, scheduling=msgspec.convert(speculation.given(), Scheduling),
     )  # fmt: skip
     candidates, left = _candidates(models.split(","), devices_of.split(","), asked, flags)
     if not candidates:
@@ -115,7 +119,7 @@ def _candidates(
     for spec in [adapted(find_model(name, shelf), flags) for name in models]:
         for device in [shelf.device(name).device for name in devices]:
             for shape in _all_shapes(spec, asked):
-                found = _planned(spec, device, shape, base, objective)
+                found = _planned(spec, device, shape, base, _bound_ns(objective, asked.scheduling))
                 if isinstance(found, Left):
                     left.append(found)
                 else:
@@ -134,6 +138,7 @@ def _candidate(plan: Plan, shape: Shape, asked: Asked) -> Candidate:
     return Candidate(
         model=plan.model, device=plan.device, name=shape.name, devices=shape.devices, plan=plan,
         workload=asked.workload, seed=asked.seed, rate_scale=asked.rate_scale, requests=asked.requests, slo=asked.slo,
+        scheduling=asked.scheduling,
     )  # fmt: skip
 
 
@@ -161,7 +166,14 @@ def _sizes(text: str) -> list[int | None]:
     return list(sizes)
 
 
-def _planned(spec: ModelSpec, device: Device, shape: Shape, base: PlanOptions, objective: Slo | None) -> Planned | Left:
+def _bound_ns(objective: Slo | None, scheduling: Scheduling) -> int | None:
+    """What a decode step may take at most: with every draft right it yields 1 + K tokens."""
+    if objective is None or objective.tpot_ns is None:
+        return None
+    return objective.tpot_ns * (1 + scheduling.speculate)
+
+
+def _planned(spec: ModelSpec, device: Device, shape: Shape, base: PlanOptions, bound_ns: int | None) -> Planned | Left:
     """The plan of a shape; left out where it does not fit or a bound already misses the objective."""
     try:
         planned = make_plan(spec, device, shape.options(base))
@@ -169,8 +181,8 @@ def _planned(spec: ModelSpec, device: Device, shape: Shape, base: PlanOptions, o
         return Left(shape.name, str(error))
     plan = planned.plan
     lone = pace(len(plan.stages), plan.visits, plan.links, plan.costs, decode_load(1, 1)).trip_ns
-    if objective and objective.tpot_ns is not None and lone > objective.tpot_ns:
-        return Left(shape.name, f"a lone token's trip takes {lone:,} ns, more than the objective's TPOT")
+    if bound_ns is not None and lone > bound_ns:
+        return Left(shape.name, f"a lone token's trip takes {lone:,} ns, more than the objective's TPOT allows")
     return planned
 
 

@@ -12,6 +12,7 @@ from cyclopts import Parameter
 from stageline.cli.client_flags import TlsFlags
 from stageline.cli.docker_flags import DockerFlags
 from stageline.cli.flags import SchedulingFlags
+from stageline.cli.live_flags import LiveFlags
 from stageline.cluster.local import LocalCluster, LocalOptions
 from stageline.engine.route import Route
 from stageline.errors import RunFailed, UsageError
@@ -31,18 +32,8 @@ def up(
     docker: DockerFlags = DockerFlags(),  # noqa: B008  (frozen)
     scheduling: SchedulingFlags = SchedulingFlags(),  # noqa: B008  (frozen)
     client: TlsFlags = TlsFlags(),  # noqa: B008  (frozen)
-    http_port: Annotated[int, Parameter(help="OpenAI-compatible HTTP port; 0: any, -1: none")] = 8000,
-    dilation: Annotated[str, Parameter(help="wall time per emulated time: auto, 1 (real time), 50, ...")] = "auto",
-    record: Annotated[Path | None, Parameter(help="record live sessions for run --workload")] = None,
-    seed: Annotated[int, Parameter(help="of live sessions")] = 0,
+    live: LiveFlags = LiveFlags(),  # noqa: B008  (frozen)
     slo: Annotated[str | None, Parameter(help="tpot=50ms: what --batching slo keeps")] = None,
-    output_lengths: Annotated[
-        str, Parameter(help="tokens of outputs: max, echo, constant:128, lognormal(...)")
-    ] = "max",
-    served_model_name: Annotated[str, Parameter(help="names of the model, comma-separated")] = "",
-    tokenizer: Annotated[
-        Path | None, Parameter(help="a tokenizer.json that counts prompts; needs stageline[tokenizer]")
-    ] = None,
     fail_fast: Annotated[bool, Parameter(negative="", help="a server that ends stops all")] = False,
     grpc_port: Annotated[int, Parameter(help="the router's gRPC port; 0: any")] = 50051,
     metrics_port: Annotated[int, Parameter(help="the router's /metrics port; 0: any")] = 9090,
@@ -54,18 +45,10 @@ def up(
     """Start the router and one server per stage as local processes or containers; Ctrl-C stops all of them."""
     logs.configure(log_format, log_level)
     loaded = load_plan(plan)
-    factor = parse_dilation(dilation, Route(loaded))
+    factor = parse_dilation(live.dilation, Route(loaded))
     objective = None if slo is None else parse_slo(slo)
-    router_flags: dict[str, object] = {
-        "http-port": http_port,
-        "dilation": factor,
-        "record": record.resolve() if record else "",
-        "seed": seed,
-        "output-lengths": output_lengths,
-        "served-model-name": served_model_name,
-        "tokenizer": tokenizer.resolve() if tokenizer else "",
-        "scheduling": msgspec.json.encode(scheduling.settings(loaded, objective)).decode(),
-    }
+    scheduled = msgspec.json.encode(scheduling.settings(loaded, objective)).decode()
+    router_flags = live.settings() | {"dilation": factor, "scheduling": scheduled}
     options = LocalOptions(
         grpc_port=grpc_port,
         metrics_port=metrics_port,
@@ -81,7 +64,7 @@ def up(
     if docker.docker:
         from stageline.cli.docker import up_in_docker  # noqa: PLC0415  (the SDK is slow to load)
 
-        up_in_docker(loaded, options, router_flags | {"dilation": dilation}, docker)
+        up_in_docker(loaded, options, router_flags | {"dilation": live.dilation}, docker)
         return
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(loaded, plan, options, factor))

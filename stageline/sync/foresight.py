@@ -12,16 +12,16 @@ from stageline.engine.heap import HeapStages
 from stageline.engine.route import Route
 from stageline.engine.router import Router
 from stageline.engine.stage import Stage
-from stageline.engine.types import NEVER, Source
+from stageline.engine.types import NEVER, Source, StageObserver
 from stageline.errors import LawBroken
 
 
 class MirroredPipe(HeapStages):
     """The stages and links of one replica."""
 
-    def __init__(self, route: Route, replica: int, seed: int) -> None:
+    def __init__(self, route: Route, replica: int, seed: int, observer: StageObserver | None = None) -> None:
         super().__init__(route, 0, seed)
-        self.stages = [[Stage(route, s, replica, seed) for s in range(len(route.plan.stages))]]
+        self.stages = [[Stage(route, s, replica, seed, observer) for s in range(len(route.plan.stages))]]
         self.links = [[route.link(v, replica, seed) for v in range(1, route.visits + 1)]]
         self.completions: deque[int] = deque()  # of what is in flight, oldest first, as far as they are known
 
@@ -41,10 +41,10 @@ class MirroredPipe(HeapStages):
 
 
 class ForesightedConductor(Conductor):
-    """A conductor whose bounds are the mirror's."""
+    """A conductor whose bounds are the mirror's. `observer` is told what the stages will do, before they do it."""
 
-    def __init__(self, router: Router, source: Source, seed: int) -> None:
-        self.pipes = [MirroredPipe(router.route, r, seed) for r in range(len(router.replicas))]
+    def __init__(self, router: Router, source: Source, seed: int, observer: StageObserver | None = None) -> None:
+        self.pipes = [MirroredPipe(router.route, r, seed, observer) for r in range(len(router.replicas))]
         super().__init__(router, source)
 
     def bound_ns(self, replica: int) -> int:

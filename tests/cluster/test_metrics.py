@@ -3,7 +3,7 @@
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -53,8 +53,14 @@ def get(values: Values, name: str, **labels: object) -> float:
 class Watched:
     """A cluster's registries: the router's, and the stages'."""
 
-    def __init__(self, address: str, router: CollectorRegistry, stages: list[CollectorRegistry]) -> None:
-        self.address, self.router, self.stages = address, router, stages
+    def __init__(
+        self,
+        address: str,
+        router: CollectorRegistry,
+        stages: list[CollectorRegistry],
+        stop_router: Callable[[], Awaitable[object]],
+    ) -> None:
+        self.address, self.router, self.stages, self.stop_router = address, router, stages, stop_router
 
 
 @asynccontextmanager
@@ -76,7 +82,8 @@ async def watched(plan: Plan) -> AsyncIterator[Watched]:
         registry.register(collector)
         registry.register(metrics)
         router.metrics = partial(encode, registry)
-        yield Watched(await stack.enter_async_context(serving(router)), registry, registries)
+        last = await stack.enter_async_context(AsyncExitStack())
+        yield Watched(await last.enter_async_context(serving(router)), registry, registries, last.aclose)
 
 
 async def test_top_shows_the_accounts_of_the_run() -> None:
