@@ -1,5 +1,6 @@
 """Router.Generate: the live side over gRPC."""
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -8,8 +9,9 @@ from grpc import aio
 from router.generation import Wish
 from router.live.keeper import LiveKeeper
 from router.live.service import Choice, LiveService
+from router.live.stream import STALL_S
 from router.tokenizer import Tokenizer
-from stageline.errors import Unavailable
+from stageline.errors import Busy, Unavailable
 from stageline.report.spans.context import TRACEPARENT, TRACESTATE, parse_traceparent
 from stageline.v1 import router_pb2
 
@@ -35,13 +37,22 @@ async def generate(service: LiveService | None, request: router_pb2.GenerateRequ
             due = choice.stream.tokens
             if due > sent:
                 text = choice.output.text(sent, due)
-                await context.write(router_pb2.GenerateReply(text=text, tokens=due - sent))
+                await _write(context, router_pb2.GenerateReply(text=text, tokens=due - sent))
                 sent = due
         if choice.stream.error:
             raise choice.stream.error
-        await context.write(router_pb2.GenerateReply(finished=_finished(choice, service.dilation)))
+        await _write(context, router_pb2.GenerateReply(finished=_finished(choice, service.dilation)))
     finally:
         reply.close()
+
+
+async def _write(context: GenerateContext, reply: router_pb2.GenerateReply) -> None:
+    """Raises Busy for a client that takes nothing for too long."""
+    try:
+        async with asyncio.timeout(STALL_S):
+            await context.write(reply)
+    except TimeoutError:
+        raise Busy(f"the client took nothing for {STALL_S:g} s") from None
 
 
 def wish_of(request: router_pb2.GenerateRequest, tokenizer: Tokenizer) -> Wish:

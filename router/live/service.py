@@ -10,7 +10,7 @@ from router.live.stream import Mailbox, Stream
 from router.tokenizer import Tokenizer
 from router.tokens import block_hashes
 from stageline.engine.types import Request
-from stageline.errors import BadInput, StagelineError
+from stageline.errors import BadInput, UsageError
 from stageline.report.spans.context import TraceContext
 from stageline.workload.rows import MAX_TOKENS
 
@@ -105,12 +105,11 @@ class LiveService:
         return self._lengths.shortened(output, limit - wish.prompt_tokens)
 
 
-class UnknownModel(StagelineError):
+class UnknownModel(UsageError):
     """The request is for a model that is not served here."""
 
     grpc_code = "NOT_FOUND"
     http_status = 404
-    error_type = "invalid_request_error"
 
 
 class ContextTooLong(BadInput):

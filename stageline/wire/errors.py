@@ -59,7 +59,8 @@ def status_of(error: StagelineError) -> tuple[grpc.StatusCode, str, tuple[tuple[
     """Code, details and trailing metadata of an error."""
     party = error.party if isinstance(error, LocatedError) else ""
     cause = error.error if isinstance(error, LocatedError) else error
-    metadata: tuple[tuple[str, str], ...] = ((ERROR_KEY, type(cause).__name__),)
+    name = next(c.__name__ for c in type(cause).__mro__ if c.__name__ in _CLASSES)  # that both sides know
+    metadata: tuple[tuple[str, str], ...] = ((ERROR_KEY, name),)
     if party:
         metadata += ((PARTY_KEY, party),)
     return grpc.StatusCode[cause.grpc_code], str(cause), metadata

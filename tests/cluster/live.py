@@ -10,11 +10,11 @@ from tempfile import TemporaryDirectory
 import aiohttp
 import msgspec
 from openai import AsyncOpenAI
-from prometheus_client import CollectorRegistry
 
 from router.server import build
 from router.settings import RouterSettings
-from stage_server.servicer import StageServicer
+from stage_server.server import build as build_stage
+from stage_server.settings import StageSettings
 from stageline.cost.entries import Affine
 from stageline.engine import inprocess
 from stageline.engine.settings import Scheduling
@@ -22,8 +22,6 @@ from stageline.plan.schema import Defaults, Link, Plan, Stage, Visit
 from stageline.report.summary import RunFacts
 from stageline.report.writer import RunWriter
 from stageline.runtime.server import Server
-from stageline.wire.channels import Dialer
-from stageline.wire.tls import TlsFiles
 from stageline.workload import open_workload
 from stageline.workload.recording import RecordedSource
 from tests.cluster.servers import SETTINGS, until
@@ -64,7 +62,7 @@ class Live:
         self.stage_ports: list[str] = []
         self.router: Server | None = None
         self.http = self.grpc = ""
-        self.dialer = Dialer()
+        self.trust = ""
         self.scheme = "http"
 
     @property
@@ -78,8 +76,8 @@ class Live:
 
     async def start_stage(self, port: int = 0) -> str:
         """One stage server; its address."""
-        settings = msgspec.structs.replace(SETTINGS, grpc_port=port)
-        server = Server(settings, StageServicer(self.plan, dialer=self.dialer), CollectorRegistry())
+        common = msgspec.structs.asdict(SETTINGS) | {"grpc_port": port, "tls_ca": self.trust}
+        server = build_stage(StageSettings(**common))
         endpoints = await server.start()
         await server.set_serving(True)
         self.stages.append(server)
@@ -105,6 +103,11 @@ class Live:
         async with aiohttp.ClientSession() as session, session.get(f"{self.url}/metrics") as reply:
             lines = (await reply.text()).splitlines()
         return next(float(line.split()[-1]) for line in lines if line.split()[0] == name)
+
+    def idle_s(self, stage: int, cause: str) -> float:
+        """What a stage tells Prometheus."""
+        labels = {"stage": str(stage), "replica": "0", "cause": cause}
+        return self.stages[stage].registry.get_sample_value("stageline_stage_idle_seconds_total", labels) or 0.0
 
     async def quiet(self) -> None:
         """Waits until no request is left."""
@@ -133,7 +136,7 @@ class Live:
 async def live(plan: Plan, **settings: object) -> AsyncIterator[Live]:
     """A live cluster that is ready. Its stages believe the certificate of the router, if it has one."""
     cluster = Live(plan)
-    cluster.dialer = Dialer(TlsFiles(ca=str(settings.get("tls_cert", ""))))
+    cluster.trust = str(settings.get("tls_cert", ""))
     async with AsyncExitStack() as stack, asyncio.timeout(60):
         stack.push_async_callback(_stop_all, cluster)
         addresses = [await cluster.start_stage() for _ in range(plan.replicas * len(plan.stages))]

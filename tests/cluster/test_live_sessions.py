@@ -16,7 +16,7 @@ from stageline.v1.router_pb2_grpc import RouterStub
 from stageline.wire.router_client import RouterClient, RunOrder
 from tests.cluster.live import MODEL, Live, live, live_plan
 from tests.cluster.plans import some_requests
-from tests.cluster.servers import Seen
+from tests.cluster.servers import Seen, until
 
 
 async def virtual(cluster: Live) -> int:
@@ -56,6 +56,7 @@ async def test_the_loss_of_a_stage_ends_streams_and_is_mended() -> None:
         streams = [await session.post(f"{cluster.url}/v1/completions", json=ask) for _ in range(3)]
         for stream in streams:
             await stream.content.readline()
+        assert [cluster.idle_s(s, "fault") for s in range(3)] == [0, 0, 0]
         await cluster.stages[1].stop(0)
         for stream in streams:
             last = [line async for line in stream.content if line.startswith(b"data")][-1]
@@ -65,10 +66,20 @@ async def test_the_loss_of_a_stage_ends_streams_and_is_mended() -> None:
             await client.completions.create(model=MODEL, prompt="x")
         assert refused.value.status_code == 503
         assert refused.value.response.headers["retry-after"] == "1"
+        await until(lambda: _broken(cluster))
+        empty_s = [cluster.idle_s(s, "empty") for s in (0, 2)]
         await cluster.start_stage(cluster.stage_port(1))
         await cluster.ready()
+        assert [cluster.idle_s(s, "empty") for s in (0, 2)] == empty_s  # until then all of it counts as fault
+        mended_s = [cluster.idle_s(s, "fault") for s in (0, 2)]
         reply = await client.completions.create(model=MODEL, prompt="x", max_tokens=3)
         assert reply.usage.completion_tokens == 3
+        assert [cluster.idle_s(s, "fault") for s in (0, 2)] == mended_s
+
+
+async def _broken(cluster: Live) -> bool:
+    """Whether the stages that are left count their time as fault."""
+    return min(cluster.idle_s(s, "fault") for s in (0, 2)) > 0
 
 
 async def test_generate_streams_over_grpc() -> None:
