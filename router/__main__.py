@@ -1,29 +1,18 @@
 """`python -m router`: the router of a pipeline."""
 
-import os
 import sys
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from router.settings import RouterSettings
-from stageline.errors import StagelineError
-from stageline.runtime.settings import load
-from stageline.wire.environment import prepare
-
-PROGRAM = "router"
+from stageline.runtime.program import start
 
 
-def start() -> int:
-    """Returns the exit code."""
-    prepare()
-    from router.server import main  # noqa: PLC0415  (imports grpc, which reads the environment)
-    from stageline.runtime.server import run  # noqa: PLC0415
+def _main() -> Callable[[RouterSettings], Coroutine[Any, Any, None]]:
+    from router.server import main  # noqa: PLC0415  (imports grpc)
 
-    try:
-        settings = load(RouterSettings, sys.argv[1:], os.environ, PROGRAM)
-    except StagelineError as error:
-        sys.stderr.write(f"{PROGRAM}: {error}\n")
-        return error.exit_code
-    return run(PROGRAM, lambda: main(settings), settings)
+    return main
 
 
 if __name__ == "__main__":
-    sys.exit(start())
+    sys.exit(start("router", RouterSettings, _main))

@@ -5,17 +5,19 @@ router's length distribution, or the prompt itself (echo), at most max_tokens; m
 raises it, a stop text that the output would contain shortens it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import msgspec
 
-from router.tokens import encoded_word, output_key, pieces, token_id, word
+from router.tokenizer import SYNTHETIC, Tokenizer
+from router.tokens import output_key
 from stageline.engine.rng import STREAM_OUTPUT, draw_at, stream_key
 from stageline.errors import BadInput
 from stageline.workload.length_text import parse_length
 from stageline.workload.lengths import Length
 
+STOP_TOKENS = 1 << 15  # a stop text is looked for in so many tokens: what a client asks for must not stop the router
 DEFAULT_TOKENS = 128  # where neither the request nor the router says how long the output is
 Reason = Literal["stop", "length"]
 
@@ -34,9 +36,9 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     stop: Sequence[str] = ()
     seed: int = 0
 
-    def token_ids(self) -> Sequence[int]:
+    def token_ids(self, tokenizer: Tokenizer) -> Sequence[int]:
         """The prompt as token ids."""
-        return self.ids or [token_id(p) for p in pieces(self.prompt.decode("utf-8", "surrogatepass"))]
+        return self.ids or tokenizer.ids(self.prompt.decode("utf-8", "surrogatepass"))
 
 
 class Output(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,30 +49,32 @@ class Output(msgspec.Struct, frozen=True, kw_only=True):
     reason: Reason
     key: int
     words: tuple[str, ...] | None = None  # where the text is not that of `key`
+    spell: Callable[[int, int], str] = SYNTHETIC.word  # `key` and a position to its text
+    encode: Callable[[int, int], bytes] = SYNTHETIC.encoded_word  # the same as a JSON string
 
     def piece(self, position: int) -> str:
         """The text of one token."""
-        return self.words[position] if self.words is not None else word(self.key, position)
+        return self.words[position] if self.words is not None else self.spell(self.key, position)
 
     def encoded(self, position: int) -> bytes:
         """The text of one token as a JSON string."""
         if self.words is None:
-            return encoded_word(self.key, position)
+            return self.encode(self.key, position)
         return msgspec.json.encode(self.words[position])
 
     def text(self, start: int, end: int) -> str:
         """The text of the tokens [start, end)."""
         if self.words is not None:
             return "".join(self.words[start:end])
-        key = self.key
-        return "".join([word(key, i) for i in range(start, end)])
+        spell, key = self.spell, self.key
+        return "".join([spell(key, i) for i in range(start, end)])
 
 
 class Lengths:
     """The router's rule for output lengths: `max` (what requests ask for), `echo`, or a distribution."""
 
-    def __init__(self, text: str, seed: int) -> None:
-        self.echo = text == "echo"
+    def __init__(self, text: str, seed: int, tokenizer: Tokenizer = SYNTHETIC) -> None:
+        self.echo, self._tokenizer = text == "echo", tokenizer
         self._length: Length | None = None
         if text not in ("max", "echo"):
             spec = text.removeprefix("constant:")
@@ -89,16 +93,16 @@ class Lengths:
         """What one choice of a request produces. Raises BadInput for a wish that contradicts itself."""
         if wish.max_tokens and wish.min_tokens > wish.max_tokens:
             raise BadInput("min_tokens", wish.min_tokens, f"more than max_tokens ({wish.max_tokens})")
-        words = tuple(pieces(wish.echo)) if self.echo and wish.echo else None
+        words = tuple(self._tokenizer.pieces(wish.echo)) if self.echo and wish.echo else None
         tokens = self._tokens(wish, len(words) if words else 0)
         most = max(tokens, wish.max_tokens)
         if words is not None:
             words = tuple(words[i % len(words)] for i in range(tokens))
         limit = wish.exact_tokens or wish.max_tokens
         reason: Reason = "length" if limit and tokens >= limit else "stop"
-        output = Output(
-            tokens=tokens, max_tokens=most, reason=reason, key=output_key(wish.prompt, wish.seed, choice), words=words
-        )
+        key = output_key(wish.prompt, wish.seed, choice)
+        spell, encode = self._tokenizer.word, self._tokenizer.encoded_word
+        output = Output(tokens=tokens, max_tokens=most, reason=reason, key=key, words=words, spell=spell, encode=encode)
         return _stopped(output, wish) if wish.stop else output
 
     def shortened(self, output: Output, tokens: int) -> Output:
@@ -119,7 +123,7 @@ def _stopped(output: Output, wish: Wish) -> Output:
     """The output up to the first stop text, which itself is not sent; the token that completes it is produced."""
     longest = max(len(stop) for stop in wish.stop)
     text, ends = "", []
-    for position in range(output.tokens):
+    for position in range(min(output.tokens, STOP_TOKENS)):
         before = len(text)
         text += output.piece(position)
         ends.append(len(text))

@@ -51,6 +51,8 @@ class Mesh:
     async def open(self, digest: str, seed: int, advertise: str) -> None:
         """Returns when every link stands. Raises StagelineError, naming the stage, when one does not."""
         loop = asyncio.get_running_loop()
+        if trouble := next((s.trouble for s in self._table if s.trouble), None):
+            raise trouble
         described = await self._together(
             answer(s.stub.Describe(stage_pb2.DescribeRequest(), timeout=options.HELLO_S, wait_for_ready=True), s.place)
             for s in self._table
@@ -176,4 +178,5 @@ class Mesh:
         first = self._table.rows[replica][self._route.stage_of[0]]
         encoder = FrameEncoder(self._route.plan.links[0].bytes_per_token, returns=False, mode=self._mode)
         hello = flow_pb2.Hello(session=self.session, link=0, replica=replica)
-        return OutLink(self._party, replica, hello, to=Peer(first.address, first.place), encoder=encoder)
+        peer = Peer(first.address, first.place)
+        return OutLink(self._party, replica, hello, to=peer, encoder=encoder, dialer=self._table.dialer)

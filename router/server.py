@@ -1,7 +1,5 @@
 """A router put together."""
 
-import logging
-import ssl
 from functools import partial
 from pathlib import Path
 
@@ -11,26 +9,26 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from router.generation import Lengths
 from router.live.keeper import LiveKeeper
 from router.live.metrics import LiveCollector
+from router.live.names import ModelNames
 from router.live.options import LiveOptions
 from router.live.service import LiveService
 from router.live.traces import LiveTraces
 from router.metrics import RouterCollector
 from router.openai.door import Door, HttpDoor
-from router.openai.names import ModelNames
 from router.servicer import RouterServicer
 from router.serving import ServingMetrics, Watch
 from router.settings import RouterSettings, stage_addresses
+from router.tokenizer import open_tokenizer
 from stageline.engine.route import Route
 from stageline.engine.settings import Scheduling
 from stageline.errors import BadInput, UsageError
 from stageline.plan.schema import Plan
 from stageline.runtime.dilation import parse_dilation
+from stageline.runtime.exposure import warn_of_exposure
 from stageline.runtime.plans import load_plan
 from stageline.runtime.server import Server, serve
 from stageline.runtime.text_format import encode
-
-log = logging.getLogger(__name__)
-_LOOPBACK = ("127.0.0.1", "::1", "[::1]", "localhost")
+from stageline.wire.channels import Dialer
 
 
 def build(settings: RouterSettings) -> Server:
@@ -57,6 +55,8 @@ def build(settings: RouterSettings) -> Server:
         watch=serving,
         live=live,
         trust_runs=settings.trust_runs,
+        dialer=Dialer(settings.tls),
+        api_key=settings.api_key,
         door=door_of(live, settings, registry) if live and settings.http_port >= 0 else None,
     )
     collector.health = servicer.health
@@ -81,30 +81,20 @@ def live_service(plan: Plan, settings: RouterSettings, watch: Watch) -> LiveServ
         payload=settings.payload,
         record=Path(settings.record) if settings.record else None,
     )
+    tokenizer = open_tokenizer(Path(settings.tokenizer) if settings.tokenizer else None)
+    lengths = Lengths(settings.output_lengths, settings.seed, tokenizer)
+    names = ModelNames(plan.model, settings.served_model_name)
     traces = LiveTraces(plan, settings.otlp, settings.trace_sample) if settings.otlp else None
-    return LiveService(LiveKeeper(route, options, watch, traces), Lengths(settings.output_lengths, settings.seed))
+    return LiveService(LiveKeeper(route, options, watch, traces), lengths, tokenizer, names)
 
 
 def door_of(live: LiveService, settings: RouterSettings, registry: CollectorRegistry) -> HttpDoor:
     """The HTTP door, not yet open."""
-    names = ModelNames(live.keeper.route.plan.model, settings.served_model_name)
     host = settings.http_host or settings.grpc_host
-    tls = _tls(settings)
-    if host not in _LOOPBACK and not (tls and settings.api_key):
-        log.warning("the HTTP door is open to the network without --tls-cert and --api-key", extra={"host": host})
-    door = Door(live, names, registry, api_key=settings.api_key, tls=tls)
+    tls = settings.tls.server_context()
+    warn_of_exposure("HTTP", host, tls=tls is not None, asks="" if settings.api_key else "a key (--api-key)")
+    door = Door(live, registry, api_key=settings.api_key, tls=tls)
     return HttpDoor(door, host, settings.http_port)
-
-
-def _tls(settings: RouterSettings) -> ssl.SSLContext | None:
-    if not settings.tls_cert:
-        return None
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    try:
-        context.load_cert_chain(settings.tls_cert, settings.tls_key or None)
-    except (OSError, ssl.SSLError) as error:
-        raise BadInput("--tls-cert", settings.tls_cert, f"can't be used: {error}", "give a PEM file") from None
-    return context
 
 
 async def main(settings: RouterSettings) -> None:

@@ -1,6 +1,7 @@
 """The Router service: one run at a time."""
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
@@ -10,6 +11,7 @@ import msgspec
 from grpc import aio
 
 import stageline
+from router.keys import check_key
 from router.live.grpc import GenerateContext, generate, live_state
 from router.live.service import LiveService
 from router.openai.door import HttpDoor
@@ -24,6 +26,7 @@ from stageline.errors import BadInput, Busy, PlanMismatch, ProtocolError, Sessio
 from stageline.plan.schema import Plan
 from stageline.runtime.server import Endpoints
 from stageline.v1 import flow_pb2, router_pb2, router_pb2_grpc
+from stageline.wire.channels import SECURE, Dialer
 from stageline.wire.errors import abort, plain
 from stageline.wire.frames import PayloadMode, mode_of
 from stageline.wire.inlink import FlowContext, InLink, serve_flow
@@ -31,6 +34,7 @@ from stageline.wire.runs import requests_of
 from stageline.workload import open_workload
 from stageline.workload.spec import parse_spec
 
+_HEAR_S = 5.0
 RunContext = aio.ServicerContext[router_pb2.RunRequest, router_pb2.RunReply]
 
 
@@ -52,7 +56,10 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
         live: LiveService | None = None,
         door: HttpDoor | None = None,
         trust_runs: bool = False,
+        dialer: Dialer | None = None,
+        api_key: str = "",
     ) -> None:
+        self._dialer, self._api_key = dialer or Dialer(), api_key
         self._trust_runs = trust_runs
         self._route, self._digest = Route(plan), plan.digest()
         self._addresses, self._advertise, self._payload = addresses, advertise, payload
@@ -78,8 +85,9 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
 
     async def start(self, endpoints: Endpoints) -> Endpoints:
         """Begins to watch the stages."""
-        self._advertise = self._advertise or endpoints.grpc
-        self._table = StageTable(self._route.plan, self._addresses, self._health_changed)
+        own = self._advertise or endpoints.grpc
+        self._advertise = own if "://" in own or not self._dialer.files.cert else SECURE + own
+        self._table = StageTable(self._route.plan, self._addresses, self._health_changed, self._dialer)
         if self._live:
             self._live.start(self._table, self._advertise)
         if self._door:
@@ -115,6 +123,7 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
     ) -> None:
         """See router.proto."""
         try:
+            self._check_key(context)
             await self._claim()
             try:
                 if self._live:
@@ -124,6 +133,7 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
                 self._ending = asyncio.create_task(self._end())
                 await asyncio.shield(self._ending)
         except StagelineError as error:
+            await _hear_out(context)
             await abort(context, plain(error))
 
     async def Flow(  # type: ignore[override]  # noqa: N802 - it reads and writes by itself
@@ -136,12 +146,20 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
         self, request: router_pb2.GenerateRequest, context: GenerateContext
     ) -> None:
         """See router.proto."""
-        await generate(self._service, request, context)
+        try:
+            self._check_key(context)
+            await generate(self._service, request, context)
+        except StagelineError as error:
+            await abort(context, error)
 
     async def Status(  # noqa: N802
         self, request: router_pb2.StatusRequest, context: aio.ServicerContext[Any, Any]
     ) -> router_pb2.StatusReply:
         """See router.proto."""
+        try:
+            self._check_key(context)
+        except StagelineError as error:
+            await abort(context, error)
         run, table = self._run, self._table
         told = await metrics_of(table) if request.metrics and table else {}
         return router_pb2.StatusReply(
@@ -164,6 +182,12 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
             live=live_state(self._live) if self._live else None,
             metrics=self.metrics() if request.metrics else b"",
         )
+
+    def _check_key(self, context: aio.ServicerContext[Any, Any]) -> None:
+        """Clients show the key as over HTTP; stages, which open Flow, know the session's id."""
+        if self._api_key:
+            given = dict(context.invocation_metadata() or ()).get("authorization", "")
+            check_key(str(given), self._api_key)
 
     # -- runs
 
@@ -267,3 +291,11 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
             task = asyncio.ensure_future(self.on_health(self._table.healthy))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+
+
+async def _hear_out(context: RunContext) -> None:
+    """Takes what the client still sends: one that is cut off while it writes never learns why."""
+    with contextlib.suppress(TimeoutError, aio.UsageError):
+        async with asyncio.timeout(_HEAR_S):
+            while isinstance(await context.read(), router_pb2.RunRequest):
+                pass

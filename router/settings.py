@@ -55,10 +55,11 @@ class RouterSettings(ServerSettings, frozen=True, forbid_unknown_fields=True, kw
             "lognormal(mean,cv=x), trace(FILE)"
         ),
     ] = "max"
+    tokenizer: Annotated[
+        str, msgspec.Meta(description="a tokenizer.json that counts prompts; empty: a synthetic tokenizer")
+    ] = ""
     queue: Annotated[int, msgspec.Meta(ge=1, description="live requests that may wait for admission")] = 1000
-    api_key: Annotated[str, msgspec.Meta(description="key that HTTP clients must send; empty: none")] = ""
-    tls_cert: Annotated[str, msgspec.Meta(description="certificate chain of the HTTP door, PEM; empty: no TLS")] = ""
-    tls_key: Annotated[str, msgspec.Meta(description="its private key, PEM")] = ""
+    api_key: Annotated[str, msgspec.Meta(description="key that clients must show (HTTP, gRPC); empty: none")] = ""
     trust_runs: Annotated[
         bool,
         msgspec.Meta(description="let a run name a queueing policy package.module:Class, and trace files of this host"),
@@ -67,6 +68,11 @@ class RouterSettings(ServerSettings, frozen=True, forbid_unknown_fields=True, kw
     scheduling: Annotated[
         str, msgspec.Meta(description='scheduling of live sessions as JSON, such as {"credits": 8, "kv": "grow"}')
     ] = "{}"
+
+    @property
+    def unasked(self) -> str:
+        """See ServerSettings; a key is good enough for clients."""
+        return "" if self.api_key else super().unasked
 
 
 def stage_addresses(text: str, plan: Plan) -> list[list[str]]:

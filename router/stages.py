@@ -1,35 +1,45 @@
 """The stage servers as the router knows them: a channel each, and whether they serve."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from grpc import aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from stageline.errors import StagelineError, Unauthenticated
 from stageline.plan.schema import Plan
 from stageline.runtime.names import stage_name
 from stageline.v1 import stage_pb2
 from stageline.v1.stage_pb2_grpc import StageStub
-from stageline.wire import options
+from stageline.wire.channels import Dialer
+from stageline.wire.errors import error_from
 
 if TYPE_CHECKING:  # known to the type stubs only
     from stageline.v1.stage_pb2_grpc import StageAsyncStub
 
+log = logging.getLogger(__name__)
 _RETRY_S = 0.5
 _METRICS_S = 2.0
 
 
 class RemoteStage:
-    """One stage server. Its health is watched by a stream that says nothing while nothing changes."""
+    """One stage server. Its health is watched by a stream that says nothing while nothing changes.
 
-    def __init__(self, plan: Plan, replica: int, stage: int, address: str, changed: Callable[[], None]) -> None:
+    `trouble` says why it can't be reached, where waiting does not help.
+    """
+
+    def __init__(
+        self, plan: Plan, replica: int, stage: int, address: str, changed: Callable[[], None], dialer: Dialer
+    ) -> None:
         self.replica, self.stage, self.address = replica, stage, address
         self.name = stage_name(plan, replica, stage)
         self.place = f"{self.name} at {address}"
         self.healthy = False
+        self.trouble: Unauthenticated | None = None
         self._changed = changed
-        self._channel = aio.insecure_channel(address, options=options.CHANNEL)
+        self._channel = dialer.channel(address)
         self.stub: StageAsyncStub = StageStub(self._channel)
         self._task = asyncio.create_task(self._watch())
 
@@ -43,12 +53,21 @@ class RemoteStage:
         stub = health_pb2_grpc.HealthStub(self._channel)
         while True:
             try:
-                async for reply in stub.Watch(health_pb2.HealthCheckRequest(), wait_for_ready=True):  # type: ignore[attr-defined]
+                # Does not wait for a connection: only such a call is told why there is none.
+                async for reply in stub.Watch(health_pb2.HealthCheckRequest()):  # type: ignore[attr-defined]
+                    self.trouble = None
                     self._set(reply.status == health_pb2.HealthCheckResponse.SERVING)
-            except aio.AioRpcError:
-                pass  # gone; the next watch waits until it is back
+            except aio.AioRpcError as error:
+                self._note(error_from(error, self.place))
             self._set(False)
             await asyncio.sleep(_RETRY_S)
+
+    def _note(self, error: StagelineError) -> None:
+        """Says once what no waiting will mend; a stage that is merely not there may come."""
+        if isinstance(error, Unauthenticated):
+            if self.trouble is None:
+                log.warning("a stage can't be used", extra={"error": str(error)})
+            self.trouble = error
 
     def _set(self, healthy: bool) -> None:
         if healthy != self.healthy:
@@ -59,9 +78,12 @@ class RemoteStage:
 class StageTable:
     """All stages, by replica and stage. `changed` is called when the health of one changes."""
 
-    def __init__(self, plan: Plan, addresses: list[list[str]], changed: Callable[[], None]) -> None:
+    def __init__(
+        self, plan: Plan, addresses: list[list[str]], changed: Callable[[], None], dialer: Dialer | None = None
+    ) -> None:
+        self.dialer = dialer = dialer or Dialer()
         self.rows = [
-            [RemoteStage(plan, r, s, address, changed) for s, address in enumerate(row)]
+            [RemoteStage(plan, r, s, dialer.resolved(address), changed, dialer) for s, address in enumerate(row)]
             for r, row in enumerate(addresses)
         ]
 

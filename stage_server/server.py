@@ -11,6 +11,7 @@ from stage_server.settings import StageSettings
 from stageline.runtime.plans import load_plan
 from stageline.runtime.server import Server, serve
 from stageline.runtime.text_format import encode
+from stageline.wire.channels import Dialer
 
 
 def build(settings: StageSettings) -> Server:
@@ -20,7 +21,13 @@ def build(settings: StageSettings) -> Server:
     registry = CollectorRegistry()
     registry.register(collector)
     ProcessCollector(registry=registry)
-    servicer = StageServicer(plan, stage=settings.stage, replica=settings.replica, on_session=collector.on_session)
+    servicer = StageServicer(
+        plan,
+        stage=settings.stage,
+        replica=settings.replica,
+        on_session=collector.on_session,
+        dialer=Dialer(settings.tls),
+    )
     servicer.metrics = partial(encode, registry)
     return Server(settings, servicer, registry)
 

@@ -17,6 +17,7 @@ from stageline.plan.schema import Plan
 from stageline.runtime.server import Endpoints
 from stageline.v1 import flow_pb2, stage_pb2, stage_pb2_grpc
 from stageline.wire import options
+from stageline.wire.channels import Dialer
 from stageline.wire.errors import abort
 from stageline.wire.inlink import FlowContext, InLink, serve_flow
 
@@ -36,12 +37,14 @@ class StageServicer(stage_pb2_grpc.StageServicer):
         stage: int = -1,
         replica: int = -1,
         on_session: Callable[[StageSession | None], None] = lambda _: None,
+        dialer: Dialer | None = None,
     ) -> None:
         self._route = Route(plan) if plan else None
         self._pinned = plan is not None
         self._digest = plan.digest() if plan else ""
         self._stage, self._replica = stage, replica
         self._on_session = on_session
+        self._dialer = dialer or Dialer()
         self.metrics: Callable[[], bytes] = bytes  # in Prometheus' text format
         self._session: StageSession | None = None
         self._changed = asyncio.Condition()
@@ -143,7 +146,7 @@ class StageServicer(stage_pb2_grpc.StageServicer):
         for own, asked, what in ((self._stage, request.stage, "stage"), (self._replica, request.replica, "replica")):
             if own not in {-1, asked}:
                 raise PlanMismatch(f"this server is {what} {own}, not {asked}; check the router's list of stages")
-        session = StageSession(route, request)
+        session = StageSession(route, request, self._dialer)
         self._session = session
         await self._notify()
         log.info("session opened", extra={"session": session.id, "party": session.party.name})

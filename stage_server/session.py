@@ -16,6 +16,7 @@ from stageline.runtime.party import Machine, Party
 from stageline.sync.frames import Frame
 from stageline.sync.stage import StageNode
 from stageline.v1 import flow_pb2, stage_pb2
+from stageline.wire.channels import Dialer
 from stageline.wire.frames import FrameEncoder, mode_of
 from stageline.wire.inlink import InLink
 from stageline.wire.outlink import OutLink, Peer
@@ -43,9 +44,9 @@ class StageMachine:
 class StageSession:
     """From Open to Close. Built by the servicer once it knows that plan and stage are right."""
 
-    def __init__(self, route: Route, request: stage_pb2.OpenRequest) -> None:
+    def __init__(self, route: Route, request: stage_pb2.OpenRequest, dialer: Dialer) -> None:
         self.id, self.replica, self.index = request.session, request.replica, request.stage
-        self.route, self.plan = route, route.plan
+        self.route, self.plan, self._dialer = route, route.plan, dialer
         self._clock = (
             LiveClock(request.clock.anchor_unix_ns, request.clock.dilation) if request.clock.dilation else None
         )
@@ -133,4 +134,5 @@ class StageSession:
             self.plan.links[link].bytes_per_token, returns=returns, mode=mode_of(request.payload_mode)
         )
         hello = flow_pb2.Hello(session=self.id, link=link, replica=self.replica)
-        return OutLink(self.party, link, hello, to=Peer(addresses[link], place, returns), encoder=encoder)
+        peer = Peer(addresses[link], place, returns)
+        return OutLink(self.party, link, hello, to=peer, encoder=encoder, dialer=self._dialer)

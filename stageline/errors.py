@@ -3,6 +3,7 @@
     StagelineError
     |- UsageError        a flag or a combination of flags that makes no sense         exit 2
     |- BadInput          a file, row or field: place, value, reason, way out          exit 2
+    |- Unauthenticated   a key or a certificate is missing or not believed            exit 2
     |- DoesNotFit        the model does not fit the devices                           exit 4
     |- SloMissed         the run is good, its latency is not                          exit 3
     |- RunFailed         a run that had begun could not go on                         exit 1
@@ -44,6 +45,13 @@ class BadInput(UsageError):
         self.place, self.value, self.reason, self.way_out = place, value, reason, way_out
         text = f"{place}: {reason}" + (f" (got {value!r})" if value is not None else "")
         super().__init__(text + (f"; {way_out}" if way_out else ""))
+
+
+class Unauthenticated(UsageError):
+    """An API key or a certificate is missing, or the other side does not believe it."""
+
+    grpc_code = "UNAUTHENTICATED"
+    http_status = 401
 
 
 class DoesNotFit(StagelineError):

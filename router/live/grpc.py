@@ -1,54 +1,66 @@
 """Router.Generate: the live side over gRPC."""
 
+import asyncio
 from typing import Any
 
+import msgspec
 from grpc import aio
 
-from router import tokens
 from router.generation import Wish
 from router.live.keeper import LiveKeeper
 from router.live.service import Choice, LiveService
-from stageline.errors import StagelineError, Unavailable
+from router.live.stream import STALL_S
+from router.tokenizer import Tokenizer
+from stageline.errors import Busy, Unavailable
 from stageline.report.spans.context import TRACEPARENT, TRACESTATE, parse_traceparent
 from stageline.v1 import router_pb2
-from stageline.wire.errors import abort
 
 GenerateContext = aio.ServicerContext[Any, Any]
 
 
 async def generate(service: LiveService | None, request: router_pb2.GenerateRequest, context: GenerateContext) -> None:
-    """See router.proto. Writing waits for the client: what it does not take stays a number here."""
+    """See router.proto. Writing waits for the client: what it does not take stays a number here.
+
+    Raises the StagelineError that the call ends with.
+    """
+    if service is None:
+        raise Unavailable("this router serves no live requests; start it with --live")
+    service.check_model(request.model)
+    said = dict(context.invocation_metadata() or ())
+    parent = parse_traceparent(_text(said.get(TRACEPARENT)), _text(said.get(TRACESTATE)))
+    wishes = [wish_of(request, service.tokenizer)]
+    reply = service.submit(wishes, 1, priority=request.priority, session=request.session, parent=parent)
     try:
-        if service is None:
-            raise Unavailable("this router serves no live requests; start it with --live")
-        said = dict(context.invocation_metadata() or ())
-        parent = parse_traceparent(_text(said.get(TRACEPARENT)), _text(said.get(TRACESTATE)))
-        wishes = [wish_of(request)]
-        reply = service.submit(wishes, 1, priority=request.priority, session=request.session, parent=parent)
-        try:
-            choice, sent = reply.choices[0], 0
-            while not (choice.stream.ended and sent == choice.stream.tokens):
-                await reply.wait()
-                due = choice.stream.tokens
-                if due > sent:
-                    text = choice.output.text(sent, due)
-                    await context.write(router_pb2.GenerateReply(text=text, tokens=due - sent))
-                    sent = due
-            if choice.stream.error:
-                raise choice.stream.error
-            await context.write(router_pb2.GenerateReply(finished=_finished(choice, service.dilation)))
-        finally:
-            reply.close()
-    except StagelineError as error:
-        await abort(context, error)
+        choice, sent = reply.choices[0], 0
+        while not (choice.stream.ended and sent == choice.stream.tokens):
+            await reply.wait()
+            due = choice.stream.tokens
+            if due > sent:
+                text = choice.output.text(sent, due)
+                await _write(context, router_pb2.GenerateReply(text=text, tokens=due - sent))
+                sent = due
+        if choice.stream.error:
+            raise choice.stream.error
+        await _write(context, router_pb2.GenerateReply(finished=_finished(choice, service.dilation)))
+    finally:
+        reply.close()
 
 
-def wish_of(request: router_pb2.GenerateRequest) -> Wish:
+async def _write(context: GenerateContext, reply: router_pb2.GenerateReply) -> None:
+    """Raises Busy for a client that takes nothing for too long."""
+    try:
+        async with asyncio.timeout(STALL_S):
+            await context.write(reply)
+    except TimeoutError:
+        raise Busy(f"the client took nothing for {STALL_S:g} s") from None
+
+
+def wish_of(request: router_pb2.GenerateRequest, tokenizer: Tokenizer) -> Wish:
     """What the client asks for."""
     ids, text = list(request.prompt_ids), request.prompt
-    count = request.prompt_tokens or len(ids) or tokens.count(text)
+    count = request.prompt_tokens or len(ids) or tokenizer.count(text)
     return Wish(
-        prompt=repr(ids).encode() if ids else text.encode(),
+        prompt=msgspec.json.encode(ids) if ids else text.encode(),
         prompt_tokens=count,
         ids=tuple(ids),
         echo=text or None,

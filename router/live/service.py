@@ -4,11 +4,13 @@ from typing import NamedTuple
 
 from router.generation import Lengths, Output, Wish
 from router.live.keeper import LiveKeeper
+from router.live.names import ModelNames
 from router.live.session import LiveSession
 from router.live.stream import Mailbox, Stream
+from router.tokenizer import Tokenizer
 from router.tokens import block_hashes
 from stageline.engine.types import Request
-from stageline.errors import BadInput
+from stageline.errors import BadInput, UsageError
 from stageline.report.spans.context import TraceContext
 from stageline.workload.rows import MAX_TOKENS
 
@@ -42,13 +44,18 @@ class Reply:
 class LiveService:
     """The live side of a router."""
 
-    def __init__(self, keeper: LiveKeeper, lengths: Lengths) -> None:
-        self.keeper, self._lengths = keeper, lengths
+    def __init__(self, keeper: LiveKeeper, lengths: Lengths, tokenizer: Tokenizer, names: ModelNames) -> None:
+        self.keeper, self._lengths, self.tokenizer, self.names = keeper, lengths, tokenizer, names
         plan = keeper.route.plan
         self.max_context_tokens = plan.max_context_tokens or MAX_TOKENS
         self.dilation = keeper.options.dilation
         scheduling = keeper.options.scheduling
         self._block_tokens = (scheduling.hash_block_tokens or plan.block_tokens) if scheduling.prefix_cache else 0
+
+    def check_model(self, name: str) -> None:
+        """Raises UnknownModel unless the name, or none, is for the model that is served."""
+        if not self.names.knows(name):
+            raise UnknownModel(f"The model `{name}` does not exist.")
 
     def submit(
         self, wishes: list[Wish], n: int, *, priority: int = 0, session: str = "", parent: TraceContext | None = None
@@ -81,12 +88,12 @@ class LiveService:
             max_output_tokens=output.max_tokens,
             priority=priority,
             session=session,
-            hash_ids=block_hashes(wish.token_ids(), self._block_tokens) if self._block_tokens else (),
+            hash_ids=block_hashes(wish.token_ids(self.tokenizer), self._block_tokens) if self._block_tokens else (),
         )
 
     def _output(self, wish: Wish, choice: int) -> Output:
         limit = self.max_context_tokens
-        asked = wish.prompt_tokens + max(wish.max_tokens, wish.exact_tokens)
+        asked = wish.prompt_tokens + max(wish.max_tokens, wish.exact_tokens, wish.min_tokens)
         if asked > limit:
             raise ContextTooLong(
                 f"This model's maximum context length is {limit} tokens. However, you requested {asked} tokens "
@@ -99,6 +106,13 @@ class LiveService:
         if wish.prompt_tokens + output.tokens <= limit:
             return output
         return self._lengths.shortened(output, limit - wish.prompt_tokens)
+
+
+class UnknownModel(UsageError):
+    """The request is for a model that is not served here."""
+
+    grpc_code = "NOT_FOUND"
+    http_status = 404
 
 
 class ContextTooLong(BadInput):

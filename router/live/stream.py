@@ -6,6 +6,8 @@ from typing import Protocol
 from stageline.engine.types import RequestRecord
 from stageline.errors import StagelineError
 
+STALL_S = 30.0  # a client that takes nothing for so long is let go
+
 
 class Bell(Protocol):
     """Who wants to know."""

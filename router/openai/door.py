@@ -1,6 +1,6 @@
 """The HTTP server, in the router's event loop."""
 
-import hmac
+import asyncio
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -12,9 +12,9 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 import stageline
-from router import tokens
+from router.keys import check_key
 from router.live.service import ContextTooLong, LiveService
-from router.openai.names import ModelNames
+from router.openai.garbage import SERVER_LOG
 from router.openai.replies import Head, Kind, error_body
 from router.openai.schema import ChatRequest, Common, CompletionRequest, TokenizeRequest
 from router.openai.streaming import DILATION, document, stream
@@ -24,6 +24,7 @@ from stageline.report.spans.context import TRACEPARENT, TRACESTATE, parse_tracep
 from stageline.workload.rows import MAX_TOKENS
 
 MAX_BODY_BYTES = 64 << 20
+BODY_S = 60.0  # a client that does not finish its request is let go
 OUTPUT_TOKENS = "x-stageline-output-tokens"
 RETRY_AFTER_S = 1
 CLIENT_LEFT = 499  # a status that nobody sees
@@ -32,21 +33,13 @@ B = TypeVar("B", bound=msgspec.Struct)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-class UnknownModel(StagelineError):
-    """The request is for a model that is not served here."""
-
-    http_status = 404
-    error_type = "invalid_request_error"
-
-
 class Door:
     """Routes of the API. `api_key` empty: none is asked for."""
 
     def __init__(
-        self, service: LiveService, names: ModelNames, registry: CollectorRegistry, *, api_key: str = "",
-        tls: ssl.SSLContext | None = None,
-    ) -> None:  # fmt: skip
-        self._service, self._names, self._registry = service, names, registry
+        self, service: LiveService, registry: CollectorRegistry, *, api_key: str = "", tls: ssl.SSLContext | None = None
+    ) -> None:
+        self._service, self._names, self._registry = service, service.names, registry
         self._api_key, self._tls = api_key, tls
         self._since = int(time.time())
         self._headers = {DILATION: f"{service.dilation:g}"}
@@ -65,7 +58,9 @@ class Door:
             ]
         )
         # A handler whose client has left is cancelled, so that its request leaves the cluster.
-        self._runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=1.0)
+        self._runner = web.AppRunner(
+            app, handler_cancellation=True, access_log=None, shutdown_timeout=1.0, logger=SERVER_LOG
+        )
 
     async def start(self, host: str, port: int) -> int:
         """Binds; returns the port. Raises UsageError when it is in use."""
@@ -89,22 +84,22 @@ class Door:
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
         body = await _body(request, ChatRequest)
-        self._known(body.model)
+        self._service.check_model(body.model)
         return await self._reply(request, body, "chat")
 
     async def _complete(self, request: web.Request) -> web.StreamResponse:
         body = await _body(request, CompletionRequest)
-        self._known(body.model)
+        self._service.check_model(body.model)
         return await self._reply(request, body, "completion")
 
     async def _reply(self, request: web.Request, body: Common, kind: Kind) -> web.StreamResponse:
         exact = _header_tokens(request.headers)
         echo = False
         if isinstance(body, ChatRequest):
-            wishes = chat_wishes(body, exact)
+            wishes = chat_wishes(body, exact, self._service.tokenizer)
         else:
             assert isinstance(body, CompletionRequest)
-            wishes = completion_wishes(body, exact)
+            wishes = completion_wishes(body, exact, self._service.tokenizer)
             echo = bool(body.echo)
         n = 1 if body.n is None else body.n
         if echo and body.stream:
@@ -132,7 +127,7 @@ class Door:
 
     async def _model(self, request: web.Request) -> web.Response:
         name = request.match_info["name"]
-        self._known(name)
+        self._service.check_model(name)
         return _json(self._card(name))
 
     def _card(self, name: str) -> dict[str, object]:
@@ -142,9 +137,9 @@ class Door:
 
     async def _tokenize(self, request: web.Request) -> web.Response:
         body = await _body(request, TokenizeRequest)
-        self._known(body.model)
+        self._service.check_model(body.model)
         text = body.prompt if body.prompt is not None else chat_text(body.messages or [])
-        ids = [tokens.token_id(piece) for piece in tokens.pieces(text)]
+        ids = self._service.tokenizer.ids(text)
         limit = self._service.max_context_tokens
         return _json({"count": len(ids), "max_model_len": None if limit >= MAX_TOKENS else limit, "tokens": ids})
 
@@ -167,16 +162,12 @@ class Door:
 
     # -- errors
 
-    def _known(self, name: str) -> None:
-        if not self._names.knows(name):
-            raise UnknownModel(f"The model `{name}` does not exist.")
-
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Keys, and every error as the real API words it."""
         try:
             if self._api_key and request.path.startswith(("/v1/", "/tokenize")):
-                _check_key(request.headers.get("Authorization", ""), self._api_key)
+                check_key(request.headers.get("Authorization", ""), self._api_key)
             return await handler(request)
         except StagelineError as error:
             return _refusal(error)
@@ -208,19 +199,6 @@ class HttpDoor:
         await self._door.stop()
 
 
-class BadKey(StagelineError):
-    """The API key is missing or wrong."""
-
-    http_status = 401
-    error_type = "invalid_request_error"
-
-
-def _check_key(header: str, key: str) -> None:
-    given = header.removeprefix("Bearer ").strip().encode()
-    if not hmac.compare_digest(given, key.encode()):
-        raise BadKey("Incorrect API key provided; send it as Authorization: Bearer KEY.")
-
-
 def _refusal(error: StagelineError) -> web.Response:
     code: str | None = {404: "model_not_found", 401: "invalid_api_key", 429: "rate_limit_exceeded"}.get(
         error.http_status
@@ -236,10 +214,14 @@ def _refusal(error: StagelineError) -> web.Response:
 
 
 async def _body(request: web.Request, kind: type[B]) -> B:
-    """The request's JSON. Raises BadInput, saying where it is wrong."""
+    """The request's JSON. Raises BadInput, saying where it is wrong, or HTTPRequestTimeout."""
     try:
-        return msgspec.json.decode(await request.read(), type=kind)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        async with asyncio.timeout(BODY_S):
+            data = await request.read()
+        return msgspec.json.decode(data, type=kind)
+    except TimeoutError:
+        raise web.HTTPRequestTimeout(reason=f"The body did not come within {BODY_S:g} s") from None
+    except (msgspec.MsgspecError, ValueError, RecursionError, web.RequestPayloadError) as error:
         raise BadInput("body", None, str(error), "send JSON as the API describes it") from None
 
 

@@ -7,11 +7,11 @@ import socket
 from aiohttp import HttpVersion11, web
 
 from router.live.service import Reply
+from router.live.stream import STALL_S
 from router.openai.replies import DONE, Head, error_event, failure_of, usage_of
 from stageline.errors import StagelineError
 
 log = logging.getLogger(__name__)
-STALL_S = 30.0  # a client that takes nothing for so long is let go
 HIGH_WATER_BYTES = 64 << 10  # unsent, in this process
 SOCKET_BYTES = 128 << 10  # unread, in the kernel; by itself it would grow to megabytes
 DILATION = "x-stageline-dilation"

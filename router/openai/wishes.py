@@ -4,16 +4,16 @@ from collections.abc import Iterable
 
 import msgspec
 
-from router import tokens
 from router.generation import Wish
 from router.openai.schema import ChatRequest, Common, CompletionRequest, Message
+from router.tokenizer import SYNTHETIC, Tokenizer
 from stageline.errors import BadInput
 from stageline.workload.rows import MAX_TOKENS
 
 MAX_STOPS = 16
 
 
-def chat_wishes(body: ChatRequest, exact_tokens: int) -> list[Wish]:
+def chat_wishes(body: ChatRequest, exact_tokens: int, tokenizer: Tokenizer = SYNTHETIC) -> list[Wish]:
     """The one wish of a chat. Raises BadInput, naming the field."""
     if body.logprobs or body.top_logprobs:
         raise no_logprobs("logprobs")
@@ -23,10 +23,10 @@ def chat_wishes(body: ChatRequest, exact_tokens: int) -> list[Wish]:
     limit = body.max_completion_tokens if body.max_completion_tokens is not None else body.max_tokens
     prompt = text.encode("utf-8", "surrogatepass")
     last = _content(body.messages[-1])
-    return [_wish(body, prompt, tokens.count(text), last, limit, exact_tokens)]
+    return [_wish(body, prompt, tokenizer.count(text), last, limit, exact_tokens)]
 
 
-def completion_wishes(body: CompletionRequest, exact_tokens: int) -> list[Wish]:
+def completion_wishes(body: CompletionRequest, exact_tokens: int, tokenizer: Tokenizer = SYNTHETIC) -> list[Wish]:
     """One wish per prompt. Raises BadInput, naming the field."""
     if body.logprobs:
         raise no_logprobs("logprobs")
@@ -35,7 +35,8 @@ def completion_wishes(body: CompletionRequest, exact_tokens: int) -> list[Wish]:
     if body.best_of is not None and body.best_of != (body.n or 1):
         raise BadInput("best_of", body.best_of, "candidates are not ranked here", "leave it out or make it equal to n")
     return [
-        _wish(body, prompt, count, echo, body.max_tokens, exact_tokens) for prompt, count, echo in _prompts(body.prompt)
+        _wish(body, prompt, count, echo, body.max_tokens, exact_tokens)
+        for prompt, count, echo in _prompts(body.prompt, tokenizer)
     ]
 
 
@@ -61,22 +62,22 @@ def _content(message: Message) -> str:
 Prompt = tuple[bytes, int, str | list[int]]  # what decides the text, how many tokens, the prompt
 
 
-def _prompts(prompt: str | list[str | int | list[int]]) -> list[Prompt]:
+def _prompts(prompt: str | list[str | int | list[int]], tokenizer: Tokenizer) -> list[Prompt]:
     if isinstance(prompt, str):
-        return [_prompt(prompt)]
+        return [_prompt(prompt, tokenizer)]
     if not prompt:
         raise BadInput("prompt", None, "the list is empty", "send at least one prompt")
     ids = [one for one in prompt if isinstance(one, int)]
     if not ids:
-        return [_prompt(one) for one in prompt if not isinstance(one, int)]
+        return [_prompt(one, tokenizer) for one in prompt if not isinstance(one, int)]
     if len(ids) != len(prompt):
         raise BadInput("prompt", None, "token ids and texts in one list", "send a text, token ids, or a list of either")
-    return [_prompt(ids)]
+    return [_prompt(ids, tokenizer)]
 
 
-def _prompt(prompt: str | list[int]) -> Prompt:
+def _prompt(prompt: str | list[int], tokenizer: Tokenizer) -> Prompt:
     if isinstance(prompt, str):
-        return prompt.encode("utf-8", "surrogatepass"), tokens.count(prompt), prompt
+        return prompt.encode("utf-8", "surrogatepass"), tokenizer.count(prompt), prompt
     if not all(0 <= one < 1 << 63 for one in prompt):
         raise BadInput("prompt", None, "token ids are whole numbers from 0 to 2**63 - 1")
     return msgspec.json.encode(prompt), len(prompt), prompt

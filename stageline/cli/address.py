@@ -4,12 +4,12 @@ import re
 
 from stageline.errors import BadInput
 
-_FORM = re.compile(r"([^\s:/\[\]]+|\[[0-9a-fA-F:.%\w]+\]):(\d{1,9})")
-_WAY_OUT = "give the router's gRPC address, like localhost:50051"
+_FORM = re.compile(r"(?:grpcs?://)?([^\s:/\[\]]+|\[[0-9a-fA-F:.%\w]+\]):(\d{1,9})")
+_WAY_OUT = "give the router's gRPC address, like localhost:50051 or grpcs://localhost:50051"
 
 
 def router_address(place: str, text: str) -> str:
-    """HOST:PORT as it came. BadInput, naming the flag or argument, for anything else."""
+    """HOST:PORT as it came, with grpcs:// or grpc:// or without. BadInput, naming flag or argument, for all else."""
     found = _FORM.fullmatch(text)
     if found is None:
         raise BadInput(place, text, "not HOST:PORT", _WAY_OUT)

@@ -33,6 +33,10 @@ def up_in_docker(plan: Plan, local: LocalOptions, router: Mapping[str, object], 
     """Until Ctrl-C, which removes the cluster; with --detach until it is healthy. `router` holds its own flags."""
     if router["record"]:
         raise UsageError("--record goes with local processes: the router's container has no place to keep a file")
+    if router["tokenizer"]:
+        raise UsageError("--tokenizer goes with local processes: the router's container does not see this host's files")
+    if local.tls.cert:
+        raise UsageError("--tls-cert goes with local processes: for containers see docs/security.md")
     options = DockerOptions(
         image=flags.image,
         publish=flags.publish,
@@ -43,7 +47,8 @@ def up_in_docker(plan: Plan, local: LocalOptions, router: Mapping[str, object], 
         window=local.window,
         log_level=local.log_level,
         log_format=local.log_format,
-        router={name: str(value) for name, value in router.items() if name not in ("http-port", "record")},
+        router={name: str(value) for name, value in router.items() if name not in ("http-port", "record")}
+        | ({"api-key": local.api_key} if local.api_key else {}),
     )
     with _named(flags.name) as cluster, _interruptible():
         cluster.up(plan, options, _checkout_of(options.image))

@@ -18,6 +18,7 @@ from rich.progress import BarColumn, ProgressColumn, Task, TextColumn, TimeElaps
 from rich.progress import Progress as Bars
 from rich.text import Text
 
+from stageline.cli.client_flags import TlsFlags
 from stageline.cli.flags import WorkloadFlags
 from stageline.cli.output import console, print_json, write_file
 from stageline.errors import BadInput, RunFailed, SloMissed, UsageError
@@ -39,7 +40,8 @@ if TYPE_CHECKING:
 def load(
     workload: WorkloadFlags,
     *,
-    url: Annotated[str, Parameter(help="http://HOST:PORT of any OpenAI-compatible server, or grpc://HOST:PORT")],
+    url: Annotated[str, Parameter(help="http(s)://HOST:PORT of any OpenAI-compatible server, or grpc(s)://HOST:PORT")],
+    client: TlsFlags = TlsFlags(),  # noqa: B008  (frozen)
     endpoint: Annotated[Endpoint, Parameter(help="which API")] = "completions",
     prompts: Annotated[PromptKind, Parameter(help="of completions: token ids (exact) or text")] = "ids",
     model: Annotated[str, Parameter(help="name of the model; default: the first that the server lists")] = "",
@@ -54,8 +56,6 @@ def load(
     timeout: Annotated[str, Parameter(help="wall time after which a call has failed")] = "600s",
     ignore_eos: Annotated[bool, Parameter(help="ask for exact lengths (ignore_eos, min_tokens)")] = True,
     extra_body: Annotated[str, Parameter(help="members of every request body, as JSON")] = "",
-    api_key: Annotated[str, Parameter(help="default: OPENAI_API_KEY")] = "",
-    cacert: Annotated[Path | None, Parameter(help="PEM file of the authority that vouches for an https server")] = None,
     output: Annotated[Path | None, Parameter(name=("-o", "--output"), help="directory for results")] = None,
     json: Annotated[bool, Parameter(negative="", help="print summary.json instead of tables")] = False,
 ) -> int:
@@ -65,8 +65,8 @@ def load(
         endpoint=endpoint,
         prompts=prompts,
         model=model,
-        api_key=api_key or os.environ.get("OPENAI_API_KEY", ""),
-        cacert=cacert,
+        api_key=client.api_key or os.environ.get("OPENAI_API_KEY", ""),
+        tls=client.files(),
         wall=wall,
         steps=() if ramp is None else parse_ramp(ramp),
         warmup=NO_WARMUP if warmup is None else parse_warmup(warmup),

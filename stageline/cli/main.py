@@ -19,6 +19,7 @@ from stageline.cli.search import search
 from stageline.cli.top import top
 from stageline.cli.up import up
 from stageline.errors import StagelineError, UsageError
+from stageline.wire.environment import prepare
 
 app = App(name="stageline", version=__version__, help="An exact emulator of distributed LLM serving clusters.")
 app.command(plan)
@@ -66,4 +67,5 @@ def _complain(text: str, code: int) -> int:
 
 def main() -> None:
     """Entry point of the console script."""
+    prepare()
     sys.exit(run(sys.argv[1:]))

@@ -10,6 +10,7 @@ import msgspec
 from cyclopts import Parameter
 
 from stageline.cli.address import router_address
+from stageline.cli.client_flags import TlsFlags
 from stageline.cli.engines import EngineName, execute
 from stageline.cli.flags import SchedulingFlags, WorkloadFlags
 from stageline.cli.output import console, print_json
@@ -37,7 +38,10 @@ def run(
     output: Annotated[Path | None, Parameter(name=("-o", "--output"), help="run directory to write")] = None,
     slo: Annotated[str | None, Parameter(help="ttft=2s,tpot=50ms,attainment=0.99; missed: exit code 3")] = None,
     engine: Annotated[EngineName, Parameter(help="who computes: the result is the same")] = "inprocess",
-    cluster: Annotated[str | None, Parameter(help="run on the cluster whose router is at HOST:PORT")] = None,
+    cluster: Annotated[
+        str | None, Parameter(help="run on the cluster whose router is at HOST:PORT, by TLS: grpcs://HOST:PORT")
+    ] = None,
+    client: TlsFlags = TlsFlags(),  # noqa: B008  (frozen)
     events: Annotated[bool, Parameter(negative="", help="also write events.jsonl; needs -o")] = False,
     paranoid: Annotated[bool, Parameter(negative="", help="check the laws while it runs, on the event heap")] = False,
     json: Annotated[bool, Parameter(negative="", help="print summary.json instead of tables")] = False,
@@ -55,11 +59,12 @@ def run(
     else:
         base = Scheduling(hash_block_tokens=source.hash_block_tokens)
     settings = scheduling.settings(loaded, objective, base)
+    name: EngineName = "cluster" if cluster else engine
     with (
         traces.recorder(loaded, workload.seed) as trace,
         RunWriter(loaded, output, slo=objective, events=events, trace=trace) as writer,
     ):
-        job = _Job(loaded, settings, source, workload, writer, "cluster" if cluster else engine, cluster, paranoid)
+        job = _Job(loaded, settings, source, workload, writer, name, cluster, client, paranoid)
         totals, summary = job.carry_out()
     _print(summary, totals, json)
     if isinstance(source, RecordedSource) and source.end.digest:
@@ -89,6 +94,7 @@ class _Job(msgspec.Struct, frozen=True):
     writer: RunWriter
     engine: EngineName
     cluster: str | None
+    client: TlsFlags
     paranoid: bool
 
     def carry_out(self) -> tuple[RunTotals, Summary]:
@@ -107,6 +113,7 @@ class _Job(msgspec.Struct, frozen=True):
                     members=self.writer.trace,
                     paranoid=self.paranoid,
                     cluster=self.cluster,
+                    client=self.client,
                     spec=self.flags.spec(),
                 )
         except BaseException:

@@ -12,11 +12,13 @@ from cyclopts import Parameter
 from rich.live import Live
 
 from stageline.cli.address import router_address
+from stageline.cli.client_flags import TlsFlags
 from stageline.cli.output import console
 from stageline.cli.top_data import Look, look, view
 from stageline.cli.top_view import render
 from stageline.errors import BadInput, Unavailable
 from stageline.plan.schema import Plan
+from stageline.wire.channels import Dialer
 from stageline.wire.router_client import RouterClient
 
 LEAST_S = 0.1
@@ -24,30 +26,33 @@ _ANSWER_S = 5.0  # a router that takes longer counts as gone
 
 
 def top(
-    address: Annotated[str, Parameter(help="HOST:PORT of the router's gRPC")],
+    address: Annotated[str, Parameter(help="HOST:PORT of the router's gRPC, by TLS: grpcs://HOST:PORT")],
     *,
+    client: TlsFlags = TlsFlags(),  # noqa: B008  (frozen)
     interval: Annotated[float, Parameter(help="seconds between two looks")] = 1.0,
     once: Annotated[bool, Parameter(negative="", help="print what two looks show, and stop")] = False,
 ) -> None:
     """Watch a cluster: occupancy and bubbles of every stage, KV, queue, rates, latencies, slip. Ctrl-C ends it."""
     if interval < LEAST_S:
         raise BadInput("--interval", interval, "too short", f"give {LEAST_S} s or more")
-    asyncio.run(_until_told(router_address("the router's address", address), interval, once or not sys.stdout.isatty()))
+    dialer = Dialer(client.files(), api_key=client.api_key)
+    router_address("the router's address", address)
+    asyncio.run(_until_told(address, dialer, interval, once or not sys.stdout.isatty()))
 
 
-async def _until_told(address: str, interval_s: float, once: bool) -> None:
+async def _until_told(address: str, dialer: Dialer, interval_s: float, once: bool) -> None:
     """Ctrl-C and SIGTERM are the ordinary end: the terminal is put back and nothing has failed."""
     loop = asyncio.get_running_loop()
-    watching = asyncio.ensure_future(_watch(address, interval_s, once))
+    watching = asyncio.ensure_future(_watch(address, dialer, interval_s, once))
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, watching.cancel)
     with suppress(asyncio.CancelledError):
         await watching
 
 
-async def _watch(address: str, interval_s: float, once: bool) -> None:
+async def _watch(address: str, dialer: Dialer, interval_s: float, once: bool) -> None:
     out = console()
-    async with RouterClient(address) as client:
+    async with RouterClient(address, dialer) as client:
         before = await _look(client)
         plan = msgspec.json.decode(before.status.plan, type=Plan)
         if once:

@@ -9,17 +9,21 @@ import msgspec
 import uvloop
 from cyclopts import Parameter
 
+from stageline.cli.client_flags import TlsFlags
 from stageline.cli.docker_flags import DockerFlags
 from stageline.cli.flags import SchedulingFlags
+from stageline.cli.live_flags import LiveFlags
 from stageline.cluster.local import LocalCluster, LocalOptions
 from stageline.engine.route import Route
-from stageline.errors import RunFailed
+from stageline.errors import RunFailed, UsageError
 from stageline.plan.schema import Plan
 from stageline.report.slo import parse_slo
 from stageline.runtime import logs
 from stageline.runtime.dilation import parse_dilation
 from stageline.runtime.logs import say
 from stageline.runtime.plans import load_plan
+from stageline.wire.channels import SECURE
+from stageline.wire.tls import TlsFiles
 
 
 def up(
@@ -27,17 +31,9 @@ def up(
     *,
     docker: DockerFlags = DockerFlags(),  # noqa: B008  (frozen)
     scheduling: SchedulingFlags = SchedulingFlags(),  # noqa: B008  (frozen)
-    http_port: Annotated[int, Parameter(help="OpenAI-compatible HTTP port; 0: any, -1: none")] = 8000,
-    dilation: Annotated[str, Parameter(help="wall time per emulated time: auto, 1 (real time), 50, ...")] = "auto",
-    record: Annotated[Path | None, Parameter(help="record live sessions for run --workload")] = None,
-    seed: Annotated[int, Parameter(help="of live sessions")] = 0,
+    client: TlsFlags = TlsFlags(),  # noqa: B008  (frozen)
+    live: LiveFlags = LiveFlags(),  # noqa: B008  (frozen)
     slo: Annotated[str | None, Parameter(help="tpot=50ms: what --batching slo keeps")] = None,
-    output_lengths: Annotated[
-        str, Parameter(help="tokens of outputs: max, echo, constant:128, lognormal(...)")
-    ] = "max",
-    served_model_name: Annotated[str, Parameter(help="names of the model, comma-separated")] = "",
-    otlp: Annotated[str, Parameter(help="send request spans to a collector, like http://localhost:4318")] = "",
-    trace_sample: Annotated[float, Parameter(help="share traced of requests without a traceparent")] = 0.01,
     fail_fast: Annotated[bool, Parameter(negative="", help="a server that ends stops all")] = False,
     grpc_port: Annotated[int, Parameter(help="the router's gRPC port; 0: any")] = 50051,
     metrics_port: Annotated[int, Parameter(help="the router's /metrics port; 0: any")] = 9090,
@@ -49,19 +45,10 @@ def up(
     """Start the router and one server per stage as local processes or containers; Ctrl-C stops all of them."""
     logs.configure(log_format, log_level)
     loaded = load_plan(plan)
-    factor = parse_dilation(dilation, Route(loaded))
+    factor = parse_dilation(live.dilation, Route(loaded))
     objective = None if slo is None else parse_slo(slo)
-    router_flags: dict[str, object] = {
-        "http-port": http_port,
-        "dilation": factor,
-        "record": record.resolve() if record else "",
-        "seed": seed,
-        "output-lengths": output_lengths,
-        "served-model-name": served_model_name,
-        "otlp": otlp,
-        "trace-sample": trace_sample,
-        "scheduling": msgspec.json.encode(scheduling.settings(loaded, objective)).decode(),
-    }
+    scheduled = msgspec.json.encode(scheduling.settings(loaded, objective)).decode()
+    router_flags = live.settings() | {"dilation": factor, "scheduling": scheduled}
     options = LocalOptions(
         grpc_port=grpc_port,
         metrics_port=metrics_port,
@@ -70,15 +57,25 @@ def up(
         log_level=log_level,
         log_format=log_format,
         restart=not fail_fast,
+        tls=_checked(client.files()),
+        api_key=client.api_key,
         router_flags=tuple(f"--{name}={value}" for name, value in router_flags.items()),
     )
     if docker.docker:
         from stageline.cli.docker import up_in_docker  # noqa: PLC0415  (the SDK is slow to load)
 
-        up_in_docker(loaded, options, router_flags | {"dilation": dilation}, docker)
+        up_in_docker(loaded, options, router_flags | {"dilation": live.dilation}, docker)
         return
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(loaded, plan, options, factor))
+
+
+def _checked(files: TlsFiles) -> TlsFiles:
+    """Files with which servers can know each other. Raises UsageError or BadInput."""
+    if (files.cert or files.key or files.ca) and not files.mutual:
+        raise UsageError("up wants --tls-cert, --tls-key and --tls-ca together: its servers know each other by them")
+    files.pem()
+    return files
 
 
 async def _serve(plan: Plan, path: Path, options: LocalOptions, dilation: float) -> None:
@@ -99,7 +96,7 @@ async def _serve(plan: Plan, path: Path, options: LocalOptions, dilation: float)
         async with LocalCluster(plan, path, options, say) as servers:
             await servers.healthy()
             listening = True
-            _print(plan, servers, dilation)
+            _print(plan, servers, dilation, tls=options.tls)
             servers.broken.add_done_callback(lambda _: told.set())
             await told.wait()
             if servers.broken.done():
@@ -109,16 +106,17 @@ async def _serve(plan: Plan, path: Path, options: LocalOptions, dilation: float)
             raise
 
 
-def _print(plan: Plan, servers: LocalCluster, dilation: float) -> None:
+def _print(plan: Plan, servers: LocalCluster, dilation: float, *, tls: TlsFiles) -> None:
     """Where everything listens, one line each, once all of it does."""
     router = servers.router_endpoints
-    lines = [f"router      grpc {router.grpc}  metrics http://{router.metrics}/metrics"]
+    http, grpc = ("https://", SECURE) if tls.cert else ("http://", "")
+    lines = [f"router      grpc {grpc}{router.grpc}  metrics http://{router.metrics}/metrics"]
     if router.http:
-        lines.append(f"door        http://{router.http}/v1  at dilation {dilation:g}")
+        lines.append(f"door        {http}{router.http}/v1  at dilation {dilation:g}")
     for child in servers.stages:
         if child.endpoints:
-            where = f"grpc {child.endpoints.grpc}  metrics http://{child.endpoints.metrics}/metrics"
+            where = f"grpc {grpc}{child.endpoints.grpc}  metrics http://{child.endpoints.metrics}/metrics"
             lines.append(f"{child.name}  {where}")
     lines.append(f"{plan.model}: {len(servers.stages)} stage servers are healthy")
-    lines.append(f"next: stageline run PLAN --cluster {router.grpc} --workload ...")
+    lines.append(f"next: stageline run PLAN --cluster {grpc}{router.grpc} --workload ...")
     print("\n".join(lines), flush=True)

@@ -16,16 +16,7 @@ USER = 10001  # of the image; see deploy/Dockerfile
 
 # A connect by bash, not by Python: with many stages the check decides what an idle cluster costs.
 STAGE_CHECK = ("bash", "-c", f"</dev/tcp/127.0.0.1/{GRPC_PORT}")
-ROUTER_CHECK = (
-    "python",
-    "-c",
-    f"""\
-import grpc
-from grpc_health.v1 import health_pb2, health_pb2_grpc
-stub = health_pb2_grpc.HealthStub(grpc.insecure_channel("127.0.0.1:{GRPC_PORT}"))
-raise SystemExit(stub.Check(health_pb2.HealthCheckRequest(), timeout=3).status != 1)
-""",
-)
+ROUTER_CHECK = ("python", "-m", "router.check")
 _LEAST_INTERVAL_S = 5
 _CHECKS_PER_S = 6
 

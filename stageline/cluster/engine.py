@@ -14,8 +14,10 @@ from stageline.engine.types import Cancellation, Observer, Request, RequestRecor
 from stageline.errors import UsageError
 from stageline.plan.schema import Plan
 from stageline.runtime.logs import say
+from stageline.wire.channels import Dialer
 from stageline.wire.frames import PayloadMode
 from stageline.wire.router_client import Cost, RouterClient, RunOrder, Spec
+from stageline.wire.tls import TlsFiles
 
 
 class Replay:
@@ -54,10 +56,16 @@ def requests_of(source: Source) -> Iterator[Request | Cancellation]:
 
 
 async def run_at(
-    address: str, order: RunOrder, source: Source, observer: Observer, *, wait_s: float = 0.0
+    address: str,
+    order: RunOrder,
+    source: Source,
+    observer: Observer,
+    *,
+    wait_s: float = 0.0,
+    dialer: Dialer | None = None,
 ) -> tuple[RunTotals, Cost]:
     """One run on the cluster whose router listens at `address`. Raises StagelineError."""
-    async with RouterClient(address) as client:
+    async with RouterClient(address, dialer) as client:
         if wait_s:
             await client.healthy(wait_s)
         if not source.reactive:
@@ -88,6 +96,8 @@ def run(
     seed: int,
     observer: Observer,
     address: str | None = None,
+    tls: TlsFiles | None = None,
+    api_key: str = "",
     workload: Spec | None = None,
     payload: PayloadMode | None = None,
     window: int = 0,
@@ -98,7 +108,8 @@ def run(
     )
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         if address is not None:
-            totals, _ = runner.run(run_at(address, order, source, observer))
+            dialer = Dialer(tls, api_key=api_key)
+            totals, _ = runner.run(run_at(address, order, source, observer, dialer=dialer))
         else:
             options = LocalOptions(restart=False)
             totals, _ = runner.run(run_on_throwaway(plan, order, source, observer, options))

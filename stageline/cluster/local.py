@@ -12,7 +12,9 @@ from stageline.errors import StagelineError, Unavailable
 from stageline.plan.schema import Plan
 from stageline.runtime.names import stage_name
 from stageline.runtime.server import Endpoints
+from stageline.wire.channels import Dialer
 from stageline.wire.router_client import RouterClient
+from stageline.wire.tls import TlsFiles
 
 HOST = "127.0.0.1"
 HEALTHY_S = 60.0
@@ -20,7 +22,7 @@ _GRACE_S = 8.0
 
 
 class LocalOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How a local cluster is started. Ports 0: any free one."""
+    """How a local cluster is started. Ports 0: any free one. TLS is mutual: all servers show the same certificate."""
 
     grpc_port: int = 0
     metrics_port: int = 0
@@ -30,6 +32,8 @@ class LocalOptions(msgspec.Struct, frozen=True, kw_only=True):
     log_format: str = "text"
     drain_s: float = 2.0
     restart: bool = True
+    tls: TlsFiles = TlsFiles()
+    api_key: str = ""
     router_flags: tuple[str, ...] = ("--no-live", "--trust-runs")
 
 
@@ -44,6 +48,8 @@ class LocalCluster:
         self.broken: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         common = ["--plan", str(path.resolve()), "--grpc-host", HOST, "--log-level", options.log_level]
         self._common = [*common, "--log-format", options.log_format, "--drain-s", str(options.drain_s)]
+        self._common += [f"--tls-{name}={path}" for name, path in msgspec.structs.asdict(options.tls).items()]
+        self._dialer = Dialer(options.tls, api_key=options.api_key)
         self.stages = [self._stage(r, s) for r in range(plan.replicas) for s in range(len(plan.stages))]
         self.router: Child | None = None
         self._keepers: list[asyncio.Task[None]] = []
@@ -72,7 +78,7 @@ class LocalCluster:
 
     async def healthy(self) -> None:
         """Waits until every stage serves. Raises Unavailable, naming what is missing."""
-        async with RouterClient(self.address) as client:
+        async with RouterClient(self.address, self._dialer) as client:
             await client.healthy(HEALTHY_S, self._check)
 
     def _check(self) -> None:
@@ -106,7 +112,12 @@ class LocalCluster:
         flags = [*self._common, "--stages", addresses, "--payload", options.payload, "--window", str(options.window)]
         flags += options.router_flags
         self.router = Child(
-            "the router", "router", flags, grpc_port=options.grpc_port, metrics_port=options.metrics_port
+            "the router",
+            "router",
+            flags,
+            grpc_port=options.grpc_port,
+            metrics_port=options.metrics_port,
+            secrets={"STAGELINE_API_KEY": options.api_key},
         )
         await self.router.start()
         self._keep(self.router)

@@ -10,7 +10,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -26,13 +26,21 @@ _STEADY_S = 30.0  # after so long a life a crash counts as the first one
 
 
 class Child:
-    """A server process. `flags` are without ports; after the first start its ports stay the same."""
+    """A server process. After the first start its ports stay the same.
 
-    def __init__(self, name: str, module: str, flags: list[str], *, grpc_port: int = 0, metrics_port: int = 0) -> None:
+    `flags` are without ports, except that of HTTP; `secrets` are variables, which other users of the host can't read.
+    """
+
+    def __init__(
+        self, name: str, module: str, flags: list[str], *, grpc_port: int = 0, metrics_port: int = 0,
+        secrets: Mapping[str, str] | None = None,
+    ) -> None:  # fmt: skip
         self.name = name
         self.endpoints: Endpoints | None = None
         self._module, self._flags = module, flags
         self._grpc_port, self._metrics_port = grpc_port, metrics_port
+        self._http_port: str | None = None
+        self._secrets = secrets or {}
         self._process: asyncio.subprocess.Process | None = None
         self._stopping = False
 
@@ -45,12 +53,14 @@ class Child:
         """Starts it and waits until it listens. Raises Unavailable when it ends first or says nothing in time."""
         command = [sys.executable, "-m", self._module, *self._flags, "--exit-with-parent"]
         command += ["--grpc-port", str(self._grpc_port), "--metrics-port", str(self._metrics_port)]
+        if self._http_port:
+            command += ["--http-port", self._http_port]
         self._process = process = await asyncio.create_subprocess_exec(
             *command,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             start_new_session=True,
-            env=GRPC_ENVIRONMENT | os.environ,
+            env={**GRPC_ENVIRONMENT, **os.environ, **self._secrets},
         )
         assert process.stdout is not None
         try:
@@ -66,6 +76,8 @@ class Child:
         self._grpc_port = int(endpoints.grpc.rpartition(":")[2])
         if endpoints.metrics:
             self._metrics_port = int(endpoints.metrics.rpartition(":")[2])
+        if endpoints.http:
+            self._http_port = endpoints.http.rpartition(":")[2]
         return endpoints
 
     async def keep(self, crashed: Callable[[str], None], *, restart: bool) -> None:

@@ -1,7 +1,5 @@
 """What a load run is told."""
 
-import os
-import ssl
 from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
@@ -13,6 +11,7 @@ from stageline.load.driver import Turns
 from stageline.load.ramp import Step
 from stageline.load.schedule import Warmup
 from stageline.report.slo import Slo
+from stageline.wire.tls import TlsFiles
 
 Endpoint = Literal["completions", "chat"]
 PromptKind = Literal["ids", "text"]
@@ -20,7 +19,7 @@ MAX_CONNECTIONS = 65536
 
 
 class LoadOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """`url`: http(s)://HOST[:PORT][/PREFIX] or grpc://HOST:PORT, without /v1. Times are the workload's, except
+    """`url`: http(s)://HOST[:PORT][/PREFIX] or grpc(s)://HOST:PORT, without /v1. Times are the workload's, except
     `timeout_s`, which is the wall's.
     """
 
@@ -29,7 +28,7 @@ class LoadOptions(msgspec.Struct, frozen=True, kw_only=True):
     prompts: PromptKind = "ids"
     model: str = ""
     api_key: str = ""
-    cacert: Path | None = None
+    tls: TlsFiles = TlsFiles()
     wall: bool = False
     steps: tuple[Step, ...] = ()
     warmup: Warmup = Warmup()
@@ -46,8 +45,8 @@ class LoadOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def grpc_address(self) -> str:
-        """host:port of a gRPC target; empty: HTTP."""
-        return self.url.removeprefix("grpc://") if self.url.startswith("grpc://") else ""
+        """grpc://host:port or grpcs://host:port of a gRPC target; empty: HTTP."""
+        return self.url if self.url.startswith(("grpc://", "grpcs://")) else ""
 
 
 def checked_url(text: str) -> str:
@@ -58,21 +57,10 @@ def checked_url(text: str) -> str:
         port = parts.port
     except ValueError:
         raise BadInput("--url", text, "not a URL", way_out) from None
-    if parts.scheme not in ("http", "https", "grpc") or not parts.hostname:
-        raise BadInput("--url", text, "not a URL with http://, https:// or grpc://", way_out)
+    if parts.scheme not in ("http", "https", "grpc", "grpcs") or not parts.hostname:
+        raise BadInput("--url", text, "not a URL with http://, https://, grpc:// or grpcs://", way_out)
     if parts.query or parts.fragment:
         raise BadInput("--url", text, "has a query or a fragment", way_out)
-    if parts.scheme == "grpc" and (port is None or parts.path.strip("/")):
+    if parts.scheme.startswith("grpc") and (port is None or parts.path.strip("/")):
         raise BadInput("--url", text, "not grpc://HOST:PORT", way_out)
     return text.rstrip("/").removesuffix("/v1").rstrip("/")
-
-
-def tls_of(cacert: Path | None) -> ssl.SSLContext | None:
-    """Who may vouch for the server; None: the usual authorities. BadInput when the file can't be used."""
-    if cacert is None:
-        return None
-    try:
-        return ssl.create_default_context(cafile=os.fspath(cacert))
-    except (OSError, ssl.SSLError) as error:
-        reason = f"can't be used: {getattr(error, 'strerror', None) or error}"
-        raise BadInput("--cacert", str(cacert), reason, "give the PEM file of the server's authority") from None

@@ -14,7 +14,7 @@ from stageline.load.clock import Clock
 from stageline.load.conversation import Kind, Prompts
 from stageline.load.driver import Driver, Progress
 from stageline.load.http import HttpTarget, open_http
-from stageline.load.options import LoadOptions, tls_of
+from stageline.load.options import LoadOptions
 from stageline.load.pace import Pace
 from stageline.load.probe import Facts, probe
 from stageline.load.ramp import Ramp, Step
@@ -89,15 +89,17 @@ async def _target(options: LoadOptions, clock: Clock) -> AsyncIterator[tuple[Tar
     """Where calls go, once it has answered."""
     if options.grpc_address:
         from stageline.load.grpc import GrpcTarget, probe_grpc  # noqa: PLC0415  (gRPC is slow to load)
+        from stageline.wire.channels import Dialer  # noqa: PLC0415
         from stageline.wire.generate import GenerateClient  # noqa: PLC0415
 
-        async with GenerateClient(options.grpc_address) as client:
+        dialer = Dialer(options.tls, api_key=options.api_key)
+        async with GenerateClient(options.grpc_address, dialer) as client:
             facts = await probe_grpc(client)
             yield GrpcTarget(client, clock, connections=options.connections, timeout_s=options.timeout_s), facts
         return
     chat = options.endpoint == "chat"
     Bodies("", chat=chat, extra=options.extra_body)  # says what is wrong with it before the server is asked
-    async with open_http(api_key=options.api_key, tls=tls_of(options.cacert)) as session:
+    async with open_http(api_key=options.api_key, tls=options.tls.client_context()) as session:
         facts = await probe(session, options.url, options.model, chat=chat)
         target = HttpTarget(
             session,

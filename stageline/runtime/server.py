@@ -23,8 +23,10 @@ from prometheus_client import CollectorRegistry
 from stageline.errors import StagelineError, UsageError
 from stageline.runtime import logs
 from stageline.runtime.exposition import MetricsEndpoint
+from stageline.runtime.exposure import warn_of_exposure
 from stageline.runtime.settings import ServerSettings
 from stageline.wire import options
+from stageline.wire.channels import port_credentials
 
 log = logging.getLogger(__name__)
 
@@ -76,16 +78,20 @@ class Server:
         reflection.enable_server_reflection(names, self._grpc)
 
     async def start(self) -> Endpoints:
-        """Binds both ports. Raises UsageError when one is in use."""
+        """Binds both ports. Raises UsageError when one is in use, BadInput for certificates that can't be used."""
         host, port = self._settings.grpc_host, self._settings.grpc_port
+        credentials = port_credentials(self._settings.tls)
+        where = f"{host}:{port}"
         try:
-            bound = self._grpc.add_insecure_port(f"{host}:{port}")
+            add = self._grpc.add_insecure_port
+            bound = self._grpc.add_secure_port(where, credentials) if credentials else add(where)
         except RuntimeError:
             bound = 0
         if not bound:
             raise UsageError(
                 f"gRPC port {host}:{port} can't be bound; is it in use? Choose another --grpc-port, 0 for any"
             )
+        warn_of_exposure("gRPC", host, tls=credentials is not None, asks=self._settings.unasked)
         if self._settings.metrics_port >= 0:
             await self._metrics.start()
         await self._grpc.start()

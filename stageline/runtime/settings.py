@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 import msgspec
 
 from stageline.errors import BadInput, UsageError
+from stageline.wire.tls import TlsFiles
 
 PREFIX = "STAGELINE_"
 
@@ -25,12 +26,31 @@ class ServerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     metrics_port: Annotated[int, msgspec.Meta(ge=-1, le=65535, description="/metrics port; 0: a free one, -1: off")] = (
         9090
     )
+    tls_cert: Annotated[str, msgspec.Meta(description="certificate chain of this server, PEM; empty: no TLS")] = ""
+    tls_key: Annotated[str, msgspec.Meta(description="its private key, PEM; empty: in the file of --tls-cert")] = ""
+    tls_ca: Annotated[
+        str,
+        msgspec.Meta(
+            description="authority of the cluster's certificates, PEM: stages are called by TLS, and gRPC clients must "
+            "show a certificate that it signed"
+        ),
+    ] = ""
     log_format: Annotated[Literal["text", "json"], msgspec.Meta(description="key=value lines or JSON")] = "text"
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], msgspec.Meta(description="least severe message to log")
     ] = "info"
     drain_s: Annotated[float, msgspec.Meta(ge=0, description="how long SIGTERM waits for a run that goes on")] = 10.0
     exit_with_parent: Annotated[bool, msgspec.Meta(description="stop when standard input ends")] = False
+
+    @property
+    def tls(self) -> TlsFiles:
+        """Who this server is and whom it believes."""
+        return TlsFiles(self.tls_cert, self.tls_key, self.tls_ca)
+
+    @property
+    def unasked(self) -> str:
+        """What would make the gRPC door ask who comes; empty: it does."""
+        return "" if self.tls.mutual else "certificates of clients (--tls-ca)"
 
 
 S = TypeVar("S", bound=ServerSettings)

@@ -4,13 +4,14 @@ The code and the sentence travel as code and details; the class, and the party t
 metadata, so that a relayed error keeps its origin.
 """
 
+import re
 from typing import NoReturn
 
 import grpc
 from grpc import aio
 
 from stageline import errors
-from stageline.errors import RunFailed, StagelineError, Unavailable, UsageError
+from stageline.errors import RunFailed, StagelineError, Unauthenticated, Unavailable, UsageError
 
 ERROR_KEY = "stageline-error"
 PARTY_KEY = "stageline-party"
@@ -58,7 +59,8 @@ def status_of(error: StagelineError) -> tuple[grpc.StatusCode, str, tuple[tuple[
     """Code, details and trailing metadata of an error."""
     party = error.party if isinstance(error, LocatedError) else ""
     cause = error.error if isinstance(error, LocatedError) else error
-    metadata: tuple[tuple[str, str], ...] = ((ERROR_KEY, type(cause).__name__),)
+    name = next(c.__name__ for c in type(cause).__mro__ if c.__name__ in _CLASSES)  # that both sides know
+    metadata: tuple[tuple[str, str], ...] = ((ERROR_KEY, name),)
     if party:
         metadata += ((PARTY_KEY, party),)
     return grpc.StatusCode[cause.grpc_code], str(cause), metadata
@@ -80,12 +82,38 @@ def error_from(error: aio.AioRpcError, place: str) -> StagelineError:
         party = metadata.get(PARTY_KEY)
         return LocatedError(found, party) if party else found
     match error.code():
+        case grpc.StatusCode.UNAVAILABLE if reason := _handshake(details):
+            return Unauthenticated(f"{place} can't be reached: {reason}")
         case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.DEADLINE_EXCEEDED | grpc.StatusCode.CANCELLED:
-            return Unavailable(f"{place} can't be reached ({_short(details)}); is it running?")
+            return Unavailable(f"{place} can't be reached ({_short(details)}); {_question(details)}")
         case grpc.StatusCode.UNIMPLEMENTED:
             return UsageError(f"{place} is not a server of this kind ({_short(details)}); is the address right?")
         case code:
             return RunFailed(f"{place} failed: {code.name} {_short(details)}")
+
+
+def _question(details: str) -> str:
+    """What a person may check. A server with TLS closes the connection of whoever does not show what it wants."""
+    if "failed to connect" in details and "Socket closed" in details:
+        return "does it want TLS (--tls-ca), or a certificate (--tls-cert, --tls-key)?"
+    return "is it running?"
+
+
+def _handshake(details: str) -> str:
+    """What a failed handshake was about; empty: something else failed."""
+    if "CERTIFICATE_VERIFY_FAILED" in details:
+        return f"its certificate is not believed{_verdict(details)}; is --tls-ca the authority that signed it?"
+    if "WRONG_VERSION_NUMBER" in details:
+        return "it does not speak TLS; leave out --tls-ca, or call it grpc://HOST:PORT"
+    if "Peer name" in details or "Hostname" in details:
+        return f"its certificate is for another host ({_short(details)}); call it by a name that the certificate has"
+    return ""
+
+
+def _verdict(details: str) -> str:
+    """The verifier's own words, which gRPC puts at the end."""
+    found = re.search(r"CERTIFICATE_VERIFY_FAILED: ([\w ]+)", details)
+    return f" ({found[1].strip()})" if found else ""
 
 
 def is_transport(error: aio.AioRpcError) -> bool:

@@ -1,19 +1,15 @@
 """A client of the router's live side: Router.Generate, one request at a time over one connection."""
 
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING
 
 import msgspec
 from grpc import aio
 
 from stageline.errors import StagelineError, Unavailable
 from stageline.v1 import router_pb2
-from stageline.v1.router_pb2_grpc import RouterStub
 from stageline.wire import options
+from stageline.wire.connection import RouterConnection
 from stageline.wire.errors import error_from, is_transport
-
-if TYPE_CHECKING:  # known to the type stubs only
-    from stageline.v1.router_pb2_grpc import RouterAsyncStub
 
 
 class Generate(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,24 +55,13 @@ class Lost(Unavailable):
     """The connection was lost, or never came about: nobody refused anything."""
 
 
-class GenerateClient:
-    """One channel to a router; an async context manager. Every method raises StagelineError, never a gRPC error."""
-
-    def __init__(self, address: str) -> None:
-        self.place = f"router at {address}"
-        self._channel = aio.insecure_channel(address, options=options.CHANNEL)
-        self._stub: RouterAsyncStub = RouterStub(self._channel)
-
-    async def __aenter__(self) -> "GenerateClient":
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._channel.close()
+class GenerateClient(RouterConnection):
+    """Every method raises StagelineError, never a gRPC error."""
 
     async def live(self) -> LiveFacts:
         """What is served. Raises Unavailable when nothing is."""
         try:
-            reply = await self._stub.Status(router_pb2.StatusRequest(), timeout=options.CALL_S)
+            reply = await self._stub.Status(router_pb2.StatusRequest(), timeout=options.CALL_S, metadata=self._metadata)
         except aio.AioRpcError as error:
             raise self._error(error) from None
         if not reply.live.dilation:
@@ -85,7 +70,9 @@ class GenerateClient:
 
     async def generate(self, request: Generate) -> AsyncIterator[Piece | Finished]:
         """The output as it comes, then how it ended. Leaving the iteration cancels the request."""
-        call = self._stub.Generate(router_pb2.GenerateRequest(**msgspec.structs.asdict(request)))
+        call = self._stub.Generate(
+            router_pb2.GenerateRequest(**msgspec.structs.asdict(request)), metadata=self._metadata
+        )
         try:
             while isinstance(reply := await call.read(), router_pb2.GenerateReply):
                 if reply.HasField("finished"):

@@ -1,6 +1,7 @@
 """The upstream end of a link: one long-lived stream, frames out, asks back."""
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
@@ -14,10 +15,12 @@ from stageline.v1 import flow_pb2 as pb
 from stageline.v1.router_pb2_grpc import RouterStub
 from stageline.v1.stage_pb2_grpc import StageStub
 from stageline.wire import options
+from stageline.wire.channels import Dialer
 from stageline.wire.errors import error_from
 from stageline.wire.frames import FrameEncoder
 from stageline.wire.host import Host
 
+_REASON_S = 1.0
 FlowCall = aio.StreamStreamCall[pb.FlowRequest, pb.FlowReply]
 
 
@@ -48,11 +51,13 @@ class OutLink:
     `key` is the link's name in its party, `place` names the far end for people. No frame is written before `open`.
     """
 
-    def __init__(self, party: Host, key: int, hello: pb.Hello, *, to: Peer, encoder: FrameEncoder) -> None:
+    def __init__(
+        self, party: Host, key: int, hello: pb.Hello, *, to: Peer, encoder: FrameEncoder, dialer: Dialer
+    ) -> None:
         self._party, self._key, self._hello, self._to = party, key, hello, to
         self.place = to.place
         self.encoder = encoder
-        self._channel = aio.insecure_channel(to.address, options=options.CHANNEL)
+        self._channel = dialer.channel(to.address)
         self._call: FlowCall | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._queue: deque[Frame] = deque()
@@ -70,7 +75,7 @@ class OutLink:
                 await call.write(pb.FlowRequest(hello=self._hello))
                 reply = await call.read()
         except TimeoutError:
-            raise Unavailable(f"{self.place} did not answer within {options.CONNECT_S:g} s; is it running?") from None
+            raise await self._silence(method) from None
         except (aio.AioRpcError, asyncio.InvalidStateError):
             raise await self._why() from None
         if not isinstance(reply, pb.FlowReply) or reply.WhichOneof("message") != "welcome":
@@ -125,9 +130,18 @@ class OutLink:
         if not self._last or await call.code() != grpc.StatusCode.OK:
             self._party.fail(await self._why())
 
-    async def _why(self) -> StagelineError:
+    async def _silence(self, method: Callable[..., FlowCall]) -> StagelineError:
+        """Why nobody answers: gRPC tells a call that does not wait for its connection why there is none."""
+        call = method()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_REASON_S):
+                return await self._why(call)
+        call.cancel()
+        return Unavailable(f"{self.place} did not answer within {options.CONNECT_S:g} s; is it running?")
+
+    async def _why(self, call: FlowCall | None = None) -> StagelineError:
         """What ended the stream."""
-        call = self._call
+        call = call or self._call
         assert call is not None
         error = aio.AioRpcError(
             await call.code(), await call.initial_metadata(), await call.trailing_metadata(), await call.details()

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING
 
 import msgspec
 from grpc import aio
@@ -12,14 +11,11 @@ from stageline.engine.settings import Scheduling
 from stageline.engine.types import Cancellation, Observer, Request, RunTotals
 from stageline.errors import ProtocolError, RunFailed, Unavailable
 from stageline.v1 import router_pb2
-from stageline.v1.router_pb2_grpc import RouterStub
 from stageline.wire import options
+from stageline.wire.connection import RouterConnection
 from stageline.wire.errors import error_from
 from stageline.wire.frames import MODES, PayloadMode
 from stageline.wire.runs import BATCH_ROWS, play, rows_of, run_totals
-
-if TYPE_CHECKING:  # known to the type stubs only
-    from stageline.v1.router_pb2_grpc import RouterAsyncStub
 
 
 class Spec(msgspec.Struct, frozen=True):
@@ -85,24 +81,14 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     live: str = ""  # the live session; empty: none is open
 
 
-class RouterClient:
-    """One channel to a router; an async context manager. Every method raises StagelineError, never a gRPC error."""
-
-    def __init__(self, address: str) -> None:
-        self.place = f"router at {address}"
-        self._channel = aio.insecure_channel(address, options=options.CHANNEL)
-        self._stub: RouterAsyncStub = RouterStub(self._channel)
-
-    async def __aenter__(self) -> "RouterClient":
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._channel.close()
+class RouterClient(RouterConnection):
+    """Every method raises StagelineError, never a gRPC error."""
 
     async def status(self, timeout_s: float = options.CALL_S, *, metrics: bool = False) -> Status:
         """What the router is and does, with everybody's metrics if wanted."""
         try:
-            reply = await self._stub.Status(router_pb2.StatusRequest(metrics=metrics), timeout=timeout_s)
+            request = router_pb2.StatusRequest(metrics=metrics)
+            reply = await self._stub.Status(request, timeout=timeout_s, metadata=self._metadata)
         except aio.AioRpcError as error:
             raise error_from(error, self.place) from None
         return Status(
@@ -143,7 +129,7 @@ class RouterClient:
     ) -> tuple[RunTotals, Cost]:
         """Sends the requests, tells the observer what happens, returns the totals."""
         outgoing = _Outgoing(order, requests)
-        call = self._stub.Run(outgoing.messages())
+        call = self._stub.Run(outgoing.messages(), metadata=self._metadata)
         last_ns: dict[int, int] = {}
         try:
             while isinstance(reply := await call.read(), router_pb2.RunReply):

@@ -10,11 +10,11 @@ from tempfile import TemporaryDirectory
 import aiohttp
 import msgspec
 from openai import AsyncOpenAI
-from prometheus_client import CollectorRegistry
 
 from router.server import build
 from router.settings import RouterSettings
-from stage_server.servicer import StageServicer
+from stage_server.server import build as build_stage
+from stage_server.settings import StageSettings
 from stageline.cost.entries import Affine
 from stageline.engine import inprocess
 from stageline.engine.settings import Scheduling
@@ -60,7 +60,9 @@ class Live:
         self.plan = plan
         self.stages: list[Server] = []
         self.stage_ports: list[str] = []
+        self.router: Server | None = None
         self.http = self.grpc = ""
+        self.trust = ""
         self.scheme = "http"
 
     @property
@@ -74,8 +76,8 @@ class Live:
 
     async def start_stage(self, port: int = 0) -> str:
         """One stage server; its address."""
-        settings = msgspec.structs.replace(SETTINGS, grpc_port=port)
-        server = Server(settings, StageServicer(self.plan), CollectorRegistry())
+        common = msgspec.structs.asdict(SETTINGS) | {"grpc_port": port, "tls_ca": self.trust}
+        server = build_stage(StageSettings(**common))
         endpoints = await server.start()
         await server.set_serving(True)
         self.stages.append(server)
@@ -102,6 +104,11 @@ class Live:
             lines = (await reply.text()).splitlines()
         return next(float(line.split()[-1]) for line in lines if line.split()[0] == name)
 
+    def idle_s(self, stage: int, cause: str) -> float:
+        """What a stage tells Prometheus."""
+        labels = {"stage": str(stage), "replica": "0", "cause": cause}
+        return self.stages[stage].registry.get_sample_value("stageline_stage_idle_seconds_total", labels) or 0.0
+
     async def quiet(self) -> None:
         """Waits until no request is left."""
 
@@ -110,11 +117,26 @@ class Live:
 
         await until(look)
 
+    async def emptied(self) -> None:
+        """Waits until no request is left, ends the session, and looks into the ledgers of router and stages."""
+        await self.quiet()
+        keeper, nodes = self.router._service._live, [server._service._session.node for server in self.stages]
+        router = keeper.session.router
+        await keeper.pause()
+        keeper.resume()
+        assert keeper.last_digest or not router.arrived
+        assert (router.arrived, len(router.live)) == (router.finished + router.failed, 0)
+        stages = range(len(self.plan.stages))
+        assert [replica.mirror.used_bytes(s) for replica in router.replicas for s in stages] == [0] * len(nodes)
+        assert [(node.finished, node.stage.ledger.used_bytes) for node in nodes] == [(True, 0)] * len(nodes)
+        await self.ready()
+
 
 @asynccontextmanager
 async def live(plan: Plan, **settings: object) -> AsyncIterator[Live]:
-    """A live cluster that is ready."""
+    """A live cluster that is ready. Its stages believe the certificate of the router, if it has one."""
     cluster = Live(plan)
+    cluster.trust = str(settings.get("tls_cert", ""))
     async with AsyncExitStack() as stack, asyncio.timeout(60):
         stack.push_async_callback(_stop_all, cluster)
         addresses = [await cluster.start_stage() for _ in range(plan.replicas * len(plan.stages))]
@@ -122,7 +144,7 @@ async def live(plan: Plan, **settings: object) -> AsyncIterator[Live]:
         path = Path(stack.enter_context(TemporaryDirectory()), "plan.json")
         path.write_bytes(plan.canonical())  # noqa: ASYNC240 - a test
         own = {"plan": str(path), "stages": ",".join(addresses), "http_port": 0, "drain_s": 10.0}
-        router = build(RouterSettings(**(plain | own | settings)))
+        cluster.router = router = build(RouterSettings(**(plain | own | settings)))
         endpoints = await router.start()
         cluster.http, cluster.grpc = endpoints.http, endpoints.grpc
         cluster.scheme = "https" if settings.get("tls_cert") else "http"

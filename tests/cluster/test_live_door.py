@@ -3,15 +3,17 @@
 import asyncio
 import json
 import ssl
-import subprocess
 from pathlib import Path
 
 import aiohttp
 import openai
 import pytest
+from tokenizers import Tokenizer
 
 from router import tokens
+from tests.certificates import Authority
 from tests.cluster.live import MODEL, live, live_plan
+from tests.tokenizer import trained
 
 
 async def test_chat_streams_every_token_and_the_usage() -> None:
@@ -150,23 +152,29 @@ async def test_a_key_is_asked_for_where_one_is_set() -> None:
     assert reply.usage.completion_tokens == 1
 
 
-@pytest.fixture
-def certificate(tmp_path: Path) -> tuple[str, str]:
-    """A certificate for 127.0.0.1 and its key, signed by itself."""
-    cert, key = str(tmp_path / "cert.pem"), str(tmp_path / "key.pem")
-    subject = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "1"]
-    curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    command = ["openssl", "req", "-x509", *curve, "-keyout", key, "-out", cert, *subject]
-    subprocess.run(command, check=True, capture_output=True)
-    return cert, key
-
-
-async def test_the_door_speaks_tls(certificate: tuple[str, str]) -> None:
-    cert, key = certificate
-    trust = ssl.create_default_context(cafile=cert)
-    async with live(live_plan(), tls_cert=cert, tls_key=key) as cluster, aiohttp.ClientSession() as session:
+async def test_the_door_speaks_tls(tmp_path: Path) -> None:
+    own = Authority(tmp_path).files()
+    trust = ssl.create_default_context(cafile=own.ca)
+    async with live(live_plan(), tls_cert=own.cert, tls_key=own.key) as cluster, aiohttp.ClientSession() as session:
         body = {"prompt": "x", "max_tokens": 6, "stream": True}
         async with session.post(f"{cluster.url}/v1/completions", json=body, ssl=trust) as reply:
             events = [line async for line in reply.content if line.startswith(b"data")]
     assert len(events) == 7
     assert events[-1] == b"data: [DONE]\n"
+
+
+async def test_a_tokenizer_file_counts_prompts_and_spells_outputs(tmp_path: Path) -> None:
+    path = trained(tmp_path / "tokenizer.json")
+    library = Tokenizer.from_file(str(path))
+    prompt = "Something that it has never seen"
+    want = library.encode(prompt).ids
+    async with live(live_plan(), tokenizer=str(path)) as cluster, cluster.client() as client:
+        reply = await client.completions.create(model=MODEL, prompt=prompt, max_tokens=25)
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(f"{cluster.url}/tokenize", json={"prompt": prompt}) as answer,
+        ):
+            counted = json.loads(await answer.text())
+    assert (counted["tokens"], counted["count"]) == (want, len(want))
+    assert (reply.usage.prompt_tokens, reply.usage.completion_tokens) == (len(want), 25)
+    assert len(library.encode(reply.choices[0].text).ids) == 25

@@ -57,6 +57,7 @@ async def test_the_loss_of_a_stage_ends_streams_and_is_mended() -> None:
         streams = [await session.post(f"{cluster.url}/v1/completions", json=ask) for _ in range(3)]
         for stream in streams:
             await stream.content.readline()
+        assert [cluster.idle_s(s, "fault") for s in range(3)] == [0, 0, 0]
         await cluster.stages[1].stop(0)
         for stream in streams:
             last = [line async for line in stream.content if line.startswith(b"data")][-1]
@@ -66,10 +67,20 @@ async def test_the_loss_of_a_stage_ends_streams_and_is_mended() -> None:
             await client.completions.create(model=MODEL, prompt="x")
         assert refused.value.status_code == 503
         assert refused.value.response.headers["retry-after"] == "1"
+        await until(lambda: _broken(cluster))
+        empty_s = [cluster.idle_s(s, "empty") for s in (0, 2)]
         await cluster.start_stage(cluster.stage_port(1))
         await cluster.ready()
+        assert [cluster.idle_s(s, "empty") for s in (0, 2)] == empty_s  # until then all of it counts as fault
+        mended_s = [cluster.idle_s(s, "fault") for s in (0, 2)]
         reply = await client.completions.create(model=MODEL, prompt="x", max_tokens=3)
         assert reply.usage.completion_tokens == 3
+        assert [cluster.idle_s(s, "fault") for s in (0, 2)] == mended_s
+
+
+async def _broken(cluster: Live) -> bool:
+    """Whether the stages that are left count their time as fault."""
+    return min(cluster.idle_s(s, "fault") for s in (0, 2)) > 0
 
 
 async def test_generate_streams_over_grpc() -> None:
@@ -101,27 +112,6 @@ async def test_a_slow_host_slips_instead_of_reporting_latency() -> None:
     steps = 200
     trip_s = (3 * (20_000 + 500) + 4 * 20_000 + 4 * 7) / 1e9
     assert alone_s == pytest.approx(steps * trip_s, rel=0.05)
-
-
-async def test_two_hundred_clients_that_vanish_leave_nothing_behind() -> None:
-    async with live(live_plan()) as cluster, cluster.client() as client:
-        connector = aiohttp.TCPConnector(limit=0)
-        async with aiohttp.ClientSession(connector=connector) as crowd:
-
-            async def vanish() -> None:
-                ask = {"prompt": "x", "max_tokens": 100, "stream": True}
-                async with crowd.post(f"{cluster.url}/v1/completions", json=ask) as reply:
-                    assert reply.status == 200
-
-            await asyncio.gather(*(vanish() for _ in range(200)))
-        await cluster.quiet()
-        await until(lambda: _idle(cluster))
-        reply = await client.completions.create(model=MODEL, prompt="x", max_tokens=2)
-        assert reply.usage.completion_tokens == 2
-
-
-async def _idle(cluster: Live) -> bool:
-    return await cluster.metric("stageline_live_requests_waiting") == 0
 
 
 def test_a_crowd_on_the_loop_that_servers_use() -> None:

@@ -7,6 +7,7 @@ import signal
 import sys
 from pathlib import Path
 
+import aiohttp
 import pytest
 
 from stageline.cluster.engine import run_at
@@ -100,6 +101,23 @@ async def test_a_killed_stage_is_named_and_comes_back(plan_path):
         totals, _ = await run(servers, some_requests(), wait_s=30)
     assert totals == expected(some_requests())[0]
     assert crashes == ["stage 1 (small-1) ended with signal SIGKILL"]
+
+
+async def test_a_killed_router_comes_back_on_its_own_ports(plan_path):
+    async with local(plan_path, router_flags=("--http-port=0", "--dilation=100")) as (servers, crashes):
+        before, pid = servers.router_endpoints, servers.router.pid
+        assert before.http
+        os.kill(pid, signal.SIGKILL)
+
+        async def back() -> bool:
+            return servers.router.pid != pid and servers.router_endpoints is not before
+
+        await until(back)
+        await servers.healthy()
+        assert servers.router_endpoints == before
+        async with aiohttp.ClientSession() as session, session.get(f"http://{before.http}/health") as reply:
+            assert reply.status == 200
+    assert crashes == ["the router ended with signal SIGKILL"]
 
 
 async def test_a_stopped_process_changes_nothing(plan_path):

@@ -154,7 +154,7 @@ def test_nobody_listens(capsys: pytest.CaptureFixture[str]) -> None:
         (["--url", "http://h", "--turns", "0"], "--turns"),
         (["--url", "http://h", "--slo", "x=1"], "--slo"),
         (["--url", "http://h", "--extra-body", "{"], "--extra-body"),
-        (["--url", "https://h", "--cacert", "missing.pem"], "--cacert"),
+        (["--url", "https://h", "--tls-ca", "missing.pem"], "--tls-ca"),
         (["--url", "http://h", "--think", "soon"], "--think"),
         (["--url", "http://h", "--workload", "closed:users=1", "--ramp", "2"], "closed loop"),
     ],

@@ -137,7 +137,7 @@ def test_a_damaged_run_is_refused_before_anything_is_printed(
         assert len(told.err.splitlines()) == 1
 
 
-@pytest.mark.parametrize("place", ["host:70000", "host", "grpc://host:1"])
+@pytest.mark.parametrize("place", ["host:70000", "host", "http://host:1"])
 def test_a_cluster_address_that_is_none(plan: str, place: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert stageline(["run", plan, "--workload", SPEC, "--cluster", place]) == 2
     assert "--cluster" in (error := capsys.readouterr().err) and "localhost:50051" in error

@@ -81,3 +81,9 @@ def test_blocks_are_equal_where_their_tokens_are() -> None:
     one, other = tokens.block_hashes(range(10), 4), tokens.block_hashes([0, 1, 2, 3, 9, 9, 9, 9], 4)
     assert (len(one), len(other)) == (2, 2)
     assert one[0] == other[0] != other[1]
+
+
+def test_a_stop_text_is_not_looked_for_without_end() -> None:
+    most = 2**31 - 1
+    asked = wish(max_tokens=most, stop=("no such text",))
+    assert Lengths("max", seed=0).output(asked, 0).tokens == most

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from router.openai.names import ModelNames
+from router.live.names import ModelNames
 from router.openai.schema import ChatRequest, CompletionRequest
 from router.openai.wishes import chat_wishes, completion_wishes
 from stageline.errors import BadInput

@@ -30,6 +30,15 @@ def test_an_error_with_its_own_constructor_comes_back():
     assert str(back) == "plan.json: too few stages (got 3)"
 
 
+def test_a_class_of_one_side_comes_back_as_the_nearest_that_both_know():
+    class Special(errors.BadInput):
+        """Known to a server only."""
+
+    back = error_from(over_the_wire(Special("n", 3, "too many")), "router")
+    assert type(back) is errors.BadInput
+    assert str(back) == "n: too many (got 3)"
+
+
 def test_the_origin_stays_with_the_error():
     first = locate(KvOverdraw("ledger full"), "stage 3 of replica 0")
     relayed = locate(error_from(over_the_wire(first), "stage 2"), "stage 2 of replica 0")

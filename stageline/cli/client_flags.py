@@ -1,0 +1,31 @@
+"""Flags of every command that calls a server: the same names and variables as the servers' own settings."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Group, Parameter
+
+from stageline.wire.tls import TlsFiles
+
+_SECURITY = Group.create_ordered("Security")
+
+
+@Parameter(name="*", group=_SECURITY)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsFlags:
+    """What a process shows and whom it believes."""
+
+    tls_ca: Annotated[
+        Path | None, Parameter(env_var="STAGELINE_TLS_CA", help="PEM file of the authority to believe; turns TLS on")
+    ] = None
+    tls_cert: Annotated[
+        Path | None, Parameter(env_var="STAGELINE_TLS_CERT", help="PEM file of the own certificate chain")
+    ] = None
+    tls_key: Annotated[Path | None, Parameter(env_var="STAGELINE_TLS_KEY", help="PEM file of its private key")] = None
+    api_key: Annotated[str, Parameter(env_var="STAGELINE_API_KEY", help="the server's key")] = ""
+
+    def files(self) -> TlsFiles:
+        """The files by their whole paths, since servers may run elsewhere."""
+        return TlsFiles(*(os.fspath(p.resolve()) if p else "" for p in (self.tls_cert, self.tls_key, self.tls_ca)))

@@ -1,0 +1,49 @@
+"""How a process opens gRPC channels and ports: plain, by TLS, or by mutual TLS."""
+
+import grpc
+from grpc import aio
+
+from stageline.errors import UsageError
+from stageline.wire import options
+from stageline.wire.tls import TlsFiles
+
+PLAIN, SECURE = "grpc://", "grpcs://"
+Metadata = tuple[tuple[str, str], ...]
+
+
+class Dialer:
+    """Opens channels. Raises UsageError or BadInput for files that can't be used.
+
+    A person's `grpcs://HOST:PORT` is called by TLS, `grpc://` without, a bare address by TLS where an authority is
+    given. Resolved, as processes tell each other, it is `grpcs://` or bare, and bare means without.
+    """
+
+    def __init__(self, files: TlsFiles | None = None, *, api_key: str = "") -> None:
+        self.files = files or TlsFiles()
+        chain, key, ca = self.files.pem()
+        self._credentials = grpc.ssl_channel_credentials(ca, key if chain else None, chain)
+        self.metadata: Metadata = (("authorization", f"Bearer {api_key}"),) if api_key else ()
+
+    def resolved(self, address: str) -> str:
+        """What a person's address means."""
+        if address.startswith(PLAIN):
+            return address.removeprefix(PLAIN)
+        secure = bool(self.files.ca) and not address.startswith(SECURE)
+        return SECURE + address if secure else address
+
+    def channel(self, address: str) -> aio.Channel:
+        """A channel of its own to a resolved address, not yet connected."""
+        target = address.removeprefix(SECURE)
+        if "://" in target:
+            raise UsageError(f"{address!r} is not an address: write it like HOST:50051 or grpcs://HOST:50051")
+        if target == address:
+            return aio.insecure_channel(target, options=options.CHANNEL)
+        return aio.secure_channel(target, self._credentials, options=options.CHANNEL)
+
+
+def port_credentials(files: TlsFiles) -> grpc.ServerCredentials | None:
+    """What a server binds its port with; None: without TLS. With an authority, clients must show a certificate."""
+    chain, key, ca = files.pem()
+    if chain is None or key is None:
+        return None
+    return grpc.ssl_server_credentials([(key, chain)], ca, require_client_auth=ca is not None)

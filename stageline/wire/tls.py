@@ -1,0 +1,83 @@
+"""PEM files that say who a process is and whom it believes.
+
+`cert` and `key` are its own certificate chain and private key (one file may hold both), `ca` the authorities whose
+certificates it accepts. All three together make TLS mutual: peers then must show a certificate, too.
+"""
+
+import ssl
+from pathlib import Path
+
+import msgspec
+
+from stageline.errors import BadInput, UsageError
+
+
+class TlsFiles(msgspec.Struct, frozen=True):
+    """Paths; empty: none. Every method raises UsageError or BadInput for files that can't be used."""
+
+    cert: str = ""
+    key: str = ""
+    ca: str = ""
+
+    @property
+    def mutual(self) -> bool:
+        """Whether a server with these files asks its clients for a certificate."""
+        return bool(self.cert and self.ca)
+
+    def server_context(self) -> ssl.SSLContext | None:
+        """For an HTTPS server, which asks nobody for a certificate; None: without TLS."""
+        if not self.cert:
+            self._refuse_lone_key()
+            return None
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        self._load_own(context)
+        return context
+
+    def client_context(self) -> ssl.SSLContext | None:
+        """For an HTTPS client; None: the usual authorities, and no certificate of its own."""
+        if not (self.cert or self.key or self.ca):
+            return None
+        context = ssl.create_default_context()
+        if self.ca:
+            _load_authorities(context, self.ca)
+        if self.cert:
+            self._load_own(context)
+        self._refuse_lone_key()
+        return context
+
+    def pem(self) -> tuple[bytes | None, bytes | None, bytes | None]:
+        """Certificate chain, key and authorities, checked; None for each that is not given."""
+        self.client_context()
+        chain, key, ca = (Path(p).read_bytes() if p else None for p in (self.cert, self.key or self.cert, self.ca))
+        return chain, key, ca
+
+    def _load_own(self, context: ssl.SSLContext) -> None:
+        try:
+            context.load_cert_chain(self.cert, self.key or None, password=_no_password)
+        except (OSError, ssl.SSLError) as error:
+            place, value = "--tls-cert, --tls-key", f"{self.cert}, {self.key or self.cert}"
+            way_out = "give the PEM files of a certificate and of its own key, without a password"
+            raise BadInput(place, value, f"can't be used: {_reason(error)}", way_out) from None
+
+    def _refuse_lone_key(self) -> None:
+        if self.key and not self.cert:
+            raise UsageError("--tls-key without --tls-cert: a key needs the certificate that belongs to it")
+
+
+def _load_authorities(context: ssl.SSLContext, path: str) -> None:
+    try:
+        context.load_verify_locations(cafile=path)
+    except (OSError, ssl.SSLError) as error:
+        way_out = "give the PEM file of the authority that signed the peers' certificates"
+        raise BadInput("--tls-ca", path, f"can't be used: {_reason(error)}", way_out) from None
+
+
+def _no_password() -> bytes:
+    """Nobody is there to type one."""
+    return b"-"
+
+
+def _reason(error: OSError) -> str:
+    if isinstance(error, ssl.SSLError):
+        return error.reason.replace("_", " ").lower() if error.reason else "no PEM certificate in it"
+    return error.strerror or str(error)
