@@ -177,7 +177,7 @@ def _planned(spec: ModelSpec, device: Device, shape: Shape, base: PlanOptions, b
     """The plan of a shape; left out where it does not fit or a bound already misses the objective."""
     try:
         planned = make_plan(spec, device, shape.options(base))
-    except DoesNotFit as error:
+    except (DoesNotFit, BadInput) as error:  # too small, or not a division that this model allows
         return Left(shape.name, str(error))
     plan = planned.plan
     lone = pace(len(plan.stages), plan.visits, plan.links, plan.costs, decode_load(1, 1)).trip_ns

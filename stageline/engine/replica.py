@@ -184,17 +184,21 @@ class Replica:
     def _add_decodes(self, draft: Draft) -> None:
         kept = []
         ready, grow, decode, speculation = self._ready, self.kv.grow, draft.decode, self.speculation
+        tokens = 1
         room = min(draft.limit, draft.tokens_left)  # a decode step is one member and at least one token
         while ready and room:
             sequence = heapq.heappop(ready)[2]
             if not sequence.ready:
                 continue  # stale: it was preempted or left since
-            tokens = 1 if speculation is None else speculation.step_tokens(sequence, draft.tokens_left)
+            if speculation is not None:
+                tokens = speculation.step_tokens(sequence, draft.tokens_left)
             if grow(self, sequence, tokens, draft):
                 sequence.ready = False
-                decode(sequence, tokens)
                 room -= 1
-                if tokens > 1:
+                if tokens == 1:
+                    decode(sequence)
+                else:
+                    draft.verify(sequence, tokens)
                     room = min(room, draft.tokens_left)
             else:
                 kept.append(sequence)

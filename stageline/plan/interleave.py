@@ -1,6 +1,6 @@
 """Interleaved placement: a stage holds several runs of layers, and a token comes by once for each of them."""
 
-from stageline.errors import DoesNotFit, UsageError
+from stageline.errors import BadInput, DoesNotFit
 from stageline.hardware.device import Device
 from stageline.model.spec import ModelSpec
 from stageline.plan.memory import Memory
@@ -14,15 +14,13 @@ def interleaved(
 ) -> list[Layers]:
     """Cut into stages x chunks runs, as even as can be; stage s holds runs s, s + stages, s + 2 x stages, ...
 
-    As few stages as fit, or as many as `devices` makes. Raises UsageError with fewer layers than runs, and DoesNotFit.
+    As few stages as fit, or as many as `devices` makes. Raises BadInput with fewer layers than runs, and DoesNotFit.
     """
     chunks, most = options.chunks, memory.layers // options.chunks
     asked = options.devices // options.stage_devices if options.devices else None
     if most < (asked or 1):
-        raise UsageError(
-            f"--chunks {chunks}: {asked or 1} stages of {chunks} chunks need {chunks * (asked or 1)} layers, "
-            f"{spec.name} has {memory.layers}; use fewer chunks or stages"
-        )
+        need = f"{asked or 1} stages of {chunks} chunks need {chunks * (asked or 1)} layers"
+        raise BadInput("--chunks", chunks, f"{need}, {spec.name} has {memory.layers}", "use fewer chunks or stages")
     for stages in range(asked or 1, most + 1):
         layouts = _cut(times_ns, stages, chunks)
         if all(memory.need_bytes(layers) <= memory.capacity_bytes for layers in layouts):

@@ -41,6 +41,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
             tensor_parallel=self.tp,
             expert_parallel=self.ep,
             context_parallel=self.cp,
+            redundant_experts=base.redundant_experts if self.ep > 1 else 0,
             microbatch=self.microbatch or base.microbatch,
         )
 

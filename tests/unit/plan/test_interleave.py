@@ -6,7 +6,7 @@ from stageline.catalog.loader import Catalog
 from stageline.engine import inprocess
 from stageline.engine.settings import Scheduling
 from stageline.engine.types import Request
-from stageline.errors import DoesNotFit, UsageError
+from stageline.errors import BadInput, DoesNotFit
 from stageline.plan.build import Planned, make_plan
 from stageline.plan.check import check_plan
 from stageline.plan.explain import explain
@@ -79,7 +79,7 @@ def test_as_few_stages_as_fit() -> None:
 def test_what_does_not_fit_names_the_stage_and_the_way_out() -> None:
     with pytest.raises(DoesNotFit, match=r"stage-\d needs .* bytes short; smallest change: --devices 3"):
         planned(2, 2)
-    with pytest.raises(UsageError, match="--chunks 11"):
+    with pytest.raises(BadInput, match=r"--chunks: 8 stages of 11 chunks need 88 layers, .*use fewer chunks or stages"):
         planned(8, 11)
     with pytest.raises(DoesNotFit, match="fewer --chunks"):
         planned(None, 80, context=1 << 22)

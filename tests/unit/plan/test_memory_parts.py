@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stageline.catalog.loader import Catalog
+from stageline.cost.fold import fold
 from stageline.cost.group import Group
 from stageline.errors import DoesNotFit
 from stageline.model.spec import ModelSpec
@@ -43,6 +44,19 @@ def test_activations_grow_with_tokens_and_shrink_with_ranks(spec: ModelSpec, tok
     assert size(tensor=ranks, sequence_parallel=True) <= size(tensor=ranks) <= size()
     assert size(context=ranks) <= size() and size(attention_replicas=ranks, experts=True) <= size() + spec.hidden * 200
     assert size(1000 * ranks, context=ranks) == size(1000)
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+def test_sequence_parallelism_moves_the_same_bytes_and_holds_fewer(ranks: int) -> None:
+    """A reduce-scatter and an all-gather are the two halves of a ring: the same time per token, less to hold."""
+    plain, split = (
+        fold(LLAMA, [0], H100, Group(tensor=ranks, sequence_parallel=s)).groups[0].collectives for s in (False, True)
+    )
+    assert (len(plain), len(split)) == (2, 4)
+    for way in range(len(plain[0].ways)):
+        assert sum(c.ways[way].token_ns for c in split) == pytest.approx(sum(c.ways[way].token_ns for c in plain))
+    whole, part = (layer_activation_bytes(LLAMA, Group(tensor=ranks, sequence_parallel=s), 4096) for s in (False, True))
+    assert part < whole and whole - part == 4096 * 2 * 4096 * 2 * (ranks - 1) // ranks
 
 
 @pytest.mark.parametrize("activations", ["reserve", "kv"])
