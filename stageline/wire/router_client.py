@@ -3,7 +3,9 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from itertools import islice
+from typing import Any
 
+import grpc
 import msgspec
 from grpc import aio
 
@@ -142,6 +144,7 @@ class RouterClient(RouterConnection):
                         pass
                     case other:
                         raise ProtocolError(f"{self.place} sent {other or 'nothing'} during a run")
+            await _raise_status(call)
         except (aio.AioRpcError, asyncio.CancelledError) as error:
             if outgoing.error is not None:
                 raise outgoing.error from None
@@ -151,6 +154,15 @@ class RouterClient(RouterConnection):
         finally:
             call.cancel()
         raise RunFailed(f"{self.place} ended the run without a result")
+
+
+async def _raise_status(call: aio.StreamStreamCall[Any, Any]) -> None:
+    """Raises the status of a stream that has ended, unless it is good: a read may see the end before the status."""
+    code = await call.code()
+    if code != grpc.StatusCode.OK:
+        raise aio.AioRpcError(
+            code, await call.initial_metadata(), await call.trailing_metadata(), details=await call.details()
+        )
 
 
 class _Outgoing:
