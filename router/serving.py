@@ -23,6 +23,7 @@ _REASONS = {"cancelled": "abort", "failed": "error", "incomplete": "error", "ref
 _COUNTERS = (vllm.PROMPT_TOKENS, vllm.GENERATION_TOKENS, vllm.PREEMPTIONS, vllm.CACHE_QUERIES, vllm.CACHE_HITS)
 _DRAFT_COUNTERS = (vllm.DRAFTS, vllm.DRAFT_TOKENS, vllm.ACCEPTED_TOKENS)
 _HISTOGRAMS = tuple(spec for spec in vllm.DROP_IN if spec.kind == "histogram")
+_GAPS = 256  # different gaps that wait for the histograms
 
 
 class Watch(Observer, Protocol):
@@ -50,6 +51,21 @@ class Engine:
         self.steps = self.histograms[vllm.STEP_TOKENS.name]
         self.tokens = 0
         self.drafts = SpeculationStats()  # of runs and sessions that are over
+        self._gaps: dict[int, int] = {}  # between tokens, ns -> how often, not in the histograms yet
+
+    def gap(self, gap_ns: int) -> None:
+        """A token came so long after the one before it. Those of a microbatch share their gap: one entry for all."""
+        gaps = self._gaps
+        gaps[gap_ns] = gaps.get(gap_ns, 0) + 1
+        if len(gaps) >= _GAPS:
+            self.settle()
+
+    def settle(self) -> None:
+        """Brings the histograms of gaps up to date."""
+        for gap_ns, times in self._gaps.items():
+            for buckets in self.itl:
+                buckets.observe(gap_ns / NS_PER_S, times)
+        self._gaps.clear()
 
 
 class ServingMetrics(Collector):
@@ -84,14 +100,13 @@ class ServingMetrics(Collector):
         engine = self._engines[sequence.replica]
         engine.tokens += 1
         if since_ns is not None:
-            pair, time_s = engine.itl, (now_ns - since_ns) / NS_PER_S
-        else:
-            request = sequence.request
-            pair, time_s = engine.ttft, (now_ns - request.arrival_ns) / NS_PER_S
-            engine.counts[vllm.PROMPT_TOKENS.name] += request.prompt_tokens
-            self._most[index] = request.max_output_tokens
-        pair[0].observe(time_s)
-        pair[1].observe(time_s)
+            engine.gap(now_ns - since_ns)
+            return
+        request = sequence.request
+        engine.counts[vllm.PROMPT_TOKENS.name] += request.prompt_tokens
+        self._most[index] = request.max_output_tokens
+        for buckets in engine.ttft:
+            buckets.observe((now_ns - request.arrival_ns) / NS_PER_S)
 
     def request(self, record: RequestRecord) -> None:
         """See Observer."""
@@ -145,6 +160,7 @@ class ServingMetrics(Collector):
         yield vllm.CACHE_CONFIG.family(((*labels, *more), 1) for labels in self._labels)
         yield vllm.LORA.family(((*labels, "0", "", ""), 0) for labels in self._labels)
         for engine in self._engines:
+            engine.settle()
             engine.counts[vllm.GENERATION_TOKENS.name] = engine.tokens
         for spec in _COUNTERS:
             yield spec.family(self._each(engine.counts[spec.name] for engine in self._engines))

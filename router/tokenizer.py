@@ -27,9 +27,16 @@ class Tokenizer(Protocol):
         """Output token number `position`; `key` is that of `stageline.engine.rng`."""
         ...
 
+    def encoded(self, key: int, position: int) -> bytes:
+        """The same as a JSON string."""
+        ...
+
 
 class SyntheticTokenizer:
-    """See `router.tokens`."""
+    """See `router.tokens`. Its words are made for every token: without a call in between."""
+
+    word = staticmethod(tokens.word)
+    encoded = staticmethod(tokens.encoded_word)
 
     def count(self, text: str) -> int:
         """See Tokenizer."""
@@ -42,10 +49,6 @@ class SyntheticTokenizer:
     def pieces(self, text: str) -> Sequence[str]:
         """See Tokenizer."""
         return tokens.pieces(text)
-
-    def word(self, key: int, position: int) -> str:
-        """See Tokenizer."""
-        return tokens.word(key, position)
 
 
 SYNTHETIC = SyntheticTokenizer()

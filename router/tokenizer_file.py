@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
+import msgspec
 from tokenizers import Tokenizer as Loaded
 
 from router.tokens import WORDS
@@ -54,6 +55,10 @@ class FileTokenizer:
         """See Tokenizer."""
         text = self._words[draw_at(key, position) % len(self._words)]
         return f" {text}" if position else text
+
+    def encoded(self, key: int, position: int) -> bytes:
+        """See Tokenizer."""
+        return msgspec.json.encode(self.word(key, position))
 
     def _outputs(self) -> tuple[str, ...]:
         """Common words, or if too few of them fit, words of the vocabulary."""

@@ -25,10 +25,13 @@ class Choice(NamedTuple):
 
 
 class Reply:
-    """All choices of one call. `wait` returns when some token is due or a choice has ended. Always `close` it."""
+    """All choices of one call, `n` of each prompt. `wait` returns when some token is due or a choice has ended.
 
-    def __init__(self, session: LiveSession, mailbox: Mailbox, choices: list[Choice]) -> None:
-        self._session, self.choices = session, choices
+    Always `close` it.
+    """
+
+    def __init__(self, session: LiveSession, mailbox: Mailbox, choices: list[Choice], n: int) -> None:
+        self._session, self.choices, self.n = session, choices, n
         self.wait = mailbox.wait
 
     def close(self) -> None:
@@ -73,7 +76,7 @@ class LiveService:
             Choice(output, live.submit(request, mailbox, parent))
             for (_, output), request in zip(outputs, requests, strict=True)
         ]
-        return Reply(live, mailbox, choices)
+        return Reply(live, mailbox, choices, n)
 
     def _request(self, wish: Wish, output: Output, priority: int, session: str) -> Request:
         """As it will arrive, but for its index and its time."""

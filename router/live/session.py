@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from router.live.alarm import Alarm
 from router.live.delivery import Delivery, Lateness
 from router.live.options import LiveOptions
 from router.live.recorder import Recorder
@@ -28,7 +29,7 @@ from stageline.report.canonical import canonical_line
 from stageline.report.digest import Digest
 from stageline.report.spans.context import TraceContext
 from stageline.runtime.clock import LiveClock
-from stageline.runtime.pacing import PacedLink, PacedMachine
+from stageline.runtime.pacing import LEAD_NS, PacedLink, PacedMachine
 from stageline.runtime.party import Party
 from stageline.sync.foresight import ForesightedConductor
 from stageline.sync.router import RouterNode
@@ -56,10 +57,11 @@ class LiveSession:
         self.router = Router(route, options.scheduling, options.seed, self, self._trace)
         if watch:
             watch.begin(self.router)
-        self.conductor = ForesightedConductor(self.router, self.source, options.seed, self._trace)
+        self._ahead_ns = int(options.tolerance_ns / options.dilation)
+        self.conductor = ForesightedConductor(self.router, self.source, options.seed, self._trace, self._ahead_ns)
         self.node = RouterNode(self.conductor, 0)  # a window of frames would hold back what is due
         self.machine = PacedMachine(RouterMachine(self.node, watch.dispatched if watch else None))
-        self.party = Party("the router", self.machine, after_turn=self._after_turn, before_turn=self._hold_back)
+        self.party = Party("the router", self.machine, after_turn=self._after_turn, before_turn=self._tell_time)
         self.mesh = Mesh(self.id, route, table, self.party, options.payload, self.clock)
         for replica, link in enumerate(self.mesh.out_links):
             paced = PacedLink(self.clock, link, route.plan.links[0].latency_ns)
@@ -68,10 +70,10 @@ class LiveSession:
         self._recorder, self._watch, self._idle = recorder, watch, idle
         self._digest = Digest()
         self._next = 0
-        self._timer: asyncio.TimerHandle | None = None
         self._warned_s = 0.0
         self._drained = asyncio.Event()
         self._loop = asyncio.get_running_loop()
+        self._alarm = Alarm(self._loop, self.party.wake)
 
     # -- its life
 
@@ -82,7 +84,7 @@ class LiveSession:
 
     async def failure(self) -> StagelineError | None:
         """Waits for the end; why it broke off, or None after a good end."""
-        await self.party.ended
+        await self.party.over()
         return await self.mesh.failure() if self.party.error else None
 
     async def finish(self) -> str | None:
@@ -101,8 +103,7 @@ class LiveSession:
 
     async def close(self, error: StagelineError | None) -> None:
         """Lets the stages go; streams that are still open end with the error."""
-        if self._timer:
-            self._timer.cancel()
+        self._alarm.cancel()
         self.machine.close()
         self.delivery.close()
         for stream in self.streams.values():
@@ -181,31 +182,31 @@ class LiveSession:
 
     # -- time
 
+    def _tell_time(self) -> None:
+        """How far emulated time has come, as far as the pacing of the links lets anything leave."""
+        self._hold_back()
+        self.conductor.reached_ns = self.clock.at_ns(LEAD_NS)
+
     def _hold_back(self) -> None:
         """Emulated time waits for a completion that is overdue: a slow host must not look like a slow cluster."""
         overdue_ns = self.conductor.overdue_ns
         if overdue_ns >= NEVER:
             return
-        limit_ns = overdue_ns + int(self.options.tolerance_ns / self.clock.dilation)
-        slipped_ns = self.clock.hold_at(max(limit_ns, self.source.promised_ns))
+        slipped_ns = self.clock.hold_at(max(overdue_ns + self._ahead_ns, self.source.promised_ns))
         if slipped_ns and self._loop.time() - self._warned_s > _WARN_S:
             self._warned_s = self._loop.time()
             total_s = self.clock.slip_ns / 1e9
             log.warning("this host is too slow for the dilation: the emulated clock slips", extra={"slip_s": total_s})
 
     def _after_turn(self) -> None:
-        self.delivery.flush()
+        self.delivery.flush_soon()
         if self.node.done:
             self._drained.set()
             return
-        if self._timer is None:
-            until_ns = self.conductor.blocked_ns
-            if any(o.owes and o.speaks for o in self.node.outlets):
-                until_ns = min(until_ns, self.source.promised_ns)
-            if until_ns < NEVER:
-                delay_s = max(0.001, self.clock.wall_s_until(self.source.edge_before(until_ns)))
-                self._timer = self._loop.call_later(delay_s, self._ring)
-
-    def _ring(self) -> None:
-        self._timer = None
-        self.party.wake()
+        until_ns, foreseen_ns = self.conductor.blocked_ns, self.conductor.foreseen_ns
+        if any(o.owes and o.speaks for o in self.node.outlets):
+            until_ns = min(until_ns, self.source.promised_ns)
+        if until_ns < NEVER:
+            self._alarm.within(self.clock.wall_s_until(self.source.edge_before(until_ns)))
+        if foreseen_ns < NEVER:
+            self._alarm.within(self.clock.wall_s_until(foreseen_ns) - LEAD_NS / 1e9)

@@ -27,6 +27,7 @@ MAX_BODY_BYTES = 64 << 20
 BODY_S = 60.0  # a client that does not finish its request is let go
 OUTPUT_TOKENS = "x-stageline-output-tokens"
 RETRY_AFTER_S = 1
+CLIENT_LEFT = 499  # a status that nobody sees
 _JSON = "application/json"
 B = TypeVar("B", bound=msgspec.Struct)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -170,6 +171,8 @@ class Door:
             return await handler(request)
         except StagelineError as error:
             return _refusal(error)
+        except ConnectionResetError:  # the client left while its reply was on its way to it
+            return web.Response(status=CLIENT_LEFT)
         except web.HTTPException as error:
             code = error.status
             kind = "invalid_request_error" if code < 500 else "server_error"

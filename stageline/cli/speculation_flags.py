@@ -1,5 +1,6 @@
 """Flags of speculative decoding, shared by run, up and search."""
 
+import re
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -11,6 +12,7 @@ from stageline.errors import BadInput, UsageError
 from stageline.units import NS_PER_S, parse_duration_ns, parse_ratio
 
 MOST_DRAFT_NS = NS_PER_S
+_ZERO = re.compile(r"0+(\.0*)?")
 _SPECULATION = Group.create_ordered("Speculative decoding")
 
 
@@ -50,7 +52,7 @@ class SpeculationFlags:
 
 def _ppm(text: str) -> int:
     """A probability in whole parts per million, the nearest (half-even)."""
-    if text.strip() in {"0", "0.0"}:
+    if _ZERO.fullmatch(text.strip()):
         return 0
     ratio = parse_ratio(text, "--acceptance")
     if ratio > 1:

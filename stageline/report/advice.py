@@ -7,10 +7,11 @@ import msgspec
 from stageline.engine.types import CAUSES, StageRecord
 from stageline.report.summary import Summary
 
-NOTABLE = 0.10  # share of the stages' time from which a cause deserves a line
+NOTABLE = 0.10  # share of the stages' time with work in the system from which a cause deserves a line
 SHORT_RUN = 0.20  # share of fill and drain from which a run says little about the steady state
 OVERLOAD = 0.5  # share of the end-to-end time that a median request queues
 UNEVEN = 1.15  # busiest stage over the mean
+NOT_FULL = 0.25  # share of a stage's time starved from which the others' upstream gaps are of that making too
 
 
 class Advice(msgspec.Struct, frozen=True):
@@ -24,8 +25,12 @@ def advise(summary: Summary, stages: Sequence[StageRecord]) -> list[Advice]:
     """The most telling first; empty when nothing stands out."""
     shares = cause_shares(stages)
     lines = [*_requests(summary), *_load(summary, shares)]
-    for cause in sorted(_CAUSES, key=lambda c: -shares[c]):
-        if shares[cause] >= NOTABLE:
+    not_full = max((s.idle_ns.get("starved", 0) / s.window_ns for s in stages if s.window_ns), default=0.0)
+    if not_full >= NOT_FULL:
+        lines.append(_few(not_full, shares))
+    for cause in sorted((c for c in _CAUSES if shares[c]), key=lambda c: -shares[c]):
+        told = not_full >= NOT_FULL and (cause == "starved" or (cause == "upstream" and not _uneven(stages)))
+        if shares[cause] >= NOTABLE * (1 - shares["empty"]) and not told:
             lines.append(_CAUSES[cause](summary, stages, shares[cause]))
     return lines
 
@@ -71,6 +76,21 @@ def _load(summary: Summary, shares: dict[str, float]) -> Iterator[Advice]:
         )
 
 
+def _few(not_full: float, shares: dict[str, float]) -> Advice:
+    """Starved where it shows most; the stages behind wait for what comes from there."""
+    return Advice(
+        f"Too few are in flight to fill the pipeline: stages wait for tokens to come back for {shares['starved']:.0%} "
+        f"of the time (starved; {not_full:.0%} where it is most), and for each other for {shares['upstream']:.0%} "
+        "(upstream)",
+        "raise the load, or lower --microbatch so that the same requests fill more of the pipeline",
+    )
+
+
+def _uneven(stages: Sequence[StageRecord]) -> bool:
+    busy = [s.busy_ns for s in stages]
+    return max(busy) > UNEVEN * sum(busy) / len(busy)
+
+
 def _starved(summary: Summary, stages: Sequence[StageRecord], share: float) -> Advice:
     return Advice(
         f"Stages wait for tokens to come back for {share:.0%} of the time (starved): too few are in flight",
@@ -97,7 +117,7 @@ def _upstream(summary: Summary, stages: Sequence[StageRecord], share: float) -> 
     busy = [s.busy_ns for s in stages]
     mean, top = sum(busy) / len(busy), max(busy)
     where = f"stage {summary.busiest_stage} is busy {top / mean:.2f} x the mean" if mean else "no stage was busy"
-    if mean and top > UNEVEN * mean:
+    if _uneven(stages):
         return Advice(
             f"Stages wait for the ones before them for {share:.0%} of the time (upstream); {where}",
             "plan again with layers spread by time, or give that stage more devices",

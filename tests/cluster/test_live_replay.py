@@ -13,14 +13,15 @@ DRAFTS = '"speculate": 3, "acceptance_ppm": 700000, "draft_ns": 20000'
 
 
 async def ask(client: AsyncOpenAI, number: int) -> None:
-    """A client; every third one leaves in mid-stream."""
+    """A client; every third one asks for much and leaves in mid-stream."""
+    leaves = number % 3 == 0
     parts = await client.completions.create(
-        model=MODEL, prompt=[1] * (5 + 13 * number % 300), max_tokens=4 + number % 23, stream=True
+        model=MODEL, prompt=[1] * (5 + 13 * number % 300), max_tokens=1500 if leaves else 4 + number % 23, stream=True
     )
     seen = 0
     async for _ in parts:
         seen += 1
-        if number % 3 == 0 and seen == 2:
+        if leaves and seen == 2:
             break
     await parts.close()
 
@@ -51,12 +52,14 @@ async def test_a_session_with_a_prefix_cache(tmp_path: Path) -> None:
     path, plan = tmp_path / "session.jsonl", live_plan(3)
     prompt = " ".join(f"w{i}" for i in range(200))
     async with live(plan, record=str(path), scheduling='{"prefix_cache": true}') as cluster, cluster.client() as client:
-        times = []
+        times, cached = [], []
         for _ in range(3):
             reply = await client.completions.create(model=MODEL, prompt=prompt, max_tokens=4)
             times.append(reply.usage.ttft_s)
+            cached.append(reply.usage.prompt_tokens_details.cached_tokens)
         await cluster.quiet()
     assert times[1] < times[0]
+    assert cached[0] == 0 < cached[1] == cached[2] < 200
     assert recorded_digest(path) == replayed_digest(plan, path)
 
 

@@ -50,7 +50,9 @@ class OtlpExporter:
         except ImportError:
             raise UsageError("--otlp needs OpenTelemetry: install stageline[otel]") from None
         self.endpoint = endpoint if parts.path.strip("/") else endpoint.rstrip("/") + PATH
-        logging.getLogger("opentelemetry").propagate = False  # what is lost is counted and told here
+        library = logging.getLogger("opentelemetry")  # what is lost is counted and told here
+        library.propagate = False
+        library.addHandler(logging.NullHandler())
         self._exporter = OTLPSpanExporter(endpoint=self.endpoint, timeout=_TIMEOUT_S)
         self._good = SpanExportResult.SUCCESS
 
@@ -97,7 +99,11 @@ class SpanSender:
     def _work(self) -> None:
         batch: list[ReadableSpan] = []
         while (make := self._queue.get()) is not None:
-            batch += make()
+            try:
+                batch += make()
+            except Exception:  # a request must never wait for its trace, whatever is wrong with that
+                self.lost += 1
+                log.exception("spans could not be made")
             if len(batch) >= _BATCH_SPANS or self._queue.empty():
                 self._send(batch)
                 batch = []

@@ -156,6 +156,15 @@ def test_a_run_gives_up_on_a_collector_that_fails_and_counts() -> None:
     assert (sender.sent, sender.lost) == (512, 988)
 
 
+def test_a_trace_that_cannot_be_made_stops_nobody() -> None:
+    fake = Fake(True)
+    sender = SpanSender(fake, waits=True)
+    sender.put(lambda: [1 / 0])  # type: ignore[list-item]
+    sender.put(lambda: [object()])  # type: ignore[list-item]
+    sender.close()
+    assert (sender.sent, sender.lost, fake.sizes) == (1, 1, [1])
+
+
 @pytest.fixture
 def collector() -> Iterable[Collector]:
     with collecting() as one:
@@ -211,8 +220,9 @@ def test_a_collector_that_is_gone_does_not_cost_the_run(
 ) -> None:
     collector.status = 400
     assert run(command(plan_file, "--otlp", f"{collector.url}/v1/traces", "--trace-sample", "1")) == 0
-    assert "0 sent" in (err := capsys.readouterr().err)
-    assert "140 were lost, the collector did not take them" in err
+    assert capsys.readouterr().err == (
+        f"spans: 0 sent to {collector.url}/v1/traces; 140 were lost, the collector did not take them\n"
+    )
 
 
 @pytest.mark.parametrize(
