@@ -5,7 +5,7 @@ router's length distribution, or the prompt itself (echo), at most max_tokens; m
 raises it, a stop text that the output would contain shortens it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -49,25 +49,24 @@ class Output(msgspec.Struct, frozen=True, kw_only=True):
     reason: Reason
     key: int
     words: tuple[str, ...] | None = None  # where the text is not that of `key`
-    spell: Callable[[int, int], str] = SYNTHETIC.word  # `key` and a position to its text
-    encode: Callable[[int, int], bytes] = SYNTHETIC.encoded_word  # the same as a JSON string
+    tokenizer: Tokenizer = SYNTHETIC  # it spells `key`
 
     def piece(self, position: int) -> str:
         """The text of one token."""
-        return self.words[position] if self.words is not None else self.spell(self.key, position)
+        return self.words[position] if self.words is not None else self.tokenizer.word(self.key, position)
 
     def encoded(self, position: int) -> bytes:
         """The text of one token as a JSON string."""
         if self.words is None:
-            return self.encode(self.key, position)
+            return self.tokenizer.encoded(self.key, position)
         return msgspec.json.encode(self.words[position])
 
     def text(self, start: int, end: int) -> str:
         """The text of the tokens [start, end)."""
         if self.words is not None:
             return "".join(self.words[start:end])
-        spell, key = self.spell, self.key
-        return "".join([spell(key, i) for i in range(start, end)])
+        word, key = self.tokenizer.word, self.key
+        return "".join([word(key, i) for i in range(start, end)])
 
 
 class Lengths:
@@ -101,8 +100,7 @@ class Lengths:
         limit = wish.exact_tokens or wish.max_tokens
         reason: Reason = "length" if limit and tokens >= limit else "stop"
         key = output_key(wish.prompt, wish.seed, choice)
-        spell, encode = self._tokenizer.word, self._tokenizer.encoded_word
-        output = Output(tokens=tokens, max_tokens=most, reason=reason, key=key, words=words, spell=spell, encode=encode)
+        output = Output(tokens=tokens, max_tokens=most, reason=reason, key=key, words=words, tokenizer=self._tokenizer)
         return _stopped(output, wish) if wish.stop else output
 
     def shortened(self, output: Output, tokens: int) -> Output:

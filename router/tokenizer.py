@@ -27,13 +27,16 @@ class Tokenizer(Protocol):
         """Output token number `position`; `key` is that of `stageline.engine.rng`."""
         ...
 
-    def encoded_word(self, key: int, position: int) -> bytes:
-        """`word` as a JSON string."""
+    def encoded(self, key: int, position: int) -> bytes:
+        """The same as a JSON string."""
         ...
 
 
 class SyntheticTokenizer:
-    """See `router.tokens`."""
+    """See `router.tokens`. Its words are made for every token: without a call in between."""
+
+    word = staticmethod(tokens.word)
+    encoded = staticmethod(tokens.encoded_word)
 
     def count(self, text: str) -> int:
         """See Tokenizer."""
@@ -46,14 +49,6 @@ class SyntheticTokenizer:
     def pieces(self, text: str) -> Sequence[str]:
         """See Tokenizer."""
         return tokens.pieces(text)
-
-    def word(self, key: int, position: int) -> str:
-        """See Tokenizer."""
-        return tokens.word(key, position)
-
-    def encoded_word(self, key: int, position: int) -> bytes:
-        """See Tokenizer."""
-        return tokens.encoded_word(key, position)
 
 
 SYNTHETIC = SyntheticTokenizer()

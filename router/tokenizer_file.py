@@ -56,7 +56,7 @@ class FileTokenizer:
         text = self._words[draw_at(key, position) % len(self._words)]
         return f" {text}" if position else text
 
-    def encoded_word(self, key: int, position: int) -> bytes:
+    def encoded(self, key: int, position: int) -> bytes:
         """See Tokenizer."""
         return msgspec.json.encode(self.word(key, position))
 

@@ -267,27 +267,39 @@ async def test_commands_speak_tls(path: Path, authority: Authority, root: Path) 
         out, err = await process.communicate()
         return process.returncode or 0, (out + err).decode()
 
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(300):
         up = await _started(root, "up", str(path), *ports, *flags, "--dilation", "100")
-        assert up.stdout is not None
-        said = {}
-        while "next:" not in said:
-            line = (await up.stdout.readline()).decode()
-            assert line, (await up.communicate())[1].decode()
-            said[line.split()[0]] = line.split()
-        grpc, http = said["router"][2], said["door"][1].removesuffix("/v1")
-        assert (grpc[:8], http[:8]) == ("grpcs://", "https://")
-        work = ["--workload", "constant:rate=2000,input=8,output=4,requests=10"]
-        assert (await command("run", str(path), *work, "--cluster", grpc, *flags))[0] == 0
-        assert (await command("top", grpc, "--interval", "0.1", *flags))[0] == 0
-        for url in (grpc, http):
-            code, text = await command("load", "--url", url, *work, *flags)
-            assert code == 0, text
-        code, text = await command("top", grpc, "--interval", "0.1", "--tls-ca", member.ca)
-        assert code == 1
-        assert "or a certificate (--tls-cert, --tls-key)?" in text
-        up.terminate()
-        assert await up.wait() == 0
+        try:
+            grpc, http = await _addresses(up)
+            assert (grpc[:8], http[:8]) == ("grpcs://", "https://")
+            work = ["--workload", "constant:rate=2000,input=8,output=4,requests=10"]
+            for words in (
+                ["run", str(path), *work, "--cluster", grpc],
+                ["top", grpc, "--interval", "0.1"],
+                ["load", "--url", http, *work],
+            ):
+                code, text = await command(*words, *flags)
+                assert code == 0, text
+            code, text = await command("top", grpc, "--interval", "0.1", "--tls-ca", member.ca)
+            assert code == 1
+            assert "or a certificate (--tls-cert, --tls-key)?" in text
+            up.terminate()
+            assert await up.wait() == 0
+        finally:
+            if up.returncode is None:
+                up.kill()
+                await up.communicate()
+
+
+async def _addresses(up: asyncio.subprocess.Process) -> tuple[str, str]:
+    """Where the router takes gRPC and HTTP, once the cluster stands."""
+    assert up.stdout is not None
+    said: dict[str, list[str]] = {}
+    while "next:" not in said:
+        line = (await up.stdout.readline()).decode()
+        assert line, (await up.communicate())[1].decode()
+        said[line.split()[0]] = line.split()
+    return said["router"][2], said["door"][1].removesuffix("/v1")
 
 
 async def _started(root: Path, *words: str) -> asyncio.subprocess.Process:
