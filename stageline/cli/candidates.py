@@ -61,6 +61,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     binding: str
     failure: str | None = None
     cost_per_million_tokens: float | None = None
+    advice: tuple[str, ...] = ()
 
 
 def carry_out(candidate: Candidate) -> Trial:
@@ -100,6 +101,7 @@ def _trial(c: Candidate, s: Summary) -> Trial:
         ttft_p50_s=s.ttft_s.p50 or 0.0, ttft_p99_s=s.ttft_s.p99 or 0.0,
         tpot_p50_s=s.tpot_s.p50 or 0.0, tpot_p99_s=s.tpot_s.p99 or 0.0,
         bubble_ratio=s.bubble_ratio, binding=_binding(s),
+        advice=tuple(f"{line.seen}: {line.try_next}" for line in s.advice),
     )  # fmt: skip
 
 

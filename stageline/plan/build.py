@@ -70,7 +70,7 @@ def _layouts(spec: ModelSpec, device: Device, memory: Memory, options: PlanOptio
         return by_kind(spec, memory, options.consecutive)
     stages = _stage_count(memory, options)
     load = decode_load(options.microbatch or BALANCE_MICROBATCH, memory.context_tokens)
-    times = _layer_times(spec, device, options, load.decode_tokens, memory.context_tokens)
+    times = layer_times(spec, device, options, load.decode_tokens, memory.context_tokens)
     cuts = balanced(times, stages, memory.fits)
     if cuts is None:  # one stage holds a tied embedding once, two need a copy
         copy = f"a second copy of the tied embedding, {memory.head_bytes:,} bytes, does not fit"
@@ -88,7 +88,7 @@ def _stage_count(memory: Memory, options: PlanOptions) -> int:
     return len(cuts)
 
 
-def _layer_times(spec: ModelSpec, device: Device, options: PlanOptions, sequences: int, context: int) -> list[int]:
+def layer_times(spec: ModelSpec, device: Device, options: PlanOptions, sequences: int, context: int) -> list[int]:
     """Decode time of every layer alone; the head's is added to the last."""
     load = decode_load(sequences, context)
     count = len(spec.layers)

@@ -1,33 +1,52 @@
 """What a run's figures suggest to try next. Each piece of advice rests on one figure and names it."""
 
 from collections.abc import Callable, Iterator, Sequence
-
-import msgspec
+from typing import NamedTuple
 
 from stageline.engine.types import CAUSES, StageRecord
-from stageline.report.summary import Summary
+from stageline.plan.schema import Plan
+from stageline.report.figures import in_flight, token_pace
+from stageline.report.mistakes import mistakes
+from stageline.report.summary import Advice, Summary
 
 NOTABLE = 0.10  # share of the stages' time from which a cause deserves a line
 SHORT_RUN = 0.20  # share of fill and drain from which a run says little about the steady state
 OVERLOAD = 0.5  # share of the end-to-end time that a median request queues
 UNEVEN = 1.15  # busiest stage over the mean
+FEW_SHOWS_AS = frozenset({"starved", "upstream"})  # causes that too few requests explain
 
 
-class Advice(msgspec.Struct, frozen=True):
-    """One line: what was seen, and what to try."""
+class Finding(NamedTuple):
+    """A cause, the share of the stages' time that it took, and the run it took it in."""
 
-    seen: str
-    try_next: str
+    plan: Plan
+    summary: Summary
+    stages: Sequence[StageRecord]
+    share: float
 
 
-def advise(summary: Summary, stages: Sequence[StageRecord]) -> list[Advice]:
+def advise(plan: Plan, summary: Summary, stages: Sequence[StageRecord]) -> list[Advice]:
     """The most telling first; empty when nothing stands out."""
     shares = cause_shares(stages)
     lines = [*_requests(summary), *_load(summary, shares)]
+    if few := _too_few(plan, summary, shares["starved"]):
+        lines.append(few)
     for cause in sorted(_CAUSES, key=lambda c: -shares[c]):
-        if shares[cause] >= NOTABLE:
-            lines.append(_CAUSES[cause](summary, stages, shares[cause]))
-    return lines
+        if shares[cause] >= NOTABLE and not (few and cause in FEW_SHOWS_AS):
+            lines.append(_CAUSES[cause](Finding(plan, summary, stages, shares[cause])))
+    return [*lines, *mistakes(plan, summary, stages)]
+
+
+def _too_few(plan: Plan, summary: Summary, starved: float) -> Advice | None:
+    """Fewer requests than keep the busiest stage busy: the first stages starve, the others wait for them."""
+    served, knee = in_flight(summary), token_pace(plan, summary).knee * plan.replicas
+    if starved < NOTABLE or served >= knee:
+        return None
+    return Advice(
+        f"{served:.3g} requests are served at once, too few to fill the pipeline: "
+        f"{summary.bubble_ratio:.0%} of the time with work is bubble",
+        f"raise the load (--rate-scale, more users): about {knee:,} requests at once fill it",
+    )
 
 
 def cause_shares(stages: Sequence[StageRecord]) -> dict[str, float]:
@@ -71,55 +90,48 @@ def _load(summary: Summary, shares: dict[str, float]) -> Iterator[Advice]:
         )
 
 
-def _starved(summary: Summary, stages: Sequence[StageRecord], share: float) -> Advice:
+def _starved(f: Finding) -> Advice:
+    """Enough requests, in too few microbatches."""
     return Advice(
-        f"Stages wait for tokens to come back for {share:.0%} of the time (starved): too few are in flight",
-        "raise the load, or lower --microbatch so that the same requests fill more of the pipeline",
+        f"Stages wait for tokens to come back for {f.share:.0%} of the time (starved): too few microbatches are in "
+        f"flight for the {in_flight(f.summary):.3g} requests that are served at once",
+        "lower --microbatch so that the same requests fill more of the pipeline",
     )
 
 
-def _credit(summary: Summary, stages: Sequence[StageRecord], share: float) -> Advice:
+def _credit(f: Finding) -> Advice:
     return Advice(
-        f"Work waits for one of {summary.credits} credits for {share:.0%} of the stages' time",
-        f"try --credits {2 * summary.credits}: throughput rises until the busiest stage is full",
+        f"Work waits for one of {f.summary.credits} credits for {f.share:.0%} of the stages' time",
+        f"try --credits {2 * f.summary.credits}: throughput rises until the busiest stage is full",
     )
 
 
-def _kv(summary: Summary, stages: Sequence[StageRecord], share: float) -> Advice:
-    where = "" if summary.binding_stage is None else f" (stage {summary.binding_stage} binds)"
-    return Advice(
-        f"KV room is missing for {share:.0%} of the stages' time{where}",
-        "try --kv grow, a smaller --kv-cache-dtype, or a plan with more devices",
-    )
-
-
-def _upstream(summary: Summary, stages: Sequence[StageRecord], share: float) -> Advice:
-    busy = [s.busy_ns for s in stages]
+def _upstream(f: Finding) -> Advice:
+    busy = [s.busy_ns for s in f.stages]
     mean, top = sum(busy) / len(busy), max(busy)
-    where = f"stage {summary.busiest_stage} is busy {top / mean:.2f} x the mean" if mean else "no stage was busy"
+    where = f"stage {f.summary.busiest_stage} is busy {top / mean:.2f} x the mean" if mean else "no stage was busy"
     if mean and top > UNEVEN * mean:
         return Advice(
-            f"Stages wait for the ones before them for {share:.0%} of the time (upstream); {where}",
+            f"Stages wait for the ones before them for {f.share:.0%} of the time (upstream); {where}",
             "plan again with layers spread by time, or give that stage more devices",
         )
     return Advice(
-        f"Stages wait for the ones before them for {share:.0%} of the time (upstream), though they are even: "
+        f"Stages wait for the ones before them for {f.share:.0%} of the time (upstream), though they are even: "
         "microbatches differ in size, and prompts hold up decodes",
         "try a smaller --batched-tokens, which cuts prompts into smaller chunks",
     )
 
 
-def _hop(summary: Summary, stages: Sequence[StageRecord], share: float) -> Advice:
+def _hop(f: Finding) -> Advice:
     return Advice(
-        f"Stages wait for the last link for {share:.0%} of the time (hop)",
+        f"Stages wait for the last link for {f.share:.0%} of the time (hop)",
         "a faster link, or fewer stages of more devices each; more microbatches in flight hide it too",
     )
 
 
-_CAUSES: dict[str, Callable[[Summary, Sequence[StageRecord], float], Advice]] = {
+_CAUSES: dict[str, Callable[[Finding], Advice]] = {
     "starved": _starved,
     "credit": _credit,
-    "kv_blocked": _kv,
     "upstream": _upstream,
     "hop": _hop,
 }
