@@ -19,6 +19,7 @@ from stageline.plan.build import Planned, make_plan
 from stageline.plan.check import check_plan
 from stageline.plan.device_map import device_map as map_devices
 from stageline.plan.explain import explain as explain_plan
+from stageline.plan.fitted import adapt
 from stageline.plan.report import PlanReport, report
 
 
@@ -56,6 +57,7 @@ def plan(
     found, options = shelf.device(device).device, options_of(flags, shelf)
     if learning.training:
         return plan_training(spec, found, learning, flags, as_json=json)
+    found, options = adapt(spec, found, options)
     planned = make_plan(spec, found, options)
     check_plan(planned.plan, "the plan that these flags make")
     if out:

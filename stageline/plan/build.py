@@ -11,6 +11,7 @@ from stageline.hardware.device import Device
 from stageline.model.spec import ModelSpec
 from stageline.plan.costing import cost_entry
 from stageline.plan.fit import check_fit
+from stageline.plan.fitted import adapt
 from stageline.plan.links import links
 from stageline.plan.memory import Memory
 from stageline.plan.options import PlanOptions
@@ -35,6 +36,7 @@ class Planned(NamedTuple):
 
 def make_plan(spec: ModelSpec, device: Device, options: PlanOptions) -> Planned:
     """Place, cut, route, cost and size. Raises DoesNotFit, and UsageError where options contradict each other."""
+    device, options = adapt(spec, device, options)
     if options.profile:
         check_profile(options.profile, spec, device.name, options.tensor_parallel)
     memory = Memory(spec, device, options)
@@ -147,7 +149,7 @@ def _microbatch(stages: int, requests: int) -> int:
 
 
 def _info(spec: ModelSpec, memory: Memory, options: PlanOptions) -> dict[str, str | int | float | bool]:
-    return {
+    info: dict[str, str | int | float | bool] = {
         "placement": options.placement,
         "consecutive": options.consecutive or options.placement == "fewest",
         "layer_bytes": options.layer_bytes,
@@ -156,3 +158,5 @@ def _info(spec: ModelSpec, memory: Memory, options: PlanOptions) -> dict[str, st
         "kv_type": spec.kv_type,
         "state_type": spec.state_type,
     }
+    named = options.profile or options.efficiencies
+    return info | {"profile": named.name} if named else info

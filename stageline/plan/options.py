@@ -4,6 +4,7 @@ from typing import Literal
 
 import msgspec
 
+from stageline.cost.efficiencies import Efficiencies
 from stageline.cost.fold import Host
 from stageline.cost.group import Group
 from stageline.cost.profile import Profile
@@ -41,6 +42,7 @@ class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
     batched_tokens: int = 2048
     block_tokens: int = 16
     profile: Profile | None = None  # measured costs instead of the roofline
+    efficiencies: Efficiencies | None = None  # fitted shares instead of the catalogue's
 
     @property
     def group(self) -> Group:
