@@ -30,10 +30,13 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     rate_scale: str
     requests: int | None
     slo: str | None
+    prefix_cache: bool = False
 
     def key(self) -> str:
         """What a finished trial is known by: everything that decides its result."""
-        rest = (self.workload, self.seed, self.rate_scale, self.requests, self.slo)
+        rest: tuple[object, ...] = (self.workload, self.seed, self.rate_scale, self.requests, self.slo)
+        if self.prefix_cache:
+            rest = (*rest, True)
         return hashlib.sha256(self.plan.canonical() + repr(rest).encode()).hexdigest()
 
 
@@ -76,7 +79,8 @@ def carry_out(candidate: Candidate) -> Trial:
 def _summary(c: Candidate, slo: Slo | None) -> Summary:
     source = open_workload(c.workload, seed=c.seed, rate_scale=c.rate_scale, requests=c.requests)
     with RunWriter(c.plan, slo=slo) as writer:
-        totals = inprocess.run(c.plan, Scheduling(), source, seed=c.seed, observer=writer)
+        settings = Scheduling(prefix_cache=c.prefix_cache, hash_block_tokens=source.hash_block_tokens)
+        totals = inprocess.run(c.plan, settings, source, seed=c.seed, observer=writer)
         facts = RunFacts(
             engine="inprocess", seed=c.seed, command="stageline search", workload=c.workload, rows={}, wall_s=0.0,
             credits=c.plan.defaults.credits,
