@@ -46,10 +46,11 @@ class StageSession:
     def __init__(self, route: Route, request: stage_pb2.OpenRequest) -> None:
         self.id, self.replica, self.index = request.session, request.replica, request.stage
         self.route, self.plan = route, route.plan
-        self.node = StageNode(route, self.replica, self.index, request.seed)
         self._clock = (
             LiveClock(request.clock.anchor_unix_ns, request.clock.dilation) if request.clock.dilation else None
         )
+        # In wall time nothing may wait for company.
+        self.node = StageNode(route, self.replica, self.index, request.seed, gathers=self._clock is None)
         self.paced = PacedMachine(StageMachine(self.node), self._follow_clock) if self._clock else None
         machine: Machine = self.paced or StageMachine(self.node)
         self.party = Party(stage_name(self.plan, self.replica, self.index), machine, after_turn=self._after_turn)

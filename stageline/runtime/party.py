@@ -1,7 +1,8 @@
 """One party of a session, stage or router: drives its machine with whatever the links bring.
 
 All frames and asks that come in one turn of the event loop go in first, then the machine is polled once: frames
-coalesce by themselves, and because stamps are data that changes nothing in the result.
+coalesce by themselves, and because stamps are data that changes nothing in the result. A party with one incoming link
+gets one frame a turn and is polled at once.
 """
 
 import asyncio
@@ -74,7 +75,12 @@ class Party:
     def received(self, key: int, frame: Frame) -> None:
         """A frame has come."""
         self._inbox.append((key, frame))
-        if not self._due:
+        if self._due:
+            return
+        if len(self.upstream) == 1:  # nothing else can come in this turn of the loop
+            self._due = True
+            self._turn()
+        else:
             self.wake()
 
     def asked(self, key: int, time_ns: int) -> None:

@@ -19,9 +19,15 @@ from stageline.sync.outlet import Outlet
 
 
 class StageNode:
-    """One stage of one replica with its links. `receive` and `asked` take what came, `poll` says what must go out."""
+    """One stage of one replica with its links. `receive` and `asked` take what came, `poll` says what must go out.
 
-    def __init__(self, route: Route, replica: int, index: int, seed: int) -> None:
+    `gathers`: what is served late at a foreseen visit leaves with the next frame that comes back there. Otherwise every
+    frame would leave in two parts, for its last microbatches wait for what the next one brings, and after a few such
+    stages all frames were small. It waits only while such a frame is under way, and nothing but this stage and stages
+    with one input can hold that up.
+    """
+
+    def __init__(self, route: Route, replica: int, index: int, seed: int, *, gathers: bool = True) -> None:
         self.route = route
         self.stage = Stage(route, index, replica, seed)
         self.visits = route.inputs[index]
@@ -39,6 +45,8 @@ class StageNode:
         self._foreseen: dict[int, deque[Item]] = {v: deque() for v in self._detours}
         self._landed = dict.fromkeys(self._detours, 0)
         self._unsent: dict[int, deque[Item]] = {v: deque() for v in self._detours}
+        self._gathers = gathers
+        self._landing: set[int] = set()  # visits to which a frame has come back since the last poll
         self._next = {w: v for v, w in self._earlier.items()}
         self._last: Frame | None = None
         self._ending: set[int] = set()  # visits whose last frame has come and not yet gone on
@@ -82,6 +90,7 @@ class StageNode:
             if v in self._ending and not self.inlets[v].queue and not self._unsent.get(v) and self._last is not None:
                 self._ending.remove(v)
                 frames.append(Frame(v + 1, [], NEVER, last=True, releases=self._last.releases))
+        self._landing.clear()
         return frames, asks
 
     # -- serving
@@ -149,6 +158,8 @@ class StageNode:
             if item != expected:
                 raise ProtocolError(f"link {frame.link}: {item} came where {expected} was foreseen")
         self._landed[frame.link] += len(frame.items)
+        if frame.items:
+            self._landing.add(frame.link)
         inlet = self.inlets[frame.link]
         inlet.promised_ns = max(inlet.promised_ns, frame.promise_ns)
 
@@ -207,8 +218,9 @@ class StageNode:
         outlet = self.outlets[visit]
         unsent = self._unsent.get(visit)
         if unsent:
-            items = [unsent.popleft() for _ in range(min(len(unsent), self._landed[visit]))]
-            self._landed[visit] -= len(items)
+            if visit in self._landing or not (self._gathers and self._foreseen[visit]):
+                items = [unsent.popleft() for _ in range(min(len(unsent), self._landed[visit]))]
+                self._landed[visit] -= len(items)
             if unsent:  # served, but its activations have not come: the next frame begins with it
                 return outlet.frame(items, unsent[0].arrival_ns)
         if not outlet.speaks:

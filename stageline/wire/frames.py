@@ -1,4 +1,4 @@
-"""Frames <-> columns. The one place that a microbatch pays for on every hop, so no protobuf object per microbatch."""
+"""Frames <-> columns. Every microbatch pays for this on every hop: no object per microbatch, no field per column."""
 
 from collections.abc import Iterable, Sequence
 from itertools import chain, pairwise
@@ -25,12 +25,13 @@ CAPPED_BYTES = 64 << 10  # payload of a frame in mode `capped`
 CHUNK_BYTES = 1 << 20  # payload of one message in mode `full`
 LATEST_NS = 1 << 60  # 36 years; leaves room for sums below the 64-bit limit
 
-_STAMPS = ("sequence", "arrival_ns", "prev_end_ns", "dispatch_ns", "work_since_ns", "empty_since_ns", "credit_since_ns")
-_COLUMNS = (*_STAMPS, *Load.__struct_fields__)
-_TOKENS = (_COLUMNS.index("decode_tokens"), _COLUMNS.index("prefill_tokens"))
-_SAMPLED = _COLUMNS.index("sampled")
-# Columns of 64 bits; the others can't leave their range.
-_WIDE = tuple(i for i, name in enumerate(_COLUMNS) if name.endswith(("_ns", "_kv_tokens", "_pairs", "sequence")))
+# The order is the protocol's: docs in flow.proto.
+COLUMNS = (
+    "sequence", "arrival_ns", "prev_end_ns", "dispatch_ns", "work_since_ns", "empty_since_ns", "credit_since_ns",
+    *Load.__struct_fields__,
+)  # fmt: skip
+_WIDTH = len(COLUMNS)
+_LOAD = COLUMNS.index("decode_sequences")
 _ZEROS = bytes(CHUNK_BYTES)
 
 
@@ -56,24 +57,21 @@ class FrameEncoder:
         request = pb.FlowRequest()
         frame = request.frame
         frame.number, frame.promise_ns, frame.last = self.frames, source.promise_ns, source.last
-        frame.slip_ns = self.slip_ns
+        if self.slip_ns:
+            frame.slip_ns = self.slip_ns
         self.frames += 1
         self.items += len(items)
         if source.releases:
-            frame.release_owner.extend(source.releases)
+            frame.kv.release_owner.extend(source.releases)
         if not items:
             return [request]
-        columns = list(zip(*[_row(item) for item in items], strict=True))
-        for name, column in zip(_COLUMNS, columns, strict=True):
-            if any(column):
-                getattr(frame, name).extend(column)
-        if not frame.sequence:
-            frame.sequence.extend(columns[0])
-        if not frame.arrival_ns:
-            frame.arrival_ns.extend(columns[1])
+        rows = [_row(item) for item in items]
+        frame.value.extend(rows[0] if len(rows) == 1 else chain.from_iterable(zip(*rows, strict=True)))
         _encode_ledger(frame, [item.microbatch for item in items])
-        tokens = sum(columns[_SAMPLED]) if self._returns else sum(columns[_TOKENS[0]]) + sum(columns[_TOKENS[1]])
-        return [*self._payload(frame, tokens * self._bytes_per_token), request]
+        loads = [item.microbatch.load for item in items]
+        tokens = sum(load.sampled for load in loads) if self._returns else sum(load.tokens for load in loads)
+        ahead = self._payload(frame, tokens * self._bytes_per_token)
+        return [*ahead, request] if ahead else [request]
 
     def _payload(self, frame: pb.Frame, size: int) -> list[pb.FlowRequest]:
         """Sets the frame's payload; returns what has to be sent ahead."""
@@ -109,50 +107,58 @@ class FrameDecoder:
             raise self._wrong(f"frame {frame.number} came after the last one")
         if frame.promise_ns > NEVER:
             raise self._wrong(f"promise_ns {frame.promise_ns} is out of range")
-        count = len(frame.sequence)
-        items = self._items(frame, count) if count else []
-        if not count and any(getattr(frame, name) for name in (*_COLUMNS, "release_count", "grant_count")):
-            raise self._wrong("there are columns but no microbatches")
+        values = frame.value[:]
+        count, rest = divmod(len(values), _WIDTH)
+        if rest:
+            raise self._wrong(f"{len(values)} values are no multiple of {_WIDTH} columns")
+        kv = frame.kv if frame.HasField("kv") else None
+        items = self._items(frame, values, count, kv) if count else []
+        releases = () if count else self._last_releases(kv)
         self.frames += 1
         self.promise_frames += not count
         self.items += count
         self.payload_bytes += frame.payload_bytes
         self.last = frame.last
-        self.slip_ns = max(self.slip_ns, frame.slip_ns)
-        releases = () if count else tuple(frame.release_owner)
+        if frame.slip_ns > self.slip_ns:
+            self.slip_ns = frame.slip_ns
         return Frame(self._link, items, frame.promise_ns, frame.last, releases)
 
-    def _items(self, frame: pb.Frame, count: int) -> list[Item]:
+    def _items(self, frame: pb.Frame, values: list[int], count: int, kv: pb.KvChanges | None) -> list[Item]:
         if frame.last:
             raise self._wrong("the last frame carries microbatches")
-        zeros = [0] * count
-        columns = [getattr(frame, name)[:] or zeros for name in _COLUMNS]
-        for name, column in zip(_COLUMNS, columns, strict=True):
-            if len(column) != count:
-                raise self._wrong(f"column {name} has {len(column)} values for {count} microbatches")
-        for index in _WIDE:
-            if columns[index] is not zeros and max(columns[index]) > LATEST_NS:
-                raise self._wrong(f"column {_COLUMNS[index]} has a value out of range")
-        arrivals = columns[1]
-        if arrivals[0] < self._arrival_ns or any(b < a for a, b in pairwise(arrivals)):
+        if max(values) > LATEST_NS:
+            column = COLUMNS[values.index(max(values)) // count]
+            raise self._wrong(f"column {column} has a value out of range")
+        arrivals = values[count : 2 * count]
+        if arrivals[0] < self._arrival_ns or (count > 1 and any(b < a for a, b in pairwise(arrivals))):
             raise self._wrong("arrivals run backwards")
         self._arrival_ns = arrivals[-1]
-        releases = self._split(frame.release_count, frame.release_owner[:], count, "release")
-        grants = self._grants(frame, count)
-        return [
-            Item(row[1], row[2], Microbatch(row[0], Load(*row[7:]), row[3], row[4], row[5], row[6], released, granted))
-            for row, released, granted in zip(zip(*columns, strict=True), releases, grants, strict=True)
-        ]
+        rows: Iterable[Sequence[int]] = (values,)
+        if count > 1:
+            rows = zip(*[values[c : c + count] for c in range(0, _WIDTH * count, count)], strict=True)
+        if kv is None:
+            return [_item(row) for row in rows]
+        released = self._split(kv.release_count, kv.release_owner[:], count, "release")
+        granted = self._grants(kv, count)
+        return [_item(row, r, g) for row, r, g in zip(rows, released, granted, strict=True)]
 
-    def _grants(self, frame: pb.Frame, count: int) -> Iterable[tuple[tuple[int, int, int], ...]]:
+    def _last_releases(self, kv: pb.KvChanges | None) -> tuple[int, ...]:
+        """What a frame without microbatches gives back."""
+        if kv is None:
+            return ()
+        if kv.release_count or kv.grant_count or kv.grant_owner:
+            raise self._wrong("KV changes for microbatches, but there are none")
+        return tuple(kv.release_owner)
+
+    def _grants(self, kv: pb.KvChanges, count: int) -> Iterable[tuple[tuple[int, int, int], ...]]:
         """(owner, blocks, states) of each microbatch."""
-        owners, blocks = frame.grant_owner[:], frame.grant_blocks[:]
-        states = frame.grant_states[:] or [0] * len(owners)
+        owners, blocks = kv.grant_owner[:], kv.grant_blocks[:]
+        states = kv.grant_states[:] or [0] * len(owners)
         if not len(owners) == len(blocks) == len(states):
             raise self._wrong("grant_owner, grant_blocks and grant_states differ in length")
         if blocks and (max(blocks) > LATEST_NS or min(blocks) < -LATEST_NS):
             raise self._wrong("column grant_blocks has a value out of range")
-        return self._split(frame.grant_count, list(zip(owners, blocks, states, strict=True)), count, "grant")
+        return self._split(kv.grant_count, list(zip(owners, blocks, states, strict=True)), count, "grant")
 
     def _split(self, counts: Sequence[int], values: list[T], count: int, name: str) -> Iterable[tuple[T, ...]]:
         """Flattened values back to one tuple per microbatch."""
@@ -171,7 +177,7 @@ class FrameDecoder:
 
 
 def _row(item: Item) -> tuple[int, ...]:
-    """One microbatch in the order of `_COLUMNS`."""
+    """The values of one microbatch in the order of `COLUMNS`."""
     m = item.microbatch
     return (
         m.sequence, item.arrival_ns, item.prev_end_ns, m.dispatch_ns, m.work_since_ns, m.empty_since_ns,
@@ -179,16 +185,24 @@ def _row(item: Item) -> tuple[int, ...]:
     )  # fmt: skip
 
 
+def _item(row: Sequence[int], releases: tuple[int, ...] = (), grants: tuple[tuple[int, int, int], ...] = ()) -> Item:
+    """One microbatch from its values in the order of `COLUMNS`."""
+    load = Load(*row[_LOAD:])
+    return Item(row[1], row[2], Microbatch(row[0], load, row[3], row[4], row[5], row[6], releases, grants))
+
+
 def _encode_ledger(frame: pb.Frame, microbatches: Sequence[Microbatch]) -> None:
     """Releases and grants, flattened; nothing at all where there are none."""
-    if any(m.releases for m in microbatches):
-        frame.release_count.extend([len(m.releases) for m in microbatches])
-        frame.release_owner.extend(chain.from_iterable(m.releases for m in microbatches))
-    if any(m.grants for m in microbatches):
-        frame.grant_count.extend([len(m.grants) for m in microbatches])
-        grants = list(chain.from_iterable(m.grants for m in microbatches))
-        owners, blocks, states = zip(*grants, strict=True)
-        frame.grant_owner.extend(owners)
-        frame.grant_blocks.extend(blocks)
+    releases = [m.releases for m in microbatches]
+    if any(releases):
+        frame.kv.release_count.extend([len(given) for given in releases])
+        frame.kv.release_owner.extend(chain.from_iterable(releases))
+    grants = [m.grants for m in microbatches]
+    if any(grants):
+        kv = frame.kv
+        kv.grant_count.extend([len(changes) for changes in grants])
+        owners, blocks, states = zip(*chain.from_iterable(grants), strict=True)
+        kv.grant_owner.extend(owners)
+        kv.grant_blocks.extend(blocks)
         if any(states):
-            frame.grant_states.extend(states)
+            kv.grant_states.extend(states)

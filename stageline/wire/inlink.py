@@ -67,13 +67,11 @@ class InLink:
         decode, received, key = self.decoder.decode, self.party.received, self.key
         try:
             while isinstance(request := await context.read(), pb.FlowRequest):
-                match request.WhichOneof("message"):
-                    case "frame":
-                        received(key, decode(request.frame))
-                    case "padding":
-                        pass
-                    case other:
-                        raise ProtocolError(f"link {self.link}: expected a frame, got {other or 'nothing'}")
+                if request.HasField("frame"):
+                    received(key, decode(request.frame))
+                elif not request.HasField("padding"):
+                    other = request.WhichOneof("message") or "nothing"
+                    raise ProtocolError(f"link {self.link}: expected a frame, got {other}")
         except StagelineError as error:
             self.party.fail(error)
 

@@ -181,11 +181,11 @@ async def test_no_hello_is_refused(servers: Cluster):
     ("frame", "kind", "text"),
     [
         (flow_pb2.Frame(number=7), ProtocolError, "frame 7 came where 0 was due"),
-        (flow_pb2.Frame(sequence=[1], arrival_ns=[5, 6]), ProtocolError, "arrival_ns has 2 values"),
+        (flow_pb2.Frame(value=[1, 5, 6]), ProtocolError, "3 values are no multiple of 16"),
         (
             flow_pb2.Frame(
-                sequence=[0], arrival_ns=[5], grant_count=[1], grant_owner=[0], grant_blocks=[1 << 30],
-                decode_sequences=[1], decode_tokens=[1],
+                value=[0, 5, *[0] * 5, 1, 1, *[0] * 7],
+                kv={"grant_count": [1], "grant_owner": [0], "grant_blocks": [1 << 30]},
             ),
             KvOverdraw,
             "stage 0",

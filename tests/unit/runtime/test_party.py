@@ -60,6 +60,7 @@ async def turned() -> None:
 
 
 async def test_all_that_has_come_makes_one_poll(party: Party):
+    party.upstream[1] = Ends()
     party.release()
     await turned()
     party.machine.events.clear()
@@ -72,6 +73,18 @@ async def test_all_that_has_come_makes_one_poll(party: Party):
         await asyncio.sleep(0)
     assert party.upstream[3].asks[-1] == 9
     assert party.downstream[7].pushed[-1].promise_ns == 5
+
+
+async def test_a_party_with_one_link_does_not_wait_for_more(party: Party):
+    party.release()
+    await turned()
+    party.machine.events.clear()
+    party.received(3, Frame(3, [], 0))
+    assert party.machine.events == [("frame", 3), "poll"]
+    party.asked(7, 4)
+    party.received(3, Frame(3, [], 0))
+    await turned()
+    assert party.machine.events[2:] == [("frame", 3), ("asked", 7, 4), "poll"]
 
 
 async def test_a_held_party_waits(party: Party):

@@ -10,7 +10,7 @@ from stageline.engine.microbatch import Item, Microbatch
 from stageline.errors import ProtocolError
 from stageline.sync.frames import Frame
 from stageline.v1 import flow_pb2 as pb
-from stageline.wire.frames import CAPPED_BYTES, CHUNK_BYTES, MODES, FrameDecoder, FrameEncoder, mode_of
+from stageline.wire.frames import CAPPED_BYTES, CHUNK_BYTES, COLUMNS, MODES, FrameDecoder, FrameEncoder, mode_of
 
 COUNT = st.integers(0, 1 << 40)
 OWNER = st.integers(-(1 << 31), 1 << 31)
@@ -48,13 +48,24 @@ def test_what_goes_in_comes_out(items, promise_ns, releases):
     assert FrameDecoder(4, "link 4").decode(sent(request)) == frame
 
 
-def test_columns_of_zeros_are_left_out():
+def test_the_columns_stand_in_the_order_of_the_protocol():
+    load = Load(10, 11, 12, 13, 14, 15, 16, 17, 18)
+    items = [Item(7, 2, Microbatch(1, load, 3, 4, 5, 6)), Item(8, 2, Microbatch(2, load, 3, 4, 5, 6))]
+    (request,) = encoder().encode(Frame(0, items, 9))
+    assert list(request.frame.value) == [
+        1, 2, 7, 8, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6,
+        10, 10, 11, 11, 12, 12, 13, 13, 14, 14, 15, 15, 16, 16, 17, 17, 18, 18,
+    ]  # fmt: skip
+    assert COLUMNS == (
+        "sequence", "arrival_ns", "prev_end_ns", "dispatch_ns", "work_since_ns", "empty_since_ns", "credit_since_ns",
+        "decode_sequences", "decode_tokens", "decode_kv_tokens", "decode_pairs",
+        "prefill_sequences", "prefill_tokens", "prefill_kv_tokens", "prefill_pairs", "sampled",
+    )  # fmt: skip
+
+
+def test_ledgers_that_do_not_change_cost_nothing():
     (request,) = encoder().encode(Frame(0, [ONE], 9))
-    names = {field.name for field, _ in request.frame.ListFields()}
-    assert names == {
-        "promise_ns", "payload_bytes", "sequence", "arrival_ns", "prev_end_ns", "dispatch_ns", "work_since_ns",
-        "empty_since_ns", "decode_sequences", "decode_tokens", "sampled",
-    }  # fmt: skip
+    assert not request.frame.HasField("kv")
 
 
 def test_a_number_out_of_turn_is_refused():
@@ -65,26 +76,31 @@ def test_a_number_out_of_turn_is_refused():
         FrameDecoder(3, "link 3").decode(second.frame)
 
 
+def two(**columns):
+    """The values of two microbatches, all zero but for these columns."""
+    columns = {"sequence": [0, 1], "arrival_ns": [8, 8]} | columns
+    return [value for name in COLUMNS for value in columns.get(name, [0, 0])]
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"arrival_ns": [9, 8]}, "arrivals run backwards"),
-        ({"prev_end_ns": [1]}, "prev_end_ns has 1 values for 2"),
-        ({"dispatch_ns": [1, 1 << 62]}, "dispatch_ns has a value out of range"),
-        ({"decode_pairs": [0, 1 << 61]}, "decode_pairs has a value out of range"),
+        ({"value": two(arrival_ns=[9, 8])}, "arrivals run backwards"),
+        ({"value": two()[1:]}, "31 values are no multiple of 16 columns"),
+        ({"value": two(dispatch_ns=[1, 1 << 62])}, "dispatch_ns has a value out of range"),
+        ({"value": two(decode_pairs=[0, 1 << 61])}, "decode_pairs has a value out of range"),
         ({"promise_ns": 1 << 63}, "promise_ns 9223372036854775808 is out of range"),
-        ({"release_count": [1, 1], "release_owner": [4]}, "release_count does not add up"),
-        ({"grant_count": [1, 0], "grant_owner": [4]}, "differ in length"),
-        ({"grant_count": [1], "grant_owner": [4], "grant_blocks": [1]}, "grant_count does not add up"),
-        ({"grant_count": [1, 0], "grant_owner": [4], "grant_blocks": [1 << 62]}, "grant_blocks has a value out"),
+        ({"kv": {"release_count": [1, 1], "release_owner": [4]}}, "release_count does not add up"),
+        ({"kv": {"grant_count": [1, 0], "grant_owner": [4]}}, "differ in length"),
+        ({"kv": {"grant_count": [1], "grant_owner": [4], "grant_blocks": [1]}}, "grant_count does not add up"),
+        ({"kv": {"grant_count": [1, 0], "grant_owner": [4], "grant_blocks": [1 << 62]}}, "column grant_blocks"),
         ({"last": True}, "last frame carries microbatches"),
-        ({"sequence": []}, "columns but no microbatches"),
+        ({"value": [], "kv": {"grant_owner": [1]}}, "KV changes for microbatches, but there are none"),
     ],
 )
 def test_a_malformed_frame_is_refused(change, reason):
-    columns = {"sequence": [0, 1], "arrival_ns": [8, 8], "promise_ns": 8} | change
     with pytest.raises(ProtocolError, match=reason):
-        FrameDecoder(0, "link 0").decode(pb.Frame(**columns))
+        FrameDecoder(0, "link 0").decode(pb.Frame(**{"value": two(), "promise_ns": 8} | change))
 
 
 def test_nothing_follows_the_last_frame():
@@ -112,7 +128,7 @@ def test_the_decoder_survives_any_bytes(data):
         received = FrameDecoder(0, "link 0").decode(frame)
     except ProtocolError:
         return
-    assert len(received.items) == len(frame.sequence)
+    assert len(received.items) * len(COLUMNS) == len(frame.value)
 
 
 RANGES = {
@@ -121,17 +137,16 @@ RANGES = {
     FieldDescriptor.CPPTYPE_INT32: (-(1 << 31), (1 << 31) - 1),
     FieldDescriptor.CPPTYPE_INT64: (-(1 << 63), (1 << 63) - 1),
 }
-COLUMNS = {
-    field.name: st.lists(st.integers(*RANGES[field.cpp_type]), max_size=3)
-    for field in pb.Frame.DESCRIPTOR.fields
-    if field.number >= 10
+VALUES = st.lists(st.integers(0, (1 << 64) - 1), min_size=16, max_size=16) | st.lists(st.integers(0, 9), max_size=48)
+CHANGES = {
+    field.name: st.lists(st.integers(*RANGES[field.cpp_type]), max_size=3) for field in pb.KvChanges.DESCRIPTOR.fields
 }
 
 
-@given(st.fixed_dictionaries({}, optional=COLUMNS))
-def test_the_decoder_survives_any_columns(columns):
+@given(VALUES, st.none() | st.fixed_dictionaries({}, optional=CHANGES))
+def test_the_decoder_survives_any_columns(values, changes):
     try:
-        received = FrameDecoder(0, "link 0").decode(pb.Frame(**columns))
+        received = FrameDecoder(0, "link 0").decode(pb.Frame(value=values, kv=changes))
     except ProtocolError:
         return
     assert all(item.arrival_ns >= 0 for item in received.items)
