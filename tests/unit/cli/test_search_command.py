@@ -139,18 +139,6 @@ def test_kernels_become_a_profile_and_a_plan(
     assert "not a profile" in capsys.readouterr().err
 
 
-def test_a_serving_command_can_be_pasted(capsys: pytest.CaptureFixture[str]) -> None:
-    """vLLM's names: experts over tensor ranks x data-parallel size, which are then replicas of attention."""
-    pasted = "--tensor-parallel-size 1 --data-parallel-size 16 --enable-expert-parallel --max-model-len 4096"
-    pasted += " --max-num-seqs 64 --max-num-batched-tokens 8192 --gpu-memory-utilization 0.92 --kv-cache-dtype fp8"
-    assert run(["plan", "deepseek-v3", "h200", "--json", *pasted.split()]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert (found["devices"], found["replicas"], found["microbatch"]) == (16, 1, 64)
-    assert run(["plan", "deepseek-v3", "h200", "--ep", "6", "--tp", "4"]) == 2
-    assert "--ep 6" in capsys.readouterr().err
-    assert run(["plan", "deepseek-v3", "h200", "--ep", "16", "--cp", "2"]) == 2
-    assert "--cp" in capsys.readouterr().err
-
 
 def test_a_terminal_sees_a_bar_and_a_chart_of_the_front(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
