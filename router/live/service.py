@@ -77,7 +77,7 @@ class LiveService:
 
     def _output(self, wish: Wish, choice: int) -> Output:
         limit = self.max_context_tokens
-        asked = wish.prompt_tokens + max(wish.max_tokens, wish.exact_tokens)
+        asked = wish.prompt_tokens + max(wish.max_tokens, wish.exact_tokens, 1)
         if asked > limit:
             raise ContextTooLong(
                 f"This model's maximum context length is {limit} tokens. However, you requested {asked} tokens "

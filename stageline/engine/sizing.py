@@ -76,9 +76,12 @@ class Slo(Sizing):
 
 
 def make_sizing(name: str, route: Route, credits_: int, largest: int, tpot_slo_ns: int | None) -> Sizing:
-    """The policy of that name. Raises UsageError when `slo` has no target."""
+    """The policy of that name. Raises UsageError when `slo` has no target, and for a name that there is not."""
     if name == "slo":
         if tpot_slo_ns is None:
             raise UsageError("--batching slo: no target; give one with --slo tpot=50ms")
         return Slo(route, credits_, largest, tpot_slo_ns)
-    return Greedy(route, credits_, largest) if name == "greedy" else Balanced(route, credits_, largest)
+    policies: dict[str, type[Sizing]] = {"balanced": Balanced, "greedy": Greedy}
+    if name not in policies:
+        raise UsageError(f"batching policy {name!r}: there is none of this name; known: {', '.join(policies)}, slo")
+    return policies[name](route, credits_, largest)

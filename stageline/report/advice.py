@@ -28,7 +28,7 @@ class Finding(NamedTuple):
 def advise(plan: Plan, summary: Summary, stages: Sequence[StageRecord]) -> list[Advice]:
     """The most telling first; empty when nothing stands out."""
     shares = cause_shares(stages)
-    lines = [*_requests(summary), *_load(summary, shares)]
+    lines = [*_requests(summary, plan.max_context_tokens), *_load(summary, shares)]
     if few := _too_few(plan, summary, shares["starved"]):
         lines.append(few)
     for cause in sorted(_CAUSES, key=lambda c: -shares[c]):
@@ -56,12 +56,13 @@ def cause_shares(stages: Sequence[StageRecord]) -> dict[str, float]:
     return {"busy": sum(s.busy_ns for s in stages) / total, **shares}
 
 
-def _requests(summary: Summary) -> Iterator[Advice]:
+def _requests(summary: Summary, context: int) -> Iterator[Advice]:
     counts = summary.requests
     if counts["refused"]:
+        limit = f"exceed the model's context of {context:,} tokens, or " if context else ""
         yield Advice(
-            f"{counts['refused']:,} of {counts['total']:,} requests were refused: they fit no empty KV ledger",
-            "plan with a longer --context or more devices",
+            f"{counts['refused']:,} of {counts['total']:,} requests were refused: they {limit}fit no empty KV ledger",
+            "shorten them, or plan with --context as long as they are, or more devices",
         )
     if summary.preemptions > 0.05 * counts["total"]:
         yield Advice(

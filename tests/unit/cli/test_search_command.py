@@ -139,7 +139,6 @@ def test_kernels_become_a_profile_and_a_plan(
     assert "not a profile" in capsys.readouterr().err
 
 
-
 def test_a_terminal_sees_a_bar_and_a_chart_of_the_front(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
