@@ -13,13 +13,15 @@ from stageline.cli.docker_flags import DockerFlags
 from stageline.cli.flags import SchedulingFlags
 from stageline.cluster.local import LocalCluster, LocalOptions
 from stageline.engine.route import Route
-from stageline.errors import RunFailed
+from stageline.errors import BadInput, RunFailed
 from stageline.plan.schema import Plan
 from stageline.report.slo import parse_slo
 from stageline.runtime import logs
 from stageline.runtime.dilation import parse_dilation
 from stageline.runtime.logs import say
 from stageline.runtime.plans import load_plan
+
+LAST_PORT = 65535
 
 
 def up(
@@ -45,6 +47,9 @@ def up(
     log_format: Annotated[Literal["text", "json"], Parameter(help="of all servers")] = "text",
 ) -> None:
     """Start the router and one server per stage as local processes or containers; Ctrl-C stops all of them."""
+    for flag, port, least in (("http", http_port, -1), ("grpc", grpc_port, 0), ("metrics", metrics_port, -1)):
+        if not least <= port <= LAST_PORT:
+            raise BadInput(f"--{flag}-port", port, "no such port", f"give {least} to {LAST_PORT}")
     logs.configure(log_format, log_level)
     loaded = load_plan(plan)
     factor = parse_dilation(dilation, Route(loaded))

@@ -43,7 +43,7 @@ def _too_few(plan: Plan, summary: Summary, starved: float) -> Advice | None:
     if starved < NOTABLE or served >= knee:
         return None
     return Advice(
-        f"{served:.3g} requests are served at once, too few to fill the pipeline: "
+        f"Requests served at once: {served:.3g}, too few to fill the pipeline, and "
         f"{summary.bubble_ratio:.0%} of the time with work is bubble",
         f"raise the load (--rate-scale, more users): about {knee:,} requests at once fill it",
     )
