@@ -11,11 +11,16 @@ from pathlib import Path
 
 from playwright.sync_api import Page, sync_playwright
 
+from bench import top_pictures
+from stageline.cli.top_data import View
+
 ROOT = Path(__file__).resolve().parent.parent
 IMAGES = ROOT / "docs/images"
 STAGELINE = [sys.executable, "-c", "from stageline.cli.main import main; main()"]
 FLAGS = "--headless --no-sandbox --disable-gpu --disable-background-networking --disable-quic --no-first-run"
 K3 = "kimi-k3 wse-3t --placement by-kind --layer-bytes nominal"
+TOPS = ((8, "llama.json", 3), (59, "k3.json", 20))  # stages, plan, the stage that dies
+LOAD = "poisson:rate=1000,requests=2000,input=2000,output=100"
 LLAMA = "llama-3.1-70b h100-sxm --devices 8"
 
 
@@ -45,6 +50,8 @@ def shoot(page: Page, file: Path, name: str, clicks: tuple[str, ...] = (), keys:
     page.wait_for_selector("html[data-ready=yes]", state="attached")
     for selector in clicks:
         page.click(selector)
+    if keys:
+        page.focus("#timeline")
     for key in keys:
         page.keyboard.press(key)
     page.wait_for_timeout(300)
@@ -54,17 +61,27 @@ def shoot(page: Page, file: Path, name: str, clicks: tuple[str, ...] = (), keys:
 def main() -> None:
     """Everything, into docs/images."""
     IMAGES.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+    with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
         runs(work)
+        tops = {n: top_pictures.views(work / plan, LOAD, dead) for n, plan, dead in TOPS}
+        pictures(work, tops)
+
+
+def pictures(work: Path, tops: dict[int, tuple[View, View]]) -> None:
+    """Draws what has been run."""
+    with sync_playwright() as playwright:
         shutil.copy(work / "k3/pipeline.svg", IMAGES / "pipeline.svg")
         chromium = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS.split())
         light = chromium.new_page(viewport={"width": 1120, "height": 800}, color_scheme="light")
         dark = chromium.new_page(viewport={"width": 1120, "height": 800}, color_scheme="dark")
         shoot(light, work / "k3/report.html", "report-59-stages", ("[data-view=first]",))
-        keys = ("Tab",) * 5 + ("ArrowDown", "ArrowDown", "n", "n")
+        keys = ("ArrowDown", "ArrowDown", "n", "n")
         shoot(dark, work / "llama/report.html", "report-8-stages", ("[data-view=middle]",), keys)
         shoot(light, work / "compare.html", "compare")
+        for stages, (loaded, stopped) in tops.items():
+            top_pictures.draw(chromium, loaded, IMAGES / f"top-{stages}-stages.png")
+            top_pictures.draw(chromium, stopped, IMAGES / f"top-{stages}-stages-dead.png")
         chromium.close()
 
 

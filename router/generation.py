@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from router.tokens import output_key, pieces, token_id, word
+from router.tokens import encoded_word, output_key, pieces, token_id, word
 from stageline.engine.rng import STREAM_OUTPUT, draw_at, stream_key
 from stageline.errors import BadInput
 from stageline.workload.length_text import parse_length
@@ -51,6 +51,12 @@ class Output(msgspec.Struct, frozen=True, kw_only=True):
     def piece(self, position: int) -> str:
         """The text of one token."""
         return self.words[position] if self.words is not None else word(self.key, position)
+
+    def encoded(self, position: int) -> bytes:
+        """The text of one token as a JSON string."""
+        if self.words is None:
+            return encoded_word(self.key, position)
+        return msgspec.json.encode(self.words[position])
 
     def text(self, start: int, end: int) -> str:
         """The text of the tokens [start, end)."""

@@ -13,6 +13,7 @@ from router.live.keeper import LiveKeeper
 from router.live.metrics import LiveCollector
 from router.live.options import LiveOptions
 from router.live.service import LiveService
+from router.live.traces import LiveTraces
 from router.metrics import RouterCollector
 from router.openai.door import Door, HttpDoor
 from router.openai.names import ModelNames
@@ -80,7 +81,8 @@ def live_service(plan: Plan, settings: RouterSettings, watch: Watch) -> LiveServ
         payload=settings.payload,
         record=Path(settings.record) if settings.record else None,
     )
-    return LiveService(LiveKeeper(route, options, watch), Lengths(settings.output_lengths, settings.seed))
+    traces = LiveTraces(plan, settings.otlp, settings.trace_sample) if settings.otlp else None
+    return LiveService(LiveKeeper(route, options, watch, traces), Lengths(settings.output_lengths, settings.seed))
 
 
 def door_of(live: LiveService, settings: RouterSettings, registry: CollectorRegistry) -> HttpDoor:

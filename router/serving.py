@@ -11,7 +11,7 @@ from stageline.engine.microbatch import Item
 from stageline.engine.replica import Replica
 from stageline.engine.router import Router
 from stageline.engine.sequence import Sequence
-from stageline.engine.types import Observer, RequestRecord
+from stageline.engine.types import Observer, RequestRecord, SpeculationStats
 from stageline.plan.schema import Plan
 from stageline.report.times import times_of
 from stageline.runtime import metric_names as own
@@ -21,7 +21,9 @@ from stageline.units import NS_PER_S
 
 _REASONS = {"cancelled": "abort", "failed": "error", "incomplete": "error", "refused": "error"}
 _COUNTERS = (vllm.PROMPT_TOKENS, vllm.GENERATION_TOKENS, vllm.PREEMPTIONS, vllm.CACHE_QUERIES, vllm.CACHE_HITS)
+_DRAFT_COUNTERS = (vllm.DRAFTS, vllm.DRAFT_TOKENS, vllm.ACCEPTED_TOKENS)
 _HISTOGRAMS = tuple(spec for spec in vllm.DROP_IN if spec.kind == "histogram")
+_GAPS = 256  # different gaps that wait for the histograms
 
 
 class Watch(Observer, Protocol):
@@ -48,6 +50,22 @@ class Engine:
         self.ttft = (self.histograms[vllm.TTFT.name], self.histograms[own.TTFT.name])
         self.steps = self.histograms[vllm.STEP_TOKENS.name]
         self.tokens = 0
+        self.drafts = SpeculationStats()  # of runs and sessions that are over
+        self._gaps: dict[int, int] = {}  # between tokens, ns -> how often, not in the histograms yet
+
+    def gap(self, gap_ns: int) -> None:
+        """A token came so long after the one before it. Those of a microbatch share their gap: one entry for all."""
+        gaps = self._gaps
+        gaps[gap_ns] = gaps.get(gap_ns, 0) + 1
+        if len(gaps) >= _GAPS:
+            self.settle()
+
+    def settle(self) -> None:
+        """Brings the histograms of gaps up to date."""
+        for gap_ns, times in self._gaps.items():
+            for buckets in self.itl:
+                buckets.observe(gap_ns / NS_PER_S, times)
+        self._gaps.clear()
 
 
 class ServingMetrics(Collector):
@@ -65,6 +83,8 @@ class ServingMetrics(Collector):
 
     def begin(self, router: Router) -> None:
         """See Watch."""
+        for engine, stats in zip(self._engines, self._drafts(), strict=True):
+            engine.drafts = stats
         self._live, self._replicas = router.live, router.replicas
         self._most.clear()
 
@@ -80,14 +100,13 @@ class ServingMetrics(Collector):
         engine = self._engines[sequence.replica]
         engine.tokens += 1
         if since_ns is not None:
-            pair, time_s = engine.itl, (now_ns - since_ns) / NS_PER_S
-        else:
-            request = sequence.request
-            pair, time_s = engine.ttft, (now_ns - request.arrival_ns) / NS_PER_S
-            engine.counts[vllm.PROMPT_TOKENS.name] += request.prompt_tokens
-            self._most[index] = request.max_output_tokens
-        pair[0].observe(time_s)
-        pair[1].observe(time_s)
+            engine.gap(now_ns - since_ns)
+            return
+        request = sequence.request
+        engine.counts[vllm.PROMPT_TOKENS.name] += request.prompt_tokens
+        self._most[index] = request.max_output_tokens
+        for buckets in engine.ttft:
+            buckets.observe((now_ns - request.arrival_ns) / NS_PER_S)
 
     def request(self, record: RequestRecord) -> None:
         """See Observer."""
@@ -141,9 +160,13 @@ class ServingMetrics(Collector):
         yield vllm.CACHE_CONFIG.family(((*labels, *more), 1) for labels in self._labels)
         yield vllm.LORA.family(((*labels, "0", "", ""), 0) for labels in self._labels)
         for engine in self._engines:
+            engine.settle()
             engine.counts[vllm.GENERATION_TOKENS.name] = engine.tokens
         for spec in _COUNTERS:
             yield spec.family(self._each(engine.counts[spec.name] for engine in self._engines))
+        drafts = [(s.steps, s.drafted_tokens, s.accepted_tokens) for s in self._drafts()]
+        for spec, values in zip(_DRAFT_COUNTERS, zip(*drafts, strict=True), strict=True):
+            yield spec.family(self._each(values))
         pairs = zip(self._labels, self._engines, strict=True)
         yield vllm.SUCCESS.family(((*labels, reason), n) for labels, e in pairs for reason, n in e.reasons.items())
         for spec in _HISTOGRAMS:
@@ -151,6 +174,12 @@ class ServingMetrics(Collector):
         names = [(str(r),) for r in range(len(self._engines))]
         for spec in (own.TTFT, own.ITL):
             yield spec.histogram(self._buckets(spec, names))
+
+    def _drafts(self) -> list[SpeculationStats]:
+        """By replica, with those of what goes on now."""
+        now = [r.speculation.stats() if r.speculation else SpeculationStats() for r in self._replicas]
+        past = [engine.drafts for engine in self._engines]
+        return [a + b for a, b in zip(past, now or [SpeculationStats()] * len(past), strict=True)]
 
     def _each(self, values: Iterable[float]) -> Iterable[tuple[tuple[str, ...], float]]:
         return zip(self._labels, values, strict=True)

@@ -38,6 +38,15 @@ class RouterSettings(ServerSettings, frozen=True, forbid_unknown_fields=True, kw
     record: Annotated[
         str, msgspec.Meta(description="file to record live sessions in, for stageline run --workload")
     ] = ""
+    otlp: Annotated[
+        str,
+        msgspec.Meta(
+            description="collector that gets request spans by OTLP/HTTP, like http://localhost:4318; empty: none"
+        ),
+    ] = ""
+    trace_sample: Annotated[
+        float, msgspec.Meta(ge=0, le=1, description="share of live requests traced whose caller sends no traceparent")
+    ] = 0.01
     served_model_name: Annotated[str, msgspec.Meta(description="names of the model, comma-separated")] = ""
     output_lengths: Annotated[
         str,

@@ -37,6 +37,7 @@ what wheel when where which while white who whole why will wind with wonder wood
 year yes you young your
 """
 WORDS = tuple(_TEXT.split())
+_ENCODED = tuple(f'" {text}"'.encode() for text in WORDS)
 
 
 def count(text: str) -> int:
@@ -75,3 +76,10 @@ def word(key: int, position: int) -> str:
     """Output token number `position`."""
     text = WORDS[draw_at(key, position) % len(WORDS)]
     return f" {text}" if position else text
+
+
+def encoded_word(key: int, position: int) -> bytes:
+    """`word` as a JSON string."""
+    if not position:
+        return f'"{word(key, 0)}"'.encode()
+    return _ENCODED[draw_at(key, position) % len(_ENCODED)]

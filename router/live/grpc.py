@@ -9,6 +9,7 @@ from router.generation import Wish
 from router.live.keeper import LiveKeeper
 from router.live.service import Choice, LiveService
 from stageline.errors import StagelineError, Unavailable
+from stageline.report.spans.context import TRACEPARENT, TRACESTATE, parse_traceparent
 from stageline.v1 import router_pb2
 from stageline.wire.errors import abort
 
@@ -20,7 +21,10 @@ async def generate(service: LiveService | None, request: router_pb2.GenerateRequ
     try:
         if service is None:
             raise Unavailable("this router serves no live requests; start it with --live")
-        reply = service.submit([wish_of(request)], 1, priority=request.priority, session=request.session)
+        said = dict(context.invocation_metadata() or ())
+        parent = parse_traceparent(_text(said.get(TRACEPARENT)), _text(said.get(TRACESTATE)))
+        wishes = [wish_of(request)]
+        reply = service.submit(wishes, 1, priority=request.priority, session=request.session, parent=parent)
         try:
             choice, sent = reply.choices[0], 0
             while not (choice.stream.ended and sent == choice.stream.tokens):
@@ -68,6 +72,10 @@ def live_state(keeper: LiveKeeper) -> router_pb2.LiveState:
         last_digest=keeper.last_digest,
         reason=keeper.reason,
     )
+
+
+def _text(value: str | bytes | None) -> str:
+    return value if isinstance(value, str) else ""
 
 
 def _finished(choice: Choice, dilation: float) -> router_pb2.Finished:

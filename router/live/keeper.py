@@ -7,6 +7,7 @@ from router.live.delivery import Lateness
 from router.live.options import LiveOptions
 from router.live.recorder import Recorder
 from router.live.session import LiveSession
+from router.live.traces import LiveTraces
 from router.serving import Watch
 from router.stages import StageTable
 from stageline.engine.route import Route
@@ -20,7 +21,9 @@ _BACKOFF_S = (0.2, 0.5, 1.0, 2.0)
 class LiveKeeper:
     """At most one session at a time. `session` is the one that takes requests, if there is one."""
 
-    def __init__(self, route: Route, options: LiveOptions, watch: Watch | None = None) -> None:
+    def __init__(
+        self, route: Route, options: LiveOptions, watch: Watch | None = None, traces: LiveTraces | None = None
+    ) -> None:
         self.route, self.options = route, options
         self.lateness = Lateness()
         self.session: LiveSession | None = None
@@ -28,7 +31,7 @@ class LiveKeeper:
         self.last_digest = ""
         self.slipped_ns = 0  # of sessions that are over
         self.failures = 0
-        self._watch = watch
+        self._watch, self._traces = watch, traces
         self._recorder = Recorder(options.record) if options.record else None
         self._digest = route.plan.digest()
         self._table: StageTable | None = None
@@ -85,6 +88,8 @@ class LiveKeeper:
         if self._task:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+        if self._traces:
+            await self._traces.close()
 
     # -- clients
 
@@ -128,8 +133,9 @@ class LiveKeeper:
         """From open to close; why it broke off, if it did."""
         assert self._table is not None
         session = self._current = LiveSession(
-            self.route, self._table, self.options, self.lateness, self._recorder, self._watch, self.look_again
-        )
+            self.route, self._table, self.options, self.lateness, self._recorder, self._watch, self.look_again,
+            self._traces,
+        )  # fmt: skip
         error: StagelineError | None = None
         try:
             await session.open(self._digest, self._advertise)

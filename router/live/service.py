@@ -9,6 +9,7 @@ from router.live.stream import Mailbox, Stream
 from router.tokens import block_hashes
 from stageline.engine.types import Request
 from stageline.errors import BadInput
+from stageline.report.spans.context import TraceContext
 from stageline.workload.rows import MAX_TOKENS
 
 MAX_CHOICES = 128
@@ -22,10 +23,13 @@ class Choice(NamedTuple):
 
 
 class Reply:
-    """All choices of one call. `wait` returns when some token is due or a choice has ended. Always `close` it."""
+    """All choices of one call, `n` of each prompt. `wait` returns when some token is due or a choice has ended.
 
-    def __init__(self, session: LiveSession, mailbox: Mailbox, choices: list[Choice]) -> None:
-        self._session, self.choices = session, choices
+    Always `close` it.
+    """
+
+    def __init__(self, session: LiveSession, mailbox: Mailbox, choices: list[Choice], n: int) -> None:
+        self._session, self.choices, self.n = session, choices, n
         self.wait = mailbox.wait
 
     def close(self) -> None:
@@ -46,8 +50,13 @@ class LiveService:
         scheduling = keeper.options.scheduling
         self._block_tokens = (scheduling.hash_block_tokens or plan.block_tokens) if scheduling.prefix_cache else 0
 
-    def submit(self, wishes: list[Wish], n: int, *, priority: int = 0, session: str = "") -> Reply:
-        """One request per wish and choice, all arriving together. Raises BadInput, Busy or Unavailable."""
+    def submit(
+        self, wishes: list[Wish], n: int, *, priority: int = 0, session: str = "", parent: TraceContext | None = None
+    ) -> Reply:
+        """One request per wish and choice, all arriving together, all children of the caller's span `parent`.
+
+        Raises BadInput, Busy or Unavailable.
+        """
         if not 1 <= n * len(wishes) <= MAX_CHOICES:
             raise BadInput("n", n, f"1 to {MAX_CHOICES} outputs can be asked for at once")
         outputs = [(wish, self._output(wish, choice)) for wish in wishes for choice in range(n)]
@@ -57,10 +66,10 @@ class LiveService:
             live.check(request)
         mailbox = Mailbox()
         choices = [
-            Choice(output, live.submit(request, mailbox))
+            Choice(output, live.submit(request, mailbox, parent))
             for (_, output), request in zip(outputs, requests, strict=True)
         ]
-        return Reply(live, mailbox, choices)
+        return Reply(live, mailbox, choices, n)
 
     def _request(self, wish: Wish, output: Output, priority: int, session: str) -> Request:
         """As it will arrive, but for its index and its time."""

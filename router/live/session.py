@@ -14,6 +14,7 @@ from router.live.options import LiveOptions
 from router.live.recorder import Recorder
 from router.live.source import LiveSource
 from router.live.stream import Bell, Stream
+from router.live.traces import LiveTraces
 from router.machine import RouterMachine
 from router.mesh import Mesh
 from router.serving import Watch
@@ -25,8 +26,9 @@ from stageline.engine.types import NEVER, Cancellation, Request, RequestRecord
 from stageline.errors import BadInput, StagelineError, Unavailable
 from stageline.report.canonical import canonical_line
 from stageline.report.digest import Digest
+from stageline.report.spans.context import TraceContext
 from stageline.runtime.clock import LiveClock
-from stageline.runtime.pacing import PacedLink, PacedMachine
+from stageline.runtime.pacing import LEAD_NS, PacedLink, PacedMachine
 from stageline.runtime.party import Party
 from stageline.sync.foresight import ForesightedConductor
 from stageline.sync.router import RouterNode
@@ -43,20 +45,22 @@ class LiveSession:
 
     def __init__(
         self, route: Route, table: StageTable, options: LiveOptions, lateness: Lateness, recorder: Recorder | None,
-        watch: Watch | None = None, idle: Callable[[], None] = lambda: None,
+        watch: Watch | None = None, idle: Callable[[], None] = lambda: None, traces: LiveTraces | None = None,
     ) -> None:  # fmt: skip
         self.id = uuid.uuid4().hex
         self.options = options
         self.clock = LiveClock(time.time_ns(), options.dilation)
         self.source = LiveSource(self.clock, options.quantum_ns)
         self.delivery = Delivery(self.clock, lateness, self._delivered)
-        self.router = Router(route, options.scheduling, options.seed, self)
+        self._trace = traces.recorder(self.id, self.clock) if traces else None
+        self.router = Router(route, options.scheduling, options.seed, self, self._trace)
         if watch:
             watch.begin(self.router)
-        self.conductor = ForesightedConductor(self.router, self.source, options.seed)
+        self._ahead_ns = int(options.tolerance_ns / options.dilation)
+        self.conductor = ForesightedConductor(self.router, self.source, options.seed, self._trace, self._ahead_ns)
         self.node = RouterNode(self.conductor, 0)  # a window of frames would hold back what is due
         self.machine = PacedMachine(RouterMachine(self.node, watch.dispatched if watch else None))
-        self.party = Party("the router", self.machine, after_turn=self._after_turn, before_turn=self._hold_back)
+        self.party = Party("the router", self.machine, after_turn=self._after_turn, before_turn=self._tell_time)
         self.mesh = Mesh(self.id, route, table, self.party, options.payload, self.clock)
         for replica, link in enumerate(self.mesh.out_links):
             paced = PacedLink(self.clock, link, route.plan.links[0].latency_ns)
@@ -105,6 +109,8 @@ class LiveSession:
         for stream in self.streams.values():
             stream.fail(error or Unavailable("the live session has ended"))
         self.streams.clear()
+        if self._trace:
+            self._trace.abandon(self.clock.now_ns())
         await self.mesh.close()
 
     # -- clients
@@ -125,12 +131,14 @@ class LiveSession:
             tokens = request.prompt_tokens + request.max_output_tokens
             raise BadInput("prompt", None, f"{tokens} tokens of prompt and output do not fit the KV cache of any stage")
 
-    def submit(self, request: Request, bell: Bell) -> Stream:
-        """The request arrives now: its index and its arrival are given here."""
+    def submit(self, request: Request, bell: Bell, parent: TraceContext | None = None) -> Stream:
+        """The request arrives now: its index and its arrival are given here. `parent` is the caller's span."""
         at_ns = self.source.open_edge_ns()
         request = msgspec.structs.replace(request, index=self._next, arrival_ns=at_ns)
         if self._recorder:
             self._recorder.request(request)
+        if self._trace:
+            self._trace.arrived(request.index, at_ns, parent)
         self._next += 1
         stream = self.streams[request.index] = Stream(request.index, at_ns, bell)
         self.source.put(at_ns, request)
@@ -162,6 +170,8 @@ class LiveSession:
         self.delivery.end(self.streams[record.index], due_ns or 0, record)
         if self._watch:
             self._watch.request(record)
+        if self._trace:
+            self._trace.request(record)
 
     def _delivered(self, stream: Stream) -> None:
         del self.streams[stream.index]
@@ -170,30 +180,43 @@ class LiveSession:
 
     # -- time
 
+    def _tell_time(self) -> None:
+        """How far emulated time has come, as far as the pacing of the links lets anything leave."""
+        self._hold_back()
+        self.conductor.reached_ns = self.clock.at_ns(LEAD_NS)
+
     def _hold_back(self) -> None:
         """Emulated time waits for a completion that is overdue: a slow host must not look like a slow cluster."""
         overdue_ns = self.conductor.overdue_ns
         if overdue_ns >= NEVER:
             return
-        limit_ns = overdue_ns + int(self.options.tolerance_ns / self.clock.dilation)
-        slipped_ns = self.clock.hold_at(max(limit_ns, self.source.promised_ns))
+        slipped_ns = self.clock.hold_at(max(overdue_ns + self._ahead_ns, self.source.promised_ns))
         if slipped_ns and self._loop.time() - self._warned_s > _WARN_S:
             self._warned_s = self._loop.time()
             total_s = self.clock.slip_ns / 1e9
             log.warning("this host is too slow for the dilation: the emulated clock slips", extra={"slip_s": total_s})
 
     def _after_turn(self) -> None:
-        self.delivery.flush()
+        self.delivery.flush_soon()
         if self.node.done:
             self._drained.set()
             return
-        if self._timer is None:
-            until_ns = self.conductor.blocked_ns
-            if any(o.owes and o.speaks for o in self.node.outlets):
-                until_ns = min(until_ns, self.source.promised_ns)
-            if until_ns < NEVER:
-                delay_s = max(0.001, self.clock.wall_s_until(self.source.edge_before(until_ns)))
-                self._timer = self._loop.call_later(delay_s, self._ring)
+        until_ns, foreseen_ns = self.conductor.blocked_ns, self.conductor.foreseen_ns
+        if any(o.owes and o.speaks for o in self.node.outlets):
+            until_ns = min(until_ns, self.source.promised_ns)
+        if until_ns < NEVER:
+            self._wake_in(self.clock.wall_s_until(self.source.edge_before(until_ns)))
+        if foreseen_ns < NEVER:
+            self._wake_in(self.clock.wall_s_until(foreseen_ns) - LEAD_NS / 1e9)
+
+    def _wake_in(self, delay_s: float) -> None:
+        """A turn then, unless one comes earlier."""
+        at_s = self._loop.time() + max(0.001, delay_s)
+        if self._timer is not None:
+            if self._timer.when() <= at_s:
+                return
+            self._timer.cancel()
+        self._timer = self._loop.call_at(at_s, self._ring)
 
     def _ring(self) -> None:
         self._timer = None

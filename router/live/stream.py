@@ -52,11 +52,6 @@ class Stream:
         """Whether nothing more will come."""
         return self.record is not None or self.error is not None
 
-    def end(self, record: RequestRecord) -> None:
-        """It left the system."""
-        self.record = record
-        self.mailbox.ring()
-
     def fail(self, error: StagelineError) -> None:
         """The session broke off."""
         if not self.ended:

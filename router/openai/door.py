@@ -20,11 +20,13 @@ from router.openai.schema import ChatRequest, Common, CompletionRequest, Tokeniz
 from router.openai.streaming import DILATION, document, stream
 from router.openai.wishes import chat_text, chat_wishes, completion_wishes
 from stageline.errors import BadInput, StagelineError, UsageError
+from stageline.report.spans.context import TRACEPARENT, TRACESTATE, parse_traceparent
 from stageline.workload.rows import MAX_TOKENS
 
 MAX_BODY_BYTES = 64 << 20
 OUTPUT_TOKENS = "x-stageline-output-tokens"
 RETRY_AFTER_S = 1
+CLIENT_LEFT = 499  # a status that nobody sees
 _JSON = "application/json"
 B = TypeVar("B", bound=msgspec.Struct)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -114,7 +116,8 @@ class Door:
         n = 1 if body.n is None else body.n
         if echo and body.stream:
             raise BadInput("echo", True, "the prompt is not streamed back", "leave echo out, or do not stream")
-        reply = self._service.submit(wishes, n, priority=body.priority or 0, session=body.user or "")
+        parent = parse_traceparent(request.headers.get(TRACEPARENT), request.headers.get(TRACESTATE, ""))
+        reply = self._service.submit(wishes, n, priority=body.priority or 0, session=body.user or "", parent=parent)
         try:
             head = Head(kind, body.model or self._names.listed[0], streamed=bool(body.stream))
             prompt_tokens = sum(w.prompt_tokens for w in wishes)
@@ -191,6 +194,8 @@ class Door:
             return await handler(request)
         except StagelineError as error:
             return refusal(error)
+        except ConnectionResetError:  # the client left while its reply was on its way to it
+            return web.Response(status=CLIENT_LEFT)
         except web.HTTPException as error:
             code = error.status
             kind = "invalid_request_error" if code < 500 else "server_error"

@@ -7,13 +7,19 @@ from typing import Any, Literal
 
 import msgspec
 
+from router.generation import Output
 from router.live.service import Choice, Reply
-from router.openai.schema import Usage
+from router.openai.schema import PromptDetails, Usage
 from stageline.engine.types import RequestRecord
 from stageline.errors import StagelineError
 
 Kind = Literal["chat", "completion"]
 DONE = b"data: [DONE]\n\n"
+# What surrounds the text of a token: before the first one, before any other, after it.
+_CHAT = (
+    b'"delta":{"role":"assistant","content":', b'"delta":{"content":', b'},"logprobs":null,"finish_reason":'
+)  # fmt: skip
+_COMPLETION = (b'"text":', b'"text":', b',"logprobs":null,"finish_reason":')
 _encode = msgspec.json.Encoder().encode
 
 
@@ -30,16 +36,9 @@ class Head:
         self.fields: dict[str, Any] = {"id": self.id, "object": name, "created": int(time.time()), "model": model}
         self._open = b"data: " + _encode(self.fields)[:-1] + b',"choices":[{"index":'
 
-    def chunk(self, index: int, text: str, *, first: bool, reason: str | None) -> bytes:
-        """One token of one choice as an event; made of bytes, since this is done for every token."""
-        encoded = _encode(text)
-        if self.kind == "chat":
-            role = b'"role":"assistant",' if first else b""
-            body = b',"delta":{' + role + b'"content":' + encoded + b'},"logprobs":null,"finish_reason":'
-        else:
-            body = b',"text":' + encoded + b',"logprobs":null,"finish_reason":'
-        end = _encode(reason) if reason else b"null"
-        return b"".join((self._open, str(index).encode(), body, end, b"}]}\n\n"))
+    def events(self, index: int, output: Output) -> "Events":
+        """The events of one choice."""
+        return Events(self._open + b"%d," % index, output, chat=self.kind == "chat")
 
     def usage_chunk(self, usage: Usage) -> bytes:
         """The last event before [DONE], if the client asked for it."""
@@ -55,14 +54,36 @@ class Head:
         return _encode(self.fields | {"choices": entries, "usage": usage})
 
 
+class Events:
+    """The tokens of one choice as events. All but the text is made once: this is done for every token."""
+
+    def __init__(self, opening: bytes, output: Output, *, chat: bool) -> None:
+        self._output, self._last = output, output.tokens - 1
+        first, before, after = _CHAT if chat else _COMPLETION
+        self._first, self._before = opening + first, opening + before
+        self._after = after + b"null}]}\n\n"
+        self._end = after + _encode(output.reason) + b"}]}\n\n"
+
+    def event(self, position: int) -> bytes:
+        """Of one token."""
+        before = self._before if position else self._first
+        return before + self._output.encoded(position) + (self._end if position == self._last else self._after)
+
+    def between(self, start: int, end: int) -> bytes:
+        """Of the tokens [start, end)."""
+        return b"".join([self.event(position) for position in range(start, end)])
+
+
 def usage_of(reply: Reply, prompt_tokens: int, dilation: float) -> Usage:
     """Of a reply whose choices have all ended. `prompt_tokens`: all prompts, each once."""
     records = [r for c in reply.choices if (r := c.stream.record) is not None]
     produced = sum(r.output_tokens for r in records)
+    firsts = [r for c in reply.choices[:: reply.n] if (r := c.stream.record) is not None]
     return Usage(
         prompt_tokens=prompt_tokens,
         completion_tokens=produced,
         total_tokens=prompt_tokens + produced,
+        prompt_tokens_details=PromptDetails(cached_tokens=sum(r.cached_tokens or 0 for r in firsts)),
         queue_s=_longest_s(records, "admitted_ns"),
         ttft_s=_longest_s(records, "first_token_ns"),
         e2e_s=_longest_s(records, "last_token_ns"),

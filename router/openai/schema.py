@@ -63,12 +63,19 @@ class TokenizeRequest(msgspec.Struct, frozen=True, kw_only=True):
     messages: list[Message] | None = None
 
 
+class PromptDetails(msgspec.Struct, frozen=True, kw_only=True):
+    """Of the prompt tokens, those that the prefix cache had."""
+
+    cached_tokens: int
+
+
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
     """Token counts, and what the emulated cluster took, in emulated seconds (of the slowest choice)."""
 
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
+    prompt_tokens_details: PromptDetails
     queue_s: float
     ttft_s: float
     e2e_s: float

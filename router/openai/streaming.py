@@ -36,8 +36,7 @@ async def stream(
         tail = error_event(error)
     else:
         tail = head.usage_chunk(usage_of(reply, prompt_tokens, float(headers[DILATION]))) + DONE if usage else DONE
-    await response.write(tail)
-    await response.write_eof()
+    await response.write_eof(tail)
     return response
 
 
@@ -54,16 +53,18 @@ class EventWriter:
     """
 
     def __init__(self, request: web.Request, reply: Reply, head: Head, *, chunked: bool) -> None:
-        self._transport, self._reply, self._head, self._chunked = request.transport, reply, head, chunked
-        self._sent = [0] * len(reply.choices)
+        self._transport, self._head, self._chunked = request.transport, head, chunked
+        self._streams = [choice.stream for choice in reply.choices]
+        self._events = [head.events(index, choice.output) for index, choice in enumerate(reply.choices)]
+        self._sent = [0] * len(self._streams)
         self._loop = asyncio.get_running_loop()
         self._finished: asyncio.Future[None] = self._loop.create_future()
         self._stalled_since_s: float | None = None
 
     async def run(self) -> None:
         """Returns when all choices have ended and all their tokens are written."""
-        for choice in self._reply.choices:
-            choice.stream.mailbox = self
+        for stream in self._streams:
+            stream.mailbox = self
         self.ring()
         await self._finished
 
@@ -79,21 +80,22 @@ class EventWriter:
         data = self.due()
         if data and not transport.is_closing():
             transport.write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
-        if all(choice.stream.ended for choice in self._reply.choices):
-            self._finished.set_result(None)
+        for stream in self._streams:
+            if not stream.ended:
+                return
+        self._finished.set_result(None)
 
     def due(self) -> bytes:
         """Events of all tokens that are due and not written."""
-        out: list[bytes] = []
-        chunk = self._head.chunk
-        for index, (output, source) in enumerate(self._reply.choices):
-            for position in range(self._sent[index], source.tokens):
-                last = position + 1 == output.tokens
-                out.append(
-                    chunk(index, output.piece(position), first=not position, reason=output.reason if last else None)
-                )
-            self._sent[index] = source.tokens
-        return b"".join(out)
+        sent, data = self._sent, b""
+        for index, stream in enumerate(self._streams):
+            before, tokens = sent[index], stream.tokens
+            if before == tokens:
+                continue
+            events = self._events[index]
+            data += events.event(before) if tokens == before + 1 else events.between(before, tokens)
+            sent[index] = tokens
+        return data
 
     def _retry(self) -> None:
         """Looks again whether the client reads."""

@@ -30,13 +30,13 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     rate_scale: str
     requests: int | None
     slo: str | None
-    prefix_cache: bool = False
+    scheduling: Scheduling = Scheduling()
 
     def key(self) -> str:
         """What a finished trial is known by: everything that decides its result."""
         rest: tuple[object, ...] = (self.workload, self.seed, self.rate_scale, self.requests, self.slo)
-        if self.prefix_cache:
-            rest = (*rest, True)
+        if self.scheduling != Scheduling():
+            rest += (msgspec.json.encode(self.scheduling),)
         return hashlib.sha256(self.plan.canonical() + repr(rest).encode()).hexdigest()
 
 
@@ -79,7 +79,7 @@ def carry_out(candidate: Candidate) -> Trial:
 def _summary(c: Candidate, slo: Slo | None) -> Summary:
     source = open_workload(c.workload, seed=c.seed, rate_scale=c.rate_scale, requests=c.requests)
     with RunWriter(c.plan, slo=slo) as writer:
-        settings = Scheduling(prefix_cache=c.prefix_cache, hash_block_tokens=source.hash_block_tokens)
+        settings = msgspec.structs.replace(c.scheduling, hash_block_tokens=source.hash_block_tokens)
         totals = inprocess.run(c.plan, settings, source, seed=c.seed, observer=writer)
         facts = RunFacts(
             engine="inprocess", seed=c.seed, command="stageline search", workload=c.workload, rows={}, wall_s=0.0,

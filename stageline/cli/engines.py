@@ -3,7 +3,7 @@
 from typing import Literal, TypedDict
 
 from stageline.engine.settings import Scheduling
-from stageline.engine.types import Observer, RunTotals, Source, StageObserver
+from stageline.engine.types import MemberObserver, Observer, RunTotals, Source, StageObserver
 from stageline.errors import UsageError
 from stageline.plan.schema import Plan
 
@@ -29,6 +29,7 @@ def execute(
     seed: int,
     observer: Observer,
     stage_observer: StageObserver | None = None,
+    members: MemberObserver | None = None,
     paranoid: bool = False,
     cluster: str | None = None,
     spec: SpecFields | None = None,
@@ -36,7 +37,7 @@ def execute(
     """Runs to the end. All engines give the same records, in the same order per request."""
     if engine == "cluster" or cluster is not None:
         if stage_observer is not None or paranoid:
-            raise UsageError("--events and --paranoid look inside the stages: run them with --engine inprocess")
+            raise UsageError("--events, --otlp and --paranoid look inside the stages: use them with --engine inprocess")
         from stageline.cluster import engine as on_cluster  # noqa: PLC0415  (grpc is slow to load)
         from stageline.wire.router_client import Spec  # noqa: PLC0415
 
@@ -58,5 +59,6 @@ def execute(
         seed=seed,
         observer=observer,
         stage_observer=stage_observer,
+        members=members,
         paranoid=paranoid,
     )

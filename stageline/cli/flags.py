@@ -7,6 +7,7 @@ import msgspec
 from cyclopts import Group, Parameter
 
 from stageline.cli.engines import SpecFields
+from stageline.cli.speculation_flags import SpeculationFlags
 from stageline.engine.settings import Balance, Batching, KvPolicy, Queueing, Scheduling
 from stageline.errors import BadInput, UsageError
 from stageline.plan.schema import Plan
@@ -55,7 +56,7 @@ class WorkloadFlags:
 
 @Parameter(name="*", group=_SCHEDULING)
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SchedulingFlags:
+class SchedulingFlags(SpeculationFlags):
     """How the router schedules. What is not given is the preset's, or the plan's."""
 
     microbatch: Annotated[int | None, Parameter(help="largest number of sequences in a microbatch")] = None
@@ -92,6 +93,7 @@ class SchedulingFlags:
             overhead_ns = given["overhead_ns"] = parse_duration_ns(self.overhead, "--overhead")
             if overhead_ns > MOST_OVERHEAD_NS:
                 raise BadInput("--overhead", self.overhead, "above 15 minutes per microbatch", "give a shorter time")
+        given |= self.given(base.speculate)
         if self.preset == "vllm":
             given = _vllm(plan, self.max_running or VLLM_MAX_NUM_SEQS) | given
         if given.get("batching") == "slo":

@@ -29,7 +29,7 @@ class Watched:
         """See Source."""
         request = self._source.take()
         if isinstance(request, Request):
-            self._writer.arrived(request.index)
+            self._writer.arrived(request.index, request.arrival_ns)
         self._taken += 1
         if self._taken % _EVERY == 0:
             self._bar.show(self._source.fraction())

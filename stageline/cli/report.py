@@ -12,7 +12,7 @@ from stageline.report.chart import draw_chart
 from stageline.report.digest import digest_of
 from stageline.report.page.render import write_page
 from stageline.report.perfetto.trace import write_trace
-from stageline.report.rundir import EVENTS, read_events, read_stages, read_summary
+from stageline.report.rundir import EVENTS, REQUESTS, RERUN, read_events, read_requests, read_stages, read_summary
 from stageline.report.summary import Summary
 from stageline.report.tables import run_report
 from stageline.report.timeline import first_microbatches
@@ -38,13 +38,22 @@ def report(
         raise BadInput(str(directory), None, "the run broke off and has no stages", "run it again with -o")
     if verify:
         _verify(directory, summary)
-    console().print(run_report(summary, read_stages(directory)))
+    stages = read_stages(directory)
+    _check_requests(directory, summary)
     if chart:
         _chart(directory, summary, microbatches)
     if html:
         _page(directory)
     if perfetto is not None:
         _trace(directory, perfetto)
+    console().print(run_report(summary, stages))  # the last thing: nothing is printed about a run that is damaged
+
+
+def _check_requests(directory: Path, summary: Summary) -> None:
+    """Raises BadInput for a line that is none of a run's, and for lines that are missing."""
+    lines, total = sum(1 for _ in read_requests(directory)), summary.requests["total"]
+    if lines != total:
+        raise BadInput(f"{directory / REQUESTS}", lines, f"summary.json says {total} requests", RERUN)
 
 
 def _verify(directory: Path, summary: Summary) -> None:

@@ -9,10 +9,12 @@ from typing import Annotated
 import msgspec
 from cyclopts import Parameter
 
+from stageline.cli.address import router_address
 from stageline.cli.engines import EngineName, execute
 from stageline.cli.flags import SchedulingFlags, WorkloadFlags
 from stageline.cli.output import console, print_json
 from stageline.cli.progress import Watched, progress_of
+from stageline.cli.trace_flags import TraceFlags
 from stageline.engine.settings import Scheduling
 from stageline.engine.types import RunTotals
 from stageline.errors import SloMissed, UsageError
@@ -30,6 +32,7 @@ def run(
     plan: Annotated[Path, Parameter(help="plan file, made by stageline plan -o")],
     workload: WorkloadFlags,
     scheduling: SchedulingFlags = SchedulingFlags(),  # noqa: B008  (frozen)
+    traces: TraceFlags = TraceFlags(),  # noqa: B008  (frozen)
     *,
     output: Annotated[Path | None, Parameter(name=("-o", "--output"), help="run directory to write")] = None,
     slo: Annotated[str | None, Parameter(help="ttft=2s,tpot=50ms,attainment=0.99; missed: exit code 3")] = None,
@@ -42,6 +45,8 @@ def run(
     """Run a workload through a plan in emulated time and show where the time went."""
     if events and output is None:
         raise UsageError("--events writes events.jsonl into a run directory: give one with -o DIR")
+    if cluster is not None:
+        router_address("--cluster", cluster)
     objective = None if slo is None else parse_slo(slo)
     loaded = load_plan(plan)
     source = workload.open()
@@ -50,7 +55,10 @@ def run(
     else:
         base = Scheduling(hash_block_tokens=source.hash_block_tokens)
     settings = scheduling.settings(loaded, objective, base)
-    with RunWriter(loaded, output, slo=objective, events=events) as writer:
+    with (
+        traces.recorder(loaded, workload.seed) as trace,
+        RunWriter(loaded, output, slo=objective, events=events, trace=trace) as writer,
+    ):
         job = _Job(loaded, settings, source, workload, writer, "cluster" if cluster else engine, cluster, paranoid)
         totals, summary = job.carry_out()
     _print(summary, totals, json)
@@ -96,6 +104,7 @@ class _Job(msgspec.Struct, frozen=True):
                     seed=self.flags.seed,
                     observer=self.writer,
                     stage_observer=self.writer.stage_observer,
+                    members=self.writer.trace,
                     paranoid=self.paranoid,
                     cluster=self.cluster,
                     spec=self.flags.spec(),

@@ -20,6 +20,8 @@ from stageline.cli.plan_flags import PlanFlags, options_of
 from stageline.cli.search_flags import SearchFlags
 from stageline.cli.search_output import print_trials, save_plot, with_cost
 from stageline.cli.sources import find_model
+from stageline.cli.speculation_flags import SpeculationFlags
+from stageline.engine.settings import Scheduling
 from stageline.errors import BadInput, DoesNotFit, RunFailed, UsageError
 from stageline.hardware.device import Device
 from stageline.model.spec import ModelSpec
@@ -53,6 +55,7 @@ def search(
     plot: Annotated[Path | None, Parameter(help="write a chart here (.svg or .png)")] = None,
     json: Annotated[bool, Parameter(negative="", help="print trials as JSON")] = False,
     flags: PlanFlags = PlanFlags(),  # noqa: B008
+    speculation: SpeculationFlags = SpeculationFlags(),  # noqa: B008
 ) -> int:
     """Try every way to divide devices among tensor, expert, context and pipeline ranks and replicas."""
     asked.check()
@@ -62,7 +65,8 @@ def search(
         raise UsageError(
             "--jobs counts processes of this machine and --scheduler has workers of its own: leave one out"
         )
-    candidates, left = _candidates(models.split(","), devices_of.split(","), asked, flags)
+    scheduling = msgspec.convert(speculation.given() | {"prefix_cache": asked.prefix_cache}, Scheduling)
+    candidates, left = _candidates(models.split(","), devices_of.split(","), asked, scheduling, flags)
     if not candidates:
         raise _nothing_fits(asked.devices, left)
     carry_out = partial(carry_out_all, jobs=jobs or os.cpu_count() or 1)
@@ -87,7 +91,7 @@ def _nothing_fits(devices: str, left: Sequence[Left]) -> DoesNotFit:
 
 
 def _candidates(
-    models: Sequence[str], devices: Sequence[str], asked: SearchFlags, flags: PlanFlags
+    models: Sequence[str], devices: Sequence[str], asked: SearchFlags, scheduling: Scheduling, flags: PlanFlags
 ) -> tuple[list[Candidate], list[Left]]:
     """What to run and what not, models and devices in the order given."""
     shelf, objective = Catalog(flags.catalog), parse_slo(asked.slo) if asked.slo else None
@@ -97,11 +101,11 @@ def _candidates(
     for spec in [adapted(find_model(name, shelf), flags) for name in models]:
         for device in [shelf.device(name).device for name in devices]:
             for shape in _all_shapes(spec, asked):
-                found = _planned(spec, device, shape, base, objective)
+                found = _planned(spec, device, shape, base, _bound_ns(objective, scheduling))
                 if isinstance(found, Left):
                     left.append(found)
                 else:
-                    candidates.append(_candidate(found.plan, shape, asked))
+                    candidates.append(_candidate(found.plan, shape, asked, scheduling))
     return candidates, left
 
 
@@ -112,15 +116,22 @@ def _all_shapes(spec: ModelSpec, asked: SearchFlags) -> Iterator[Shape]:
                 yield msgspec.structs.replace(shape, microbatch=size)
 
 
-def _candidate(plan: Plan, shape: Shape, asked: SearchFlags) -> Candidate:
+def _candidate(plan: Plan, shape: Shape, asked: SearchFlags, scheduling: Scheduling) -> Candidate:
     return Candidate(
         model=plan.model, device=plan.device, name=shape.name, devices=shape.devices, plan=plan,
         workload=asked.workload, seed=asked.seed, rate_scale=asked.rate_scale, requests=asked.requests, slo=asked.slo,
-        prefix_cache=asked.prefix_cache,
+        scheduling=scheduling,
     )  # fmt: skip
 
 
-def _planned(spec: ModelSpec, device: Device, shape: Shape, base: PlanOptions, objective: Slo | None) -> Planned | Left:
+def _bound_ns(objective: Slo | None, scheduling: Scheduling) -> int | None:
+    """What a decode step may take at most: with every draft right it yields 1 + K tokens."""
+    if objective is None or objective.tpot_ns is None:
+        return None
+    return objective.tpot_ns * (1 + scheduling.speculate)
+
+
+def _planned(spec: ModelSpec, device: Device, shape: Shape, base: PlanOptions, bound_ns: int | None) -> Planned | Left:
     """The plan of a shape; left out where it does not fit or a bound already misses the objective."""
     try:
         planned = make_plan(spec, device, shape.options(base))
@@ -128,8 +139,8 @@ def _planned(spec: ModelSpec, device: Device, shape: Shape, base: PlanOptions, o
         return Left(shape.name, str(error))
     plan = planned.plan
     lone = pace(len(plan.stages), plan.visits, plan.links, plan.costs, decode_load(1, 1)).trip_ns
-    if objective and objective.tpot_ns is not None and lone > objective.tpot_ns:
-        return Left(shape.name, f"a lone token's trip takes {lone:,} ns, more than the objective's TPOT")
+    if bound_ns is not None and lone > bound_ns:
+        return Left(shape.name, f"a lone token's trip takes {lone:,} ns, more than the objective's TPOT allows")
     return planned
 
 

@@ -1,14 +1,17 @@
 """`stageline top`: a live view of a cluster, over ssh too."""
 
 import asyncio
+import signal
 import sys
 import time
+from contextlib import suppress
 from typing import Annotated
 
 import msgspec
 from cyclopts import Parameter
 from rich.live import Live
 
+from stageline.cli.address import router_address
 from stageline.cli.output import console
 from stageline.cli.top_data import Look, look, view
 from stageline.cli.top_view import render
@@ -17,6 +20,7 @@ from stageline.plan.schema import Plan
 from stageline.wire.router_client import RouterClient
 
 LEAST_S = 0.1
+_ANSWER_S = 5.0  # a router that takes longer counts as gone
 
 
 def top(
@@ -28,7 +32,17 @@ def top(
     """Watch a cluster: occupancy and bubbles of every stage, KV, queue, rates, latencies, slip. Ctrl-C ends it."""
     if interval < LEAST_S:
         raise BadInput("--interval", interval, "too short", f"give {LEAST_S} s or more")
-    asyncio.run(_watch(address, interval, once or not sys.stdout.isatty()))
+    asyncio.run(_until_told(router_address("the router's address", address), interval, once or not sys.stdout.isatty()))
+
+
+async def _until_told(address: str, interval_s: float, once: bool) -> None:
+    """Ctrl-C and SIGTERM are the ordinary end: the terminal is put back and nothing has failed."""
+    loop = asyncio.get_running_loop()
+    watching = asyncio.ensure_future(_watch(address, interval_s, once))
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, watching.cancel)
+    with suppress(asyncio.CancelledError):
+        await watching
 
 
 async def _watch(address: str, interval_s: float, once: bool) -> None:
@@ -53,4 +67,4 @@ async def _watch(address: str, interval_s: float, once: bool) -> None:
 
 
 async def _look(client: RouterClient) -> Look:
-    return look(await client.status(metrics=True), time.monotonic())
+    return look(await client.status(_ANSWER_S, metrics=True), time.monotonic())

@@ -10,7 +10,7 @@ from stageline.engine.types import CAUSES
 from stageline.report.palette import DARK_BUSY, DARK_CAUSE_COLOURS
 from stageline.units import NS_PER_S, format_duration
 
-HEIGHT = 8  # rows of a stage's bar
+HEIGHT = 8  # rows of a stage's bar, two parts each
 WIDEST = 8  # columns of a stage
 MARGIN = 7
 _ORDER = ("busy", *(c for c in CAUSES if c != "empty"), "empty")  # from the bottom up
@@ -25,7 +25,7 @@ def render(view: View, width: int) -> RenderableType:
     fits = max(1, (width - MARGIN) // each)
     for first in range(0, len(view.stages), fits):
         parts.append(_strip(view.stages[first : first + fits], each))
-    parts += [_legend(view), _means(view)]
+    parts += [*_flow(_legend(view), width), *_flow(_means(view), width)]
     return Group(*parts)
 
 
@@ -56,7 +56,8 @@ def _line(name: str, text: str) -> Text:
 
 
 def _time(seconds: float | None) -> str:
-    return "-" if seconds is None else format_duration(seconds * NS_PER_S)
+    """An upper bound: histograms know no better."""
+    return "-" if seconds is None else f"<{format_duration(seconds * NS_PER_S)}"
 
 
 def _slowest(view: View) -> str:
@@ -76,7 +77,7 @@ def _strip(stages: Sequence[StageView], each: int) -> Text:
         label = {0: "100 % ", HEIGHT // 2: " 50 % "}.get(row, "")
         text.append(f"{label:>{MARGIN - 1}} ", "dim")
         for stage, cells in zip(stages, columns, strict=True):
-            _cell(text, stage, cells[HEIGHT - 1 - row], each)
+            _cell(text, stage, cells[2 * (HEIGHT - 1 - row) :][:2], each)
         text.append("\n")
     text.append(f"{'KV':>{MARGIN - 2}}  ", "dim")
     for stage in stages:
@@ -85,13 +86,18 @@ def _strip(stages: Sequence[StageView], each: int) -> Text:
     return text.append("\n").append(f"{'stage':>{MARGIN - 2}}  ", "dim").append(_numbers(stages, each), "dim")
 
 
-def _cell(text: Text, stage: StageView, name: str, each: int) -> None:
+def _cell(text: Text, stage: StageView, parts: Sequence[str], each: int) -> None:
+    """One row of a stage: its lower and its upper part."""
     if not stage.healthy:
         text.append(_bar("x", each), "bold red")
-    elif name:
-        text.append(_bar("█", each), _COLOURS[name])
-    else:
+        return
+    if not parts:
         text.append(_bar("·", each), "dim")
+        return
+    lower, upper = (_COLOURS[name] for name in parts)
+    wide = each if each < 3 else each - 1
+    text.append("█" * wide, lower) if lower == upper else text.append("▀" * wide, f"{upper} on {lower}")
+    text.append(" " * (each - wide))
 
 
 def _bar(character: str, each: int) -> str:
@@ -100,12 +106,12 @@ def _bar(character: str, each: int) -> str:
 
 
 def _cells(stage: StageView) -> list[str]:
-    """What each row shows, from the bottom up: the part that holds the middle of the row; "" while nothing is known."""
+    """What each half of a row shows, from the bottom up: what holds its middle; nothing while nothing is known."""
     if not stage.known:
-        return [""] * HEIGHT
+        return []
     cells = []
-    for row in range(HEIGHT):
-        middle, reached = (row + 0.5) / HEIGHT, 0.0
+    for half in range(2 * HEIGHT):
+        middle, reached = (half + 0.5) / (2 * HEIGHT), 0.0
         name = _ORDER[-1]
         for part in _ORDER:
             reached += stage.shares.get(part, 0.0)
@@ -127,23 +133,32 @@ def _numbers(stages: Sequence[StageView], each: int) -> str:
     return "".join(line)
 
 
-def _legend(view: View) -> Text:
-    text = Text(" " * MARGIN, no_wrap=True)
-    for name in _ORDER:
-        if any(s.shares.get(name, 0) > 0 for s in view.stages):
-            text.append("█ ", _COLOURS[name]).append(f"{name}  ")
+def _legend(view: View) -> list[Text]:
+    shown = [name for name in _ORDER if any(s.shares.get(name, 0) > 0 for s in view.stages)]
+    items = [Text("█ ", _COLOURS[name]).append(name, "default") for name in shown]
     down = [str(s.stage) for s in view.stages if not s.healthy]
     if down:
-        text.append(f"down: {', '.join(down[:8])}{' ...' if len(down) > 8 else ''}", "bold red")
-    return text
+        items.append(Text(f"down: {', '.join(down[:8])}{' ...' if len(down) > 8 else ''}", "bold red"))
+    return items
 
 
-def _means(view: View) -> Text:
+def _means(view: View) -> list[Text]:
     """Shares over all stages, largest first."""
     known = [s for s in view.stages if s.known]
-    text = Text(" " * MARGIN, no_wrap=True, overflow="ellipsis")
     if not known:
-        return text.append("no emulated time has passed yet", "dim")
+        return [Text("no stage has worked since the last look", "dim")]
     means = {name: sum(s.shares.get(name, 0) for s in known) / len(known) for name in _ORDER}
-    shown = [f"{name} {share:.1%}" for name, share in sorted(means.items(), key=lambda m: -m[1]) if share >= 0.001]
-    return text.append("  ".join(shown))
+    largest = sorted(means.items(), key=lambda m: -m[1])
+    return [Text(f"{name} {share:.1%}") for name, share in largest if share >= 0.001]
+
+
+def _flow(items: Sequence[Text], width: int) -> list[Text]:
+    """Side by side, on as many lines as they need; at least one."""
+    lines = [Text(" " * MARGIN, no_wrap=True)]
+    for item in items:
+        if len(lines[-1]) > MARGIN and len(lines[-1]) + len(item) > width:
+            lines.append(Text(" " * MARGIN, no_wrap=True))
+        lines[-1].append_text(item).append("  ")
+    for line in lines:
+        line.rstrip()
+    return lines

@@ -38,6 +38,8 @@ def up(
         str, Parameter(help="tokens of outputs: max, echo, constant:128, lognormal(...)")
     ] = "max",
     served_model_name: Annotated[str, Parameter(help="names of the model, comma-separated")] = "",
+    otlp: Annotated[str, Parameter(help="send request spans to a collector, like http://localhost:4318")] = "",
+    trace_sample: Annotated[float, Parameter(help="share traced of requests without a traceparent")] = 0.01,
     fail_fast: Annotated[bool, Parameter(negative="", help="a server that ends stops all")] = False,
     grpc_port: Annotated[int, Parameter(help="the router's gRPC port; 0: any")] = 50051,
     metrics_port: Annotated[int, Parameter(help="the router's /metrics port; 0: any")] = 9090,
@@ -61,6 +63,8 @@ def up(
         "seed": seed,
         "output-lengths": output_lengths,
         "served-model-name": served_model_name,
+        "otlp": otlp,
+        "trace-sample": trace_sample,
         "scheduling": msgspec.json.encode(scheduling.settings(loaded, objective)).decode(),
     }
     options = LocalOptions(

@@ -20,8 +20,9 @@ def close_books(conductor: Conductor, records: Sequence[StageRecord]) -> RunTota
     most = max(refusals, default=0)
     formed = sum(r.formed for r in router.replicas)
     prefix = tuple(r.cache.stats() for r in router.replicas if r.cache is not None)
+    speculation = tuple(r.speculation.stats() for r in router.replicas if r.speculation is not None)
     return RunTotals(
         window_start_ns=start, window_end_ns=end, stages=tuple(records), requests=router.arrived, microbatches=formed,
         stage_visits=formed * router.route.visits, binding_stage=refusals.index(most) if most else None,
-        prefix=prefix,
+        prefix=prefix, speculation=speculation,
     )  # fmt: skip

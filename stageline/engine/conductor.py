@@ -9,6 +9,7 @@ replica, and both wait for all.
 """
 
 from collections import deque
+from collections.abc import Iterable
 
 from stageline.engine.microbatch import Item
 from stageline.engine.router import Router
@@ -48,6 +49,10 @@ class Conductor:
         if not flight:
             return NEVER
         return max(self.promised_ns[replica], flight[0] + self._trip_ns)
+
+    def returned(self, replica: int, arrivals_ns: Iterable[int]) -> None:
+        """Microbatches are back, in the order in which they left."""
+        self.returns[replica].extend(arrivals_ns)
 
     def waits_for(self, replica: int) -> bool:
         """Whether something is in flight there of whose return nothing is known."""

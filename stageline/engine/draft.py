@@ -8,15 +8,18 @@ from stageline.engine.sequence import Sequence
 class Draft:
     """Collects members up to `limit` sequences and `tokens_left` new tokens."""
 
-    __slots__ = ("decode_kv_tokens", "decode_sequences", "grants", "limit", "members", "prefill_kv_tokens",
-                 "prefill_pairs", "prefill_sequences", "prefill_tokens", "sampled", "tokens_left")  # fmt: skip
+    __slots__ = ("decode_kv_tokens", "decode_sequences", "draft_pairs", "draft_tokens", "grants", "limit", "members",
+                 "most_drafts", "prefill_kv_tokens", "prefill_pairs", "prefill_sequences", "prefill_tokens", "sampled",
+                 "tokens_left")  # fmt: skip
 
     def __init__(self, limit: int, batched_tokens: int) -> None:
         self.limit = limit
         self.tokens_left = batched_tokens
-        self.members: list[tuple[Sequence, bool]] = []  # (sequence, whether it samples a token)
+        self.members: list[tuple[Sequence, int]] = []  # (sequence, rows sampled for it)
         self.grants: list[tuple[int, int, int]] = []  # owner, blocks added, states added
         self.decode_sequences = self.decode_kv_tokens = 0
+        self.draft_tokens = self.draft_pairs = 0  # of decode steps, what speculation adds to a token each
+        self.most_drafts = 0  # of one member
         self.prefill_sequences = self.prefill_tokens = self.prefill_kv_tokens = self.prefill_pairs = 0
         self.sampled = 0
 
@@ -25,15 +28,24 @@ class Draft:
         """Whether one more member may join."""
         return self.tokens_left > 0 and len(self.members) < self.limit
 
-    def decode(self, sequence: Sequence) -> None:
-        """Add one decode step: writes the KV of the last token and reads the whole context."""
-        sequence.written_tokens += 1
+    def decode(self, sequence: Sequence, tokens: int) -> None:
+        """Add one decode step: writes the KV of the last token and of its drafts, and reads the whole context.
+
+        The i-th of its tokens is a query against W + i keys; all of them are sampled rows.
+        """
+        sequence.written_tokens = written = sequence.written_tokens + tokens
         sequence.in_flight += 1
         self.decode_sequences += 1
-        self.decode_kv_tokens += sequence.written_tokens
-        self.sampled += 1
-        self.tokens_left -= 1
-        self.members.append((sequence, True))
+        self.decode_kv_tokens += written
+        self.sampled += tokens
+        self.tokens_left -= tokens
+        self.members.append((sequence, tokens))
+        if tokens > 1:
+            drafts = tokens - 1
+            self.draft_tokens += drafts
+            self.draft_pairs += drafts * written - drafts * tokens // 2
+            if drafts > self.most_drafts:
+                self.most_drafts = drafts
 
     def prefill(self, sequence: Sequence, chunk: int) -> None:
         """Add a prefill chunk; the one that completes the prompt samples a token."""
@@ -48,12 +60,13 @@ class Draft:
         samples = not sequence.todo_tokens
         self.sampled += samples
         self.tokens_left -= chunk
-        self.members.append((sequence, samples))
+        self.members.append((sequence, int(samples)))
 
     def seal(self, number: int, now_ns: int, stamps: tuple[int, int, int], releases: tuple[int, ...]) -> Microbatch:
         """The finished microbatch; `stamps` are (work_since, empty_since, credit_since)."""
         load = Load(
-            self.decode_sequences, self.decode_sequences, self.decode_kv_tokens, self.decode_kv_tokens,
+            self.decode_sequences, self.decode_sequences + self.draft_tokens,
+            self.decode_kv_tokens, self.decode_kv_tokens + self.draft_pairs,
             self.prefill_sequences, self.prefill_tokens, self.prefill_kv_tokens, self.prefill_pairs, self.sampled,
         )  # fmt: skip
         return Microbatch(number, load, now_ns, *stamps, releases, tuple(self.grants))

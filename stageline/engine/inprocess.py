@@ -10,7 +10,7 @@ from stageline.engine.laws import OrderLaws, check_all
 from stageline.engine.route import Route
 from stageline.engine.router import Router
 from stageline.engine.settings import Scheduling
-from stageline.engine.types import NEVER, Observer, RunTotals, Source, StageObserver
+from stageline.engine.types import NEVER, MemberObserver, Observer, RunTotals, Source, StageObserver
 from stageline.errors import LawBroken
 from stageline.plan.schema import Plan
 
@@ -23,6 +23,7 @@ def run(
     seed: int,
     observer: Observer,
     stage_observer: StageObserver | None = None,
+    members: MemberObserver | None = None,
     paranoid: bool = False,
 ) -> RunTotals:
     """Run a whole workload through a plan in emulated time.
@@ -30,7 +31,7 @@ def run(
     Raises LawBroken when a law fails (with `paranoid` all that apply are checked after every round of safe events).
     """
     route = Route(plan)
-    router = Router(route, scheduling, seed, observer)
+    router = Router(route, scheduling, seed, observer, members)
     conductor = Conductor(router, source)
     if paranoid:
         stage_observer = OrderLaws(route.stage_of, stage_observer)

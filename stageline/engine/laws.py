@@ -59,6 +59,19 @@ def check_sharing(router: Router) -> None:
         require(not wrong, "L2", f"replica {replica.index}: blocks {sorted(wrong)} count other users than they have")
 
 
+def check_context(router: Router) -> None:
+    """L2: a sequence at rest has written all its tokens but the last, no rejected draft, and holds blocks for them."""
+    for replica in router.replicas:
+        for s in replica.running.values():
+            if s.in_flight:
+                continue
+            have = s.request.prompt_tokens + s.generated - (not s.todo_tokens)
+            wrote = s.written_tokens + s.todo_tokens
+            require(wrote == have, "L2", f"request {s.request.index}: {wrote} tokens written or to write, not {have}")
+            held, least = s.blocks + s.shared_blocks, replica.mirror.blocks_for(s.written_tokens)
+            require(held >= least, "L2", f"request {s.request.index}: {held} blocks held, {least} written")
+
+
 def check_l5(router: Router) -> None:
     """A sequence in flight is not ready for another decode step."""
     for sequence in router.live.values():
@@ -80,6 +93,7 @@ def check_all(conductor: Conductor, stages: HeapStages) -> None:
     check_l1(conductor.router)
     check_l2(conductor.router, stages)
     check_sharing(conductor.router)
+    check_context(conductor.router)
     check_l5(conductor.router)
     check_l7(conductor.router)
 

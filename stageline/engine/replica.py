@@ -1,4 +1,4 @@
-"""The router's side of one pipeline: who runs, when a microbatch may leave, and who is in it (rules 5 and 6)."""
+"""The router's side of one pipeline: who runs, when a microbatch may leave, and who is in it (rules 5, 6 and 9)."""
 
 import heapq
 from collections import deque
@@ -14,9 +14,11 @@ from stageline.engine.sequence import Sequence
 from stageline.engine.settings import Scheduling
 from stageline.engine.sharing import PromptCache, make_cache
 from stageline.engine.sizing import make_sizing
+from stageline.engine.speculation import make_speculation
 from stageline.engine.types import NEVER
+from stageline.errors import LawBroken
 
-Members = list[tuple[Sequence, bool]]
+Members = list[tuple[Sequence, int]]  # with the rows sampled for each
 
 
 class Replica:
@@ -30,12 +32,13 @@ class Replica:
         self.max_running = scheduling.max_running or NEVER
         self.overhead_ns = scheduling.overhead_ns
         largest = scheduling.microbatch or defaults.microbatch
-        self.sizing = make_sizing(scheduling.batching, route, self.credits, largest, scheduling.tpot_slo_ns)
+        self.sizing = make_sizing(scheduling, route, self.credits, largest)
         self.waiting = WaitingQueue(load_policy(scheduling.policy or scheduling.queueing))
         self.running: dict[int, Sequence] = {}  # by request index
         self.mirror = KvMirror(route.plan)
         self.cache = make_cache(self.mirror, route, scheduling)
         self.kv: KvPolicyBase = make_kv_policy(scheduling.kv, self.mirror, self.cache)
+        self.speculation = make_speculation(scheduling, seed)
         self.link = route.link(0, index, seed)
         self.in_flight: deque[tuple[Microbatch, Members]] = deque()
         self.releases: list[int] = []
@@ -84,6 +87,19 @@ class Replica:
         for sequence, _ in members:
             sequence.in_flight -= 1
         return members
+
+    def verify(self, sequence: Sequence, rows: int) -> int:
+        """A decode step of `rows` tokens is back; returns how many of its drafts become output.
+
+        What was rejected is not kept: the next step overwrites it, in the blocks that the sequence holds anyway.
+        """
+        if self.speculation is None:
+            raise LawBroken(f"request {sequence.request.index}: a step of {rows} tokens came back, none had a draft")
+        right, kept = self.speculation.verify(sequence, rows - 1)
+        rejected = rows - 1 - right
+        sequence.written_tokens -= rejected
+        self._written_tokens -= rejected
+        return kept
 
     def make_ready(self, sequence: Sequence) -> None:
         """Its token is back and it wants another one."""
@@ -166,20 +182,23 @@ class Replica:
 
     def _add_decodes(self, draft: Draft) -> None:
         kept = []
-        ready, grow, decode = self._ready, self.kv.grow, draft.decode
-        room = min(draft.limit, draft.tokens_left)  # a decode step is one member and one token
+        ready, grow, decode, speculation = self._ready, self.kv.grow, draft.decode, self.speculation
+        room = min(draft.limit, draft.tokens_left)  # a decode step is one member and at least one token
         while ready and room:
             sequence = heapq.heappop(ready)[2]
             if not sequence.ready:
                 continue  # stale: it was preempted or left since
-            if grow(self, sequence, 1, draft):
+            tokens = 1 if speculation is None else speculation.step_tokens(sequence, draft.tokens_left)
+            if grow(self, sequence, tokens, draft):
                 sequence.ready = False
-                decode(sequence)
+                decode(sequence, tokens)
                 room -= 1
+                if tokens > 1:
+                    room = min(room, draft.tokens_left)
             else:
                 kept.append(sequence)
         self._ready_count -= len(draft.members)
-        self._written_tokens += len(draft.members)
+        self._written_tokens += len(draft.members) + draft.draft_tokens
         for sequence in kept:
             if sequence.ready:
                 self._push_ready(sequence)
@@ -237,6 +256,8 @@ class Replica:
                 sequence.admitted_ns = now_ns
         self.formed += 1
         self._depart_ns = max(self._depart_ns, now_ns) + self.overhead_ns
+        if self.speculation is not None:
+            self._depart_ns += self.speculation.draft_ns * draft.most_drafts
         arrival = self.link.send(self._depart_ns, microbatch.load.tokens, microbatch.sequence)
         model = self.route.models[0]
         draw = draw_at(self._draw_key, microbatch.sequence) if model.uses_draw else 0

@@ -9,6 +9,7 @@ _GOLDEN = 0x9E3779B97F4A7C15
 
 STREAM_JITTER = 1  # a = replica, b = link, c = microbatch
 STREAM_EXPERTS = 2  # a = replica, b = visit, c = microbatch
+STREAM_ACCEPTANCE = 3  # a = request, b = 0, c = output token that a draft stands for
 STREAM_ARRIVAL = 16  # a = 0, b = 0, c = request
 STREAM_INPUT = 17
 STREAM_OUTPUT = 18

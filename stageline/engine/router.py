@@ -1,4 +1,6 @@
-"""The router's rules (rules 5 and 6): binds requests, counts tokens, forms microbatches. Told the time, keeps none."""
+"""The router's rules (rules 5, 6 and 9): binds requests, counts tokens, forms microbatches. It is told the time."""
+
+from itertools import islice
 
 from stageline.engine.balance import BALANCES
 from stageline.engine.microbatch import Item
@@ -6,17 +8,19 @@ from stageline.engine.replica import Replica
 from stageline.engine.route import Route
 from stageline.engine.sequence import Sequence, refused
 from stageline.engine.settings import Scheduling
-from stageline.engine.types import Observer, Outcome, Request
+from stageline.engine.types import MemberObserver, Observer, Outcome, Request
 
 
 class Router:
     """At one instant, in this order: `complete` (replica, sequence), `arrive` (file order), `form` once per replica."""
 
-    def __init__(self, route: Route, scheduling: Scheduling, seed: int, observer: Observer) -> None:
+    def __init__(
+        self, route: Route, scheduling: Scheduling, seed: int, observer: Observer, members: MemberObserver | None = None
+    ) -> None:
         self.route = route
         self.replicas = [Replica(route, i, scheduling, seed) for i in range(route.plan.replicas)]
         self._balance = BALANCES[scheduling.balance]()
-        self._observer = observer
+        self._observer, self._members = observer, members
         self.live: dict[int, Sequence] = {}  # in the system, by request index
         self.arrived = 0
         self.finished = 0
@@ -50,17 +54,21 @@ class Router:
         rep = self.replicas[replica]
         ended = []
         token = self._observer.token
-        for sequence, samples in rep.complete(now_ns):
+        for sequence, rows in rep.complete(now_ns):
             if sequence.cancelled:
                 if not sequence.in_flight:
                     self._end(sequence, now_ns, "cancelled")
                     ended.append(sequence.request.index)
                 continue
-            if not samples:
+            if not rows:
                 continue
-            sequence.generated += 1
-            rep.outstanding_tokens -= 1
+            more = rep.verify(sequence, rows) if rows > 1 else 0  # drafts that turned out right
+            sequence.generated += 1 + more
+            rep.outstanding_tokens -= 1 + more
             token(sequence.request.index, now_ns, sequence.last_ns)
+            if more:
+                for _ in range(more):
+                    token(sequence.request.index, now_ns, now_ns)
             if sequence.first_ns is None:
                 sequence.first_ns = now_ns
             sequence.last_ns = now_ns
@@ -86,7 +94,12 @@ class Router:
 
     def form(self, replica: int, now_ns: int) -> list[Item]:
         """Microbatches that leave a replica's router now, with their arrivals at visit 0."""
-        return self.replicas[replica].form(now_ns)
+        items = self.replicas[replica].form(now_ns)
+        if items and self._members is not None:
+            in_flight = self.replicas[replica].in_flight
+            for microbatch, members in islice(in_flight, len(in_flight) - len(items), None):
+                self._members.formed(replica, microbatch.sequence, [s.request.index for s, _ in members])
+        return items
 
     def in_system(self) -> int:
         """Requests that have arrived and not ended."""

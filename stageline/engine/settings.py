@@ -11,6 +11,9 @@ Balance = Literal["round-robin", "least-loaded", "kv", "prefix"]
 
 Count = Annotated[int, msgspec.Meta(ge=1, le=1 << 40)]
 Natural = Annotated[int, msgspec.Meta(ge=0, le=1 << 40)]
+MOST_DRAFTS = 64  # a chain of drafts that long is never accepted to its end
+Drafts = Annotated[int, msgspec.Meta(ge=0, le=MOST_DRAFTS)]
+Ppm = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 
 
 class Scheduling(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -29,4 +32,7 @@ class Scheduling(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     prefix_cache: bool = False
     snapshot_tokens: Count = 8192  # distance of the linear layers' state snapshots in the prefix cache
     hash_block_tokens: Natural = 0  # tokens that one identity of a prompt's blocks stands for; 0: the plan's KV block
+    speculate: Drafts = 0  # draft tokens of a decode step; 0: no speculation
+    acceptance_ppm: Ppm = 0  # probability that a draft is right, in parts per million
+    draft_ns: Natural = 0  # router time per draft token of a microbatch
     policy: str | None = None  # "package.module:Class", a user's own queueing policy

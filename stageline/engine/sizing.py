@@ -4,6 +4,8 @@ from abc import ABC, abstractmethod
 
 from stageline.cost.load import Load
 from stageline.engine.route import Route
+from stageline.engine.settings import Scheduling
+from stageline.engine.speculation import expected_tokens
 from stageline.errors import UsageError
 
 
@@ -38,15 +40,19 @@ class Slo(Sizing):
     """The largest that keeps TPOT under a target, by the closed form of a full pipeline.
 
     With decode microbatches of m sequences at the mean context, a token takes max(L(m), credits * T(m)): its trip, or
-    its turn behind all others at the busiest stage. The context is rounded up to a multiple of 256 tokens so that the
-    answer is computed once for each; when even one sequence misses the target the limit is 1.
+    its turn behind all others at the busiest stage. With speculation a step carries K drafts per sequence, takes their
+    drafting longer, and may take the target times its mean yield. The context is rounded up to a multiple of 256 tokens
+    so that the answer is computed once for each; when even one sequence misses the target the limit is 1.
     """
 
     CONTEXT_STEP = 256
 
-    def __init__(self, route: Route, credits_: int, largest: int, tpot_ns: int) -> None:
+    def __init__(self, route: Route, credits_: int, largest: int, tpot_ns: int, scheduling: Scheduling) -> None:
         super().__init__(route, credits_, largest)
-        self._tpot_ns = tpot_ns
+        self._drafts = scheduling.speculate
+        self._drafting_ns = scheduling.speculate * scheduling.draft_ns
+        tokens, of = expected_tokens(scheduling.speculate, scheduling.acceptance_ppm)
+        self._step_ns = tpot_ns * tokens // of  # what a step may take, rounded down
         self._known: dict[int, int] = {}
 
     def limit(self, running: int, waiting: int, context_tokens: int) -> int:
@@ -56,31 +62,35 @@ class Slo(Sizing):
             low, high = 1, self.largest
             while low < high:
                 middle = (low + high + 1) // 2
-                if self._tpot(middle, max(1, step * self.CONTEXT_STEP)) <= self._tpot_ns:
+                if self._step(middle, max(1, step * self.CONTEXT_STEP)) <= self._step_ns:
                     low = middle
                 else:
                     high = middle - 1
             self._known[step] = low
         return self._known[step]
 
-    def _tpot(self, members: int, context_tokens: int) -> int:
-        kv = members * context_tokens
-        load = Load(members, members, kv, kv, sampled=members)
+    def _step(self, members: int, context_tokens: int) -> int:
+        drafts, tokens = self._drafts, members * (1 + self._drafts)
+        kv = members * (context_tokens + drafts)
+        pairs = tokens * context_tokens + members * (drafts * (drafts + 1) // 2)
+        load = Load(members, tokens, kv, pairs, sampled=tokens)
         times = [m.service_ns(load) for m in self.route.models]
         per_stage = [0] * len(self.route.plan.stages)
         for visit, ns in enumerate(times):
             per_stage[self.route.stage_of[visit]] += ns
+        per_stage[self.route.stage_of[0]] += self._drafting_ns
         hops = (self.route.link(v, replica=0, seed=0) for v in range(len(times) + 1))
-        trip = sum(times) + sum(h.latency_ns + h.serialisation_ns(members) for h in hops)
+        trip = self._drafting_ns + sum(times) + sum(h.latency_ns + h.serialisation_ns(tokens) for h in hops)
         return max(trip, self.credits * max(per_stage))
 
 
-def make_sizing(name: str, route: Route, credits_: int, largest: int, tpot_slo_ns: int | None) -> Sizing:
-    """The policy of that name. Raises UsageError when `slo` has no target, and for a name that there is not."""
+def make_sizing(scheduling: Scheduling, route: Route, credits_: int, largest: int) -> Sizing:
+    """The policy of the settings. Raises UsageError when `slo` has no target, and for a name that there is not."""
+    name = scheduling.batching
     if name == "slo":
-        if tpot_slo_ns is None:
+        if scheduling.tpot_slo_ns is None:
             raise UsageError("--batching slo: no target; give one with --slo tpot=50ms")
-        return Slo(route, credits_, largest, tpot_slo_ns)
+        return Slo(route, credits_, largest, scheduling.tpot_slo_ns, scheduling)
     policies: dict[str, type[Sizing]] = {"balanced": Balanced, "greedy": Greedy}
     if name not in policies:
         raise UsageError(f"batching policy {name!r}: there is none of this name; known: {', '.join(policies)}, slo")

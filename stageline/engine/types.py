@@ -4,7 +4,7 @@ Times are integers of emulated nanoseconds. msgspec structs rather than dataclas
 microbatch: they cost a fifth.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal, Protocol
 
 import msgspec
@@ -82,6 +82,22 @@ class PrefixStats(msgspec.Struct, frozen=True, kw_only=True):
     saved_prefill_ns: int = 0  # service time, summed over the route, of the prefill chunks that were not computed
 
 
+class SpeculationStats(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of one replica's draft tokens: decode steps that carried any and came back."""
+
+    steps: int = 0
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0  # drafts that became output; each step yields one token more
+
+    def __add__(self, other: "SpeculationStats") -> "SpeculationStats":
+        """Both together."""
+        return SpeculationStats(
+            steps=self.steps + other.steps,
+            drafted_tokens=self.drafted_tokens + other.drafted_tokens,
+            accepted_tokens=self.accepted_tokens + other.accepted_tokens,
+        )
+
+
 class Source(Protocol):
     """Where requests and cancellations come from, in the order of their times (equal times: in file order)."""
 
@@ -119,6 +135,14 @@ class Observer(Protocol):
         ...
 
 
+class MemberObserver(Protocol):
+    """Who wants to know which requests a microbatch carries; stages never do."""
+
+    def formed(self, replica: int, sequence: int, requests: Iterable[int]) -> None:
+        """A microbatch has been formed, before any stage serves it. `requests` by index."""
+        ...
+
+
 class StageObserver(Protocol):
     """Who watches stages (only with `--events`; it costs)."""
 
@@ -146,3 +170,4 @@ class RunTotals(msgspec.Struct, frozen=True, kw_only=True):
     stage_visits: int  # microbatches x visits
     binding_stage: int | None  # the stage whose ledger refused most often, if any did
     prefix: tuple[PrefixStats, ...] = ()  # by replica; empty when there is no prefix cache
+    speculation: tuple[SpeculationStats, ...] = ()  # by replica; empty when nothing is drafted

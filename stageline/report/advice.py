@@ -9,11 +9,11 @@ from stageline.report.figures import in_flight, token_pace
 from stageline.report.mistakes import mistakes
 from stageline.report.summary import Advice, Summary
 
-NOTABLE = 0.10  # share of the stages' time from which a cause deserves a line
+NOTABLE = 0.10  # share of the stages' time with work in the system from which a cause deserves a line
 SHORT_RUN = 0.20  # share of fill and drain from which a run says little about the steady state
 OVERLOAD = 0.5  # share of the end-to-end time that a median request queues
 UNEVEN = 1.15  # busiest stage over the mean
-FEW_SHOWS_AS = frozenset({"starved", "upstream"})  # causes that too few requests explain
+NOT_FULL = 0.25  # share of a stage's time starved from which the others' upstream gaps are of that making too
 
 
 class Finding(NamedTuple):
@@ -29,24 +29,14 @@ def advise(plan: Plan, summary: Summary, stages: Sequence[StageRecord]) -> list[
     """The most telling first; empty when nothing stands out."""
     shares = cause_shares(stages)
     lines = [*_requests(summary, plan.max_context_tokens), *_load(summary, shares)]
-    if few := _too_few(plan, summary, shares["starved"]):
-        lines.append(few)
-    for cause in sorted(_CAUSES, key=lambda c: -shares[c]):
-        if shares[cause] >= NOTABLE and not (few and cause in FEW_SHOWS_AS):
+    not_full = max((s.idle_ns.get("starved", 0) / s.window_ns for s in stages if s.window_ns), default=0.0)
+    if not_full >= NOT_FULL:
+        lines.append(_few(plan, summary, not_full, shares))
+    for cause in sorted((c for c in _CAUSES if shares[c]), key=lambda c: -shares[c]):
+        told = not_full >= NOT_FULL and (cause == "starved" or (cause == "upstream" and not _uneven(stages)))
+        if shares[cause] >= NOTABLE * (1 - shares["empty"]) and not told:
             lines.append(_CAUSES[cause](Finding(plan, summary, stages, shares[cause])))
     return [*lines, *mistakes(plan, summary, stages)]
-
-
-def _too_few(plan: Plan, summary: Summary, starved: float) -> Advice | None:
-    """Fewer requests than keep the busiest stage busy: the first stages starve, the others wait for them."""
-    served, knee = in_flight(summary), token_pace(plan, summary).knee * plan.replicas
-    if starved < NOTABLE or served >= knee:
-        return None
-    return Advice(
-        f"Requests served at once: {served:.3g}, too few to fill the pipeline, and "
-        f"{summary.bubble_ratio:.0%} of the time with work is bubble",
-        f"raise the load (--rate-scale, more users): about {knee:,} requests at once fill it",
-    )
 
 
 def cause_shares(stages: Sequence[StageRecord]) -> dict[str, float]:
@@ -91,6 +81,23 @@ def _load(summary: Summary, shares: dict[str, float]) -> Iterator[Advice]:
         )
 
 
+def _few(plan: Plan, summary: Summary, not_full: float, shares: dict[str, float]) -> Advice:
+    """Starved where it shows most; the stages behind wait for what comes from there."""
+    served, knee = in_flight(summary), token_pace(plan, summary).knee * plan.replicas
+    fills = f"raise the load (--rate-scale, more users): about {knee:,} requests at once fill it"
+    return Advice(
+        f"Too few are in flight to fill the pipeline: {summary.bubble_ratio:.0%} of the time with work is bubble, with "
+        f"{served:.3g} requests served at once; stages wait for tokens to come back for {shares['starved']:.0%} of the "
+        f"time (starved; {not_full:.0%} where it is most), and for each other for {shares['upstream']:.0%} (upstream)",
+        fills if served < knee else "lower --microbatch so that the same requests fill more of the pipeline",
+    )
+
+
+def _uneven(stages: Sequence[StageRecord]) -> bool:
+    busy = [s.busy_ns for s in stages]
+    return max(busy) > UNEVEN * sum(busy) / len(busy)
+
+
 def _starved(f: Finding) -> Advice:
     """Enough requests, in too few microbatches."""
     return Advice(
@@ -111,7 +118,7 @@ def _upstream(f: Finding) -> Advice:
     busy = [s.busy_ns for s in f.stages]
     mean, top = sum(busy) / len(busy), max(busy)
     where = f"stage {f.summary.busiest_stage} is busy {top / mean:.2f} x the mean" if mean else "no stage was busy"
-    if mean and top > UNEVEN * mean:
+    if _uneven(f.stages):
         return Advice(
             f"Stages wait for the ones before them for {f.share:.0%} of the time (upstream); {where}",
             "plan again with layers spread by time, or give that stage more devices",

@@ -60,11 +60,16 @@ class Seen(NamedTuple):
     @property
     def kv_short(self) -> bool:
         """Whether requests waited for KV room or lost it again, or filled the ledgers while few and others queued."""
-        if _share(self.stages, "kv_blocked") >= KV_SHORT or self.preempted > KV_SHORT:
+        if self.kv_blocked or self.preempted > KV_SHORT:
             return True
         queue, whole = self.summary.queue_s.p50, self.summary.e2e_s.p50
         few = in_flight(self.summary) < FEW_REQUESTS * len(self.stages)
         return few and self.summary.kv_peak_ratio >= KV_FULL and bool(queue and whole and queue > QUEUES * whole)
+
+    @property
+    def kv_blocked(self) -> bool:
+        """Whether stages stood still for want of KV room, of the time with requests in the system."""
+        return _share(self.stages, "kv_blocked") >= KV_SHORT * (1 - _share(self.stages, "empty")) > 0
 
     @property
     def preempted(self) -> float:
@@ -161,7 +166,7 @@ def _kv_binds(r: Seen) -> Advice | None:
         return None
     s, share = r.summary, _share(r.stages, "kv_blocked")
     where = "" if s.binding_stage is None else f" (stage {s.binding_stage} binds)"
-    waited = f"room is missing for {share:.0%} of the stages' time{where}" if share >= KV_SHORT else "runs out"
+    waited = f"room is missing for {share:.0%} of the stages' time{where}" if r.kv_blocked else "runs out"
     mfu = "" if s.utilisation is None else f", when the devices reach {s.utilisation.mfu:.0%} of their FLOPs"
     served = in_flight(s)
     return Advice(

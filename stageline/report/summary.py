@@ -9,6 +9,7 @@ from stageline.plan.schema import Plan
 from stageline.report.prefix import PrefixSummary, prefix_summary
 from stageline.report.series import Latency
 from stageline.report.slo import SloResult
+from stageline.report.speculation import SpeculationSummary, speculation_summary
 from stageline.report.statistics import Statistics
 from stageline.report.utilisation import Utilisation, utilisation
 from stageline.units import NS_PER_S
@@ -81,6 +82,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     slo: SloResult | None = None
     utilisation: Utilisation | None = None  # None: the plan does not say what its stages work
     prefix_cache: PrefixSummary | None = None  # None: there was none
+    speculation: SpeculationSummary | None = None  # None: nothing was drafted
     advice: tuple[Advice, ...] = ()  # the most telling first
 
 
@@ -90,6 +92,7 @@ def summarize(
     """All figures of one run. Without totals (the run broke off) those that need them are zero or None."""
     stages = totals.stages if totals else ()
     window_ns = totals.window_end_ns - totals.window_start_ns if totals else 0
+    speculation = speculation_summary(totals.speculation) if totals else None
     outcomes = {"total": statistics.requests, **statistics.outcomes}
     times = statistics.latencies()
     return Summary(
@@ -124,8 +127,9 @@ def summarize(
         busiest_stage=_busiest(stages),
         kv_peak_ratio=max((s.kv_peak_bytes / s.kv_budget_bytes for s in stages if s.kv_budget_bytes), default=0.0),
         slo=statistics.slo_result(window_ns),
-        utilisation=utilisation(plan, stages, statistics.work),
+        utilisation=utilisation(plan, stages, statistics.work, speculation),
         prefix_cache=prefix_summary(totals.prefix) if totals else None,
+        speculation=speculation,
     )
 
 

@@ -11,6 +11,7 @@ from stageline.engine.types import StageRecord
 from stageline.report.grouping import StageGroup, group_stages
 from stageline.report.prefix import prefix_text
 from stageline.report.series import Latency
+from stageline.report.speculation import speculation_text
 from stageline.report.summary import Advice, Summary
 from stageline.units import NS_PER_S, format_duration
 
@@ -57,6 +58,8 @@ def figures(summary: Summary) -> Table:
         table.add_row("utilisation", f"{u.mfu:.1%} of peak FLOPs (MFU), {u.bandwidth:.1%} of memory bandwidth")
     if summary.prefix_cache is not None:
         table.add_row("prefix cache", prefix_text(summary.prefix_cache))
+    if summary.speculation is not None:
+        table.add_row("speculation", speculation_text(summary.speculation))
     if summary.preemptions:
         table.add_row("preemptions", f"{summary.preemptions:,}")
     return table

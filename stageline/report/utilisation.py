@@ -1,7 +1,8 @@
 """Model FLOPs utilisation and bandwidth utilisation of a run, per stage and in total.
 
 MFU = useful FLOPs / (peak x window): prompt tokens found in the prefix cache and work done again after a preemption do
-not count. Bandwidth: weights once per service, KV of the context once per decoded token, over bandwidth x window.
+not count, nor do rejected drafts. Bandwidth: weights once per service, KV of the context once per decode step, over
+bandwidth x window.
 """
 
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ import msgspec
 
 from stageline.engine.types import RequestRecord, StageRecord
 from stageline.plan.schema import Plan, Stage, Work
+from stageline.report.speculation import SpeculationSummary
 from stageline.units import NS_PER_S
 
 
@@ -33,7 +35,7 @@ class WorkDone:
     """Adds up what requests needed."""
 
     def __init__(self) -> None:
-        self.tokens = self.pairs = self.rows = self.kv_read_tokens = 0
+        self.tokens = self.pairs = self.rows = self.kv_read_tokens = self.decoded_tokens = 0
 
     def request(self, record: RequestRecord) -> None:
         """Tokens cached..prompt + output - 2 went through the layers, each against all before it and itself."""
@@ -44,10 +46,13 @@ class WorkDone:
         self.tokens += end - cached
         self.pairs += (end * (end + 1) - cached * (cached + 1)) // 2
         self.rows += out
+        self.decoded_tokens += out - 1
         self.kv_read_tokens += (out - 1) * record.prompt_tokens + out * (out - 1) // 2
 
 
-def utilisation(plan: Plan, stages: Sequence[StageRecord], done: WorkDone) -> Utilisation | None:
+def utilisation(
+    plan: Plan, stages: Sequence[StageRecord], done: WorkDone, speculation: SpeculationSummary | None = None
+) -> Utilisation | None:
     """None where the plan does not say what a stage works, or nothing ran."""
     rows, flops, bytes_moved, could_flops, could_bytes = [], 0.0, 0.0, 0.0, 0.0
     for index, stage in enumerate(plan.stages):
@@ -58,7 +63,7 @@ def utilisation(plan: Plan, stages: Sequence[StageRecord], done: WorkDone) -> Ut
             return None
         steps = sum(r.microbatches / r.visits for r in records if r.visits)
         computed = work.token_flops * done.tokens + work.pair_flops * done.pairs + work.row_flops * done.rows
-        moved = _bytes(plan, stage, work, steps, done)
+        moved = _bytes(plan, stage, work, steps, done, speculation)
         peak, rate = work.flops_per_s * seconds, work.bytes_per_s * seconds
         rows.append(StageUtilisation(stage=index, mfu=computed / peak, bandwidth=moved / rate))
         flops, bytes_moved = flops + computed, bytes_moved + moved
@@ -66,10 +71,15 @@ def utilisation(plan: Plan, stages: Sequence[StageRecord], done: WorkDone) -> Ut
     return Utilisation(mfu=flops / could_flops, bandwidth=bytes_moved / could_bytes, stages=tuple(rows))
 
 
-def _bytes(plan: Plan, stage: Stage, work: Work, steps: float, done: WorkDone) -> float:
-    """Weights of every step, experts as far as the mean step needs them, and KV."""
-    size = work.step_bytes * steps
+def _bytes(
+    plan: Plan, stage: Stage, work: Work, steps: float, done: WorkDone, speculation: SpeculationSummary | None
+) -> float:
+    """Weights of every step, experts as far as the mean step needs them, and KV, read once for all tokens of a step."""
+    size, tokens, read = work.step_bytes * steps, done.tokens, 1.0
+    if speculation and done.decoded_tokens:
+        tokens += speculation.drafted_tokens - speculation.accepted_tokens
+        read -= speculation.accepted_tokens / done.decoded_tokens
     if work.experts and steps:
         keep = 1 - work.experts_per_token / work.experts
-        size += float(work.expert_bytes * work.experts * (1 - keep ** (done.tokens / steps)) * steps)
-    return size + done.kv_read_tokens * stage.kv_block_bytes / plan.block_tokens
+        size += float(work.expert_bytes * work.experts * (1 - keep ** (tokens / steps)) * steps)
+    return size + read * done.kv_read_tokens * stage.kv_block_bytes / plan.block_tokens

@@ -13,9 +13,11 @@ from stageline.report.advice import advise
 from stageline.report.canonical import canonical_line
 from stageline.report.digest import Digest
 from stageline.report.events import EventWriter
+from stageline.report.fanout import StageFanout
 from stageline.report.rundir import EVENTS, PLAN, REQUESTS, STAGES, SUMMARY
 from stageline.report.sequence import Resequencer
 from stageline.report.slo import Slo
+from stageline.report.spans.recorder import TraceRecorder
 from stageline.report.statistics import Statistics
 from stageline.report.summary import RunFacts, Summary, summarize
 
@@ -28,10 +30,17 @@ class RunWriter:
     """
 
     def __init__(
-        self, plan: Plan, directory: Path | None = None, *, slo: Slo | None = None, events: bool = False
+        self,
+        plan: Plan,
+        directory: Path | None = None,
+        *,
+        slo: Slo | None = None,
+        events: bool = False,
+        trace: TraceRecorder | None = None,
     ) -> None:
         self.statistics = Statistics(slo)
-        self.stage_observer: StageObserver | None = None
+        self.trace = trace
+        self._events: EventWriter | None = None
         self._plan = plan
         self._directory = directory
         self._digest = Digest()
@@ -50,15 +59,24 @@ class RunWriter:
             requests = self._files.enter_context((directory / REQUESTS).open("wb"))
             self._lines = Resequencer(requests.write)
             if events:
-                self.stage_observer = self._files.enter_context(EventWriter(directory / EVENTS))
+                self._events = self._files.enter_context(EventWriter(directory / EVENTS))
         except OSError as error:
             self._files.close()
             raise UsageError(f"-o {directory}: can't be written: {error.strerror}; give another directory") from None
 
-    def arrived(self, index: int) -> None:
+    @property
+    def stage_observer(self) -> StageObserver | None:
+        """Who has to be told what the stages do, if anyone."""
+        if self._events and self.trace:
+            return StageFanout(self._events, self.trace)
+        return self._events or self.trace
+
+    def arrived(self, index: int, arrival_ns: int) -> None:
         """A request has arrived: its line comes after those that arrived before it."""
         if self._lines is not None:
             self._lines.expect(index)
+        if self.trace is not None:
+            self.trace.arrived(index, arrival_ns)
 
     def token(self, index: int, now_ns: int, since_ns: int | None) -> None:
         """See Observer."""
@@ -72,6 +90,8 @@ class RunWriter:
         if self._lines is not None:
             self._lines.put(record.index, line)
         self.statistics.request(record)
+        if self.trace is not None:
+            self.trace.request(record)
 
     def finish(self, totals: RunTotals, facts: RunFacts) -> Summary:
         """Closes the books of a complete run."""

@@ -1,7 +1,10 @@
 """Emulated time of a live session as a function of wall time."""
 
 import time
+from bisect import bisect_left
 from collections.abc import Callable
+
+_SLIPS_KEPT = 1_000
 
 
 class LiveClock:
@@ -23,6 +26,7 @@ class LiveClock:
         self._wall_ns = monotonic_ns
         self._anchor_ns = anchor_unix_ns - unix_ns() + monotonic_ns()
         self._latest_ns = 0
+        self._slips: list[tuple[int, int]] = []  # (emulated time at which the clock stood still, slip_ns from then on)
 
     def now_ns(self) -> int:
         """Emulated now; never decreases and is never negative."""
@@ -46,8 +50,19 @@ class LiveClock:
     def hold_at(self, emulated_ns: int) -> int:
         """Slips so that it is `emulated_ns` now, if it is later; returns by how much wall time."""
         late_ns = max(0, self.late_ns(emulated_ns))
-        self.slip_ns += late_ns
+        if late_ns:
+            self.slip_ns += late_ns
+            self._slips = [*self._slips[-_SLIPS_KEPT:], (emulated_ns, self.slip_ns)]
         return late_ns
+
+    def unix_ns(self, emulated_ns: int) -> int:
+        """When that was, by the slips so far: those at or after a moment did not delay it. Never decreases.
+
+        Only the last slips are known: what lies before them counts as delayed by those that came first of them.
+        """
+        past = bisect_left(self._slips, (emulated_ns,))
+        slip_ns = self._slips[max(0, past - 1)][1] if past or len(self._slips) > _SLIPS_KEPT else 0
+        return self.anchor_unix_ns + slip_ns + round(emulated_ns * self.dilation)
 
     def slip_to(self, slip_ns: int) -> None:
         """Follows another party's clock."""

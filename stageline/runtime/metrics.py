@@ -62,10 +62,10 @@ class Buckets:
         self.counts = [0] * (len(bounds) + 1)
         self.total = 0.0
 
-    def observe(self, value: float) -> None:
+    def observe(self, value: float, times: int = 1) -> None:
         """Counts in the first bucket whose bound is not below the value."""
-        self.counts[bisect_left(self._bounds, value)] += 1
-        self.total += value
+        self.counts[bisect_left(self._bounds, value)] += times
+        self.total += value * times
 
 
 def _number(bound: float) -> str:

@@ -19,6 +19,11 @@ of two rates is a ratio of emulated times. Besides these, every process exports 
 
 While a session is open, a stage's idle time is known up to its last service; `fill` and `drain` are added when a run
 ends and the window is known. From then on busy time and all causes are those of `stages.json`.
+
+Values are read from the machines when they are asked for; counting by itself is a few additions per frame. Scraped
+every 5 s, both together are 0.3 to 0.9 % of what a stage burns at full speed: 1 ms of CPU per scrape. An idle stage
+answers within 1 ms when it finds a free core; while other work holds all of them it takes some 20 ms
+(`python -m bench.metrics`, two cores under a load average of 7 to 10).
 """
 
 _VLLM = """\

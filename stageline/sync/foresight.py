@@ -1,27 +1,33 @@
 """The router of a live session knows when a microbatch will be back before its frame is (design: mirroring).
 
 Everything that decides a completion time leaves through the router, so its own copy of the stages computes the same
-time. Without it an arrival would have to wait, in wall time, until whatever is in flight has really come back. The
-frame is still the result: a stage that computes another time has broken a law.
+time. Without it an arrival would have to wait, in wall time, until whatever is in flight has really come back.
+
+Once emulated time has come to a completion, the router acts on it and need not wait for its frame: a host that is a few
+milliseconds late with the frames is not late with the tokens. It runs ahead of the oldest frame that is out by at most
+`ahead_ns`. The frame is still the result: a stage that computes another time has broken a law.
 """
 
 from collections import deque
+from collections.abc import Iterable
 
 from stageline.engine.conductor import Conductor
 from stageline.engine.heap import HeapStages
 from stageline.engine.route import Route
 from stageline.engine.router import Router
 from stageline.engine.stage import Stage
-from stageline.engine.types import NEVER, Source
+from stageline.engine.types import NEVER, Source, StageObserver
 from stageline.errors import LawBroken
+
+MOST_AHEAD = 64  # microbatches of a replica that were acted on and whose frames are out: what stages may have to queue
 
 
 class MirroredPipe(HeapStages):
     """The stages and links of one replica."""
 
-    def __init__(self, route: Route, replica: int, seed: int) -> None:
+    def __init__(self, route: Route, replica: int, seed: int, observer: StageObserver | None = None) -> None:
         super().__init__(route, 0, seed)
-        self.stages = [[Stage(route, s, replica, seed) for s in range(len(route.plan.stages))]]
+        self.stages = [[Stage(route, s, replica, seed, observer) for s in range(len(route.plan.stages))]]
         self.links = [[route.link(v, replica, seed) for v in range(1, route.visits + 1)]]
         self.completions: deque[int] = deque()  # of what is in flight, oldest first, as far as they are known
 
@@ -41,11 +47,37 @@ class MirroredPipe(HeapStages):
 
 
 class ForesightedConductor(Conductor):
-    """A conductor whose bounds are the mirror's."""
+    """A conductor whose bounds are the mirror's. `observer` is told what the stages will do, before they do it.
 
-    def __init__(self, router: Router, source: Source, seed: int) -> None:
-        self.pipes = [MirroredPipe(router.route, r, seed) for r in range(len(router.replicas))]
+    `reached_ns` is how far emulated time has come, as its driver says; completions until then are acted on without
+    their frames, but none later than `ahead_ns` after the first one whose frame has not come, and at most MOST_AHEAD.
+    """
+
+    def __init__(
+        self, router: Router, source: Source, seed: int, observer: StageObserver | None = None, ahead_ns: int = 0
+    ) -> None:
+        self.pipes = [MirroredPipe(router.route, r, seed, observer) for r in range(len(router.replicas))]
+        self.reached_ns = -1
+        self._ahead_ns = ahead_ns
+        self._unconfirmed: list[deque[int]] = [deque() for _ in router.replicas]  # acted on, and their frames are out
         super().__init__(router, source)
+
+    def advance(self) -> None:
+        """See Conductor."""
+        super().advance()
+        while self._run_ahead():
+            super().advance()
+
+    def returned(self, replica: int, arrivals_ns: Iterable[int]) -> None:
+        """See Conductor. Raises LawBroken for a frame that says another time than was acted on."""
+        unconfirmed = self._unconfirmed[replica]
+        for arrival_ns in arrivals_ns:
+            if not unconfirmed:
+                self.returns[replica].append(arrival_ns)
+            elif arrival_ns != unconfirmed[0]:
+                raise _another_time(replica, arrival_ns, unconfirmed[0])
+            else:
+                unconfirmed.popleft()
 
     def bound_ns(self, replica: int) -> int:
         """See Conductor."""
@@ -57,14 +89,27 @@ class ForesightedConductor(Conductor):
         return max(bound, pipe.bound_ns)
 
     @property
+    def limit_ns(self) -> int:
+        """Completions later than this wait for frames."""
+        return min((q[0] + self._ahead_ns for q in self._unconfirmed if q), default=NEVER)
+
+    @property
+    def foreseen_ns(self) -> int:
+        """The next completion that can be acted on as soon as emulated time has come to it; NEVER: none is known."""
+        pipes = [self.pipes[r] for r in range(len(self.pipes)) if not self.returns[r] and self._may_run_ahead(r)]
+        next_ns = min((p.completions[0] for p in pipes if p.completions), default=NEVER)
+        return next_ns if next_ns <= self.limit_ns else NEVER
+
+    @property
     def overdue_ns(self) -> int:
-        """The earliest known completion that has not been acted on; NEVER when none is known.
+        """The earliest known completion that has not been acted on, or whose frame is out; NEVER when none is known.
 
         A bound would not do: it is as old as the last look at the source, and no completion may be due by then.
         """
         back = (q[0] for q in self.returns if q)
         foreseen = (p.completions[0] for p in self.pipes if p.completions)
-        return min(*back, *foreseen, NEVER, NEVER)
+        unconfirmed = (q[0] for q in self._unconfirmed if q)
+        return min(*back, *foreseen, *unconfirmed, NEVER, NEVER)
 
     @property
     def blocked_ns(self) -> int:
@@ -74,12 +119,28 @@ class ForesightedConductor(Conductor):
         heads = (q[0] for q in self.returns if q)
         return min(*self.next_form_ns, *heads, NEVER)
 
+    def _may_run_ahead(self, r: int) -> bool:
+        return len(self._unconfirmed[r]) < MOST_AHEAD
+
+    def _run_ahead(self) -> bool:
+        """Take completions that are due for returned; False: there are none."""
+        until_ns, found = min(self.reached_ns, self.limit_ns), False
+        for r, pipe in enumerate(self.pipes):
+            if self.returns[r] or not self._in_flight[r] or not self._may_run_ahead(r):
+                continue
+            pipe.advance(min(self.next_arrival_ns, self.next_form_ns[r]))
+            if pipe.completions and pipe.completions[0] <= until_ns:
+                self.returns[r].append(pipe.completions[0])
+                self._unconfirmed[r].append(pipe.completions[0])
+                found = True
+        return found
+
     def _complete(self, r: int, now_ns: int) -> None:
         pipe = self.pipes[r]
         pipe.advance(now_ns)
         foreseen = pipe.completions.popleft() if pipe.completions else None
         if foreseen != now_ns:
-            raise LawBroken(f"L8: replica {r}: a microbatch came back at {now_ns} ns, the mirror says {foreseen} ns")
+            raise _another_time(r, now_ns, foreseen)
         super()._complete(r, now_ns)
 
     def _form(self, r: int, now_ns: int) -> None:
@@ -88,3 +149,9 @@ class ForesightedConductor(Conductor):
         if len(self.dispatched[r]) > before:
             pipe = self.pipes[r]
             pipe.completions += pipe.feed(0, self.dispatched[r][before:])
+
+
+def _another_time(replica: int, found_ns: int, foreseen_ns: int | None) -> LawBroken:
+    return LawBroken(
+        f"L8: replica {replica}: a microbatch came back at {found_ns} ns, the mirror says {foreseen_ns} ns"
+    )

@@ -43,7 +43,7 @@ class RouterNode:
                 )
             self._expected[replica] = sequence + 1
             known = arrival
-        conductor.returns[replica].extend(arrivals_ns)
+        conductor.returned(replica, arrivals_ns)
         conductor.promised_ns[replica] = max(known, promise_ns)
         self.windows[replica].returned(len(arrivals_ns))
         self.settled[replica] = self.settled[replica] or last

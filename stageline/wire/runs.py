@@ -14,6 +14,7 @@ from stageline.engine.types import (
     Request,
     RequestRecord,
     RunTotals,
+    SpeculationStats,
     StageRecord,
 )
 from stageline.errors import ProtocolError
@@ -226,6 +227,7 @@ def ended_of(totals: RunTotals) -> router_pb2.Ended:
         stage_visits=totals.stage_visits,
         binding_stage=_or_minus(totals.binding_stage),
         prefix=[router_pb2.PrefixStats(**asdict(stats)) for stats in totals.prefix],
+        speculation=[router_pb2.SpeculationStats(**asdict(stats)) for stats in totals.speculation],
     )
 
 
@@ -240,11 +242,16 @@ def run_totals(ended: router_pb2.Ended) -> RunTotals:
         stage_visits=ended.stage_visits,
         binding_stage=_or_none(ended.binding_stage),
         prefix=tuple(_prefix_stats(stats) for stats in ended.prefix),
+        speculation=tuple(_speculation_stats(stats) for stats in ended.speculation),
     )
 
 
 def _prefix_stats(message: router_pb2.PrefixStats) -> PrefixStats:
     return PrefixStats(**{name: getattr(message, name) for name in PrefixStats.__struct_fields__})
+
+
+def _speculation_stats(message: router_pb2.SpeculationStats) -> SpeculationStats:
+    return SpeculationStats(**{name: getattr(message, name) for name in SpeculationStats.__struct_fields__})
 
 
 def _or_minus(value: int | None) -> int:

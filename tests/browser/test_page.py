@@ -1,13 +1,18 @@
 """The report page in a real browser: opens from disk, no error, no network, keyboard alone."""
 
+import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from stageline.engine.types import Request
+from stageline.report.events import Gap, Served
 from stageline.report.page.render import write_page
-from tests.known import write_run
+from stageline.report.rundir import read_events, read_stages
+from tests.known import SLOW, TIGHT, write_run
 from tests.reference.plans import pipeline
 
 
@@ -73,4 +78,86 @@ def test_a_page_without_events(tmp_path: Path, tab: Any, trouble: list[str]) -> 
     assert "--events" in tab.inner_text("#timeline-note")
     assert tab.locator("#timeline").count() == 0
     assert tab.locator("#occupancy svg > g").count() == 59
+    assert trouble == []
+
+
+_UNITS = {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9}
+
+
+def ns(text: str) -> float:
+    """A duration as the page writes it."""
+    value, unit = text.split()
+    return float(value) * _UNITS[unit.replace("µ", "u")]
+
+
+def test_the_timeline_tells_every_service_and_gap_of_the_event_log(
+    tmp_path: Path, tab: Any, trouble: list[str]
+) -> None:
+    """Read as a user reads it, stepping through a stage by keyboard."""
+    write_run(tmp_path)
+    write_page(tmp_path, tmp_path / "report.html")
+    visit(tab, tmp_path / "report.html")
+    events = [e for e in read_events(tmp_path) if e.stage == TIGHT]
+    services = [e for e in events if isinstance(e, Served)]
+    gaps = {e.start_ns + sum(e.idle_ns.values()): e.idle_ns for e in events if isinstance(e, Gap)}
+    tab.click("[data-view=first]")
+    tab.focus("#timeline")
+    for _ in range(TIGHT + 1):
+        tab.keyboard.press("ArrowDown")
+    for _ in services:
+        tab.keyboard.press("p")
+    told = Counter[str]()
+    for service in services:
+        text = tab.inner_text("#details")
+        assert text.startswith(f"Stage {TIGHT} (stage-{TIGHT}): microbatch {service.sequence}, served at ")
+        assert ns(re.search(r" for ([\d.,]+ \S+?)[,.]? ", text)[1]) == pytest.approx(service.end_ns - service.start_ns)
+        idle = dict(
+            piece.split(" ", 1) for piece in text.partition("Idle before it: ")[2].rstrip(".").split(", ") if piece
+        )
+        wanted = gaps.get(service.start_ns, {})
+        if service is not services[0]:  # what lies before it is the fill, no gap of the log
+            assert {cause: ns(text) for cause, text in idle.items()} == pytest.approx(wanted, rel=0.01)
+            told.update(wanted)
+        tab.keyboard.press("n")
+    record = read_stages(tmp_path)[TIGHT]
+    assert told == {cause: ns for cause, ns in record.idle_ns.items() if ns and cause not in ("fill", "drain")}
+    assert trouble == []
+
+
+def test_the_table_of_stages_and_the_advice(tmp_path: Path, tab: Any) -> None:
+    write_run(tmp_path)
+    write_page(tmp_path, tmp_path / "report.html")
+    visit(tab, tmp_path / "report.html")
+    tab.click("text=As a table")
+    heads = tab.locator("#stage-table thead th").all_inner_texts()
+    for index, record in enumerate(read_stages(tmp_path)):
+        row = tab.locator(f"#stage-table tbody tr >> nth={index} >> td").all_inner_texts()
+        cells = dict(zip(heads, row, strict=True))
+        for cause, spent_ns in {"busy": record.busy_ns, **record.idle_ns}.items():
+            if f"{cause} %" in cells:
+                assert float(cells[f"{cause} %"]) == pytest.approx(100 * spent_ns / record.window_ns, abs=0.006)
+            else:
+                assert not spent_ns
+    shown = tab.inner_text("main")
+    assert f"busiest stage {SLOW}" in shown
+    assert f"stage {TIGHT} binds" in shown
+
+
+def test_a_long_run_of_many_stages_opens_at_once(tmp_path: Path, tab: Any, trouble: list[str]) -> None:
+    """150,000 events; counted is the CPU of the page's thread, so that a busy host does not matter."""
+    requests = [
+        Request(index=i, arrival_ns=100 * i, prompt_tokens=64, output_tokens=64, max_output_tokens=64)
+        for i in range(20)
+    ]
+    plan = pipeline([1_000 + 7 * s for s in range(59)], latency_ns=500, credits_=59)
+    write_run(tmp_path, plan, requests)
+    write_page(tmp_path, tmp_path / "report.html")
+    assert (tmp_path / "report.html").stat().st_size < 1_000_000
+    session = tab.context.new_cdp_session(tab)
+    session.send("Performance.enable", {"timeDomain": "threadTicks"})
+    visit(tab, tmp_path / "report.html")
+    spent = {m["name"]: m["value"] for m in session.send("Performance.getMetrics")["metrics"]}
+    assert 0 < spent["ThreadTime"] < 3
+    tab.click("[data-view=first]")
+    tab.wait_for_function("document.getElementById('range').textContent.includes('every service')")
     assert trouble == []

@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 from stageline.engine import inprocess
 from tests.cluster.servers import Seen, cluster
 from tests.reference.sources import ListSource
-from tests.reference.strategies import Scenario, build, build_sharing, scenarios, sharing_scenarios
+from tests.reference.strategies import (
+    Scenario,
+    build,
+    build_sharing,
+    build_speculating,
+    scenarios,
+    sharing_scenarios,
+    speculating_scenarios,
+)
 
 
 async def compare(scenario: Scenario, window: int, mode: str) -> None:
@@ -64,3 +72,35 @@ def test_records_are_equal_with_a_prefix_cache_on_numbered_scenarios(number: int
     scenario = build_sharing(random.Random(number))
     if not scenario.starts_ns:
         run(scenario, 1 + number, "size")
+
+
+@given(speculating_scenarios().filter(lambda scenario: not scenario.starts_ns), st.integers(1, 8))
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+def test_records_are_equal_with_speculation(scenario: Scenario, window: int) -> None:
+    """What came of every replica's drafts among them."""
+    run(scenario, window, "size")
+
+
+@pytest.mark.parametrize("number", range(8))
+def test_records_are_equal_with_speculation_on_numbered_scenarios(number: int) -> None:
+    """`build_speculating(random.Random(n))` replays scenario n."""
+    scenario = build_speculating(random.Random(number))
+    if not scenario.starts_ns:
+        run(scenario, 1 + number, "size")
+
+
+def test_a_cluster_pressed_for_kv_preempts_and_drafts() -> None:
+    """Random scenarios meet this too; here it is certain."""
+    numbers = (n for n in range(1000) if _pressed(build_speculating(random.Random(n))))
+    for _ in range(3):
+        run(build_speculating(random.Random(next(numbers))), 2, "size")
+
+
+def _pressed(scenario: Scenario) -> bool:
+    if scenario.starts_ns or scenario.scheduling.kv != "grow":
+        return False
+    seen = Seen()
+    requests = sorted(scenario.users[0], key=lambda r: (r.arrival_ns, r.index))
+    totals = inprocess.run(scenario.plan, scenario.scheduling, ListSource(requests), seed=scenario.seed, observer=seen)
+    drafts = sum(s.drafted_tokens - s.accepted_tokens for s in totals.speculation)
+    return drafts > 5 and any(r.preemptions for r in seen.requests)

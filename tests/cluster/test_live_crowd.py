@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from router.openai import streaming
+from router.openai import door, streaming
 from tests.cluster.live import MODEL, Live, live, live_plan
 
 
@@ -41,6 +41,20 @@ async def test_slow_readers_are_let_go_and_stall_nobody(
         assert sum("let go" in record.message for record in caplog.records) == 10
         for writer in writers:
             writer.close()
+
+
+async def test_a_client_that_leaves_before_its_headers_is_no_error(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def reset(*_: object, **__: object) -> None:
+        raise ConnectionResetError("Cannot write to closing transport")
+
+    monkeypatch.setattr(door, "stream", reset)
+    async with live(live_plan()) as cluster, aiohttp.ClientSession() as session:
+        async with session.post(f"{cluster.url}/v1/completions", json={"prompt": "x", "stream": True}) as reply:
+            assert reply.status == door.CLIENT_LEFT
+        await cluster.quiet()
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == []
 
 
 async def test_a_thousand_queued_requests_are_all_served() -> None:

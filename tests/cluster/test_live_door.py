@@ -32,6 +32,7 @@ async def test_chat_streams_every_token_and_the_usage() -> None:
     assert [c.choices[0].finish_reason for c in body] == [None] * 11 + ["length"]
     assert usage.choices == []
     assert usage.usage.completion_tokens == 12
+    assert usage.usage.prompt_tokens_details.cached_tokens == 0
     assert tokens.count("".join(c.choices[0].delta.content for c in body)) == 12
     assert 0 < usage.usage.ttft_s < usage.usage.e2e_s
     assert usage.usage.dilation == 1

@@ -9,16 +9,19 @@ from openai import AsyncOpenAI
 from stageline.plan.schema import Plan
 from tests.cluster.live import MODEL, live, live_plan, recorded_digest, replayed_digest
 
+DRAFTS = '"speculate": 3, "acceptance_ppm": 700000, "draft_ns": 20000'
+
 
 async def ask(client: AsyncOpenAI, number: int) -> None:
-    """A client; every third one leaves in mid-stream."""
+    """A client; every third one asks for much and leaves in mid-stream."""
+    leaves = number % 3 == 0
     parts = await client.completions.create(
-        model=MODEL, prompt=[1] * (5 + 13 * number % 300), max_tokens=4 + number % 23, stream=True
+        model=MODEL, prompt=[1] * (5 + 13 * number % 300), max_tokens=1500 if leaves else 4 + number % 23, stream=True
     )
     seen = 0
     async for _ in parts:
         seen += 1
-        if number % 3 == 0 and seen == 2:
+        if leaves and seen == 2:
             break
     await parts.close()
 
@@ -29,9 +32,10 @@ async def ask(client: AsyncOpenAI, number: int) -> None:
         (live_plan(4), {}),
         (live_plan(2, replicas=2), {"scheduling": '{"balance": "least-loaded", "kv": "grow"}'}),
         (live_plan(route=(0, 1, 0, 2, 1)), {"dilation": "5", "seed": 7}),
+        (live_plan(3), {"scheduling": f'{{"kv": "grow", {DRAFTS}}}', "seed": 7}),
         (live_plan(3, base_ns=20_000), {"dilation": "0.05"}),
     ],
-    ids=["chain", "replicas", "revisits", "a host too slow"],
+    ids=["chain", "replicas", "revisits", "speculation", "a host too slow"],
 )
 async def test_replay(plan: Plan, settings: dict[str, object], tmp_path: Path) -> None:
     path = tmp_path / "session.jsonl"
@@ -48,13 +52,41 @@ async def test_a_session_with_a_prefix_cache(tmp_path: Path) -> None:
     path, plan = tmp_path / "session.jsonl", live_plan(3)
     prompt = " ".join(f"w{i}" for i in range(200))
     async with live(plan, record=str(path), scheduling='{"prefix_cache": true}') as cluster, cluster.client() as client:
-        times = []
+        times, cached = [], []
         for _ in range(3):
             reply = await client.completions.create(model=MODEL, prompt=prompt, max_tokens=4)
             times.append(reply.usage.ttft_s)
+            cached.append(reply.usage.prompt_tokens_details.cached_tokens)
         await cluster.quiet()
     assert times[1] < times[0]
+    assert cached[0] == 0 < cached[1] == cached[2] < 200
     assert recorded_digest(path) == replayed_digest(plan, path)
+
+
+async def test_tokens_of_one_step_come_together_and_as_chunks_of_their_own(tmp_path: Path) -> None:
+    """With every draft right 13 tokens are the prompt's one and three steps of four; a client sees 13 chunks."""
+    path, plan = tmp_path / "session.jsonl", live_plan(3)
+    settings = '{"speculate": 3, "acceptance_ppm": 1000000}'
+    async with live(plan, record=str(path), scheduling=settings) as cluster, cluster.client() as client:
+        parts = await client.completions.create(
+            model=MODEL, prompt="x", max_tokens=13, stream=True, stream_options={"include_usage": True}
+        )
+        chunks = [chunk async for chunk in parts]
+        await cluster.quiet()
+        drafted = await cluster.metric(_metric("num_draft_tokens"))
+        accepted = await cluster.metric(_metric("num_accepted_tokens"))
+        steps = await cluster.metric(_metric("num_drafts"))
+    assert len([chunk for chunk in chunks if chunk.choices and chunk.choices[0].text]) == 13
+    usage = chunks[-1].usage
+    assert usage.completion_tokens == 13
+    assert (steps, drafted, accepted) == (3, 9, 9)
+    lone_ns = 3 * (400_000 + 500) + 4 * 20_000  # one step, a little more for its drafts
+    assert 3 * lone_ns < (usage.e2e_s - usage.ttft_s) * 1e9 < 3.1 * lone_ns
+    assert recorded_digest(path) == replayed_digest(plan, path)
+
+
+def _metric(name: str) -> str:
+    return f'vllm:spec_decode_{name}_total{{engine="0",model_name="{MODEL}"}}'
 
 
 async def test_a_router_that_stops_lets_its_clients_finish(tmp_path: Path) -> None:

@@ -3,15 +3,17 @@
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
+from io import StringIO
 from pathlib import Path
 
 import msgspec
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
+from rich.console import Console
 
 from router.metrics import RouterCollector
 from router.server import build as build_router
@@ -23,6 +25,7 @@ from stage_server.server import build as build_stage
 from stage_server.servicer import StageServicer
 from stage_server.settings import StageSettings
 from stageline.cli.top_data import look, view
+from stageline.cli.top_view import render
 from stageline.engine.settings import Scheduling
 from stageline.engine.types import CAUSES, RunTotals
 from stageline.plan.schema import Plan
@@ -34,7 +37,7 @@ from stageline.runtime.vllm_names import DROP_IN
 from stageline.units import NS_PER_S
 from stageline.wire.router_client import RouterClient, RunOrder
 from tests.cluster.servers import Seen, serving
-from tests.known import OUTPUT, PROMPT, TIGHT, known_plan, known_requests
+from tests.known import OUTPUT, PROMPT, SLOW, TIGHT, known_plan, known_requests
 
 Values = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
@@ -53,8 +56,14 @@ def get(values: Values, name: str, **labels: object) -> float:
 class Watched:
     """A cluster's registries: the router's, and the stages'."""
 
-    def __init__(self, address: str, router: CollectorRegistry, stages: list[CollectorRegistry]) -> None:
-        self.address, self.router, self.stages = address, router, stages
+    def __init__(
+        self,
+        address: str,
+        router: CollectorRegistry,
+        stages: list[CollectorRegistry],
+        stop_router: Callable[[], Awaitable[object]],
+    ) -> None:
+        self.address, self.router, self.stages, self.stop_router = address, router, stages, stop_router
 
 
 @asynccontextmanager
@@ -76,7 +85,8 @@ async def watched(plan: Plan) -> AsyncIterator[Watched]:
         registry.register(collector)
         registry.register(metrics)
         router.metrics = partial(encode, registry)
-        yield Watched(await stack.enter_async_context(serving(router)), registry, registries)
+        last = await stack.enter_async_context(AsyncExitStack())
+        yield Watched(await last.enter_async_context(serving(router)), registry, registries, last.aclose)
 
 
 async def test_top_shows_the_accounts_of_the_run() -> None:
@@ -90,6 +100,13 @@ async def test_top_shows_the_accounts_of_the_run() -> None:
         shown = view("here", plan, look(await client.status(metrics=True), 1.0), before)
     assert (shown.finished, shown.failed, shown.binding) == (11, 0, TIGHT)
     assert shown.tokens_per_s == 11 * OUTPUT
+    out = StringIO()
+    Console(file=out, width=80, color_system=None).print(render(shown, 80))
+    text = " ".join(out.getvalue().split())
+    assert f"slowest stage {SLOW} (" in text and f"KV binds at {TIGHT}" in text
+    for cause in ("busy", *(c for c in CAUSES if c != "fault")):
+        mean = sum(stage.shares[cause] for stage in shown.stages) / len(shown.stages)
+        assert (f"{cause} {mean:.1%}" in text) is (mean >= 0.001), cause
     for record, stage in zip(totals.stages, shown.stages, strict=True):
         assert stage.healthy
         worked_ns = record.window_ns - record.idle_ns["empty"]

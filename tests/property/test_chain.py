@@ -7,7 +7,7 @@ import pytest
 from stageline.engine import chain, inprocess
 from stageline.engine.types import StageRecord
 from tests.property.test_engine_against_reference import Collector
-from tests.reference.strategies import Scenario, build, build_sharing
+from tests.reference.strategies import Scenario, build, build_sharing, build_speculating
 
 SCENARIOS = 300
 
@@ -29,6 +29,7 @@ def chains() -> list[tuple[int, Scenario]]:
     """Numbered scenarios whose route visits every stage once."""
     numbered = [(number, build(random.Random(number))) for number in range(10_000, 10_000 + SCENARIOS)]
     numbered += [(number, build_sharing(random.Random(number))) for number in range(20_000, 20_000 + SCENARIOS // 3)]
+    numbered += [(n, build_speculating(random.Random(n))) for n in range(30_000, 30_000 + SCENARIOS // 3)]
     return [(n, s) for n, s in numbered if len({v.stage for v in s.plan.visits}) == len(s.plan.visits)]
 
 
@@ -48,7 +49,7 @@ def results(scenario: Scenario, observer: Ignored | None) -> tuple[tuple[StageRe
 
 @pytest.mark.parametrize("small_batch", [1, 3, 1000])
 def test_chain_equals_heap(small_batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`build(random.Random(n))`, or from 20,000 up `build_sharing`, replays scenario n."""
+    """`build(random.Random(n))`, from 20,000 up `build_sharing` and from 30,000 `build_speculating`, replays n."""
     monkeypatch.setattr(chain, "SMALL_BATCH", small_batch)
     scenarios = chains()
     assert len(scenarios) > SCENARIOS / 10

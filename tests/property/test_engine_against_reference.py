@@ -9,12 +9,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from stageline.engine import inprocess
-from stageline.engine.types import RequestRecord, RunTotals
+from stageline.engine.types import RequestRecord, RunTotals, SpeculationStats
 from tests.reference.attribution import by_timeline
 from tests.reference.engine import Engine
 from tests.reference.results import Results, results_of
 from tests.reference.stage import Service
-from tests.reference.strategies import Scenario, build, build_sharing, scenarios, sharing_scenarios
+from tests.reference.strategies import (
+    Scenario,
+    build,
+    build_sharing,
+    build_speculating,
+    scenarios,
+    sharing_scenarios,
+    speculating_scenarios,
+)
 
 Place = tuple[int, int]  # replica, stage
 
@@ -86,6 +94,16 @@ def compare_stages(engine: Engine, seen: Stages) -> None:
             assert seen.gaps[place] == gaps
 
 
+def compare_speculation(engine: Engine, totals: RunTotals) -> None:
+    """What came of the drafts, by replica; nothing where none were asked for."""
+    wanted = [SpeculationStats() for _ in engine.replicas] if engine.scheduling.speculate else []
+    for s in engine.sequences if wanted else ():
+        wanted[s.replica] += SpeculationStats(
+            steps=s.steps, drafted_tokens=s.drafted_tokens, accepted_tokens=s.accepted_tokens
+        )
+    assert list(totals.speculation) == wanted
+
+
 def compare(scenario: Scenario) -> None:
     """Once as users run it, once watched and with the laws checked: neither may change anything."""
     engine, wanted = run_reference(scenario)
@@ -98,6 +116,7 @@ def compare(scenario: Scenario) -> None:
     )
     compare_requests(wanted, seen, totals)
     compare_stages(engine, stages)
+    compare_speculation(engine, totals)
 
 
 def compare_sharing(scenario: Scenario) -> tuple[int, int]:
@@ -143,6 +162,23 @@ def test_records_are_equal_on_numbered_scenarios(first: int) -> None:
     for number in range(first, first + 100):
         try:
             compare(build(random.Random(number)))
+        except Exception as error:
+            error.add_note(f"scenario {number}")
+            raise
+
+
+@given(speculating_scenarios())
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_records_are_equal_with_speculation(scenario: Scenario) -> None:
+    compare(scenario)
+
+
+@pytest.mark.parametrize("first", range(0, 200, 100))
+def test_records_are_equal_with_speculation_on_numbered_scenarios(first: int) -> None:
+    """`compare(build_speculating(random.Random(n)))` replays scenario n."""
+    for number in range(first, first + 100):
+        try:
+            compare(build_speculating(random.Random(number)))
         except Exception as error:
             error.add_note(f"scenario {number}")
             raise

@@ -7,7 +7,7 @@ import pytest
 from stageline.engine import inprocess
 from tests.property.test_engine_against_reference import Collector
 from tests.reference.delivery import Parties
-from tests.reference.strategies import Scenario, build, build_sharing
+from tests.reference.strategies import Scenario, build, build_sharing, build_speculating
 
 
 def compare(scenario: Scenario, window_frames: int) -> Parties:
@@ -52,3 +52,18 @@ def test_any_delivery_gives_the_same_records_with_a_prefix_cache(window_frames: 
             raise
         hits += sum(r.cache.stats().hit_blocks for r in parties.node.router.replicas if r.cache is not None)
     assert hits > 50
+
+
+@pytest.mark.parametrize("window_frames", [1, 3])
+def test_any_delivery_gives_the_same_records_with_speculation(window_frames: int) -> None:
+    """`build_speculating(random.Random(n))` replays scenario n."""
+    kept = 0
+    for number in range(40_000 + 1000 * window_frames, 40_060 + 1000 * window_frames):
+        try:
+            parties = compare(build_speculating(random.Random(number)), window_frames)
+        except Exception as error:
+            error.add_note(f"scenario {number}")
+            raise
+        speculations = [r.speculation for r in parties.node.router.replicas if r.speculation is not None]
+        kept += sum(s.stats().accepted_tokens for s in speculations)
+    assert kept > 50

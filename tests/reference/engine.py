@@ -1,4 +1,4 @@
-"""One global event heap that drives routers, links and stages (rules 1 to 8)."""
+"""One global event heap that drives routers, links and stages (rules 1 to 9)."""
 
 import heapq
 from collections.abc import Callable
@@ -6,11 +6,11 @@ from collections.abc import Callable
 from stageline.engine.settings import Scheduling
 from stageline.engine.types import NEVER, Request, Source
 from stageline.plan.schema import Plan
-from tests.reference import balance, forming, sharing
+from tests.reference import balance, forming, sharing, speculation
 from tests.reference.ledger import Ledger
 from tests.reference.link import Link
 from tests.reference.replica import Replica
-from tests.reference.sequence import Microbatch, Sequence
+from tests.reference.sequence import Member, Microbatch, Sequence
 from tests.reference.stage import Services, Stage
 
 # What comes first at one instant.
@@ -25,7 +25,7 @@ class Engine:
     """A run. `run()` drives it to its end; `after_event` is called after every event."""
 
     def __init__(self, plan: Plan, scheduling: Scheduling, source: Source, seed: int) -> None:
-        self.plan, self.scheduling, self.source = plan, scheduling, source
+        self.plan, self.scheduling, self.source, self.seed = plan, scheduling, source, seed
         self.services = Services(plan, seed)
         replicas, visits = range(plan.replicas), range(len(plan.visits))
         self.links = [[Link(link, seed, r, v) for v, link in enumerate(plan.links)] for r in replicas]
@@ -128,14 +128,27 @@ class Engine:
             sequence = member.sequence
             sequence.in_flight -= 1
             if member.samples:
-                sequence.tokens_ns.append(self.now_ns)
-                sequence.generated += 1
+                tokens = self.verified(member) if member.decode else 1
+                sequence.tokens_ns += [self.now_ns] * tokens
+                sequence.generated += tokens
                 sequence.ready = sequence.generated < sequence.request.output_tokens
                 if not sequence.ready:
                     self.finish(replica, sequence)
         self.last_completion_ns = self.now_ns
         self.mark(self.now_ns, FORMATION)
         self.mark_arrival()
+
+    def verified(self, member: Member) -> int:
+        """A decode step is back: the tokens that it yields. What was rejected is not in the context."""
+        sequence, drafts = member.sequence, member.tokens - 1
+        right = speculation.accepted(self.scheduling, self.seed, sequence, drafts)
+        sequence.written_tokens = member.written_before + 1 + right
+        tokens = min(right + 1, sequence.request.output_tokens - sequence.generated)
+        if drafts:
+            sequence.steps += 1
+            sequence.drafted_tokens += drafts
+            sequence.accepted_tokens += tokens - 1
+        return tokens
 
     def finish(self, replica: Replica, sequence: Sequence) -> None:
         """A sequence leaves the system."""
@@ -199,7 +212,8 @@ class Engine:
 
     def dispatch(self, replica: Replica, microbatch: Microbatch) -> None:
         """Through the router's own serial work and over link 0; the gate follows."""
-        replica.depart_ns = max(self.now_ns, replica.depart_ns) + self.scheduling.overhead_ns
+        work_ns = self.scheduling.overhead_ns + self.scheduling.draft_ns * microbatch.most_drafts
+        replica.depart_ns = max(self.now_ns, replica.depart_ns) + work_ns
         arrival_ns = replica.link.send(replica.depart_ns, microbatch.number, microbatch.tokens)
         service_ns = self.services.service_ns(0, microbatch)
         replica.mirror_free_ns = max(replica.mirror_free_ns, arrival_ns) + service_ns

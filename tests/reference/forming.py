@@ -1,8 +1,8 @@
-"""Rules 5, 6 and 8: which sequences a microbatch takes, and who has to go to make room."""
+"""Rules 5, 6, 8 and 9: which sequences a microbatch takes, and who has to go to make room."""
 
 from dataclasses import dataclass, field
 
-from tests.reference import sharing
+from tests.reference import sharing, speculation
 from tests.reference.replica import Replica
 from tests.reference.sequence import Member, Microbatch, Sequence
 from tests.reference.slo import slo_limit
@@ -72,9 +72,10 @@ def may_run_one_more(replica: Replica) -> bool:
 
 
 def add_decode(draft: Draft, sequence: Sequence) -> None:
-    """One decode step, if room can be made for its token."""
-    if make_room(draft, sequence, 1):
-        add(draft, sequence, tokens=1, decode=True)
+    """One decode step, if room can be made for its tokens."""
+    tokens = speculation.step_tokens(draft.replica.scheduling, sequence, draft.room_tokens())
+    if make_room(draft, sequence, tokens):
+        add(draft, sequence, tokens, decode=True)
 
 
 def add_chunk(draft: Draft, sequence: Sequence) -> None:
@@ -115,7 +116,8 @@ def make_room(draft: Draft, grower: Sequence, tokens: int) -> bool:
     replica = draft.replica
     if replica.scheduling.kv == "reserve":
         return True
-    wanted_tokens = grower.written_tokens + tokens
+    held_tokens = replica.held_tokens(grower)  # more than are written, if drafts were rejected
+    wanted_tokens = max(held_tokens, grower.written_tokens + tokens)
     while not sharing.find_room(replica, grower, wanted_tokens):
         victims = [s for s in replica.running if s is not grower and not s.in_flight and not draft.holds(s)]
         if not victims:

@@ -22,6 +22,9 @@ class Sequence:
     admitted_ns: int | None = None
     tokens_ns: list[int] = field(default_factory=list)  # when each sampled token came back
     preemptions: int = 0
+    steps: int = 0  # decode steps with drafts that came back
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0  # drafts that became output
     shared: int = 0  # blocks of the prefix cache that it uses
     cached_tokens: int | None = None  # found at its first admission
 
@@ -65,8 +68,13 @@ class Microbatch:
 
     @property
     def sampled(self) -> int:
-        """Tokens that come back."""
-        return sum(1 for m in self.members if m.samples)
+        """Rows that come back: of a decode step, one for every token that it verifies."""
+        return sum(m.tokens if m.decode else 1 for m in self.members if m.samples)
+
+    @property
+    def most_drafts(self) -> int:
+        """Drafts of the member that has the most."""
+        return max(m.tokens - 1 if m.decode else 0 for m in self.members)
 
     def load(self) -> Load:
         """The totals that a service time depends on."""
@@ -74,9 +82,9 @@ class Microbatch:
         chunks = [m for m in self.members if not m.decode]
         return Load(
             decode_sequences=len(decodes),
-            decode_tokens=len(decodes),
-            decode_kv_tokens=sum(m.written_before + 1 for m in decodes),
-            decode_pairs=sum(m.written_before + 1 for m in decodes),
+            decode_tokens=sum(m.tokens for m in decodes),
+            decode_kv_tokens=sum(m.written_before + m.tokens for m in decodes),
+            decode_pairs=sum(causal_pairs(m.written_before, m.tokens) for m in decodes),
             prefill_sequences=len(chunks),
             prefill_tokens=sum(m.tokens for m in chunks),
             prefill_kv_tokens=sum(m.written_before + m.tokens for m in chunks),

@@ -51,12 +51,39 @@ def build(rnd: random.Random, longest_pairs: Sequence[tuple[int, int]] = LONGEST
     scheduling = random_scheduling(rnd, len(plan.visits), pressed=pressed)
     seed = rnd.randint(0, 2**32)
     plan, scheduling = with_limits(plan, scheduling, worst_tokens, seed)
+    scenario = build_workload(rnd, plan, scheduling, sizes, seed)
+    return speculating(rnd, scenario) if rnd.randint(0, 2) == 0 else scenario
+
+
+def build_workload(rnd: random.Random, plan: Plan, scheduling: Scheduling, sizes: list[Request], seed: int) -> Scenario:
+    """Open, or users who wait for their answers."""
     if rnd.randint(0, 2):
         return Scenario(plan, scheduling, (open_workload(rnd, sizes),), (), 0, seed)
     users = rnd.randint(1, 6)
     shares = tuple(tuple(sizes[u::users]) for u in range(users))
     starts_ns = tuple(rnd.choice([0, rnd.randint(0, 300)]) for _ in range(users))
     return Scenario(plan, scheduling, shares, starts_ns, rnd.choice([0, 0, 1, rnd.randint(0, 500)]), seed)
+
+
+def speculating(rnd: random.Random, scenario: Scenario) -> Scenario:
+    """The same with draft tokens: none of them right, some, or all."""
+    scheduling = msgspec.structs.replace(
+        scenario.scheduling,
+        speculate=rnd.randint(1, 5),
+        acceptance_ppm=rnd.choice([0, 300_000, 700_000, 1_000_000]),
+        draft_ns=rnd.choice([0, 0, 1, rnd.randint(0, 40)]),
+    )
+    return dataclasses.replace(scenario, scheduling=scheduling)
+
+
+def build_speculating(rnd: random.Random) -> Scenario:
+    """One scenario with draft tokens, every other one with a prefix cache too."""
+    return speculating(rnd, rnd.choice([build, build_sharing])(rnd))
+
+
+def speculating_scenarios() -> st.SearchStrategy[Scenario]:
+    """The same for hypothesis."""
+    return st.builds(build_speculating, st.randoms(use_true_random=False))
 
 
 def scenarios() -> st.SearchStrategy[Scenario]:

@@ -1,11 +1,14 @@
 """The scripts that readers copy run as they stand."""
 
+import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from router import tokens
 from tests.fake_openai import Fake, serving_beside
 
 
@@ -24,3 +27,23 @@ def test_a_client_to_copy(script: str, root: Path) -> None:
     assert "TTFT: median" in done.stdout
     assert ("failed: the stream was cut after 3 chunks" in done.stdout) == (good == 5)
     assert [call["max_tokens"] for call in fake.calls] == [5] * 6
+
+
+def test_the_tokenizer_for_load_generators_counts_as_the_door_does(root: Path, tmp_path: Path) -> None:
+    text = "O, that this too too solid flesh would melt,\nthaw and resolve itself into a dew!\n"
+    (tmp_path / "corpus.txt").write_text(text)
+    script = [sys.executable, str(root / "examples/tokenizer_cache.py")]
+    done = subprocess.run(
+        [*script, str(tmp_path / "cache"), str(tmp_path / "corpus.txt")], capture_output=True, text=True, check=True
+    )
+    model = tmp_path / "cache/hub/models--stageline--synthetic"
+    snapshot = model / "snapshots" / (model / "refs/main").read_text()
+    made = json.loads((snapshot / "tokenizer.json").read_text())
+    vocabulary = made["model"]["vocab"]
+    assert f"stageline/synthetic: {len(vocabulary)} tokens" in done.stdout
+    assert sorted(vocabulary.values()) == list(range(len(vocabulary)))
+    for said in (text, re.sub(r"[^\w\s]", "", text), "resolve a dew"):
+        split = re.findall(made["pre_tokenizer"]["pattern"]["Regex"], said)
+        assert len(split) == tokens.count(said)
+        assert [piece for piece in split if piece not in vocabulary] == []
+    assert json.loads((snapshot / "config.json").read_text()) == {}

@@ -1,6 +1,7 @@
 """`stageline run` and `report` from the command line: files, figures, exit codes, what goes where."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,41 @@ def test_a_bad_row_in_the_middle_leaves_an_incomplete_run(
     assert "broke off" in capsys.readouterr().err
     assert stageline(["run", plan, "--workload", str(trace), "--skip-bad-rows", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["workload_rows"]["skipped_bad"] == 1
+
+
+@pytest.mark.parametrize(
+    ("damage", "place", "reason"),
+    [
+        (lambda lines: [*lines[:2], lines[2][:30], *lines[3:]], "requests.jsonl:3", "not what a run writes"),
+        (lambda lines: [*lines[:-1], lines[-1][:-9]], "requests.jsonl:10", "not what a run writes"),
+        (lambda lines: [lines[0].replace('"index":0', '"index":"x"'), *lines[1:]], "requests.jsonl:1", "$.index"),
+        (lambda lines: lines[:7], "requests.jsonl", "summary.json says 10 requests (got 7)"),
+    ],
+    ids=["a cut line", "a cut end", "a wrong value", "missing lines"],
+)
+def test_a_damaged_run_is_refused_before_anything_is_printed(
+    plan: str, tmp_path: Path, damage: Callable[[list[str]], list[str]], place: str, reason: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    out = tmp_path / "run"
+    assert stageline(["run", plan, "--workload", SPEC, "--requests", "10", "-o", str(out)]) == 0
+    path = out / "requests.jsonl"
+    path.write_text("\n".join(damage(path.read_text().splitlines())) + "\n")
+    capsys.readouterr()
+    for more in ([], ["--no-chart", "--no-html"]):
+        assert stageline(["report", str(out), *more]) == 2
+        told = capsys.readouterr()
+        assert told.out == ""
+        assert f"{out}/{place}" in told.err
+        assert reason in told.err
+        assert "run it again with -o" in told.err
+        assert len(told.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("place", ["host:70000", "host", "grpc://host:1"])
+def test_a_cluster_address_that_is_none(plan: str, place: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert stageline(["run", plan, "--workload", SPEC, "--cluster", place]) == 2
+    assert "--cluster" in (error := capsys.readouterr().err) and "localhost:50051" in error
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,8 @@ from rich.console import Console
 
 from stageline.cli.top_data import StageView, View
 from stageline.cli.top_view import HEIGHT, _cells, render
+from stageline.engine.types import CAUSES
+from stageline.report.palette import DARK_BUSY
 
 SHARES = {"busy": 0.5, "upstream": 0.25, "empty": 0.25}
 
@@ -42,8 +44,20 @@ def test_fits_80_columns(stages: int, most_lines: int) -> None:
 
 
 def test_bars_stack_from_busy_to_empty() -> None:
-    assert _cells(stage(0)) == ["busy"] * 4 + ["upstream"] * 2 + ["empty"] * 2
-    assert _cells(stage(0, {"busy": 0.99, "hop": 0.01})) == ["busy"] * 8
+    assert _cells(stage(0)) == ["busy"] * 8 + ["upstream"] * 4 + ["empty"] * 4
+    assert _cells(stage(0, {"busy": 0.99, "hop": 0.01})) == ["busy"] * 16
+    assert _cells(stage(0, {"busy": 0.05, "hop": 0.95})) == ["busy"] + ["hop"] * 15
+
+
+def test_a_row_that_two_parts_share_shows_both() -> None:
+    out = StringIO()
+    Console(file=out, width=80, color_system="truecolor", force_terminal=True).print(
+        render(shown([stage(0, {"busy": 1 / 16, "hop": 15 / 16})]), 80)
+    )
+    row = next(line for line in out.getvalue().splitlines() if "▀" in line)
+    red, green, blue = (int(DARK_BUSY[i : i + 2], 16) for i in (1, 3, 5))
+    assert f"48;2;{red};{green};{blue}m▀▀▀▀▀▀▀" in row
+    assert out.getvalue().count("▀") == 7
 
 
 def test_a_dead_stage_and_an_unknown_one() -> None:
@@ -52,5 +66,14 @@ def test_a_dead_stage_and_an_unknown_one() -> None:
     assert any("down: 1" in line for line in lines)
 
 
+@pytest.mark.parametrize("width", [40, 80])
+def test_no_cause_is_cut_off(width: int) -> None:
+    shares = dict.fromkeys(("busy", *CAUSES), 0.1)
+    text = "\n".join(printed(shown([stage(i, shares) for i in range(8)]), width)).replace("\n", " ")
+    for name in shares:
+        assert f"█ {name} " in text
+        assert f"{name} 10.0%" in text
+
+
 def test_nothing_known_yet() -> None:
-    assert "no emulated time has passed yet" in printed(shown([stage(0, {})]))[-1]
+    assert "no stage has worked since the last look" in printed(shown([stage(0, {})]))[-1]

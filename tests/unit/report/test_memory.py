@@ -18,7 +18,7 @@ def peak_bytes(trace: Path, directory: Path, requests: int) -> int:
     with RunWriter(plan(), directory) as writer:
         while source.next_arrival_ns() is not None:
             request = take(source)
-            writer.arrived(request.index)
+            writer.arrived(request.index, request.arrival_ns)
             waiting.append(request)
             if len(waiting) > 10:
                 done = waiting.pop(0)

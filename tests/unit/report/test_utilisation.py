@@ -34,9 +34,9 @@ def test_what_a_request_needs() -> None:
     assert done.tokens == 4
 
 
-def summary(plan: Plan, load: str) -> Summary:
+def summary(plan: Plan, load: str, scheduling: Scheduling = Scheduling()) -> Summary:
     with RunWriter(plan) as writer:
-        totals = inprocess.run(plan, Scheduling(), open_workload(load, requests=1, seed=1), seed=1, observer=writer)
+        totals = inprocess.run(plan, scheduling, open_workload(load, requests=1, seed=1), seed=1, observer=writer)
         facts = RunFacts(engine="inprocess", seed=1, command="", workload="", rows={}, wall_s=0, credits=1)
         return writer.finish(totals, facts)
 
@@ -58,6 +58,20 @@ def test_one_decoding_request_reads_weights_all_the_time() -> None:
     assert 0.5 * H100.share.bandwidth < 2 * found.bandwidth < H100.share.bandwidth  # two stages take turns
     assert found.mfu < 0.005
     assert [stage.stage for stage in found.stages] == [0, 1]
+
+
+@pytest.mark.parametrize("model", ["llama-3.1-8b", "qwen3-30b-a3b"])
+def test_a_step_reads_the_same_whether_its_drafts_are_right_or_wrong(model: str) -> None:
+    """Context once for all tokens of a step, and the experts of rejected ones too; only right ones are useful work."""
+    plan = make_plan(SHELF.model(model).spec, H100, PlanOptions(context_tokens=32_768)).plan
+    load = "poisson:rate=1,input=1,output=10000"
+    wrong, right = (
+        summary(plan, load, Scheduling(speculate=4, acceptance_ppm=ppm)).utilisation for ppm in (0, 1_000_000)
+    )
+    assert wrong and right
+    assert 0.7 * H100.share.bandwidth < wrong.bandwidth < H100.share.bandwidth
+    assert right.bandwidth == pytest.approx(wrong.bandwidth, rel=0.001)
+    assert right.mfu == pytest.approx(5 * wrong.mfu, rel=0.01)
 
 
 def test_a_plan_without_work_has_no_utilisation() -> None:

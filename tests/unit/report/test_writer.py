@@ -61,7 +61,7 @@ def totals(stages: tuple[StageRecord, ...], requests: int = 3) -> RunTotals:
 def write(directory: Path | None, order: list[int], arrivals: list[int] | None = None) -> str | None:
     with RunWriter(PLAN, directory) as writer:
         for index in arrivals or ():
-            writer.arrived(index)
+            writer.arrived(index, 0)
         for index in order:
             writer.token(index, 12, None)
             writer.token(index, 22, 12)
@@ -122,7 +122,7 @@ def test_a_broken_run_keeps_its_records_and_says_so(tmp_path: Path) -> None:
     write(tmp_path, [0, 1, 2])
     with RunWriter(PLAN, tmp_path) as writer:
         for index in (0, 1, 2):
-            writer.arrived(index)
+            writer.arrived(index, 0)
         writer.request(record(2))
         summary = writer.abort(FACTS)
     assert (summary.digest, summary.complete) == (None, False)

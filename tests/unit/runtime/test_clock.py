@@ -18,6 +18,26 @@ def test_the_clock_never_runs_backwards_and_slips_only_later() -> None:
     assert clock.slip_ns == 300
 
 
+def test_the_wall_time_of_a_moment_knows_the_slips_before_it() -> None:
+    wall = [1_000_000]
+    clock = LiveClock(1_000_000, 2.0, monotonic_ns=lambda: wall[0], unix_ns=lambda: wall[0])
+    assert clock.unix_ns(100) == 1_000_200
+    wall[0] = 1_001_000
+    assert clock.hold_at(400) == 200
+    assert clock.hold_at(400) == 0
+    wall[0] = 1_003_000
+    assert clock.hold_at(1_000) == 800
+    assert [clock.unix_ns(at) for at in (0, 400, 401, 1_000, 1_001)] == [
+        1_000_000, 1_000_800, 1_001_002, 1_002_200, 1_003_002,
+    ]  # fmt: skip
+    for at in range(2_000, 4_000):
+        wall[0] += 1_000
+        clock.hold_at(at)
+    moments = [clock.unix_ns(at) for at in range(1, 5_000)]
+    assert moments == sorted(moments)
+    assert clock.unix_ns(1_001) > 1_003_002  # forgotten: counts as delayed by the oldest slip that is known
+
+
 def test_wall_time_until_and_since() -> None:
     wall = [2_000_000_000]
     clock = LiveClock(1_000_000_000, 4.0, monotonic_ns=lambda: wall[0], unix_ns=lambda: wall[0])

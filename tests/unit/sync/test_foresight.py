@@ -1,6 +1,7 @@
 """The router's mirror: what is in flight comes back exactly when it says."""
 
 import random
+from collections.abc import Iterable
 
 import pytest
 
@@ -11,7 +12,7 @@ from stageline.engine.router import Router
 from stageline.engine.settings import Scheduling
 from stageline.engine.types import NEVER, Cancellation, Request, RequestRecord
 from stageline.errors import LawBroken
-from stageline.sync.foresight import ForesightedConductor
+from stageline.sync.foresight import MOST_AHEAD, ForesightedConductor
 from tests.reference.plans import pipeline
 from tests.reference.strategies import Scenario, build
 
@@ -59,29 +60,58 @@ class Records:
         self.seen.append(record)
 
 
+class Late(ForesightedConductor):
+    """Its driver's clock is far ahead of the frames, which come back some turns late."""
+
+    def __init__(self, router: Router, source: Open, seed: int) -> None:
+        super().__init__(router, source, seed, ahead_ns=1 << 40)
+        self._source, self._turn = source, 0
+        self._out: list[tuple[int, int, list[int]]] = []
+        self.most_ahead = 0
+
+    def advance(self) -> None:
+        """The clock is where the source's future begins."""
+        self._turn += 1
+        while self._out and self._out[0][0] < self._turn:
+            _, replica, arrivals_ns = self._out.pop(0)
+            super().returned(replica, arrivals_ns)
+        self.reached_ns = min(self._source.edge_ns, NEVER - 1)
+        super().advance()
+        self.most_ahead = max(self.most_ahead, *map(len, self._unconfirmed))
+
+    def returned(self, replica: int, arrivals_ns: Iterable[int]) -> None:
+        """Later."""
+        self._out.append((self._turn + 3, replica, list(arrivals_ns)))
+
+
 def drive(scenario: Scenario, kind: type[Conductor], step_ns: int) -> list[RequestRecord]:
     """One run, its stages next door; completions come back as they are served there."""
+    return finished(scenario, kind, step_ns)[1]
+
+
+def finished(scenario: Scenario, kind: type[Conductor], step_ns: int) -> tuple[Conductor, list[RequestRecord]]:
+    """See `drive`."""
     route, records = Route(scenario.plan), Records()
     router = Router(route, scenario.scheduling, scenario.seed, records)
     source = Open(list(scenario.users[0]), step_ns)
-    extra = (scenario.seed,) if kind is ForesightedConductor else ()
+    extra = () if kind is Conductor else (scenario.seed,)
     conductor = kind(router, source, *extra)
     replicas = range(scenario.plan.replicas)
     stages = [HeapStages(route, scenario.plan.replicas, scenario.seed) for _ in replicas]
     for _ in range(100_000):
         conductor.advance()
         for r in replicas:
-            conductor.returns[r].extend(stages[r].feed(r, conductor.dispatched[r]))
+            conductor.returned(r, stages[r].feed(r, conductor.dispatched[r]))
             conductor.dispatched[r] = []
         if conductor.done:
-            return sorted(records.seen, key=lambda record: record.index)
+            return conductor, sorted(records.seen, key=lambda record: record.index)
         for r in replicas:
             until = conductor.next_event_ns(r)
             while stages[r].next_ns < until and not conductor.returns[r]:
                 _, completion = stages[r].step()
                 if completion is not None:
-                    conductor.returns[r].append(completion)
-            if conductor.waits_for(r):
+                    conductor.returned(r, [completion])
+            if conductor.waits_for(r) and kind is not Late:  # a promise does not overtake what is on its way
                 bound = min(NEVER, stages[r].next_ns + 1)
                 conductor.promised_ns[r] = max(conductor.promised_ns[r], bound)
         source.open()
@@ -98,6 +128,41 @@ def test_a_future_that_opens_slowly_changes_no_record(first: int) -> None:
         step_ns = 1 + last_ns // random.Random(number).randint(1, 50)
         foreseen = drive(scenario, ForesightedConductor, step_ns)
         assert foreseen == drive(scenario, Conductor, NEVER), number
+
+
+def test_running_ahead_of_the_frames_changes_no_record() -> None:
+    most_ahead = 0
+    for number in range(40):
+        scenario = build(random.Random(number))
+        if scenario.starts_ns:
+            continue
+        conductor, seen = finished(scenario, Late, 1 + 10 ** random.Random(number).randint(3, 8))
+        assert seen == drive(scenario, Conductor, NEVER), number
+        assert isinstance(conductor, Late)
+        most_ahead = max(most_ahead, conductor.most_ahead)
+    assert 10 < most_ahead <= MOST_AHEAD
+
+
+def test_it_runs_ahead_so_far_and_no_further() -> None:
+    one = Request(index=0, arrival_ns=5, prompt_tokens=3, output_tokens=9, max_output_tokens=9)
+    router = Router(Route(pipeline([10, 20], latency_ns=1)), Scheduling(), 0, Records())
+    conductor = ForesightedConductor(router, Open([one], NEVER), 0, ahead_ns=70)
+    conductor.advance()
+    assert conductor.foreseen_ns == 38
+    conductor.reached_ns = 37
+    conductor.advance()
+    assert router.live[0].generated == 0
+    conductor.reached_ns = 38
+    conductor.advance()
+    assert (router.live[0].generated, conductor.foreseen_ns, conductor.overdue_ns) == (1, 71, 38)
+    conductor.reached_ns = 1000
+    conductor.advance()
+    assert (router.live[0].generated, conductor.foreseen_ns, conductor.overdue_ns) == (3, NEVER, 38)
+    conductor.returned(0, [38])
+    conductor.advance()
+    assert (router.live[0].generated, conductor.overdue_ns) == (4, 71)
+    with pytest.raises(LawBroken, match="came back at 72 ns, the mirror says 71 ns"):
+        conductor.returned(0, [72])
 
 
 def test_another_time_than_foreseen_breaks_a_law() -> None:

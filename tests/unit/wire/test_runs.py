@@ -4,7 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stageline.engine.types import CAUSES, Cancellation, PrefixStats, Request, RequestRecord, RunTotals, StageRecord
+from stageline.engine.types import (
+    CAUSES,
+    Cancellation,
+    PrefixStats,
+    Request,
+    RequestRecord,
+    RunTotals,
+    SpeculationStats,
+    StageRecord,
+)
 from stageline.errors import ProtocolError
 from stageline.v1 import router_pb2
 from stageline.wire import runs
@@ -107,5 +116,6 @@ def test_totals(binding):
     totals = RunTotals(
         window_start_ns=3, window_end_ns=33, stages=(stage,), requests=7, microbatches=4, stage_visits=4,
         binding_stage=binding, prefix=(prefix, PrefixStats()),
+        speculation=(SpeculationStats(steps=3, drafted_tokens=9, accepted_tokens=4), SpeculationStats()),
     )  # fmt: skip
     assert runs.run_totals(router_pb2.Ended.FromString(runs.ended_of(totals).SerializeToString())) == totals

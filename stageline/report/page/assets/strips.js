@@ -24,11 +24,14 @@ const sliceAt = t => Math.max(0, Math.min(data.window.slices - 1, Math.floor(t /
 
 function startQueue(raw) {
   const waiting = column(raw, "queue.waiting"), running = column(raw, "queue.running");
-  const top = Math.max(1, ...waiting, ...running);
+  const top = () => { // of what is in sight
+    const from = sliceAt(view.begin), to = sliceAt(view.end) + 1;
+    return Math.max(1, ...waiting.subarray(from, to), ...running.subarray(from, to));
+  };
   element("queue-title").replaceChildren("Queue: ", swatch("kv_blocked"), "waiting, ", swatch("accent"), "running");
   timeCanvas("queue", (context, width, height) => strip(context, width, height, [
     { values: running, offset: 0, stroke: colour("accent"), fill: true }, { values: waiting, offset: 0, stroke: colour("kv_blocked"), fill: true },
-  ], top, count), t => `${count(waiting[sliceAt(t)])} waiting, ${count(running[sliceAt(t)])} running`);
+  ], top(), count), t => `${count(waiting[sliceAt(t)])} waiting, ${count(running[sliceAt(t)])} running`);
 }
 
 // Every lane thinly where they are few; the one that comes nearest to its budget always.

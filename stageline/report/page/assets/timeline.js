@@ -1,5 +1,6 @@
 // One lane per stage: what it served when, and why it waited.
 const LEAST_PIXELS = 1.5; // services narrower than this would blur: lanes show shares per slice instead
+const SHARE_PIXELS = 4; // shares of narrower columns beat with the services that they cut
 let lanes = [], shares = {}, selected = null;
 const HINT = "Click a service, or press ↓, to read what it was and why its stage had waited; n and p step to its neighbours, + and − zoom, ← and → move.";
 const chosenLane = () => selected ? selected.lane : 0;
@@ -60,12 +61,15 @@ function bar(context, begin, end, y, h, width, fill) {
 function slicedLane(context, l, y, h, width, palette) {
   const slice = data.window.slice_ns, n = data.window.slices;
   const from = Math.floor(view.begin / slice), to = Math.min(n, Math.ceil(view.end / slice));
-  const slicesPerPixel = Math.max(1, Math.floor((to - from) / (width - GUTTER)));
-  for (let i = from; i < to; i += slicesPerPixel) {
-    const x = xOf(i * slice, width), w = xOf((i + slicesPerPixel) * slice, width) - x + 0.5;
+  const per = Math.max(1, Math.ceil(SHARE_PIXELS * (to - from) / (width - GUTTER)));
+  for (let i = Math.floor(from / per) * per; i < to; i += per) {
+    const end = Math.min(n, i + per), x = xOf(i * slice, width), w = xOf(end * slice, width) - x + 0.5;
     let bottom = y + h;
     for (const name of data.categories) {
-      const part = shares[name] ? shares[name][l * n + i] / 255 * h : 0;
+      if (!shares[name]) continue;
+      let sum = 0;
+      for (let k = i; k < end; k++) sum += shares[name][l * n + k];
+      const part = sum / (end - i) / 255 * h;
       if (!part) continue;
       context.fillStyle = palette[name];
       context.fillRect(x, bottom - part, w, part);

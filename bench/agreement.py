@@ -1,0 +1,202 @@
+"""Whether a cluster of real processes gives the digest of the in-process engine, on real traces.
+
+    python -m bench.agreement DATA [CASE ...]     all cases by default; a table on stdout, 1 when any digest differs
+
+DATA is the folder with the public traces. Each row is one workload on one plan under one setting, run in process and on
+a fresh local cluster; `busy` compresses arrivals until the pipeline is full, `nearly empty` leaves them as they were,
+so that most tokens make a lone trip. The last two settings disturb the host: all processes at `nice 19`, and one
+process after another stopped for a second (SIGSTOP). It takes about an hour of CPU.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+import uvloop
+
+from stageline.catalog.loader import Catalog
+from stageline.cluster.engine import run_at
+from stageline.cluster.local import LocalCluster, LocalOptions
+from stageline.engine import inprocess
+from stageline.engine.settings import Scheduling
+from stageline.engine.types import RequestRecord, RunTotals
+from stageline.plan.build import make_plan
+from stageline.plan.options import PlanOptions
+from stageline.plan.schema import Plan
+from stageline.report.canonical import canonical_line
+from stageline.report.digest import Digest
+from stageline.wire.frames import PayloadMode
+from stageline.wire.router_client import RunOrder
+from stageline.workload import Workload, open_workload
+
+AZURE = "traces/AzureLLMInferenceTrace_conv_2023.csv"
+MOONCAKE = "traces/mooncake_conversation_trace.jsonl"
+PLANS: dict[str, tuple[str, str, PlanOptions]] = {
+    "k3-59": ("kimi-k3", "wse-3t", PlanOptions(placement="by-kind", layer_bytes="nominal")),
+    "k3-46": ("kimi-k3", "wse-3t", PlanOptions()),
+    "llama-70b": ("llama-3.1-70b", "h100-sxm", PlanOptions(devices=8, replicas=2)),
+}
+BUSY = {"k3-59": "150", "k3-46": "150", "llama-70b": "5"}
+
+
+class Load(msgspec.Struct, frozen=True):
+    """So many first requests of a trace."""
+
+    name: str
+    trace: str
+    requests: int
+    busy: bool
+
+
+LOADS = (
+    Load("azure busy", AZURE, 1000, True),
+    Load("mooncake busy", MOONCAKE, 300, True),
+    Load("azure nearly empty", AZURE, 30, False),
+    Load("mooncake nearly empty", MOONCAKE, 30, False),
+)
+SHORT = Load("azure busy, short", AZURE, 60, True)
+
+
+class Setting(msgspec.Struct, frozen=True, kw_only=True):
+    """What is varied, all else as by default."""
+
+    name: str = "default"
+    grow: bool = False
+    jitter: bool = False
+    payload: PayloadMode = "size"
+    window: int = 0
+    nice: bool = False
+    stops: bool = False
+
+
+VARIED = (
+    Setting(name="kv grow", grow=True),
+    Setting(name="jitter 500 ns", jitter=True),
+    Setting(name="payload capped", payload="capped"),
+    Setting(name="payload full", payload="full"),
+    Setting(name="window 1", window=1),
+    Setting(name="window 64", window=64),
+    Setting(name="nice 19", nice=True),
+    Setting(name="SIGSTOP", stops=True),
+)
+
+
+class Records:
+    """An Observer that keeps nothing but the digest."""
+
+    def __init__(self) -> None:
+        self._digest = Digest()
+
+    def token(self, index: int, now_ns: int, since_ns: int | None) -> None:
+        """See Observer."""
+
+    def request(self, record: RequestRecord) -> None:
+        """See Observer."""
+        self._digest.request(record.index, canonical_line(record))
+
+    def digest(self, totals: RunTotals) -> str:
+        """Of the whole run."""
+        return self._digest.finish(totals.stages)
+
+
+class Case(msgspec.Struct, frozen=True):
+    """One row of the table."""
+
+    plan: str
+    load: Load
+    setting: Setting
+
+    @property
+    def name(self) -> str:
+        """As it may be given on the command line."""
+        return f"{self.plan}/{self.load.name}/{self.setting.name}"
+
+
+def cases() -> Iterable[Case]:
+    """All rows: every load as it is, and the short one under every setting."""
+    for plan in PLANS:
+        for load in LOADS:
+            yield Case(plan, load, Setting())
+        for setting in VARIED:
+            yield Case(plan, SHORT, setting)
+
+
+async def stopped_in_turn(pids: list[int]) -> None:
+    """Stops one process after another for a second each, until cancelled."""
+    for pid in pids * 1000:
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            await asyncio.sleep(1)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        await asyncio.sleep(1)
+
+
+async def on_cluster(plan: Plan, case: Case, scheduling: Scheduling, source: Workload, folder: Path) -> str:
+    """The digest of a fresh local cluster."""
+    path = folder / "plan.json"
+    path.write_bytes(plan.canonical())
+    setting = case.setting
+    order = RunOrder(
+        plan_digest=plan.digest(), scheduling=scheduling, seed=0, payload=setting.payload, window=setting.window
+    )
+    records = Records()
+    async with LocalCluster(plan, path, LocalOptions(restart=False), lambda text: print(text, file=sys.stderr)) as up:
+        await up.healthy()
+        children = [child.pid for child in [*up.stages, up.router] if child and child.pid]
+        for pid in children if setting.nice else ():
+            os.setpriority(os.PRIO_PROCESS, pid, 19)
+        stopper = asyncio.create_task(stopped_in_turn(children if setting.stops else []))
+        try:
+            totals, _ = await run_at(up.address, order, source, records)
+        finally:
+            stopper.cancel()
+            await asyncio.gather(stopper, return_exceptions=True)
+    return records.digest(totals)
+
+
+def compare(case: Case, data: Path, folder: Path) -> bool:
+    """Runs one case on both engines, prints its row; whether the digests are equal."""
+    model, device, options = PLANS[case.plan]
+    catalog = Catalog()
+    plan = make_plan(catalog.model(model).spec, catalog.device(device).device, options).plan
+    if case.setting.jitter:
+        links = tuple(msgspec.structs.replace(link, jitter_ns=500) for link in plan.links)
+        plan = msgspec.structs.replace(plan, links=links)
+    scheduling = Scheduling(kv="grow" if case.setting.grow else "reserve")
+
+    def source() -> Workload:
+        scale = BUSY[case.plan] if case.load.busy else "1"
+        return open_workload(str(data / case.load.trace), rate_scale=scale, requests=case.load.requests)
+
+    records = Records()
+    totals = inprocess.run(plan, scheduling, source(), seed=0, observer=records)
+    expected = records.digest(totals)
+    started = time.perf_counter()
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        found = runner.run(on_cluster(plan, case, scheduling, source(), folder))
+    wall_s, same = time.perf_counter() - started, found == expected
+    words = "equal" if same else f"DIFFERENT: {found[:12]}"
+    print(f"| {case.plan} | {case.load.name} | {case.setting.name} | {totals.requests} | {totals.stage_visits} "
+          f"| {wall_s:.0f} s | {expected[:12]} | {words} |", flush=True)  # fmt: skip
+    return same
+
+
+def main(arguments: list[str]) -> int:
+    """The cases whose names begin with one of the words given; 1 when a digest differs."""
+    data, names = Path(arguments[0]), tuple(arguments[1:])
+    print("| plan | requests of | setting | requests | stage visits | cluster | digest | both engines |")
+    print("|---|---|---|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as folder:
+        same = [compare(c, data, Path(folder)) for c in cases() if not names or c.name.startswith(names)]
+    return int(not same or not all(same))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

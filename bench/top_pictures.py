@@ -1,0 +1,88 @@
+"""What `stageline top` shows of a real cluster under load, and with a dead stage, as its own renderer draws it."""
+
+import asyncio
+import io
+import os
+import signal
+import time
+from pathlib import Path
+
+import uvloop
+from playwright.sync_api import Browser
+from rich.console import Console
+
+from bench.cluster import Ignored
+from stageline.cli.top_data import Look, View, look, view
+from stageline.cli.top_view import render
+from stageline.cluster.engine import run_at
+from stageline.cluster.local import LocalCluster, LocalOptions
+from stageline.engine.settings import Scheduling
+from stageline.runtime import metric_names as names
+from stageline.runtime.logs import say
+from stageline.runtime.plans import load_plan
+from stageline.wire.router_client import RouterClient, RunOrder
+from stageline.workload import open_workload
+
+ADDRESS = "router:50051"
+COLUMNS = 80
+APART_S = 3.0
+
+
+def draw(chromium: Browser, shown: View, file: Path) -> None:
+    """One frame as PNG."""
+    out = Console(record=True, file=io.StringIO(), width=COLUMNS, force_terminal=True, color_system="truecolor")
+    out.print(render(shown, COLUMNS))
+    page = chromium.new_page(viewport={"width": 1000, "height": 700})
+    page.set_content(out.export_svg(title=f"stageline top {ADDRESS}"))
+    page.locator("svg").first.screenshot(path=file)
+    page.close()
+
+
+def views(path: Path, load: str, dead: int) -> tuple[View, View]:
+    """A plan's cluster under load, and with one stage stopped."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_views(path, load, dead))
+
+
+async def _views(path: Path, load: str, dead: int) -> tuple[View, View]:
+    plan = load_plan(path)
+    order = RunOrder(plan_digest=plan.digest(), scheduling=Scheduling(), seed=0, tokens=False)
+    async with (
+        LocalCluster(plan, path, LocalOptions(restart=False), say) as servers,
+        RouterClient(servers.address) as client,
+    ):
+        await servers.healthy()
+        run = asyncio.create_task(run_at(servers.address, order, open_workload(load), Ignored()))
+        try:
+            before = await _settled(client)
+            now = await _later(client, APART_S)
+            loaded = view(ADDRESS, plan, now, before)
+            stopped = view(ADDRESS, plan, await _stopped(client, servers.stages[dead].pid or 0, dead), now)
+        finally:
+            run.cancel()
+            await asyncio.gather(run, return_exceptions=True)
+    return loaded, stopped
+
+
+async def _later(client: RouterClient, seconds: float) -> Look:
+    """A look after some wall time."""
+    await asyncio.sleep(seconds)
+    return look(await client.status(metrics=True), time.monotonic())
+
+
+async def _settled(client: RouterClient) -> Look:
+    """The first look at which tokens have come back."""
+    while not (found := await _later(client, APART_S)).router.total(names.TTFT.name + "_count"):
+        pass
+    return found
+
+
+async def _stopped(client: RouterClient, pid: int, stage: int) -> Look:
+    """The first look that finds the stage down. It goes on afterwards."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        while (found := await _later(client, 0.5)).stages[stage] is not None:
+            pass
+        return found
+    finally:
+        os.kill(pid, signal.SIGCONT)

@@ -1,0 +1,60 @@
+"""Flags of speculative decoding, shared by run, up and search."""
+
+import re
+from dataclasses import dataclass
+from typing import Annotated
+
+from cyclopts import Group, Parameter
+
+from stageline.engine.settings import MOST_DRAFTS
+from stageline.engine.speculation import PPM
+from stageline.errors import BadInput, UsageError
+from stageline.units import NS_PER_S, parse_duration_ns, parse_ratio
+
+MOST_DRAFT_NS = NS_PER_S
+_ZERO = re.compile(r"0+(\.0*)?")
+_SPECULATION = Group.create_ordered("Speculative decoding")
+
+
+@Parameter(name="*", group=_SPECULATION)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeculationFlags:
+    """Draft tokens that decode steps verify."""
+
+    speculate: Annotated[int | None, Parameter(help="draft tokens per decode step, 0 for none")] = None
+    acceptance: Annotated[str | None, Parameter(help="probability that a draft is right, like 0.7")] = None
+    draft_cost: Annotated[
+        str | None,
+        Parameter(help="time to draft one token for a microbatch, like 500us; 0 by default (n-gram look-up)"),
+    ] = None
+
+    def given(self, drafts: int = 0) -> dict[str, int]:
+        """Fields of `Scheduling`; `drafts` are those of the settings that they change. UsageError, BadInput."""
+        given: dict[str, int] = {}
+        if self.speculate is not None:
+            if not 0 <= self.speculate <= MOST_DRAFTS:
+                reason, way_out = "no number of draft tokens", f"give 0 to {MOST_DRAFTS}"
+                raise BadInput("--speculate", self.speculate, reason, way_out)
+            if self.speculate and not drafts and self.acceptance is None:
+                raise UsageError("--speculate needs the share of drafts that turn out right: give --acceptance 0.7")
+            given["speculate"] = drafts = self.speculate
+        for flag, value in (("--acceptance", self.acceptance), ("--draft-cost", self.draft_cost)):
+            if value is not None and not drafts:
+                raise UsageError(f"{flag} needs draft tokens: give --speculate 4")
+        if self.acceptance is not None:
+            given["acceptance_ppm"] = _ppm(self.acceptance)
+        if self.draft_cost is not None:
+            draft_ns = given["draft_ns"] = parse_duration_ns(self.draft_cost, "--draft-cost")
+            if draft_ns > MOST_DRAFT_NS:
+                raise BadInput("--draft-cost", self.draft_cost, "above 1 second per draft token", "give a shorter time")
+        return given
+
+
+def _ppm(text: str) -> int:
+    """A probability in whole parts per million, the nearest (half-even)."""
+    if _ZERO.fullmatch(text.strip()):
+        return 0
+    ratio = parse_ratio(text, "--acceptance")
+    if ratio > 1:
+        raise BadInput("--acceptance", text, "more than every draft", "give a probability from 0 to 1")
+    return round(ratio * PPM)

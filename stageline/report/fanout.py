@@ -1,0 +1,29 @@
+"""Several StageObservers where one is expected."""
+
+from collections.abc import Mapping
+
+from stageline.engine.types import StageObserver
+
+
+class StageFanout:
+    """Tells all of them, in order."""
+
+    def __init__(self, *observers: StageObserver) -> None:
+        self._observers = observers
+
+    def served(
+        self, replica: int, stage: int, visit: int, sequence: int, arrival_ns: int, start_ns: int, end_ns: int
+    ) -> None:
+        """See StageObserver."""
+        for observer in self._observers:
+            observer.served(replica, stage, visit, sequence, arrival_ns, start_ns, end_ns)
+
+    def gap(self, replica: int, stage: int, start_ns: int, idle_ns: Mapping[str, int]) -> None:
+        """See StageObserver."""
+        for observer in self._observers:
+            observer.gap(replica, stage, start_ns, idle_ns)
+
+    def kv(self, replica: int, stage: int, now_ns: int, used_bytes: int) -> None:
+        """See StageObserver."""
+        for observer in self._observers:
+            observer.kv(replica, stage, now_ns, used_bytes)
