@@ -32,7 +32,8 @@ def stageline(work: Path, command: str) -> None:
 
 def runs(work: Path) -> None:
     """The runs that are shown."""
-    trace = ROOT / "examples/traces/sample_azure.csv"
+    trace = "sample_azure.csv"
+    shutil.copy(ROOT / "examples/traces" / trace, work)  # so that the page shows a command that anybody can type
     stageline(work, f"plan {K3} -o k3.json")
     stageline(work, f"plan {LLAMA} -o llama.json")
     stageline(work, f"run k3.json --workload {trace} --requests 60 --rate-scale 20 --events -o k3")

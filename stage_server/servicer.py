@@ -177,7 +177,7 @@ class StageServicer(stage_pb2_grpc.StageServicer):
         else:
             await context.write(stage_pb2.OpenReply())
             session.party.release()
-        await session.party.ended
+        await session.party.over()
         if session.party.error:
             raise session.party.error
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from router.live.alarm import Alarm
 from router.live.delivery import Delivery, Lateness
 from router.live.options import LiveOptions
 from router.live.recorder import Recorder
@@ -69,10 +70,10 @@ class LiveSession:
         self._recorder, self._watch, self._idle = recorder, watch, idle
         self._digest = Digest()
         self._next = 0
-        self._timer: asyncio.TimerHandle | None = None
         self._warned_s = 0.0
         self._drained = asyncio.Event()
         self._loop = asyncio.get_running_loop()
+        self._alarm = Alarm(self._loop, self.party.wake)
 
     # -- its life
 
@@ -83,7 +84,7 @@ class LiveSession:
 
     async def failure(self) -> StagelineError | None:
         """Waits for the end; why it broke off, or None after a good end."""
-        await self.party.ended
+        await self.party.over()
         return await self.mesh.failure() if self.party.error else None
 
     async def finish(self) -> str | None:
@@ -102,8 +103,7 @@ class LiveSession:
 
     async def close(self, error: StagelineError | None) -> None:
         """Lets the stages go; streams that are still open end with the error."""
-        if self._timer:
-            self._timer.cancel()
+        self._alarm.cancel()
         self.machine.close()
         self.delivery.close()
         for stream in self.streams.values():
@@ -205,19 +205,6 @@ class LiveSession:
         if any(o.owes and o.speaks for o in self.node.outlets):
             until_ns = min(until_ns, self.source.promised_ns)
         if until_ns < NEVER:
-            self._wake_in(self.clock.wall_s_until(self.source.edge_before(until_ns)))
+            self._alarm.within(self.clock.wall_s_until(self.source.edge_before(until_ns)))
         if foreseen_ns < NEVER:
-            self._wake_in(self.clock.wall_s_until(foreseen_ns) - LEAD_NS / 1e9)
-
-    def _wake_in(self, delay_s: float) -> None:
-        """A turn then, unless one comes earlier."""
-        at_s = self._loop.time() + max(0.001, delay_s)
-        if self._timer is not None:
-            if self._timer.when() <= at_s:
-                return
-            self._timer.cancel()
-        self._timer = self._loop.call_at(at_s, self._ring)
-
-    def _ring(self) -> None:
-        self._timer = None
-        self.party.wake()
+            self._alarm.within(self.clock.wall_s_until(foreseen_ns) - LEAD_NS / 1e9)

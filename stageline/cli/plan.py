@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from stageline import units
 from stageline.catalog.loader import Catalog
 from stageline.cli import output
-from stageline.cli.plan_flags import PlanFlags, element_type, options_of
+from stageline.cli.plan_flags import PlanFlags, element_type, options_of, wired
 from stageline.cli.sources import find_model
 from stageline.cli.training import TrainingFlags, plan_training
 from stageline.errors import DoesNotFit
@@ -24,6 +24,8 @@ from stageline.plan.explain import explain as explain_plan
 from stageline.plan.fitted import adapt
 from stageline.plan.options import PlanOptions
 from stageline.plan.report import PlanReport, report
+
+CONTEXTS_SHOWN = 4
 
 
 def plan(
@@ -58,7 +60,7 @@ def plan(
     shelf = Catalog(flags.catalog)
     shipped = find_model(model, shelf)
     spec = adapted(shipped, flags)
-    found, options = shelf.device(device).device, options_of(flags, shelf)
+    found, options = wired(shelf.device(device).device, flags, shelf), options_of(flags, shelf)
     if learning.training:
         return plan_training(spec, found, learning, flags, as_json=json)
     found, options = adapt(spec, found, options)
@@ -128,12 +130,30 @@ def _print_stages(summary: PlanReport) -> None:
     output.print_table(f"{summary.model} on {summary.devices} {summary.device} (layers count from 0)", columns, rows)
 
 
+def _memory_lines(s: PlanReport) -> list[str]:
+    """One device of the stage that binds, and what binds at other contexts."""
+    row = next(row for row in s.stages if row.name == s.binding_stage)
+    size, shown = row.device, s.by_context[:: max(1, len(s.by_context) // CONTEXTS_SHOWN)]
+    over = ", more than the reserve: --activations kv" * (size.activation_bytes > size.reserve_bytes)
+    counts = ", ".join(f"{b.requests:,} at {b.context_tokens:,} ({b.stage}, {b.binds})" for b in shown)
+    lines = [
+        f"one device        {units.bytes_text(size.weight_bytes)} weights + {units.bytes_text(size.kv_bytes)} KV and "
+        f"state + {units.bytes_text(size.reserve_bytes)} reserve; activations need "
+        f"{units.bytes_text(size.activation_bytes)} ({row.name}){over}",
+        f"what binds        {counts}",
+    ]
+    if s.state_binds_below_tokens is not None:
+        lines.append(f"state or KV       state binds below {s.state_binds_below_tokens:,} tokens of context, KV above")
+    return lines
+
+
 def _summary_lines(s: PlanReport) -> list[str]:
     copies = f" x {s.replicas} replicas = {s.total_devices} devices" if s.replicas > 1 else ""
     return [
         f"devices           {s.devices}{copies}, {s.visits} stage visits per token",
         f"weights           {units.bytes_text(s.weight_bytes)}",
         f"requests          {s.total_requests:,} of {s.context_tokens:,} tokens in total; {s.binding_stage} binds",
+        *_memory_lines(s),
         f"one token's trip  {units.time_text(s.trip_ns)} (L); busiest stage {units.time_text(s.busiest_ns)} (T); "
         f"network floor {units.time_text(s.network_floor_ns)}",
         f"in flight         {s.credits} credits x microbatch {s.microbatch}; knee L/T = {s.knee} microbatches; "

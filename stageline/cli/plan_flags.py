@@ -12,9 +12,9 @@ from stageline.cost.efficiencies import Efficiencies
 from stageline.cost.fold import Host
 from stageline.cost.profile import Profile
 from stageline.errors import UsageError
-from stageline.hardware.device import Network
+from stageline.hardware.device import Device, Network, on_topology
 from stageline.model.spec import ElementType
-from stageline.plan.options import LayerBytes, Placement, PlanOptions
+from stageline.plan.options import AXES, Axis, LayerBytes, Placement, PlanOptions
 from stageline.units import parse_duration_ns, parse_rate_bytes_per_s, parse_tokens
 
 LARGEST_COUNT = 1 << 32
@@ -40,8 +40,13 @@ class PlanFlags:
     """What `stageline plan` can be told."""
 
     placement: Annotated[
-        Placement, _flag("fewest: fewest devices, consecutive layers, balanced; by-kind: the published rule.")
+        Placement,
+        _flag(
+            "fewest: fewest devices, consecutive layers, balanced; by-kind: the published rule; "
+            "interleaved: --chunks runs of layers per stage."
+        ),
     ] = "fewest"
+    chunks: Annotated[int | None, _flag("With interleaved: runs of layers per stage (default 2).")] = None
     consecutive: Annotated[bool, _flag("With by-kind: a stage holds consecutive layers only.")] = False
     layer_bytes: Annotated[LayerBytes, _flag("exact: real bytes; nominal: one round number for every layer.")] = "exact"
     devices: Annotated[int | None, _flag("Devices per replica (default: as few as fit).")] = None
@@ -63,6 +68,14 @@ class PlanFlags:
     expert_imbalance: Annotated[
         float, _flag("Exponent of expert popularity (1.01-1.2 is usual); the most loaded rank decides. 0: uniform.")
     ] = 0.0
+    redundant_experts: Annotated[
+        int,
+        _flag(
+            "Copies of the hottest experts of every layer, over all expert ranks together.",
+            "--redundant-experts",
+            "--num-redundant-experts",
+        ),
+    ] = 0
     host_floor: Annotated[str, _flag("Shortest step that the host manages (28ms).")] = "0ns"
     host_sequence: Annotated[str, _flag("Host time per sequence of a step (340us).")] = "0ns"
     profile: Annotated[
@@ -83,6 +96,12 @@ class PlanFlags:
     )
     kv_cache_dtype: Annotated[CacheType, _flag("Type of the KV cache (auto: the model's).")] = "auto"
     state_dtype: Annotated[CacheType, _flag("Type of linear attention's recurrent state (auto: the model's).")] = "auto"
+    axis_order: Annotated[
+        str | None, _flag("Axes from neighbouring devices outwards: cp,tp,pp (default: the cheapest order).")
+    ] = None
+    devices_per_node: Annotated[int | None, _flag("Devices that share the scale-up link.")] = None
+    scale_up: Annotated[str | None, _flag("Catalogue name of the network inside a node.")] = None
+    scale_out: Annotated[str | None, _flag("Catalogue name of the network across nodes.")] = None
     network: Annotated[str | None, _flag("Catalogue name of the network of every hop (default: the device's).")] = None
     hop_latency: Annotated[str | None, _flag("Latency of every hop (2us).")] = None
     hop_bandwidth: Annotated[str | None, _flag("Bandwidth of every hop (300GB/s).")] = None
@@ -91,6 +110,10 @@ class PlanFlags:
         float | None,
         _flag("Usable share of memory (default: wafers 1.0, GPUs 0.9).", "--memory-share", "--gpu-memory-utilization"),
     ] = None
+    activations: Annotated[
+        Literal["reserve", "kv"],
+        _flag("What activations take: reserve: memory that --memory-share leaves; kv: memory of the KV ledger."),
+    ] = "reserve"
     microbatch: Annotated[
         int | None, _flag("Nominal and largest number of sequences in a microbatch.", "--microbatch", "--max-num-seqs")
     ] = None
@@ -101,6 +124,9 @@ class PlanFlags:
         int, _flag("Largest number of new tokens in a microbatch.", "--batched-tokens", "--max-num-batched-tokens")
     ] = 2048
     block_tokens: Annotated[int, _flag("Tokens per KV block.", "--block-tokens", "--block-size")] = 16
+    whole_kv: Annotated[
+        bool, _flag("Ledgers count the whole context of sliding-window layers too; --prefix-cache needs that.")
+    ] = False
     catalog: Annotated[
         tuple[Path, ...], _flag("Directories with your own models/, devices/, links/ and profiles/.")
     ] = ()
@@ -114,6 +140,7 @@ def options_of(f: PlanFlags, shelf: Catalog) -> PlanOptions:
     return PlanOptions(
         placement=f.placement,
         consecutive=f.consecutive,
+        chunks=_chunks(f),
         layer_bytes=f.layer_bytes,
         devices=_devices(f),
         replicas=1 if f.all_experts else _positive(f.replicas, "--replicas"),
@@ -122,6 +149,7 @@ def options_of(f: PlanFlags, shelf: Catalog) -> PlanOptions:
         context_parallel=_context_parallel(f),
         sequence_parallel=f.sequence_parallel,
         overlap=f.overlap,
+        redundant_experts=_optional(f.redundant_experts or None, "--redundant-experts") or 0,
         expert_imbalance=_exponent(f.expert_imbalance),
         host=Host(
             floor_ns=parse_duration_ns(f.host_floor, "--host-floor"),
@@ -131,7 +159,9 @@ def options_of(f: PlanFlags, shelf: Catalog) -> PlanOptions:
         efficiencies=profile if isinstance(profile, Efficiencies) else None,
         context_tokens=_optional(context, "--context"),
         concurrency=_positive(f.concurrency, "--concurrency"),
+        axes=_axes(f.axis_order),
         memory_share=_share(f.memory_share),
+        activations=f.activations,
         hop_latency_ns=_hop_latency(f.hop_latency, link),
         hop_bytes_per_s=_hop_bandwidth(f.hop_bandwidth, link),
         hop_jitter_ns=parse_duration_ns(f.hop_jitter, "--hop-jitter"),
@@ -139,7 +169,26 @@ def options_of(f: PlanFlags, shelf: Catalog) -> PlanOptions:
         credits=_optional(f.credits_, "--credits"),
         batched_tokens=_positive(f.batched_tokens, "--batched-tokens"),
         block_tokens=_positive(f.block_tokens, "--block-tokens"),
+        whole_kv=f.whole_kv,
     )
+
+
+def wired(device: Device, f: PlanFlags, shelf: Catalog) -> Device:
+    """The device with the links that were asked for; what was measured on others no longer holds."""
+    return on_topology(
+        device,
+        devices=_optional(f.devices_per_node, "--devices-per-node"),
+        scale_up=shelf.link(f.scale_up).network if f.scale_up else None,
+        scale_out=shelf.link(f.scale_out).network if f.scale_out else None,
+    )
+
+
+def _axes(text: str | None) -> tuple[Axis, ...]:
+    """ "cp,tp" -> ("cp", "tp"). Raises UsageError."""
+    names = text.split(",") if text else []
+    if len(set(names)) < len(names) or not set(names) <= set(AXES):
+        raise UsageError(f"--axis-order {text}: give some of {','.join(AXES)}, each once, the innermost first")
+    return tuple(cast(list[Axis], names))
 
 
 def element_type(name: CacheType, default: ElementType) -> ElementType:
@@ -157,6 +206,14 @@ def _devices(f: PlanFlags) -> int | None:
     if devices not in (None, product):
         raise UsageError(f"--devices {devices}: {f.stages} stages of {each} device(s) need {product}")
     return product
+
+
+def _chunks(f: PlanFlags) -> int:
+    if f.placement == "interleaved":
+        return 2 if f.chunks is None else _positive(f.chunks, "--chunks")
+    if f.chunks not in (None, 1):
+        raise UsageError(f"--chunks {f.chunks}: only --placement interleaved has several; give both")
+    return 1
 
 
 def _expert_parallel(f: PlanFlags) -> int:

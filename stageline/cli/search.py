@@ -16,7 +16,7 @@ from stageline.cli import output
 from stageline.cli.candidates import Candidate, Trial, carry_out_all
 from stageline.cli.on_dask import carry_out_on
 from stageline.cli.plan import adapted
-from stageline.cli.plan_flags import PlanFlags, options_of
+from stageline.cli.plan_flags import PlanFlags, options_of, wired
 from stageline.cli.search_flags import SearchFlags
 from stageline.cli.search_output import print_trials, save_plot, with_cost
 from stageline.cli.sources import find_model
@@ -99,7 +99,7 @@ def _candidates(
     candidates: list[Candidate] = []
     left: list[Left] = []
     for spec in [adapted(find_model(name, shelf), flags) for name in models]:
-        for device in [shelf.device(name).device for name in devices]:
+        for device in [wired(shelf.device(name).device, flags, shelf) for name in devices]:
             for shape in _all_shapes(spec, asked):
                 found = _planned(spec, device, shape, base, _bound_ns(objective, scheduling))
                 if isinstance(found, Left):
@@ -135,7 +135,7 @@ def _planned(spec: ModelSpec, device: Device, shape: Shape, base: PlanOptions, b
     """The plan of a shape; left out where it does not fit or a bound already misses the objective."""
     try:
         planned = make_plan(spec, device, shape.options(base))
-    except DoesNotFit as error:
+    except (DoesNotFit, BadInput) as error:  # too small, or not a division that this model allows
         return Left(shape.name, str(error))
     plan = planned.plan
     lone = pace(len(plan.stages), plan.visits, plan.links, plan.costs, decode_load(1, 1)).trip_ns

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from stageline.cost.collective import Line, all_reduce, all_to_all, half, network_of
 from stageline.cost.entries import Collective, Ring, Way
 from stageline.cost.group import Group
+from stageline.cost.topology import domain_devices, joined, nearby
 from stageline.hardware.device import Device
 from stageline.model.attention import Gqa, Mla
 from stageline.model.ffn import Moe
@@ -26,7 +27,8 @@ def collectives(spec: ModelSpec, layer: Layer, device: Device, group: Group) -> 
     by dispatch and combine: each rank sends top_k copies of its share of the tokens, in the width that the experts
     live in, and gathers the result over its tensor ranks.
     """
-    reduce = all_reduce(device, group.tensor)
+    domain = domain_devices(device)
+    reduce = all_reduce(device, group.tensor, nearby(domain, group.tensor_devices, group.outer_devices))
     token_bytes = spec.hidden * ELEMENT_BYTES[spec.activation_type] / group.attention_replicas
     if group.sequence_parallel:
         one = _ways(half(reduce), token_bytes) * 2
@@ -36,7 +38,7 @@ def collectives(spec: ModelSpec, layer: Layer, device: Device, group: Group) -> 
         return one * 2
     ranks, k = group.expert_ranks, layer.ffn.top_k
     copies = k * (layer.ffn.latent_width or spec.hidden) / ranks
-    lines = all_to_all(device, ranks, k)
+    lines = all_to_all(device, ranks, k, nearby(domain, joined(group.outer_devices, group.tensor_devices), (0,)))
     there, back = _ways(lines, copies * DISPATCH_BYTES), _ways(lines, copies * COMBINE_BYTES)
     return (*one, *there, *back, *_ways(half(reduce), token_bytes))
 
@@ -50,7 +52,7 @@ def ring(spec: ModelSpec, attention: Gqa | Mla, device: Device, group: Group) ->
     n = group.context
     if n == 1:
         return None
-    link = network_of(device, group.tensor * n)
+    link = network_of(device, n, nearby(domain_devices(device), group.outer_devices, group.tensor_devices))
     rate = link.bytes_per_s * group.tensor
     width = attention.head_dim if isinstance(attention, Gqa) else attention.nope_dim + attention.rope_dim
     kv, query = attention.kv_elements(), attention.heads * width

@@ -120,7 +120,10 @@ def _gemms(spec: ModelSpec, layer: Layer, rates: Rates) -> tuple[Gemm, ...]:
 
 
 def _experts(spec: ModelSpec, layer: Layer, rates: Rates, alpha: float) -> Experts | None:
-    """Routed experts: spread over the expert ranks, or each sharded over the tensor ranks. Uniform, both are alike."""
+    """Routed experts: spread over the expert ranks, or each sharded over the tensor ranks. Uniform, both are alike.
+
+    A redundant copy is read like an expert of its own.
+    """
     if not isinstance(layer.ffn, Moe):
         return None
     group, moe = rates.group, layer.ffn
@@ -128,11 +131,11 @@ def _experts(spec: ModelSpec, layer: Layer, rates: Rates, alpha: float) -> Exper
     ranks = group.expert_ranks if group.experts else group.tensor
     replicas = 1 if group.experts else group.attention_replicas
     return Experts(
-        experts=moe.experts,
+        experts=moe.experts + group.redundant_experts,
         top_k=moe.top_k,
         token_ns=rates.flops_ns(2 * one * moe.top_k, fmt, ranks * replicas),
         expert_ns=rates.weights_ns(one, fmt) / ranks,
-        imbalance=imbalance_factors(moe.experts, moe.top_k, group.expert_ranks, alpha),
+        imbalance=imbalance_factors(moe.experts, moe.top_k, group.expert_ranks, alpha, group.redundant_experts),
     )
 
 

@@ -1,12 +1,14 @@
 """The devices of one stage, and what of a layer each of them holds.
 
-Groups are nested: tensor ranks innermost, on the fastest links; then attention replicas or context ranks. Experts are
-spread over tensor x attention ranks when `experts` is set, else sharded over the tensor ranks like everything else.
+Groups are nested: unless strides say otherwise tensor ranks are neighbours, attention replicas or context ranks come
+next. Experts are spread over tensor x attention ranks when `experts` is set, else sharded over the tensor ranks like
+everything else.
 """
 
 from typing import NamedTuple
 
 from stageline.model.attention import Gqa
+from stageline.model.ffn import Moe
 from stageline.model.formats import weight_bytes
 from stageline.model.spec import Layer, ModelSpec
 from stageline.model.tensors import Tensor
@@ -21,9 +23,12 @@ class Group(NamedTuple):
     context: int = 1
     attention_replicas: int = 1  # data parallelism of attention inside the stage: a request lives on one of them
     experts: bool = False  # expert parallelism over tensor x attention_replicas ranks
+    redundant_experts: int = 0  # copies of the hottest experts of every layer, over all expert ranks together
     sequence_parallel: bool = False  # reduce-scatter and all-gather instead of all-reduce
     overlap: bool = False  # two half batches take turns, so that collectives hide behind work
     ring_step_ns: float = 0.0  # host and kernel overhead of one step of ring attention
+    tensor_stride: int = 1  # devices from one tensor rank to the next
+    outer_stride: int = 0  # from one context rank or attention replica to the next; 0: right behind the tensor ranks
 
     @property
     def devices(self) -> int:
@@ -34,6 +39,17 @@ class Group(NamedTuple):
     def expert_ranks(self) -> int:
         """Ranks that experts are spread over; 1: none."""
         return self.tensor * self.attention_replicas if self.experts else 1
+
+    @property
+    def tensor_devices(self) -> range:
+        """Positions of the tensor ranks."""
+        return range(0, self.tensor * self.tensor_stride, self.tensor_stride)
+
+    @property
+    def outer_devices(self) -> range:
+        """Positions of the first tensor ranks of all context ranks or attention replicas."""
+        stride = self.outer_stride or self.tensor
+        return range(0, self.context * self.attention_replicas * stride, stride)
 
 
 def local_params(layer: Layer, t: Tensor, tensor: int, hidden: int) -> float:
@@ -58,8 +74,12 @@ def layer_group_bytes(spec: ModelSpec, layer: Layer, group: Group) -> int:
         fmt = layer.formats.of(t.weight_class)
         if t.weight_class == "routed_experts":
             copies = group.devices // (group.expert_ranks if group.experts else group.tensor)
-            total += weight_bytes(t.params, fmt) * copies
+            total += weight_bytes(t.params + _redundant_params(layer, group, spec.hidden), fmt) * copies
         else:
             each = local_params(layer, t, group.tensor, spec.hidden) * group.tensor
             total += weight_bytes(-int(-each // 1), fmt) * (group.devices // group.tensor)
     return total
+
+
+def _redundant_params(layer: Layer, group: Group, hidden: int) -> int:
+    return layer.ffn.expert_params(hidden) * group.redundant_experts if isinstance(layer.ffn, Moe) else 0

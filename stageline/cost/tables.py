@@ -9,6 +9,8 @@ from stageline.cost.entries import Experts, LayerGroup, Roofline
 
 TABLE_LIMIT = 1 << 16  # larger token counts are computed each time
 
+PATIENCE = 32  # values past the end that are computed one by one before the table grows
+
 
 def distinct_experts(experts: int, top_k: int, limit: int = TABLE_LIMIT) -> list[float]:
     """Expected distinct experts for 0, 1, 2, ... tokens: N * (1 - ((N - k) / N) ** B), by repeated multiplication.
@@ -72,13 +74,17 @@ class TokenTable:
     def __init__(self, parts: list[Callable[[int], float]]) -> None:
         self._parts = parts
         self.values: list[float] = []
-        self.grow(64)
+        self._misses = 0
+        self.grow(16)
 
     def at(self, tokens: int) -> float:
         """The time for a token count; the same double whether it came from the table or not."""
         if tokens >= TABLE_LIMIT:
             return self._compute(tokens)
         if tokens >= len(self.values):
+            self._misses += 1
+            if self._misses < PATIENCE:  # a planner asks for a few large counts and for none between them
+                return self._compute(tokens)
             self.grow(tokens)
         return self.values[tokens]
 

@@ -41,10 +41,11 @@ class MostKvFree(BalancePolicy):
 
     def choose(self, replicas: Seq[Replica], request: Request) -> int:
         """See the class."""
-        return min(
-            range(len(replicas)),
-            key=lambda i: (replicas[i].mirror.share(replicas[i].waiting_blocks, len(replicas[i].waiting)), i),
-        )
+
+        def share(r: Replica) -> int:
+            return r.mirror.share(r.waiting_blocks, len(r.waiting), r.waiting_kept)
+
+        return min(range(len(replicas)), key=lambda i: (share(replicas[i]), i))
 
 
 class LongestPrefix(BalancePolicy):

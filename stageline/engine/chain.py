@@ -179,10 +179,10 @@ def share_ledgers(stages: list[Stage]) -> list[Ledger]:
 
     The chain applies those, so the stages are told that no visit is their first.
     """
-    distinct: dict[tuple[int, int, int], Ledger] = {}
+    distinct: dict[tuple[object, ...], Ledger] = {}
     for stage in stages:
         plan: StagePlan = stage.route.plan.stages[stage.index]
-        key = plan.kv_block_bytes, plan.state_bytes, plan.kv_budget_bytes
+        key = plan.kv_block_bytes, plan.state_bytes, plan.kv_budget_bytes, plan.windows
         stage.first_visit = -1
         stage.ledger = distinct.setdefault(key, stage.ledger)
     return list(distinct.values())

@@ -28,24 +28,32 @@ class Draft:
         """Whether one more member may join."""
         return self.tokens_left > 0 and len(self.members) < self.limit
 
-    def decode(self, sequence: Sequence, tokens: int) -> None:
-        """Add one decode step: writes the KV of the last token and of its drafts, and reads the whole context.
+    def decode(self, sequence: Sequence) -> None:
+        """Add one decode step: writes the KV of the last token and reads the whole context."""
+        sequence.written_tokens += 1
+        sequence.in_flight += 1
+        self.decode_sequences += 1
+        self.decode_kv_tokens += sequence.written_tokens
+        self.sampled += 1
+        self.tokens_left -= 1
+        self.members.append((sequence, 1))
 
-        The i-th of its tokens is a query against W + i keys; all of them are sampled rows.
+    def verify(self, sequence: Sequence, tokens: int) -> None:
+        """Add one decode step of the last token and `tokens` - 1 drafts: a short chunk whose every row is sampled.
+
+        With W tokens written before, the i-th of them is a query against W + i keys.
         """
+        drafts = tokens - 1
         sequence.written_tokens = written = sequence.written_tokens + tokens
         sequence.in_flight += 1
         self.decode_sequences += 1
         self.decode_kv_tokens += written
+        self.draft_tokens += drafts
+        self.draft_pairs += drafts * written - drafts * tokens // 2
+        self.most_drafts = max(self.most_drafts, drafts)
         self.sampled += tokens
         self.tokens_left -= tokens
         self.members.append((sequence, tokens))
-        if tokens > 1:
-            drafts = tokens - 1
-            self.draft_tokens += drafts
-            self.draft_pairs += drafts * written - drafts * tokens // 2
-            if drafts > self.most_drafts:
-                self.most_drafts = drafts
 
     def prefill(self, sequence: Sequence, chunk: int) -> None:
         """Add a prefill chunk; the one that completes the prompt samples a token."""

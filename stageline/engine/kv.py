@@ -50,16 +50,16 @@ class KvPolicyBase(ABC):
         self._take(sequence, blocks, 1, draft)
         return True
 
-    def _room(self, blocks: int, states: int) -> bool:
-        """Eviction comes before any other way to make room."""
-        fits = self.cache.room if self.cache is not None else self.mirror.fits
-        if fits(blocks, states):
+    def _room(self, blocks: int, states: int, had: int = 0) -> bool:
+        """Eviction comes before any other way to make room; there is none with windows, and `had` matters only then."""
+        cache = self.cache
+        if cache.room(blocks, states) if cache is not None else self.mirror.fits(blocks, states, had):
             return True
-        self.mirror.refuse(blocks, states)
+        self.mirror.refuse(blocks, states, had)
         return False
 
     def _take(self, sequence: Sequence, blocks: int, states: int, draft: Draft) -> None:
-        self.mirror.take(blocks, states)
+        self.mirror.take(blocks, states, sequence.blocks)
         sequence.blocks += blocks
         draft.grants.append((sequence.request.index, blocks, states))
 
@@ -97,7 +97,7 @@ class Grow(KvPolicyBase):
         blocks = self.mirror.blocks_for(sequence.written_tokens + tokens) - held
         if blocks <= 0:
             return True
-        while not self._room(blocks, 0):
+        while not self._room(blocks, 0, sequence.blocks):
             victim = preemptor.victim(sequence)
             if victim is None:
                 return False

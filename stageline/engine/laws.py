@@ -38,6 +38,8 @@ def check_l2(router: Router, stages: HeapStages) -> None:
         held = sum(s.blocks for s in replica.running.values())
         blocks, states = (0, 0) if replica.cache is None else replica.cache.resident()
         require(mirror.blocks == held + blocks, "L2", f"mirror: {mirror.blocks} blocks; held {held}, cached {blocks}")
+        kept = [sum(min(s.blocks, cap) for s in replica.running.values()) for cap in mirror.caps]
+        require(mirror.kept == kept, "L2", f"mirror: windows keep {mirror.kept} blocks, not {kept}")
         running = len(replica.running)
         require(mirror.states == running + states, "L2", f"mirror: {mirror.states} states, not {running} + {states}")
         for stage in row:

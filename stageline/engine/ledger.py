@@ -7,11 +7,17 @@ from stageline.plan.schema import Stage
 
 
 class Ledger:
-    """Blocks of the full-attention layers and constant states of the linear ones, by owner (see Microbatch)."""
+    """Blocks of the full-attention layers and constant states of the linear ones, by owner (see Microbatch).
 
-    __slots__ = ("_block_bytes", "_held", "_state_bytes", "budget_bytes", "peak_bytes", "used_bytes")
+    Of an owner's blocks a layer with a sliding window keeps no more than the window has.
+    """
+
+    __slots__ = ("_block_bytes", "_held", "_stage", "_state_bytes", "_windows", "budget_bytes", "peak_bytes",
+                 "used_bytes")  # fmt: skip
 
     def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._windows = stage.windows
         self._block_bytes = stage.kv_block_bytes
         self._state_bytes = stage.state_bytes
         self.budget_bytes = stage.kv_budget_bytes
@@ -25,11 +31,13 @@ class Ledger:
             held = self._held.pop(owner, None)
             if held is None:
                 raise KvOverdraw(f"KV of owner {owner} is released, but this stage holds none for it")
-            self.used_bytes -= held[0] * self._block_bytes + held[1] * self._state_bytes
+            self.used_bytes -= self._stage.kv_bytes(*held)
         for owner, blocks, states in grants:
             had = self._held.get(owner, (0, 0))
             now = had[0] + blocks, had[1] + states
             self.used_bytes += blocks * self._block_bytes + states * self._state_bytes
+            for w in self._windows:
+                self.used_bytes += (min(now[0], w.most_blocks) - min(had[0], w.most_blocks)) * w.block_bytes
             if self.used_bytes > self.budget_bytes or now[0] < 0 or now[1] < 0:
                 raise KvOverdraw(
                     f"owner {owner} asks for {blocks} blocks and {states} states beside its {had[0]} and {had[1]}: "
@@ -46,6 +54,6 @@ class Ledger:
 
     def check(self) -> None:
         """L2, the slow way: recompute the sum. Raises LawBroken."""
-        total = sum(blocks * self._block_bytes + states * self._state_bytes for blocks, states in self._held.values())
+        total = sum(self._stage.kv_bytes(*held) for held in self._held.values())
         if total != self.used_bytes or not 0 <= total <= self.budget_bytes:
             raise LawBroken(f"L2: ledger says {self.used_bytes} B of {self.budget_bytes}, its entries {total} B")

@@ -10,75 +10,101 @@ from stageline.plan.schema import Plan, Stage
 
 
 class KvMirror:
-    """Blocks and states held by a replica's sequences, as every stage will have them once it has caught up."""
+    """Blocks and states held by a replica's sequences, as every stage will have them once it has caught up.
+
+    Sliding-window layers keep at most `caps[i]` of a sequence's blocks; `kept[i]` is what they keep of all sequences.
+    `had` is what the owner held before, in blocks.
+    """
 
     def __init__(self, plan: Plan) -> None:
         self.block_tokens = plan.block_tokens
         self.blocks = 0
         self.states = 0
+        self.caps = tuple(sorted({w.most_blocks for s in plan.stages for w in s.windows}))
+        self.kept = [0] * len(self.caps)
         self._stages = plan.stages
         self._limits = [(s.kv_block_bytes, s.state_bytes, s.kv_budget_bytes) for s in _binding(plan.stages)]
-        self._peaks = {(s.kv_block_bytes, s.state_bytes): 0 for s in plan.stages}
+        self._weights = [_window_bytes(s, self.caps) for s in plan.stages]
+        lightest = {(_weight(s), s.kv_budget_bytes): i for i, s in reversed(list(enumerate(plan.stages)))}
+        self._distinct = sorted(lightest.values())  # stages that weigh alike and have the same budget count once
+        self._peak_of = [lightest[_weight(s), s.kv_budget_bytes] for s in plan.stages]
+        self._peaks = dict.fromkeys(self._distinct, 0)
         self.refusals = [0] * len(plan.stages)
 
     def blocks_for(self, tokens: int) -> int:
         """KV blocks of a sequence of `tokens`."""
         return -(-tokens // self.block_tokens)
 
-    def fits(self, blocks: int, states: int) -> bool:
+    def kept_of(self, blocks: int, had: int = 0) -> list[int]:
+        """What windows keep of `blocks` more, by `caps`."""
+        return [min(had + blocks, cap) - min(had, cap) for cap in self.caps]
+
+    def fits(self, blocks: int, states: int, had: int = 0) -> bool:
         """Whether every stage has room for that much more."""
+        if self.caps:
+            kept = self.kept_of(blocks, had)
+            stages = self._stages
+            return all(self._used(i, blocks, states, kept) <= stages[i].kv_budget_bytes for i in self._distinct)
         blocks += self.blocks
         states += self.states
         return all(blocks * b + states * s <= budget for b, s, budget in self._limits)
 
-    def refuse(self, blocks: int, states: int) -> None:
+    def refuse(self, blocks: int, states: int, had: int = 0) -> None:
         """Book that there was no room on the stage that binds."""
-        self.refusals[self._tightest(self.blocks + blocks, self.states + states)] += 1
+        kept = self.kept_of(blocks, had)
+        over = [self._share(i, blocks, states, kept) for i in range(len(self._stages))]
+        self.refusals[over.index(max(over))] += 1
 
     def fits_empty(self, blocks: int) -> bool:
         """Whether a sequence of that many blocks fits empty ledgers."""
-        return all(blocks * b + s <= budget for b, s, budget in self._limits)
+        return all(s.kv_bytes(blocks, 1) <= s.kv_budget_bytes for s in self._stages)
 
-    def take(self, blocks: int, states: int) -> None:
+    def take(self, blocks: int, states: int, had: int = 0) -> None:
         """Hold more (negative: less)."""
         self.blocks += blocks
         self.states += states
+        if self.caps:
+            self.kept = [a + b for a, b in zip(self.kept, self.kept_of(blocks, had), strict=True)]
 
     def sample_peaks(self) -> None:
         """Note the high-water marks, as each stage does after a microbatch's releases and grants."""
-        for key, peak in self._peaks.items():
-            used = self.blocks * key[0] + self.states * key[1]
+        for i, peak in self._peaks.items():
+            used = self._used(i, 0, 0, ())
             if used > peak:
-                self._peaks[key] = used
+                self._peaks[i] = used
 
     def used_bytes(self, stage: int) -> int:
         """What the ledger of a stage will show."""
-        s = self._stages[stage]
-        return self.blocks * s.kv_block_bytes + self.states * s.state_bytes
+        return self._used(stage, 0, 0, ())
 
     def peak_bytes(self, stage: int) -> int:
         """The high-water mark of a stage's ledger."""
-        s = self._stages[stage]
-        return self._peaks[s.kv_block_bytes, s.state_bytes]
+        return self._peaks[self._peak_of[stage]]
 
-    def share(self, extra_blocks: int, extra_states: int) -> int:
+    def share(self, extra_blocks: int, extra_states: int, extra_kept: Seq[int] = ()) -> int:
         """How full the fullest stage would be with that much more, in units of 2**-40 of its budget."""
-        blocks, states = self.blocks + extra_blocks, self.states + extra_states
-        return max((_share(s, blocks, states) for s in self._stages), default=0)
+        every = (i for i, s in enumerate(self._stages) if s.kv_budget_bytes)
+        return max((self._share(i, extra_blocks, extra_states, extra_kept) for i in every), default=0)
 
-    def _tightest(self, blocks: int, states: int) -> int:
-        return max(range(len(self._stages)), key=lambda i: (_over(self._stages[i], blocks, states), -i))
+    def _used(self, stage: int, blocks: int, states: int, kept: Seq[int]) -> int:
+        """A stage's ledger with that much more."""
+        s = self._stages[stage]
+        size = (self.blocks + blocks) * s.kv_block_bytes + (self.states + states) * s.state_bytes
+        if self.caps:
+            size += sum(a * b for a, b in zip(self.kept, self._weights[stage], strict=True))
+            size += sum(a * b for a, b in zip(kept, self._weights[stage], strict=False))
+        return size
+
+    def _share(self, stage: int, blocks: int, states: int, kept: Seq[int]) -> int:
+        return (self._used(stage, blocks, states, kept) << 40) // (self._stages[stage].kv_budget_bytes or 1)
 
 
-def _share(s: Stage, blocks: int, states: int) -> int:
-    if not s.kv_budget_bytes:
-        return 0
-    return ((blocks * s.kv_block_bytes + states * s.state_bytes) << 40) // s.kv_budget_bytes
+def _window_bytes(s: Stage, caps: Seq[int]) -> tuple[int, ...]:
+    return tuple(sum(w.block_bytes for w in s.windows if w.most_blocks == cap) for cap in caps)
 
 
-def _over(s: Stage, blocks: int, states: int) -> int:
-    used = blocks * s.kv_block_bytes + states * s.state_bytes
-    return (used << 40) // (s.kv_budget_bytes or 1)
+def _weight(s: Stage) -> tuple[object, ...]:
+    return s.kv_block_bytes, s.state_bytes, s.windows
 
 
 def _binding(stages: Seq[Stage]) -> list[Stage]:

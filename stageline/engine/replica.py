@@ -44,6 +44,7 @@ class Replica:
         self.releases: list[int] = []
         self.outstanding_tokens = 0
         self.waiting_blocks = 0  # what the waiting ones will hold at most
+        self.waiting_kept = [0] * len(self.mirror.caps)  # of that, what windows will keep
         self.formed = 0
         self.admissions = 0
         self._written_tokens = 0  # of all running sequences
@@ -75,7 +76,7 @@ class Replica:
     def enqueue(self, sequence: Sequence) -> None:
         """A request arrived and was bound to this replica."""
         self.outstanding_tokens += sequence.outstanding_tokens
-        self.waiting_blocks += self._most_blocks(sequence)
+        self._await_room(sequence, 1)
         self.waiting.push(sequence)
 
     def complete(self, now_ns: int) -> Members:
@@ -123,7 +124,7 @@ class Replica:
     def drop_waiting(self, sequence: Sequence, now_ns: int) -> None:
         """A waiting sequence is given up before it was admitted (again)."""
         self.waiting.remove(sequence)
-        self.waiting_blocks -= self._most_blocks(sequence)
+        self._await_room(sequence, -1)
         self.outstanding_tokens -= sequence.outstanding_tokens
         if not self.running and not len(self.waiting):
             self._empty_since_ns = now_ns
@@ -183,17 +184,21 @@ class Replica:
     def _add_decodes(self, draft: Draft) -> None:
         kept = []
         ready, grow, decode, speculation = self._ready, self.kv.grow, draft.decode, self.speculation
+        tokens = 1
         room = min(draft.limit, draft.tokens_left)  # a decode step is one member and at least one token
         while ready and room:
             sequence = heapq.heappop(ready)[2]
             if not sequence.ready:
                 continue  # stale: it was preempted or left since
-            tokens = 1 if speculation is None else speculation.step_tokens(sequence, draft.tokens_left)
+            if speculation is not None:
+                tokens = speculation.step_tokens(sequence, draft.tokens_left)
             if grow(self, sequence, tokens, draft):
                 sequence.ready = False
-                decode(sequence, tokens)
                 room -= 1
-                if tokens > 1:
+                if tokens == 1:
+                    decode(sequence)
+                else:
+                    draft.verify(sequence, tokens)
                     room = min(room, draft.tokens_left)
             else:
                 kept.append(sequence)
@@ -227,7 +232,7 @@ class Replica:
                 self._forget(sequence)
                 break
             self.waiting.pop()
-            self.waiting_blocks -= self._most_blocks(sequence)
+            self._await_room(sequence, -1)
             if sequence.number is None:
                 sequence.number = self.admissions
                 self.admissions += 1
@@ -301,14 +306,14 @@ class Replica:
         sequence.preemptions += 1
         sequence.todo_tokens = sequence.request.prompt_tokens + sequence.generated
         self.outstanding_tokens += sequence.todo_tokens
-        self.waiting_blocks += self._most_blocks(sequence)
+        self._await_room(sequence, 1)
         self.waiting.push_front(sequence)
 
     def _stop_running(self, sequence: Sequence) -> None:
         del self.running[sequence.request.index]
         sequence.running = False
         self._unschedule(sequence)
-        self.mirror.take(-sequence.blocks, -1)
+        self.mirror.take(-sequence.blocks, -1, sequence.blocks)
         self.releases.append(sequence.request.index)
         self._written_tokens -= sequence.written_tokens
         sequence.blocks = sequence.written_tokens = 0
@@ -326,9 +331,14 @@ class Replica:
         self._pushes += 1
         heapq.heappush(self._ready, (_number(sequence), self._pushes, sequence))
 
-    def _most_blocks(self, sequence: Sequence) -> int:
+    def _await_room(self, sequence: Sequence, sign: int) -> None:
+        """It begins (1) or ceases (-1) to wait for what it will hold at most."""
         r = sequence.request
-        return self.mirror.blocks_for(r.prompt_tokens + r.max_output_tokens)
+        blocks = self.mirror.blocks_for(r.prompt_tokens + r.max_output_tokens)
+        self.waiting_blocks += sign * blocks
+        if self.waiting_kept:
+            kept = self.mirror.kept_of(blocks)
+            self.waiting_kept = [a + sign * b for a, b in zip(self.waiting_kept, kept, strict=True)]
 
 
 def _number(sequence: Sequence) -> int:

@@ -62,13 +62,11 @@ class Router:
                 continue
             if not rows:
                 continue
-            more = rep.verify(sequence, rows) if rows > 1 else 0  # drafts that turned out right
-            sequence.generated += 1 + more
-            rep.outstanding_tokens -= 1 + more
+            if rows > 1:
+                self._accept(rep, sequence, rows, now_ns)
+            sequence.generated += 1
+            rep.outstanding_tokens -= 1
             token(sequence.request.index, now_ns, sequence.last_ns)
-            if more:
-                for _ in range(more):
-                    token(sequence.request.index, now_ns, now_ns)
             if sequence.first_ns is None:
                 sequence.first_ns = now_ns
             sequence.last_ns = now_ns
@@ -104,6 +102,15 @@ class Router:
     def in_system(self) -> int:
         """Requests that have arrived and not ended."""
         return len(self.live)
+
+    def _accept(self, replica: Replica, sequence: Sequence, rows: int, now_ns: int) -> None:
+        """Drafts that turned out right become output, before the token that the model samples after them."""
+        accepted = replica.verify(sequence, rows)
+        sequence.generated += accepted
+        replica.outstanding_tokens -= accepted
+        for _ in range(accepted):
+            self._observer.token(sequence.request.index, now_ns, sequence.last_ns)
+            sequence.last_ns = now_ns
 
     def _end(self, sequence: Sequence, now_ns: int, outcome: Outcome) -> None:
         del self.live[sequence.request.index]

@@ -91,6 +91,11 @@ def make_cache(mirror: KvMirror, route: Route, scheduling: Scheduling) -> Prompt
     if not scheduling.prefix_cache:
         return None
     plan = route.plan
+    if any(s.windows for s in plan.stages):
+        raise UsageError(
+            "--prefix-cache: this plan's ledgers forget what sliding windows have passed, and a prefix needs all of "
+            "it; plan with --whole-kv"
+        )
     node_tokens = scheduling.hash_block_tokens or plan.block_tokens
     chunk_tokens = scheduling.batched_tokens or plan.defaults.batched_tokens
     if node_tokens % plan.block_tokens:

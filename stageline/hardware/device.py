@@ -4,6 +4,7 @@ from typing import Literal
 
 import msgspec
 
+from stageline.errors import UsageError
 from stageline.model.formats import Precision
 
 
@@ -92,3 +93,34 @@ class Device(Base, frozen=True):
     def usable_bytes(self, memory_share: float | None = None) -> int:
         """memory x share, rounded down."""
         return int(self.memory_bytes * (self.share.memory if memory_share is None else memory_share))
+
+
+def on_topology(
+    device: Device, devices: int | None = None, scale_up: Network | None = None, scale_out: Network | None = None
+) -> Device:
+    """The device in other nodes. None: as it is. A device without a fast domain gets one from `scale_up` and `devices`.
+
+    Rows that were measured on a link that changes are dropped: the per-step formulas take their place. Raises
+    UsageError where a domain would have no link.
+    """
+    old = device.scale_up
+    if devices is None and scale_up is None and scale_out is None:
+        return device
+    inner = scale_up or old
+    if (devices or 1) > 1 and inner is None:
+        raise UsageError(f"--devices-per-node {devices}: {device.name} has no scale-up link; name one with --scale-up")
+    if scale_up and old is None and devices is None:
+        raise UsageError(f"--scale-up: say with --devices-per-node how many {device.name} share it")
+    count = devices or (old.devices if old else 1)
+    up = inner and ScaleUp(bytes_per_s=inner.bytes_per_s, latency_ns=inner.latency_ns, devices=count)
+    before = old.devices if old else 1
+    inside = 0 if scale_up else min(before, count)  # rows up to here still hold, and those past `outside`
+    outside = 1 << 62 if scale_out or count != before else before
+    return msgspec.structs.replace(
+        device,
+        scale_up=up if count > 1 else None,
+        scale_out=scale_out or device.scale_out,
+        all_reduce=tuple(r for r in device.all_reduce if r.devices <= inside or r.devices > outside),
+        all_to_all=tuple(r for r in device.all_to_all if r.devices <= inside or r.devices > outside),
+        one_shot_ns=0 if scale_up or count == 1 else device.one_shot_ns,
+    )

@@ -3,18 +3,23 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from stageline.cost.entries import CostEntry
 from stageline.cost.profile import check_profile
 from stageline.cost.service import compile_cost, min_service_ns
 from stageline.errors import DoesNotFit
 from stageline.hardware.device import Device
 from stageline.model.spec import ModelSpec
+from stageline.plan.axes import AxisRow, Topology, prefill_load
+from stageline.plan.check_shape import check_shape
 from stageline.plan.costing import cost_entry
 from stageline.plan.fit import check_fit
 from stageline.plan.fitted import adapt
+from stageline.plan.interleave import interleaved
 from stageline.plan.links import links
 from stageline.plan.memory import Memory
-from stageline.plan.options import PlanOptions
+from stageline.plan.options import AXES, LARGEST_MICROBATCH, PlanOptions
 from stageline.plan.pace import Pace, decode_load, pace
 from stageline.plan.partition import balanced, fewest
 from stageline.plan.place import Layers, Run, by_kind, route
@@ -22,7 +27,6 @@ from stageline.plan.schema import Defaults, Plan, Stage, Visit
 from stageline.plan.work import stage_work
 
 BALANCE_MICROBATCH = 8  # at which stage times are balanced
-LARGEST_MICROBATCH = 64  # of those that the planner chooses by itself
 
 
 class Planned(NamedTuple):
@@ -32,23 +36,32 @@ class Planned(NamedTuple):
     memory: Memory
     pace: Pace
     requests: tuple[int, ...]  # by stage: how many fit at the asked-for context
+    axes: tuple[AxisRow, ...]  # where the ranks of every axis sit, innermost first
 
 
 def make_plan(spec: ModelSpec, device: Device, options: PlanOptions) -> Planned:
-    """Place, cut, route, cost and size. Raises DoesNotFit, and UsageError where options contradict each other."""
+    """Place, cut, route, cost and size.
+
+    Raises DoesNotFit, and UsageError or BadInput where options contradict each other or the model.
+    """
     device, options = adapt(spec, device, options)
+    check_shape(spec, options)
     if options.profile:
         check_profile(options.profile, spec, device.name, options.tensor_parallel)
     memory = Memory(spec, device, options)
     check_fit(spec, device, memory, options)
     layouts = _layouts(spec, device, memory, options)
-    runs = route(layouts)
-    costs, visits = _visits(spec, device, options, runs)
     stages = tuple(_stage(i, layers, spec, device, memory, options) for i, layers in enumerate(layouts))
     requests = tuple(_requests(stage, memory) for stage in stages)
-    wires = links(spec, device, options, runs)
     microbatch = options.microbatch or _microbatch(len(stages), min(requests))
-    speed = pace(len(stages), visits, wires, costs, decode_load(microbatch, memory.context_tokens))
+    decode = decode_load(microbatch, memory.context_tokens)
+    runs = route(layouts)
+    loads = (decode, prefill_load(options.batched_tokens, memory.context_tokens))
+    strides, axes = Topology(spec, device, options, runs, loads).choose()
+    options = msgspec.structs.replace(options, strides=strides)
+    costs, visits = _visits(spec, device, options, runs)
+    wires = links(spec, device, options, runs)
+    speed = pace(len(stages), visits, wires, costs, decode)
     in_flight = options.credits or max(len(stages), speed.knee)
     plan = Plan(
         model=spec.name,
@@ -61,18 +74,20 @@ def make_plan(spec: ModelSpec, device: Device, options: PlanOptions) -> Planned:
         block_tokens=options.block_tokens,
         max_context_tokens=spec.context,
         replicas=options.replicas,
-        info=_info(spec, memory, options),
+        info=_info(spec, memory, options) | _order(axes),
     )
-    return Planned(plan=plan, memory=memory, pace=speed, requests=requests)
+    return Planned(plan=plan, memory=memory, pace=speed, requests=requests, axes=axes)
 
 
 def _layouts(spec: ModelSpec, device: Device, memory: Memory, options: PlanOptions) -> list[Layers]:
     """Layers of every stage, stages in the order of their first layer."""
     if options.placement == "by-kind":
         return by_kind(spec, memory, options.consecutive)
-    stages = _stage_count(memory, options)
     load = decode_load(options.microbatch or BALANCE_MICROBATCH, memory.context_tokens)
     times = layer_times(spec, device, options, load.decode_tokens, memory.context_tokens)
+    if options.placement == "interleaved":
+        return interleaved(spec, device, memory, options, times)
+    stages = _stage_count(memory, options)
     cuts = balanced(times, stages, memory.fits)
     if cuts is None:  # one stage holds a tied embedding once, two need a copy
         copy = f"a second copy of the tied embedding, {memory.head_bytes:,} bytes, does not fit"
@@ -130,9 +145,10 @@ def _stage(index: int, layers: Layers, spec: ModelSpec, device: Device, memory: 
         device=device.name,
         weight_bytes=weights,
         memory_bytes=memory.capacity_bytes,
-        kv_budget_bytes=memory.capacity_bytes - weights,
+        kv_budget_bytes=memory.capacity_bytes - weights - memory.kept_free_bytes(layers[-1] == memory.layers - 1),
         kv_block_bytes=memory.block_bytes(layers),
         state_bytes=memory.state_bytes(layers),
+        kv_windows=memory.windows(layers) or msgspec.UNSET,
         work=stage_work(spec, layers, device, memory, options),
     )
 
@@ -148,6 +164,13 @@ def _microbatch(stages: int, requests: int) -> int:
     return int(min(LARGEST_MICROBATCH, 1 << (fits.bit_length() - 1)))
 
 
+def _order(axes: Sequence[AxisRow]) -> dict[str, str | int | float | bool]:
+    """The order of the axes from the innermost, where it is not the usual one."""
+    order = [row.axis for row in axes]
+    usual = order == sorted(order, key=AXES.index)
+    return {} if usual else {"axes": ",".join(order)}
+
+
 def _info(spec: ModelSpec, memory: Memory, options: PlanOptions) -> dict[str, str | int | float | bool]:
     info: dict[str, str | int | float | bool] = {
         "placement": options.placement,
@@ -159,4 +182,6 @@ def _info(spec: ModelSpec, memory: Memory, options: PlanOptions) -> dict[str, st
         "state_type": spec.state_type,
     }
     named = options.profile or options.efficiencies
-    return info | {"profile": named.name} if named else info
+    if named:
+        info["profile"] = named.name
+    return info | {"chunks": options.chunks} if options.placement == "interleaved" else info

@@ -4,6 +4,7 @@ from collections import Counter
 from itertools import pairwise
 
 from stageline.model.spec import ModelSpec
+from stageline.plan.axes import AxisRow
 from stageline.plan.build import Planned
 from stageline.plan.report import ranges
 
@@ -12,9 +13,10 @@ SHOWN = 3  # examples of stages that are visited twice
 
 def explain(spec: ModelSpec, planned: Planned) -> list[str]:
     """One sentence or two per line."""
-    by_kind = planned.plan.info["placement"] == "by-kind"
-    lines = _published_rule(spec, planned) if by_kind else _fewest(planned)
-    return [*lines, _visits(planned), *_room(planned), _in_flight(planned)]
+    placement = planned.plan.info["placement"]
+    lines = _published_rule(spec, planned) if placement == "by-kind" else _fewest(planned)
+    visits = _interleaved(planned) if placement == "interleaved" else _visits(planned)
+    return [*lines, visits, *_axes(planned), *_room(planned), _in_flight(planned)]
 
 
 def _gb(size: int) -> str:
@@ -68,6 +70,15 @@ def _fewest(planned: Planned) -> list[str]:
     ]
 
 
+def _interleaved(planned: Planned) -> str:
+    plan, chunks = planned.plan, planned.plan.info["chunks"]
+    return (
+        f"Every stage holds {chunks} runs of layers ({plan.stages[0].name}: {ranges(plan.stages[0].layers)}) and is "
+        f"visited once for each: {len(plan.visits)} visits per token. The busiest stage takes as long as with one run; "
+        f"each further round costs {len(plan.stages)} hops."
+    )
+
+
 def _visits(planned: Planned) -> str:
     """Why the route has more visits than stages."""
     plan = planned.plan
@@ -84,12 +95,35 @@ def _visits(planned: Planned) -> str:
     )
 
 
+def _axes(planned: Planned) -> list[str]:
+    """Which links every axis has, and what it would cost on the others."""
+    return [
+        f"{row.axis}: {row.ranks} ranks, {row.stride} device(s) apart, on "
+        f"{'both links' if row.link == 'both' else f'the {row.link} link'}. {_elsewhere(row)}"
+        for row in planned.axes
+    ]
+
+
+def _elsewhere(row: AxisRow) -> str:
+    if row.axis == "dp":
+        return "Copies say nothing to each other."
+    if row.elsewhere_ns is None:
+        return "No order brings them to another link."
+    what = "with every rank in another domain, they"
+    if row.link == "scale-out":
+        what = "with these ranks on the scale-up link, they"
+    return (
+        f"A decode step of the nominal microbatch and a prefill chunk take {row.trip_ns / 1e3:,.1f} us together; "
+        f"{what} would take {abs(row.elsewhere_ns) / 1e3:,.1f} us {'less' if row.elsewhere_ns < 0 else 'more'}."
+    )
+
+
 def _room(planned: Planned) -> list[str]:
     """What binds, and what the tightest stage of each kind of content holds."""
     plan = planned.plan
-    seen: dict[tuple[int, int], int] = {}
+    seen: dict[tuple[object, ...], int] = {}
     for i, stage in enumerate(plan.stages):
-        kind = (stage.kv_block_bytes, stage.state_bytes)
+        kind = (stage.kv_block_bytes, stage.state_bytes, stage.windows)
         if kind not in seen or planned.requests[i] < planned.requests[seen[kind]]:
             seen[kind] = i
     binding = min(range(len(plan.stages)), key=lambda i: planned.requests[i])
@@ -98,6 +132,9 @@ def _room(planned: Planned) -> list[str]:
         stage, keeps = plan.stages[i], []
         if stage.kv_block_bytes:
             keeps.append(f"{stage.kv_block_bytes // plan.block_tokens:,} B of KV per token")
+        for w in stage.windows:
+            tokens = w.most_blocks * plan.block_tokens
+            keeps.append(f"{w.block_bytes // plan.block_tokens:,} B of KV for each of its last {tokens:,} tokens")
         if stage.state_bytes:
             keeps.append(f"{stage.state_bytes:,} B of state per request")
         lines.append(

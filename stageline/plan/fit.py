@@ -5,6 +5,7 @@ import msgspec
 from stageline.errors import DoesNotFit, UsageError
 from stageline.hardware.device import Device
 from stageline.model.spec import ModelSpec
+from stageline.plan.check_shape import heads_divide
 from stageline.plan.memory import Memory
 from stageline.plan.options import PlanOptions
 from stageline.plan.partition import fewest
@@ -25,6 +26,8 @@ def check_fit(spec: ModelSpec, device: Device, memory: Memory, options: PlanOpti
     if options.placement == "by-kind":
         raise UsageError("--devices can't be combined with --placement by-kind, whose rule gives the number of devices")
     stages = options.devices // ranks
+    if options.placement == "interleaved":
+        return  # what its stages hold is not consecutive; its own cut says whether it fits
     if stages > memory.layers:
         way_out = "use --replicas for more copies or --tensor-parallel-size for more devices per stage"
         raise UsageError(f"--devices {options.devices}: {spec.name} has {memory.layers} layers to cut; {way_out}")
@@ -73,7 +76,7 @@ def _way_out(spec: ModelSpec, device: Device, options: PlanOptions) -> str:
         return f"smallest change: --concurrency {_most_requests(spec, device, one, options.concurrency)}"
     for ranks in (2, 4, 8, 16, 32, 64):
         wider = msgspec.structs.replace(one, tensor_parallel=ranks, concurrency=options.concurrency)
-        if ranks > options.tensor_parallel and fits_with(spec, device, wider):
+        if ranks > options.tensor_parallel and heads_divide(spec, ranks) and fits_with(spec, device, wider):
             return f"smallest change: --tensor-parallel-size {ranks}"
     return f"use a device with more memory{_or_else(spec, device, one)}"
 

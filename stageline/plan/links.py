@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from itertools import pairwise
 
+from stageline.cost.topology import domain_devices, joined
 from stageline.hardware.device import Device, Network
 from stageline.model.spec import ModelSpec
 from stageline.plan.options import PlanOptions
@@ -14,18 +15,20 @@ TOKEN_BYTES = 4  # a token id, to the first stage and back from the last
 
 def links(spec: ModelSpec, device: Device, options: PlanOptions, runs: Sequence[Run]) -> tuple[Link, ...]:
     """Link v enters visit v; the last one returns to the router."""
-    wide = options.stage_devices
     entering = [_link(device.scale_out, TOKEN_BYTES, options)]
     for before, run in pairwise(runs):
-        network = _network(device, before.stage * wide, run.stage * wide)
+        far = leaves_domain(device, options, before.stage, run.stage)
+        network = device.scale_up if device.scale_up and not far else device.scale_out
         entering.append(_link(network, spec.boundary_bytes(run.layers[0]), options))
     return (*entering, _link(device.scale_out, TOKEN_BYTES, options))
 
 
-def _network(device: Device, sender: int, receiver: int) -> Network:
-    """Scale-up inside one domain, scale-out across; stages fill the domains in order."""
-    up = device.scale_up
-    return up if up and sender // up.devices == receiver // up.devices else device.scale_out
+def leaves_domain(device: Device, options: PlanOptions, sender: int, receiver: int) -> bool:
+    """Whether what one stage sends another crosses domains, for any of its devices: the slowest transfer counts."""
+    domain, group = domain_devices(device), options.group
+    stride = options.strides.pp or group.devices
+    devices = joined(group.outer_devices, group.tensor_devices)
+    return any((sender * stride + d) // domain != (receiver * stride + d) // domain for d in devices)
 
 
 def _link(network: Network, token_bytes: int, options: PlanOptions) -> Link:

@@ -1,6 +1,6 @@
 """What a plan is asked for."""
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -9,10 +9,23 @@ from stageline.cost.fold import Host
 from stageline.cost.group import Group
 from stageline.cost.profile import Profile
 
-Placement = Literal["fewest", "by-kind"]
+Placement = Literal["fewest", "by-kind", "interleaved"]
 LayerBytes = Literal["exact", "nominal"]
+Axis = Literal["tp", "ep", "cp", "pp", "dp"]
+AXES: tuple[Axis, ...] = ("tp", "ep", "cp", "pp", "dp")  # innermost first where costs don't tell them apart
 
 DEFAULT_CONTEXT_TOKENS = 8192
+LARGEST_MICROBATCH = 64  # of those that the planner chooses by itself
+
+
+class Strides(NamedTuple):
+    """Devices from one rank of an axis to the next; 0: axes are nested in the usual order."""
+
+    tp: int = 0
+    ep: int = 0
+    cp: int = 0
+    pp: int = 0
+    dp: int = 0
 
 
 class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,6 +33,7 @@ class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     placement: Placement = "fewest"
     consecutive: bool = False  # by-kind only: a stage holds one run of layers
+    chunks: int = 1  # interleaved only: runs of layers per stage
     layer_bytes: LayerBytes = "exact"
     devices: int | None = None  # per replica
     replicas: int = 1
@@ -29,11 +43,15 @@ class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
     sequence_parallel: bool = False
     overlap: bool = False  # collectives hide behind the work of another half batch
     expert_imbalance: float = 0.0  # exponent of expert popularity; 0: uniform
+    redundant_experts: int = 0  # copies of the hottest experts of every layer, over all expert ranks together
     ring_step_ns: int = 0
+    axes: tuple[Axis, ...] = ()  # order from the innermost; empty: chosen by cost
+    strides: Strides = Strides()  # what the order comes to; the planner's
     host: Host = Host()
     context_tokens: int | None = None
     concurrency: int = 1  # requests of that context that every stage must have room for
     memory_share: float | None = None
+    activations: Literal["reserve", "kv"] = "reserve"  # whose memory they take: what the share leaves, or the ledger's
     hop_latency_ns: int | None = None
     hop_bytes_per_s: int | None = None
     hop_jitter_ns: int = 0
@@ -41,6 +59,7 @@ class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
     credits: int | None = None
     batched_tokens: int = 2048
     block_tokens: int = 16
+    whole_kv: bool = False  # ledgers count the whole context of sliding-window layers too
     profile: Profile | None = None  # measured costs instead of the roofline
     efficiencies: Efficiencies | None = None  # fitted shares instead of the catalogue's
 
@@ -52,9 +71,12 @@ class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
             context=self.context_parallel,
             attention_replicas=max(1, self.expert_parallel // self.tensor_parallel),
             experts=self.expert_parallel > 1,
+            redundant_experts=self.redundant_experts,
             sequence_parallel=self.sequence_parallel,
             overlap=self.overlap,
             ring_step_ns=float(self.ring_step_ns),
+            tensor_stride=self.strides.tp or 1,
+            outer_stride=self.strides.ep if self.expert_parallel > self.tensor_parallel else self.strides.cp,
         )
 
     @property

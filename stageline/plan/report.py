@@ -2,8 +2,19 @@
 
 import msgspec
 
+from stageline.plan.axes import AxisRow
+from stageline.plan.binding import Binding, by_context, crossover_tokens
 from stageline.plan.build import Planned
 from stageline.plan.schema import Stage
+
+
+class DeviceMemory(msgspec.Struct, frozen=True, kw_only=True):
+    """One device of a stage: weights, ledger and reserve are its memory; activations come out of the reserve."""
+
+    weight_bytes: int  # the mean of the stage's devices
+    kv_bytes: int  # KV and state: what the ledger may hold
+    activation_bytes: int
+    reserve_bytes: int  # kept out of the plan: activations (unless the ledger made room), the runtime, fragmentation
 
 
 class StageRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -16,6 +27,7 @@ class StageRow(msgspec.Struct, frozen=True, kw_only=True):
     free_bytes: int
     requests: int  # of the asked-for context
     service_ns: int  # all visits, one decode step of the nominal microbatch
+    device: DeviceMemory
 
 
 class PlanReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +53,9 @@ class PlanReport(msgspec.Struct, frozen=True, kw_only=True):
     network_floor_ns: int
     digest: str
     stages: tuple[StageRow, ...]
+    axes: tuple[AxisRow, ...]  # innermost first
+    by_context: tuple[Binding, ...]
+    state_binds_below_tokens: int | None  # KV binds from there on; None: one of them does at every context
 
 
 def report(planned: Planned) -> PlanReport:
@@ -69,6 +84,9 @@ def report(planned: Planned) -> PlanReport:
         network_floor_ns=pace.network_ns,
         digest=plan.digest(),
         stages=tuple(_row(planned, i, stage) for i, stage in enumerate(plan.stages)),
+        axes=planned.axes,
+        by_context=by_context(plan.stages, planned.memory, plan.max_context_tokens),
+        state_binds_below_tokens=crossover_tokens(plan.stages, planned.memory, plan.max_context_tokens),
     )
 
 
@@ -81,6 +99,17 @@ def _row(planned: Planned, index: int, stage: Stage) -> StageRow:
         free_bytes=stage.kv_budget_bytes,
         requests=planned.requests[index],
         service_ns=planned.pace.stage_ns[index],
+        device=_device_memory(planned, stage),
+    )
+
+
+def _device_memory(planned: Planned, stage: Stage) -> DeviceMemory:
+    memory, last = planned.memory, stage.layers[-1] == planned.memory.layers - 1
+    return DeviceMemory(
+        weight_bytes=-(-stage.weight_bytes // stage.devices),
+        kv_bytes=stage.kv_budget_bytes // stage.devices,
+        activation_bytes=memory.activation_bytes(last),
+        reserve_bytes=memory.reserve_bytes + memory.kept_free_bytes(last) // stage.devices,
     )
 
 

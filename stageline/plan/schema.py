@@ -7,6 +7,7 @@ sizes integers of bytes; the only floats are the folded coefficients of the cost
 import hashlib
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from stageline.cost.entries import CostEntry
 
@@ -31,6 +32,13 @@ class Work(Base, frozen=True):
     experts_per_token: int = 0
 
 
+class KvWindow(Base, frozen=True):
+    """Sliding-window layers of a stage: of a sequence they keep at most so many of the ledger's blocks."""
+
+    most_blocks: int
+    block_bytes: int  # one block, all layers of this window
+
+
 class Stage(Base, frozen=True):
     """One stage: a group of devices with its layer shards and its KV budget."""
 
@@ -41,9 +49,20 @@ class Stage(Base, frozen=True):
     weight_bytes: int = 0  # per stage (all devices of the group together)
     memory_bytes: int = 0  # usable memory of the group
     kv_budget_bytes: int = 0  # what the ledger may hold
-    kv_block_bytes: int = 0  # one block of `block_tokens` tokens, all full-attention layers of the stage
+    kv_block_bytes: int = 0  # one block of `block_tokens` tokens, full-attention layers without a window
     state_bytes: int = 0  # constant state of one sequence, all linear-attention layers of the stage
     work: Work | None = None
+    kv_windows: tuple[KvWindow, ...] | UnsetType = UNSET  # layers that forget; left out where there are none
+
+    @property
+    def windows(self) -> tuple[KvWindow, ...]:
+        """Sliding-window layers; mostly none."""
+        return self.kv_windows or ()
+
+    def kv_bytes(self, blocks: int, states: int) -> int:
+        """What an owner of that many blocks and states takes in the ledger."""
+        size = blocks * self.kv_block_bytes + states * self.state_bytes
+        return size + sum(min(blocks, w.most_blocks) * w.block_bytes for w in self.windows)
 
 
 class Visit(Base, frozen=True):

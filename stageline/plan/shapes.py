@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import msgspec
 
-from stageline.model.attention import GatedDelta, Gqa, Kda, Mla
 from stageline.model.ffn import Moe
 from stageline.model.spec import ModelSpec
+from stageline.plan.check_shape import heads_of
 from stageline.plan.options import PlanOptions
 
 
@@ -41,6 +41,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
             tensor_parallel=self.tp,
             expert_parallel=self.ep,
             context_parallel=self.cp,
+            redundant_experts=base.redundant_experts if self.ep > 1 else 0,
             microbatch=self.microbatch or base.microbatch,
         )
 
@@ -56,7 +57,7 @@ def shapes(spec: ModelSpec, devices: int, most_context: int = 1) -> Iterator[Sha
     Tensor ranks divide the heads of every layer; expert ranks are 1, the tensor ranks, or with one tensor rank any
     divisor that holds a whole number of experts; context ranks up to `most_context`, not with replicas of attention.
     """
-    heads = {_heads(layer.attention) for layer in spec.layers}
+    heads = {heads_of(layer.attention) for layer in spec.layers}
     experts = {layer.ffn.experts for layer in spec.layers if isinstance(layer.ffn, Moe)}
     for tp in divisors(devices):
         if any(h % tp for h in heads):
@@ -77,7 +78,3 @@ def _stages(spec: ModelSpec, devices: int, tp: int, ep: int, most_context: int) 
         for pp in divisors(left // cp):
             if pp <= len(spec.layers):
                 yield Shape(tp=tp, ep=ep, cp=cp, pp=pp, replicas=left // cp // pp)
-
-
-def _heads(attention: Gqa | Mla | Kda | GatedDelta) -> int:
-    return attention.value_heads if isinstance(attention, GatedDelta) else attention.heads

@@ -21,7 +21,7 @@ def stage_work(spec: ModelSpec, layers: Layers, device: Device, memory: Memory, 
     moes = [(x, x.ffn) for x in kinds if isinstance(x.ffn, Moe)]
     expert = sum(weight_bytes(f.expert_params(spec.hidden), x.formats.of("routed_experts")) for x, f in moes)
     copies = group.devices // (group.expert_ranks if group.experts else group.tensor)
-    experts = moes[0][1].experts if moes else 0
+    experts = moes[0][1].experts + group.redundant_experts if moes else 0
     embedding = memory.embedding_bytes if layers[0] == 0 and not (spec.tied and layers[-1] == last) else 0
     whole = memory.weight_bytes(layers) - embedding
     return Work(

@@ -51,11 +51,12 @@ class Seen(NamedTuple):
 
     @property
     def held_bytes(self) -> int:
-        """Weights of one replica, and the most KV that one held, stage by stage."""
+        """Weights of one replica, the most KV that one held, stage by stage, and what a stage keeps for activations."""
         peaks: dict[int, int] = {}
         for s in self.stages:
             peaks[s.replica] = peaks.get(s.replica, 0) + s.kv_peak_bytes
-        return sum(stage.weight_bytes for stage in self.plan.stages) + max(peaks.values(), default=0)
+        kept = max(s.memory_bytes - s.weight_bytes - s.kv_budget_bytes for s in self.plan.stages)
+        return sum(s.weight_bytes for s in self.plan.stages) + max(peaks.values(), default=0) + max(0, kept)
 
     @property
     def kv_short(self) -> bool:

@@ -82,4 +82,8 @@ def _bytes(
     if work.experts and steps:
         keep = 1 - work.experts_per_token / work.experts
         size += float(work.expert_bytes * work.experts * (1 - keep ** (tokens / steps)) * steps)
-    return size + read * done.kv_read_tokens * stage.kv_block_bytes / plan.block_tokens
+    size += read * done.kv_read_tokens * stage.kv_block_bytes / plan.block_tokens
+    for w in stage.windows:  # no token reads more than the window: exact for decoding, a bound for prefill chunks
+        read_tokens = min(done.kv_read_tokens, done.tokens * w.most_blocks * plan.block_tokens)
+        size += read * read_tokens * w.block_bytes / plan.block_tokens
+    return size

@@ -107,6 +107,10 @@ class Party:
         if not self.ended.done():
             self.ended.set_result(None)
 
+    async def over(self) -> None:
+        """Returns when the session has ended. To wait for `ended` itself would end it, wrongly, with the waiter."""
+        await asyncio.shield(self.ended)
+
     @property
     def error(self) -> LocatedError | None:
         """Why the session failed, if it did."""

@@ -30,6 +30,10 @@ class Host(Protocol):
     downstream: dict[int, Downstream]
     ended: "asyncio.Future[Any]"
 
+    async def over(self) -> None:
+        """Returns when the session has ended; being cancelled ends nothing."""
+        ...
+
     def received(self, key: int, frame: Frame) -> None:
         """A frame has come."""
         ...

@@ -47,8 +47,7 @@ class InLink:
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             if reading.done() and not self.decoder.last:
                 self.party.fail(self._lost())
-            if not self.party.ended.done():
-                await self.party.ended
+            await self.party.over()
         except asyncio.CancelledError:
             if not self.decoder.last:
                 self.party.fail(self._lost())

@@ -16,9 +16,11 @@ from tests.reference.strategies import (
     build,
     build_sharing,
     build_speculating,
+    build_windows,
     scenarios,
     sharing_scenarios,
     speculating_scenarios,
+    window_scenarios,
 )
 
 
@@ -70,6 +72,20 @@ def test_records_are_equal_with_a_prefix_cache(scenario: Scenario, window: int) 
 def test_records_are_equal_with_a_prefix_cache_on_numbered_scenarios(number: int) -> None:
     """`build_sharing(random.Random(n))` replays scenario n."""
     scenario = build_sharing(random.Random(number))
+    if not scenario.starts_ns:
+        run(scenario, 1 + number, "size")
+
+
+@given(window_scenarios().filter(lambda scenario: not scenario.starts_ns), st.integers(1, 8))
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+def test_records_are_equal_with_sliding_windows(scenario: Scenario, window: int) -> None:
+    run(scenario, window, "size")
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_records_are_equal_with_sliding_windows_on_numbered_scenarios(number: int) -> None:
+    """`build_windows(random.Random(n))` replays scenario n."""
+    scenario = build_windows(random.Random(number))
     if not scenario.starts_ns:
         run(scenario, 1 + number, "size")
 

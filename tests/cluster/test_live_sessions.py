@@ -7,6 +7,7 @@ import aiohttp
 import grpc
 import openai
 import pytest
+import uvloop
 from grpc import aio
 
 from stageline.engine.settings import Scheduling
@@ -121,3 +122,20 @@ async def test_two_hundred_clients_that_vanish_leave_nothing_behind() -> None:
 
 async def _idle(cluster: Live) -> bool:
     return await cluster.metric("stageline_live_requests_waiting") == 0
+
+
+def test_a_crowd_on_the_loop_that_servers_use() -> None:
+    """Timers of uvloop are not asyncio's: a session re-arms its own at every turn."""
+
+    async def crowd() -> None:
+        async with live(live_plan(base_ns=300_000)) as cluster, cluster.client() as client:
+
+            async def ask() -> int:
+                parts = await client.completions.create(model=MODEL, prompt="x", max_tokens=60, stream=True)
+                return sum([1 async for _ in parts])
+
+            assert await asyncio.gather(*(ask() for _ in range(40))) == [60] * 40
+            assert await cluster.metric("stageline_live_failures_total") == 0
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(crowd())

@@ -1,10 +1,12 @@
 """The product's engine against the plain one: every record of every random scenario, to the nanosecond."""
 
+import dataclasses
 import random
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 
@@ -19,9 +21,11 @@ from tests.reference.strategies import (
     build,
     build_sharing,
     build_speculating,
+    build_windows,
     scenarios,
     sharing_scenarios,
     speculating_scenarios,
+    window_scenarios,
 )
 
 Place = tuple[int, int]  # replica, stage
@@ -148,6 +152,37 @@ def test_records_are_equal_with_a_prefix_cache_on_numbered_scenarios(first: int)
         hits += found
         evictions += gone
     assert hits > 200 and evictions > 200
+
+
+@given(window_scenarios())
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_records_are_equal_with_sliding_windows(scenario: Scenario) -> None:
+    compare(scenario)
+
+
+def test_records_are_equal_with_sliding_windows_on_numbered_scenarios() -> None:
+    """`compare(build_windows(random.Random(n)))` replays scenario n. Windows bind in some: whole contexts differ."""
+    preempted = changed = 0
+    for number in range(100):
+        scenario = build_windows(random.Random(number))
+        try:
+            compare(scenario)
+        except Exception as error:
+            error.add_note(f"scenario {number}")
+            raise
+        records = run_reference(scenario)[1].requests
+        preempted += sum(record.preemptions for record in records)
+        changed += records != run_reference(without_windows(scenario))[1].requests
+    assert preempted > 20 and changed > 20
+
+
+def without_windows(scenario: Scenario) -> Scenario:
+    """The same with ledgers that count whole contexts in every layer."""
+    stages = []
+    for stage in scenario.plan.stages:
+        whole = stage.kv_block_bytes + sum(w.block_bytes for w in stage.windows)
+        stages.append(msgspec.structs.replace(stage, kv_windows=msgspec.UNSET, kv_block_bytes=whole))
+    return dataclasses.replace(scenario, plan=msgspec.structs.replace(scenario.plan, stages=tuple(stages)))
 
 
 @given(scenarios())

@@ -3,7 +3,7 @@
 from stageline.engine.settings import Scheduling
 from stageline.engine.types import Request
 from stageline.plan.schema import Plan
-from tests.reference.ledger import Ledger, blocks_of
+from tests.reference.ledger import Ledger
 from tests.reference.replica import Replica
 
 
@@ -51,9 +51,7 @@ def stage_share(replica: Replica, ledger: Ledger) -> int:
     """See `kv_share`."""
     if not ledger.plan.kv_budget_bytes:
         return 0
-    blocks = sum(
-        blocks_of(s.request.prompt_tokens + s.request.max_output_tokens, ledger.block_tokens) for s in replica.waiting
-    )
-    queued_bytes = blocks * ledger.plan.kv_block_bytes + len(replica.waiting) * ledger.plan.state_bytes
+    most = [s.request.prompt_tokens + s.request.max_output_tokens for s in replica.waiting]
+    queued_bytes = sum(ledger.bytes_of(-1, tokens) for tokens in most)  # of nobody: nothing is shared
     share_bytes = ledger.used_bytes() + queued_bytes
     return share_bytes * 2**40 // ledger.plan.kv_budget_bytes

@@ -7,7 +7,10 @@ from stageline.plan.schema import Stage as StagePlan
 
 @dataclass(slots=True)
 class Ledger:
-    """Bytes = blocks * kv_block_bytes + (sequences + snapshots) * state_bytes, summed anew for every question."""
+    """Bytes = blocks * kv_block_bytes + (sequences + snapshots) * state_bytes, summed anew for every question.
+
+    Layers with a sliding window add, for each sequence, as many of its blocks as the window has, if it has so many.
+    """
 
     plan: StagePlan
     block_tokens: int
@@ -19,7 +22,10 @@ class Ledger:
     def bytes_of(self, index: int, tokens: int) -> int:
         """What a sequence with this many tokens takes beside the blocks that it shares."""
         own = blocks_of(tokens, self.block_tokens) - self.shared.get(index, 0)
-        return own * self.plan.kv_block_bytes + self.plan.state_bytes
+        size = own * self.plan.kv_block_bytes + self.plan.state_bytes
+        for window in self.plan.kv_windows or ():
+            size += window.block_bytes * min(own, window.most_blocks)
+        return size
 
     def cache_bytes(self, blocks: int, snapshots: int) -> int:
         """What the prefix cache takes with so much in it: a block counts once, however many use it."""

@@ -3,8 +3,10 @@
 import random
 from collections.abc import Sequence
 
+import msgspec
+
 from stageline.cost.entries import Affine
-from stageline.plan.schema import Defaults, Link, Plan, Stage, Visit
+from stageline.plan.schema import Defaults, KvWindow, Link, Plan, Stage, Visit
 
 GB_PER_S = 10**9
 
@@ -93,6 +95,20 @@ def random_stage(rnd: random.Random, layers: list[int], block_tokens: int, worst
         kv_block_bytes=block_bytes,
         state_bytes=state_bytes,
     )
+
+
+def with_windows(rnd: random.Random, plan: Plan) -> Plan:
+    """Some stages get layers with sliding windows, and room for what those keep of about one sequence."""
+
+    def stage(old: Stage) -> Stage:
+        most = sorted(rnd.sample(range(1, 7), rnd.choice([0, 1, 1, 2])))
+        windows = tuple(KvWindow(most_blocks=n, block_bytes=rnd.randint(1, 5)) for n in most)
+        if not windows:
+            return old
+        room = sum(w.most_blocks * w.block_bytes for w in windows) * rnd.choice([9, 10, 15, 40]) // 10
+        return msgspec.structs.replace(old, kv_windows=windows, kv_budget_bytes=old.kv_budget_bytes + room)
+
+    return msgspec.structs.replace(plan, stages=tuple(stage(s) for s in plan.stages))
 
 
 def pipeline(

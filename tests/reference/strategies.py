@@ -91,6 +91,19 @@ def scenarios() -> st.SearchStrategy[Scenario]:
     return st.builds(build, st.randoms(use_true_random=False))
 
 
+def build_windows(rnd: random.Random) -> Scenario:
+    """One scenario on a plan with sliding windows; any policy, often pressed for KV."""
+    scenario = build(rnd)
+    if rnd.randint(0, 2) == 0:
+        scenario = speculating(rnd, scenario)
+    return dataclasses.replace(scenario, plan=plans.with_windows(rnd, scenario.plan))
+
+
+def window_scenarios() -> st.SearchStrategy[Scenario]:
+    """The same for hypothesis."""
+    return st.builds(build_windows, st.randoms(use_true_random=False))
+
+
 def build_sharing(rnd: random.Random) -> Scenario:
     """One scenario with a prefix cache: prompts from a few families that part somewhere."""
     scenario = build(rnd, [(40, 10), (40, 3), (15, 10)])

@@ -14,7 +14,7 @@ def sequence(written: int, todo: int = 0) -> Sequence:
 
 def test_a_step_without_drafts_is_one_token_against_its_context() -> None:
     draft = Draft(4, 100)
-    draft.decode(sequence(9), 1)
+    draft.decode(sequence(9))
     assert draft.seal(0, 0, (0, 0, 0), ()).load == Load(1, 1, 10, 10, sampled=1)
     assert (draft.most_drafts, draft.tokens_left) == (0, 99)
 
@@ -22,8 +22,8 @@ def test_a_step_without_drafts_is_one_token_against_its_context() -> None:
 def test_every_verified_token_is_a_query_against_all_before_it_and_itself() -> None:
     draft = Draft(4, 100)
     first, second = sequence(20), sequence(7)
-    draft.decode(first, 4)
-    draft.decode(second, 2)
+    draft.verify(first, 4)
+    draft.verify(second, 2)
     draft.prefill(sequence(0, todo=5), 5)
     load = draft.seal(0, 0, (0, 0, 0), ()).load
     pairs = (21 + 22 + 23 + 24) + (8 + 9)

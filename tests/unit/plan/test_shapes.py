@@ -47,6 +47,12 @@ def test_every_division_uses_all_devices(devices: int, spec: object) -> None:
         assert options.devices // options.stage_devices == shape.pp <= len(spec.layers)
 
 
+def test_copies_of_experts_go_where_experts_are_spread() -> None:
+    base = PlanOptions(redundant_experts=8)
+    kept = {s.ep: s.options(base).redundant_experts for s in shapes(DEEPSEEK, 8)}
+    assert kept == {1: 0, 2: 8, 4: 8, 8: 8}
+
+
 def test_names() -> None:
     assert Shape(tp=1, ep=1, cp=1, pp=1, replicas=1).name == "tp1"
     assert Shape(tp=2, ep=4, cp=1, pp=8, replicas=3, microbatch=16).name == "tp2 ep4 pp8 dp3 mb16"

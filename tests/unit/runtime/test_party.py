@@ -126,3 +126,15 @@ async def test_a_good_end(party: Party):
     await turned()
     assert party.error is None
     assert not party.machine.events
+
+
+async def test_whoever_waits_for_the_end_and_is_cancelled_ends_nothing(party: Party):
+    waiting = [asyncio.create_task(party.over()) for _ in range(2)]
+    await turned()
+    waiting[0].cancel()
+    await turned()
+    assert waiting[0].cancelled()
+    assert not party.ended.done()
+    party.close()
+    await waiting[1]
+    assert party.error is None

@@ -1,0 +1,61 @@
+"""Activations: the most that one device holds between the operations of a step; nothing is kept for a backward pass.
+
+For T new tokens of a full microbatch, e bytes per element, a layer of a pre-norm block holds
+
+    (stream + the block's normed input) + max(attention, FFN)
+
+attention: query, output and (as computed in this step) key and value; FFN: gate and up, and their product; MoE: of each
+token's copies the input, the three intermediates and the output. Logits are fp32, one row per sequence. Heads, widths
+and the vocabulary are split over tensor ranks, tokens over context ranks and attention replicas, copies over expert
+ranks; with sequence parallelism stream and input are split over tensor ranks too. Computed from these shapes, no source
+beyond them: fragmentation, kernels' workspaces and collectives' buffers come on top.
+"""
+
+from stageline.cost.group import Group
+from stageline.model.attention import Attention, GatedDelta, Gqa, Kda
+from stageline.model.ffn import Ffn, Moe
+from stageline.model.formats import ELEMENT_BYTES
+from stageline.model.spec import ModelSpec
+
+LOGIT_BYTES = 4
+
+
+def layer_activation_bytes(spec: ModelSpec, group: Group, tokens: int) -> int:
+    """The largest of all layers, on one device, with `tokens` new tokens in the whole group."""
+    own = -(-tokens // (group.context * group.attention_replicas))
+    stream = spec.boundary_elements(len(spec.layers)) + spec.hidden
+    if group.sequence_parallel:
+        stream = -(-stream // group.tensor)
+    inner = max(
+        max(
+            own * -(-_attention_elements(layer.attention) // group.tensor),
+            _ffn_elements(layer.ffn, spec.hidden, own, tokens, group),
+        )
+        for layer in set(spec.layers)
+    )
+    return (own * stream + inner) * ELEMENT_BYTES[spec.activation_type]
+
+
+def logit_bytes(spec: ModelSpec, group: Group, rows: int) -> int:
+    """Logits of one device."""
+    return -(-rows // group.attention_replicas) * -(-spec.vocab // group.tensor) * LOGIT_BYTES
+
+
+def _attention_elements(a: Attention) -> int:
+    """Per token, all heads."""
+    if isinstance(a, Gqa):
+        return a.head_dim * (2 * a.heads + 2 * a.kv_heads + a.heads * a.output_gate)
+    if isinstance(a, Kda):
+        return a.heads * a.head_dim * (5 + a.full_rank_gate)  # q, k, v, decay, output; gate
+    if isinstance(a, GatedDelta):
+        return 2 * a.key_heads * a.key_dim + 3 * a.value_heads * a.value_dim  # q, k; v, gate, output
+    return a.heads * (2 * a.nope_dim + a.rope_dim + 2 * a.value_dim + a.value_dim * a.output_gate)
+
+
+def _ffn_elements(ffn: Ffn, hidden: int, own: int, tokens: int, group: Group) -> int:
+    if not isinstance(ffn, Moe):
+        return own * -(-3 * ffn.width // group.tensor)
+    wide = ffn.latent_width or hidden
+    copies = -(-tokens * ffn.top_k // group.expert_ranks) if group.experts else own * ffn.top_k
+    width = ffn.width if group.experts else -(-ffn.width // group.tensor)
+    return copies * (2 * wide + 3 * width) + own * -(-3 * ffn.shared_width // group.tensor)

@@ -1,0 +1,148 @@
+"""Axes of parallelism on a topology: which of them get the fast links, chosen by what their traffic costs.
+
+An order names the axes from the innermost: neighbours on the first axis are neighbouring devices, those of the next one
+as far apart as the first axis is long, and so on. Device d lies in domain d // (devices of a domain); what leaves a
+domain takes the scale-out link. The planner takes the order with which a decode step of the nominal microbatch and a
+full prefill chunk together take the shortest trip; traffic that hides behind work costs nothing there.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise, permutations
+from math import prod
+from typing import Literal
+
+import msgspec
+
+from stageline.cost.load import Load
+from stageline.cost.service import compile_cost
+from stageline.cost.topology import domain_devices, joined, nearby
+from stageline.hardware.device import Device
+from stageline.model.spec import ModelSpec
+from stageline.plan.costing import cost_entry
+from stageline.plan.links import leaves_domain, links
+from stageline.plan.options import AXES, Axis, PlanOptions, Strides
+from stageline.plan.pace import serialisation_ns
+from stageline.plan.place import Run
+
+Sizes = Mapping[Axis, int]
+Where = Literal["scale-up", "scale-out", "both"]
+
+
+class AxisRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Where one axis sits, and what it would cost elsewhere."""
+
+    axis: Axis
+    ranks: int
+    stride: int  # devices from one rank to the next
+    link: Where  # what its traffic takes
+    elsewhere_ns: int | None  # added to `trip_ns` if it took the other link; None: no order brings it there
+    trip_ns: int  # a decode step and a prefill chunk, as the axes lie
+
+
+def prefill_load(tokens: int, context_tokens: int) -> Load:
+    """One chunk of at most `tokens` that ends a prompt of `context_tokens`."""
+    new = min(tokens, context_tokens)
+    pairs = new * (context_tokens - new) + new * (new + 1) // 2
+    return Load(
+        prefill_sequences=1, prefill_tokens=new, prefill_kv_tokens=context_tokens, prefill_pairs=pairs, sampled=1
+    )
+
+
+def sizes_of(options: PlanOptions, stages: int) -> dict[Axis, int]:
+    """Ranks of every axis; those of `ep` are the expert ranks past the tensor ranks, replicas of attention."""
+    group = options.group
+    found: dict[Axis, int] = {"tp": group.tensor, "ep": group.attention_replicas, "cp": group.context}
+    return found | {"pp": stages, "dp": options.replicas}
+
+
+def strides_of(order: Sequence[Axis], sizes: Sizes) -> Strides:
+    """Distances of neighbours when axes are nested in this order; those that it leaves out come behind it."""
+    found, stride = dict.fromkeys(AXES, 1), 1
+    for axis in (*order, *(a for a in AXES if a not in order)):
+        found[axis] = stride
+        stride *= sizes[axis]
+    return Strides(**found)
+
+
+def orders(sizes: Sizes) -> Iterator[tuple[Axis, ...]]:
+    """All orders of the axes with more than one rank; the usual one first."""
+    return permutations([axis for axis in AXES if sizes[axis] > 1])
+
+
+class Topology:
+    """One plan's runs under any strides."""
+
+    def __init__(
+        self, spec: ModelSpec, device: Device, options: PlanOptions, runs: Sequence[Run], loads: Sequence[Load]
+    ) -> None:
+        self.sizes = sizes_of(options, 1 + max(run.stage for run in runs))
+        self._spec, self._device, self._options, self._runs = spec, device, options, runs
+        self._loads = loads
+        self._domain = domain_devices(device)
+        self._trips: dict[tuple[object, ...], int] = {}
+
+    def choose(self) -> tuple[Strides, tuple[AxisRow, ...]]:
+        """The order that was asked for, or the one with the shortest trip (equal ones: the more usual); its rows."""
+        every = [strides_of(order, self.sizes) for order in orders(self.sizes)]
+        asked = self._options.axes
+        best = strides_of(asked, self.sizes) if asked else min(every, key=self.trip_ns)
+        rows = [self._row(axis, best, every) for axis in AXES if self.sizes[axis] > 1]
+        return best, tuple(sorted(rows, key=lambda row: row.stride))
+
+    def trip_ns(self, strides: Strides) -> int:
+        """All loads through all visits and links; computed once for placements that are alike."""
+        key = self._near(strides)
+        if key not in self._trips:
+            self._trips[key] = self._trip_ns(self._placed(strides))
+        return self._trips[key]
+
+    def link(self, axis: Axis, strides: Strides) -> Where:
+        """What the traffic of an axis takes; copies of a pipeline have none."""
+        tensor, outer, everyone, hops = self._near(strides)
+        if axis == "pp":
+            return "both" if len(set(hops)) > 1 else "scale-out" if hops[0] else "scale-up"
+        copies = range(0, self.sizes["dp"] * strides.dp, strides.dp)
+        near = {"tp": tensor, "cp": outer, "ep": everyone, "dp": nearby(self._domain, copies, (0,))}[axis]
+        ranks = self.sizes["tp"] * self.sizes["ep"] if axis == "ep" else self.sizes[axis]
+        return "scale-up" if near == ranks and self._device.scale_up else "scale-out"
+
+    def _row(self, axis: Axis, best: Strides, every: Sequence[Strides]) -> AxisRow:
+        link, here = self.link(axis, best), self.trip_ns(best)
+        if self._device.scale_up is None:
+            other = None
+        elif link == "scale-out":
+            inside = [self.trip_ns(s) for s in every if self.link(axis, s) == "scale-up"]
+            other = min(inside, default=None)
+        else:
+            far = self._domain * prod(self.sizes.values())
+            other = self.trip_ns(best._replace(**{axis: far}))
+        elsewhere = None if other is None else other - here
+        stride = int(getattr(best, axis))
+        return AxisRow(
+            axis=axis, ranks=self.sizes[axis], stride=stride, link=link, elsewhere_ns=elsewhere, trip_ns=here
+        )
+
+    def _placed(self, strides: Strides) -> PlanOptions:
+        return msgspec.structs.replace(self._options, strides=strides, expert_imbalance=0.0)
+
+    def _near(self, strides: Strides) -> tuple[int, int, int, tuple[bool, ...]]:
+        """What decides costs: tensor ranks, outer ranks and all ranks that share a domain; hops that leave it."""
+        options = self._placed(strides)
+        group, domain = options.group, self._domain
+        hops = tuple(leaves_domain(self._device, options, a.stage, b.stage) for a, b in pairwise(self._runs))
+        return (
+            nearby(domain, group.tensor_devices, group.outer_devices),
+            nearby(domain, group.outer_devices, group.tensor_devices),
+            nearby(domain, joined(group.outer_devices, group.tensor_devices), (0,)),
+            hops,
+        )
+
+    def _trip_ns(self, options: PlanOptions) -> int:
+        wires = links(self._spec, self._device, options, self._runs)
+        entries = [cost_entry(self._spec, run.layers, self._device, options) for run in self._runs]
+        models = {entry: compile_cost(entry) for entry in entries}
+        total = 0
+        for load in self._loads:
+            total += sum(models[entry].service_ns(load) for entry in entries)
+            total += sum(link.latency_ns + serialisation_ns(link, load.tokens) for link in wires)
+        return total

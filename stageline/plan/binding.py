@@ -1,0 +1,61 @@
+"""What binds at which context: how many requests fit, on which stage, and whether KV or state is what fills it."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+from stageline.plan.memory import Memory
+from stageline.plan.schema import Stage
+
+SHORTEST_CONTEXT = 1024
+LONGEST_CONTEXT = 1 << 20  # where the model does not say
+
+
+class Binding(msgspec.Struct, frozen=True, kw_only=True):
+    """At contexts from this one on."""
+
+    context_tokens: int
+    requests: int  # at exactly this context, per replica
+    stage: str
+    binds: Literal["kv", "state", "weights"]  # the larger part of a request there; weights: no room at all
+
+
+def by_context(stages: Sequence[Stage], memory: Memory, longest: int) -> tuple[Binding, ...]:
+    """At every power of two up to the model's longest context."""
+    contexts, tokens = [], min(SHORTEST_CONTEXT, longest or SHORTEST_CONTEXT)
+    while tokens <= (longest or LONGEST_CONTEXT):
+        contexts.append(tokens)
+        tokens *= 2
+    return tuple(binding_at(stages, memory, tokens) for tokens in contexts)
+
+
+def binding_at(stages: Sequence[Stage], memory: Memory, context_tokens: int) -> Binding:
+    """The stage that holds the fewest requests of that context; equal ones: the first."""
+    blocks = -(-context_tokens // memory.block_tokens)
+    count = [s.kv_budget_bytes // max(1, s.kv_bytes(blocks, 1)) for s in stages]
+    tightest = count.index(min(count))
+    stage = stages[tightest]
+    kv_bytes = stage.kv_bytes(blocks, 0)
+    binds: Literal["kv", "state", "weights"] = "kv" if kv_bytes >= stage.state_bytes else "state"
+    return Binding(
+        context_tokens=context_tokens,
+        requests=count[tightest],
+        stage=stage.name,
+        binds=binds if count[tightest] else "weights",
+    )
+
+
+def crossover_tokens(stages: Sequence[Stage], memory: Memory, longest: int) -> int | None:
+    """The shortest context, in whole blocks, at which KV binds where state does below; None: one binds throughout."""
+    low, high = memory.block_tokens, longest or LONGEST_CONTEXT
+    if binding_at(stages, memory, low).binds != "state" or binding_at(stages, memory, high).binds == "state":
+        return None
+    low, high = 1, high // memory.block_tokens
+    while high - low > 1:
+        middle = (low + high) // 2
+        if binding_at(stages, memory, middle * memory.block_tokens).binds == "state":
+            low = middle
+        else:
+            high = middle
+    return high * memory.block_tokens

@@ -1,0 +1,85 @@
+"""Interleaved placement: the layers of a stage in several runs, each a visit."""
+
+import pytest
+
+from stageline.catalog.loader import Catalog
+from stageline.engine import inprocess
+from stageline.engine.settings import Scheduling
+from stageline.engine.types import Request
+from stageline.errors import BadInput, DoesNotFit
+from stageline.plan.build import Planned, make_plan
+from stageline.plan.check import check_plan
+from stageline.plan.explain import explain
+from stageline.plan.options import PlanOptions
+from stageline.report.summary import RunFacts, Summary
+from stageline.report.writer import RunWriter
+from tests.reference.sources import ListSource
+
+SHELF = Catalog()
+LLAMA, H100 = SHELF.model("llama-3.1-70b").spec, SHELF.device("h100-sxm").device
+
+
+def planned(devices: int | None, chunks: int, context: int | None = None) -> Planned:
+    placement = "interleaved" if chunks > 1 else "fewest"
+    return make_plan(
+        LLAMA, H100, PlanOptions(devices=devices, placement=placement, chunks=chunks, context_tokens=context)
+    )
+
+
+@pytest.mark.parametrize("chunks", [2, 5, 10])
+def test_visits_go_round_the_stages(chunks: int) -> None:
+    found = planned(8, chunks)
+    plan = found.plan
+    check_plan(plan, "plan")
+    assert [visit.stage for visit in plan.visits] == list(range(8)) * chunks
+    assert [layer for visit in plan.visits for layer in visit.layers] == list(range(80))
+    assert all(9 <= len(stage.layers) <= 11 for stage in plan.stages)
+    assert all(len({v.layers for v in plan.visits if v.stage == s}) == chunks for s in range(8))
+    assert plan.info["chunks"] == chunks
+    assert any(f"{8 * chunks} visits per token" in line for line in explain(LLAMA, found))
+
+
+def test_the_work_stays_and_hops_are_added() -> None:
+    """L grows by the latency and bytes of the hops alone, T not at all: the same layers on the same devices."""
+    plain, twice = planned(8, 1), planned(8, 2)
+    assert twice.pace.stage_ns == pytest.approx(plain.pace.stage_ns, abs=2)
+    assert abs(twice.pace.busiest_ns - plain.pace.busiest_ns) <= 2
+    hops = twice.pace.network_ns - plain.pace.network_ns
+    assert hops == sum(link.latency_ns for link in twice.plan.links[1:]) - sum(
+        link.latency_ns for link in plain.plan.links[1:]
+    )
+    assert hops <= twice.pace.trip_ns - plain.pace.trip_ns < 2 * hops
+    assert [s.kv_block_bytes for s in twice.plan.stages] == [s.kv_block_bytes for s in plain.plan.stages]
+
+
+def run(found: Planned, requests: list[Request]) -> Summary:
+    with RunWriter(found.plan) as writer:
+        totals = inprocess.run(found.plan, Scheduling(), ListSource(requests), seed=0, observer=writer, paranoid=True)
+        facts = RunFacts(engine="inprocess", seed=0, command="", workload="", rows={}, wall_s=0.0, credits=8)
+        return writer.finish(totals, facts)
+
+
+def test_a_lone_token_pays_for_the_hops_and_the_slowest_prompts_wait_less() -> None:
+    plain, many = planned(8, 1), planned(8, 5)
+    lone = [Request(index=0, arrival_ns=0, prompt_tokens=1, output_tokens=9, max_output_tokens=9)]
+    assert run(many, lone).tpot_s.mean > run(plain, lone).tpot_s.mean  # type: ignore[operator]
+    load = [
+        Request(index=i, arrival_ns=i * 120_000_000, prompt_tokens=512, output_tokens=32, max_output_tokens=32)
+        for i in range(60)
+    ]
+    assert run(many, load).ttft_s.p99 < 0.9 * run(plain, load).ttft_s.p99  # type: ignore[operator]
+
+
+def test_as_few_stages_as_fit() -> None:
+    """141 GB of weights: two devices of 72 usable hold them in no order, three do."""
+    found = planned(None, 2)
+    assert len(found.plan.stages) == 3 and [v.stage for v in found.plan.visits] == [0, 1, 2, 0, 1, 2]
+
+
+def test_what_does_not_fit_names_the_stage_and_the_way_out() -> None:
+    with pytest.raises(DoesNotFit, match=r"stage-\d needs .* bytes short; smallest change: --devices 3"):
+        planned(2, 2)
+    with pytest.raises(BadInput, match=r"--chunks: 8 stages of 11 chunks need 88 layers, .*use fewer chunks or stages"):
+        planned(8, 11)
+    with pytest.raises(DoesNotFit, match="fewer --chunks"):
+        planned(None, 80, context=1 << 22)
