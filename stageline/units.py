@@ -82,6 +82,10 @@ def parse_ratio(text: str, place: str) -> Fraction:
     numerator, _, denominator = text.partition("/")
     if _RATIO.fullmatch(text) and (not denominator or int(denominator)) and Fraction(numerator):
         return Fraction(numerator) / int(denominator or "1")
+    if re.fullmatch(r"[0-9.]+[eE][+-]?[0-9]+", text):
+        raise BadInput(place, text, "written with an exponent", "write it out, like 1000, 0.001 or 1/3")
+    if re.fullmatch(r"[0-9./]{13,}", text):
+        raise BadInput(place, text, "has too many digits", "at most 12 before the point, after it and below the line")
     raise BadInput(place, text, "not a positive number", "write it like 4, 0.5 or 3/2")
 
 

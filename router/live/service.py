@@ -93,7 +93,7 @@ class LiveService:
 
     def _output(self, wish: Wish, choice: int) -> Output:
         limit = self.max_context_tokens
-        asked = wish.prompt_tokens + max(wish.max_tokens, wish.exact_tokens, wish.min_tokens)
+        asked = wish.prompt_tokens + max(wish.max_tokens, wish.exact_tokens, wish.min_tokens, 1)
         if asked > limit:
             raise ContextTooLong(
                 f"This model's maximum context length is {limit} tokens. However, you requested {asked} tokens "

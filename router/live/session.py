@@ -127,9 +127,7 @@ class LiveSession:
 
     def check(self, request: Request) -> None:
         """Raises BadInput for a request that would not even fit empty ledgers."""
-        replica = self.router.replicas[0]
-        blocks = replica.mirror.blocks_for(replica.kv.most_tokens(request))
-        if not replica.mirror.fits_empty(blocks):
+        if not self.router.fits_empty(request):
             tokens = request.prompt_tokens + request.max_output_tokens
             raise BadInput("prompt", None, f"{tokens} tokens of prompt and output do not fit the KV cache of any stage")
 

@@ -80,14 +80,21 @@ class Door:
         """Ends all connections."""
         await self._runner.cleanup()
 
+    @property
+    def routes(self) -> list[web.AbstractRoute]:
+        """All of them, in the order in which they are tried."""
+        return list(self._runner.app.router.routes())
+
     # -- completions
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
+        """A chat's reply, whole or as server-sent events that `[DONE]` ends."""
         body = await _body(request, ChatRequest)
         self._service.check_model(body.model)
         return await self._reply(request, body, "chat")
 
     async def _complete(self, request: web.Request) -> web.StreamResponse:
+        """Completions of one prompt or several, whole or as server-sent events that `[DONE]` ends."""
         body = await _body(request, CompletionRequest)
         self._service.check_model(body.model)
         return await self._reply(request, body, "completion")
@@ -123,9 +130,11 @@ class Door:
     # -- the rest
 
     async def _models(self, request: web.Request) -> web.Response:
+        """The names of `--served-model-name`, by default the plan's model."""
         return _json({"object": "list", "data": [self._card(name) for name in self._names.listed]})
 
     async def _model(self, request: web.Request) -> web.Response:
+        """One of them, `max_model_len` included; Hugging Face ids are aliases."""
         name = request.match_info["name"]
         self._service.check_model(name)
         return _json(self._card(name))
@@ -136,6 +145,7 @@ class Door:
         return card | {"max_model_len": None if limit >= MAX_TOKENS else limit}
 
     async def _tokenize(self, request: web.Request) -> web.Response:
+        """A prompt's or a chat's `count` and `tokens`, by the router's tokenizer."""
         body = await _body(request, TokenizeRequest)
         self._service.check_model(body.model)
         text = body.prompt if body.prompt is not None else chat_text(body.messages or [])
@@ -144,9 +154,11 @@ class Door:
         return _json({"count": len(ids), "max_model_len": None if limit >= MAX_TOKENS else limit, "tokens": ids})
 
     async def _health(self, request: web.Request) -> web.Response:
+        """200 as long as the process lives."""
         return web.Response()
 
     async def _ready(self, request: web.Request) -> web.Response:
+        """200 when requests are taken, else 503 with the reason."""
         keeper = self._service.keeper
         if keeper.ready:
             return _json({"status": "ready", "dilation": self._service.dilation})
@@ -154,9 +166,11 @@ class Door:
         return web.Response(status=503, body=body, content_type=_JSON, headers={"Retry-After": str(RETRY_AFTER_S)})
 
     async def _version(self, request: web.Request) -> web.Response:
+        """The package's version."""
         return _json({"version": stageline.__version__})
 
     async def _metrics(self, request: web.Request) -> web.Response:
+        """What the router's metrics port answers, too."""
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))
         return web.Response(body=encode(self._registry), headers={"Content-Type": content_type})
 
@@ -170,7 +184,7 @@ class Door:
                 check_key(request.headers.get("Authorization", ""), self._api_key)
             return await handler(request)
         except StagelineError as error:
-            return _refusal(error)
+            return refusal(error)
         except ConnectionResetError:  # the client left while its reply was on its way to it
             return web.Response(status=CLIENT_LEFT)
         except web.HTTPException as error:
@@ -199,7 +213,8 @@ class HttpDoor:
         await self._door.stop()
 
 
-def _refusal(error: StagelineError) -> web.Response:
+def refusal(error: StagelineError) -> web.Response:
+    """The reply to a request that is not served, worded as the real API does."""
     code: str | None = {404: "model_not_found", 401: "invalid_api_key", 429: "rate_limit_exceeded"}.get(
         error.http_status
     )

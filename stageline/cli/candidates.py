@@ -64,6 +64,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     binding: str
     failure: str | None = None
     cost_per_million_tokens: float | None = None
+    advice: tuple[str, ...] = ()
 
 
 def carry_out(candidate: Candidate) -> Trial:
@@ -78,7 +79,8 @@ def carry_out(candidate: Candidate) -> Trial:
 def _summary(c: Candidate, slo: Slo | None) -> Summary:
     source = open_workload(c.workload, seed=c.seed, rate_scale=c.rate_scale, requests=c.requests)
     with RunWriter(c.plan, slo=slo) as writer:
-        totals = inprocess.run(c.plan, c.scheduling, source, seed=c.seed, observer=writer)
+        settings = msgspec.structs.replace(c.scheduling, hash_block_tokens=source.hash_block_tokens)
+        totals = inprocess.run(c.plan, settings, source, seed=c.seed, observer=writer)
         facts = RunFacts(
             engine="inprocess", seed=c.seed, command="stageline search", workload=c.workload, rows={}, wall_s=0.0,
             credits=c.plan.defaults.credits,
@@ -103,6 +105,7 @@ def _trial(c: Candidate, s: Summary) -> Trial:
         ttft_p50_s=s.ttft_s.p50 or 0.0, ttft_p99_s=s.ttft_s.p99 or 0.0,
         tpot_p50_s=s.tpot_s.p50 or 0.0, tpot_p99_s=s.tpot_s.p99 or 0.0,
         bubble_ratio=s.bubble_ratio, binding=_binding(s),
+        advice=tuple(f"{line.seen}: {line.try_next}" for line in s.advice),
     )  # fmt: skip
 
 

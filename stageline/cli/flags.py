@@ -104,11 +104,13 @@ class SchedulingFlags(SpeculationFlags):
 
     def _positive(self, name: str) -> int | None:
         value: int | None = getattr(self, name)
-        if value is not None and value < 1:
-            raise BadInput(f"--{name.replace('_', '-')}", value, "not a positive number", "give 1 or more")
+        if value is not None and not 1 <= value <= MOST_COUNT:
+            reason = "not a positive number" if value < 1 else "too large"
+            raise BadInput(f"--{name.replace('_', '-')}", value, reason, f"give 1 to {MOST_COUNT:,}")
         return value
 
 
+MOST_COUNT = 1 << 40
 MOST_OVERHEAD_NS = 900 * NS_PER_S
 _NUMBERS = ("microbatch", "credits", "batched_tokens", "max_running", "snapshot_tokens")
 

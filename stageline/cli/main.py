@@ -1,7 +1,12 @@
 """The `stageline` command: a registry of commands, and errors turned into one line and an exit code."""
 
+import contextlib
+import errno
+import os
+import re
 import sys
 from collections.abc import Sequence
+from itertools import pairwise
 
 from cyclopts import App
 from cyclopts.exceptions import CycloptsError
@@ -45,19 +50,46 @@ app.command(models_app)
 app.command(devices_app)
 
 
+NEGATIVE = re.compile(r"-[0-9][0-9.a-zA-Zµ/%]*")
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+
+
 def run(argv: Sequence[str]) -> int:
     """Run one command; the exit code. Users never see a traceback for a mistake of theirs."""
     try:
         result = app(list(argv), exit_on_error=False, print_error=False, result_action="return_value")
+        sys.stdout.flush()
     except CycloptsError as error:
-        return _complain(str(error), UsageError.exit_code)
+        return _complain(f"{error}{_dash_hint(argv)}", UsageError.exit_code)
     except StagelineError as error:
         return _complain(str(error), error.exit_code)
     except BrokenPipeError:
+        _close_stdout()
         return 0  # the reader has seen enough
+    except OSError as error:
+        if error.errno not in FULL or error.filename is not None:
+            raise
+        _close_stdout()
+        return _complain(f"the output can't be written: {error.strerror}; make room, or send it elsewhere", 1)
     except KeyboardInterrupt:
         return 130
     return result if isinstance(result, int) else 0
+
+
+def _dash_hint(argv: Sequence[str]) -> str:
+    """A value that begins with a dash is taken for a flag unless it is tied to its own."""
+    for flag, value in pairwise(argv):
+        if flag.startswith("--") and NEGATIVE.fullmatch(value):
+            return f" A value with a dash in front is written {flag}={value}."
+    return ""
+
+
+def _close_stdout() -> None:
+    """What is left in its buffer goes nowhere, so that the interpreter's own last flush succeeds."""
+    with contextlib.suppress(OSError, ValueError):  # a stdout without a file, in tests
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)
 
 
 def _complain(text: str, code: int) -> int:

@@ -10,9 +10,17 @@ from rich.table import Table
 from stageline.errors import UsageError
 
 
+class _Stdout(Console):
+    """Rich ends the process with 1 when the reader has gone; here that is `main`'s to say, as for everything else."""
+
+    def on_broken_pipe(self) -> None:
+        """See Console."""
+        raise BrokenPipeError
+
+
 def console() -> Console:
     """Stdout; 120 columns in a pipe, so that tables are the same everywhere."""
-    return Console(width=None if sys.stdout.isatty() else 120, soft_wrap=False, highlight=False)
+    return _Stdout(width=None if sys.stdout.isatty() else 120, soft_wrap=False, highlight=False)
 
 
 def print_json(value: object) -> None:

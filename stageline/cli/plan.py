@@ -12,6 +12,8 @@ from stageline.cli import output
 from stageline.cli.plan_flags import PlanFlags, element_type, options_of, wired
 from stageline.cli.sources import find_model
 from stageline.cli.training import TrainingFlags, plan_training
+from stageline.errors import DoesNotFit
+from stageline.hardware.device import Device
 from stageline.model.formats import format_named
 from stageline.model.spec import ModelSpec
 from stageline.plan.advice import advice
@@ -19,6 +21,8 @@ from stageline.plan.build import Planned, make_plan
 from stageline.plan.check import check_plan
 from stageline.plan.device_map import device_map as map_devices
 from stageline.plan.explain import explain as explain_plan
+from stageline.plan.fitted import adapt
+from stageline.plan.options import PlanOptions
 from stageline.plan.report import PlanReport, report
 
 CONTEXTS_SHOWN = 4
@@ -54,10 +58,12 @@ def plan(
         Print only the device map, in the Hugging Face form.
     """
     shelf = Catalog(flags.catalog)
-    spec = adapted(find_model(model, shelf), flags)
+    shipped = find_model(model, shelf)
+    spec = adapted(shipped, flags)
     found, options = wired(shelf.device(device).device, flags, shelf), options_of(flags, shelf)
     if learning.training:
         return plan_training(spec, found, learning, flags, as_json=json)
+    found, options = adapt(spec, found, options)
     planned = make_plan(spec, found, options)
     check_plan(planned.plan, "the plan that these flags make")
     if out:
@@ -66,8 +72,21 @@ def plan(
         output.print_json(map_devices(planned.plan))
         return 0
     hints = advice(spec, found, options, planned)
-    _show(planned, hints, explain_plan(spec, planned) if explain else [], as_json=json)
+    saved = _saved(shipped, spec, found, options, planned)
+    _show(planned, hints, explain_plan(spec, planned) if explain else [], saved, as_json=json)
     return 0
+
+
+def _saved(shipped: ModelSpec, spec: ModelSpec, device: Device, options: PlanOptions, planned: Planned) -> int | None:
+    """Devices fewer than with the weights as shipped; None where weights or their number do not come from --weights."""
+    if spec.layers == shipped.layers or options.devices is not None:
+        return None
+    whole = msgspec.structs.replace(shipped, kv_type=spec.kv_type, state_type=spec.state_type)
+    try:
+        before = make_plan(whole, device, options).plan
+    except DoesNotFit:
+        return None
+    return sum(s.devices for s in before.stages) - sum(s.devices for s in planned.plan.stages)
 
 
 def adapted(spec: ModelSpec, flags: PlanFlags) -> ModelSpec:
@@ -79,15 +98,18 @@ def adapted(spec: ModelSpec, flags: PlanFlags) -> ModelSpec:
     return msgspec.structs.replace(spec, kv_type=kv, state_type=state)
 
 
-def _show(planned: Planned, hints: list[str], lines: list[str], *, as_json: bool) -> None:
+def _show(planned: Planned, hints: list[str], lines: list[str], saved: int | None, *, as_json: bool) -> None:
     summary = report(planned)
     if as_json:
         document = msgspec.to_builtins(summary) | {"advice": hints}
+        if saved is not None:
+            document["devices_fewer"] = saved
         output.print_json(document | {"explanation": lines} if lines else document)
         return
     _print_stages(summary)
     advised = ["", *(f"advice: {hint}" for hint in hints)] if hints else []
-    output.print_lines(_summary_lines(summary) + advised + (["", *lines] if lines else []))
+    fewer = [] if saved is None else [f"--weights         {saved:,} device(s) fewer than with the weights as shipped"]
+    output.print_lines(_summary_lines(summary) + fewer + advised + (["", *lines] if lines else []))
 
 
 def _print_stages(summary: PlanReport) -> None:

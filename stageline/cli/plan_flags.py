@@ -7,8 +7,10 @@ from typing import Annotated, Literal, cast
 from cyclopts import Parameter
 
 from stageline.catalog.loader import Catalog
-from stageline.cli.sources import read_profile
+from stageline.cli.sources import find_profile
+from stageline.cost.efficiencies import Efficiencies
 from stageline.cost.fold import Host
+from stageline.cost.profile import Profile
 from stageline.errors import UsageError
 from stageline.hardware.device import Device, Network, on_topology
 from stageline.model.spec import ElementType
@@ -76,7 +78,9 @@ class PlanFlags:
     ] = 0
     host_floor: Annotated[str, _flag("Shortest step that the host manages (28ms).")] = "0ns"
     host_sequence: Annotated[str, _flag("Host time per sequence of a step (340us).")] = "0ns"
-    profile: Annotated[Path | None, _flag("Measured costs, made by stageline calibrate.")] = None
+    profile: Annotated[
+        str | None, _flag("Measured costs, made by stageline calibrate: a file, or a name in a --catalog's profiles/.")
+    ] = None
     stages: Annotated[
         int | None,
         _flag(
@@ -123,13 +127,16 @@ class PlanFlags:
     whole_kv: Annotated[
         bool, _flag("Ledgers count the whole context of sliding-window layers too; --prefix-cache needs that.")
     ] = False
-    catalog: Annotated[tuple[Path, ...], _flag("Directories with your own models/, devices/ and links/.")] = ()
+    catalog: Annotated[
+        tuple[Path, ...], _flag("Directories with your own models/, devices/, links/ and profiles/.")
+    ] = ()
 
 
 def options_of(f: PlanFlags, shelf: Catalog) -> PlanOptions:
     """Checked options. Raises UsageError naming the flag."""
     link = shelf.link(f.network).network if f.network else None
     context = parse_tokens(f.context, "--context") if f.context is not None else None
+    profile = find_profile(f.profile, f.catalog) if f.profile else None
     return PlanOptions(
         placement=f.placement,
         consecutive=f.consecutive,
@@ -148,7 +155,8 @@ def options_of(f: PlanFlags, shelf: Catalog) -> PlanOptions:
             floor_ns=parse_duration_ns(f.host_floor, "--host-floor"),
             sequence_ns=parse_duration_ns(f.host_sequence, "--host-sequence"),
         ),
-        profile=read_profile(f.profile) if f.profile else None,
+        profile=profile if isinstance(profile, Profile) else None,
+        efficiencies=profile if isinstance(profile, Efficiencies) else None,
         context_tokens=_optional(context, "--context"),
         concurrency=_positive(f.concurrency, "--concurrency"),
         axes=_axes(f.axis_order),

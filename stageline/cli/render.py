@@ -97,7 +97,10 @@ def checkout(folder: Path, what: str) -> Path:
     for candidate in (folder, *folder.parents):
         if (candidate / _DOCKERFILE).is_file():
             return candidate
-    raise UsageError(f"{what}: no {_DOCKERFILE} at or above {folder}; write it inside a checkout of Stageline")
+    raise UsageError(
+        f"{what}: no {_DOCKERFILE} at or above {folder}; write it inside a checkout of Stageline, or "
+        "use stageline render k8s, which needs none"
+    )
 
 
 def _dotted(path: str) -> str:

@@ -1,7 +1,8 @@
 """`stageline search`: every division of some devices, each run on a workload."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -13,13 +14,15 @@ from rich.progress import Progress
 from stageline.catalog.loader import Catalog
 from stageline.cli import output
 from stageline.cli.candidates import Candidate, Trial, carry_out_all
+from stageline.cli.on_dask import carry_out_on
 from stageline.cli.plan import adapted
 from stageline.cli.plan_flags import PlanFlags, options_of, wired
+from stageline.cli.search_flags import SearchFlags
 from stageline.cli.search_output import print_trials, save_plot, with_cost
 from stageline.cli.sources import find_model
 from stageline.cli.speculation_flags import SpeculationFlags
 from stageline.engine.settings import Scheduling
-from stageline.errors import BadInput, DoesNotFit, UsageError
+from stageline.errors import BadInput, DoesNotFit, RunFailed, UsageError
 from stageline.hardware.device import Device
 from stageline.model.spec import ModelSpec
 from stageline.plan.build import Planned, make_plan
@@ -29,7 +32,8 @@ from stageline.plan.schema import Plan
 from stageline.plan.shapes import Shape, shapes
 from stageline.report.slo import Slo, parse_slo
 
-MOST_DEVICES, MOST_JOBS = 4096, 256
+MOST_JOBS = 256
+CarryOut = Callable[[Sequence[Candidate]], Iterator[Trial]]
 
 
 class Left(NamedTuple):
@@ -39,67 +43,45 @@ class Left(NamedTuple):
     reason: str
 
 
-class Asked(NamedTuple):
-    """What every candidate is run on, and how devices may be divided."""
-
-    workload: str
-    seed: int
-    rate_scale: str
-    requests: int | None
-    slo: str | None
-    counts: list[int]
-    sizes: list[int | None]
-    most_context: int
-    scheduling: Scheduling
-
-
 def search(
-    models: str,
-    devices_of: str,
+    models: Annotated[str, Parameter(help="catalogue name or config.json; several separated by commas")],
+    devices_of: Annotated[str, Parameter(help="catalogue name of a device; several separated by commas")],
     /,
     *,
-    workload: Annotated[str, Parameter(help="trace FILE, or poisson:rate=4,input=1024,output=128 and the like")],
-    devices: Annotated[str, Parameter(help="how many in all: 8, or 46..118 for the curve of what each adds")],
-    slo: Annotated[str | None, Parameter(help="ttft=2s,tpot=50ms,attainment=0.99")] = None,
-    microbatches: Annotated[str, Parameter(help="sizes to try, like 1,8,64; default: the planner's choice")] = "",
-    most_context_parallel: Annotated[int, Parameter(help="largest context-parallel degree to try")] = 1,
-    requests: Annotated[int | None, Parameter(help="at most so many requests of the workload")] = 200,
-    rate_scale: Annotated[str, Parameter(help="arrivals come that many times as fast")] = "1",
-    seed: int = 0,
-    price: Annotated[float | None, Parameter(help="of one device for an hour: adds the cost of tokens")] = None,
+    asked: SearchFlags,
     jobs: Annotated[int | None, Parameter(help="processes (default: one per core)")] = None,
+    scheduler: Annotated[str | None, Parameter(help="address of a Dask scheduler whose workers run the trials")] = None,
     resume: Annotated[Path | None, Parameter(help="file that keeps finished trials; a second run goes on")] = None,
     plot: Annotated[Path | None, Parameter(help="write a chart here (.svg or .png)")] = None,
     json: Annotated[bool, Parameter(negative="", help="print trials as JSON")] = False,
     flags: PlanFlags = PlanFlags(),  # noqa: B008
     speculation: SpeculationFlags = SpeculationFlags(),  # noqa: B008
 ) -> int:
-    """Try every way to divide devices among tensor, expert, context and pipeline ranks and replicas.
-
-    Parameters
-    ----------
-    models
-        Catalogue name or config.json; several separated by commas.
-    devices_of
-        Catalogue name of a device; several separated by commas.
-    """
-    counts, sizes = _counts(devices), _sizes(microbatches)
+    """Try every way to divide devices among tensor, expert, context and pipeline ranks and replicas."""
+    asked.check()
     if jobs is not None and not 1 <= jobs <= MOST_JOBS:
         raise UsageError(f"--jobs {jobs}: must lie between 1 and {MOST_JOBS}")
-    asked = Asked(
-        workload=workload, seed=seed, rate_scale=rate_scale, requests=requests, slo=slo, counts=counts, sizes=sizes,
-        most_context=most_context_parallel, scheduling=msgspec.convert(speculation.given(), Scheduling),
-    )  # fmt: skip
-    candidates, left = _candidates(models.split(","), devices_of.split(","), asked, flags)
+    if jobs is not None and scheduler is not None:
+        raise UsageError(
+            "--jobs counts processes of this machine and --scheduler has workers of its own: leave one out"
+        )
+    scheduling = msgspec.convert(speculation.given() | {"prefix_cache": asked.prefix_cache}, Scheduling)
+    candidates, left = _candidates(models.split(","), devices_of.split(","), asked, scheduling, flags)
     if not candidates:
-        raise _nothing_fits(devices, left)
-    trials = [with_cost(t, price) for t in _run(candidates, resume, jobs or os.cpu_count() or 1)]
+        raise _nothing_fits(asked.devices, left)
+    carry_out = partial(carry_out_all, jobs=jobs or os.cpu_count() or 1)
+    if scheduler is not None:
+        carry_out = partial(carry_out_on, scheduler)
+    trials = [with_cost(t, asked.price) for t in _run(candidates, resume, carry_out)]
+    if all(t.failure is not None for t in trials):
+        raise RunFailed(f"all {len(trials)} divisions failed; the first: {trials[0].failure}")
+    curve = len(asked.counts()) > 1
     if plot:
-        save_plot(trials, plot, curve=len(counts) > 1)
+        save_plot(trials, plot, curve=curve)
     if json:
         output.print_json({"trials": trials, "left_out": [x._asdict() for x in left]})
         return 0
-    print_trials(trials, len(left), best_of_each=len(counts) > 1)
+    print_trials(trials, len(left), best_of_each=curve)
     return 0
 
 
@@ -109,7 +91,7 @@ def _nothing_fits(devices: str, left: Sequence[Left]) -> DoesNotFit:
 
 
 def _candidates(
-    models: Sequence[str], devices: Sequence[str], asked: Asked, flags: PlanFlags
+    models: Sequence[str], devices: Sequence[str], asked: SearchFlags, scheduling: Scheduling, flags: PlanFlags
 ) -> tuple[list[Candidate], list[Left]]:
     """What to run and what not, models and devices in the order given."""
     shelf, objective = Catalog(flags.catalog), parse_slo(asked.slo) if asked.slo else None
@@ -119,51 +101,27 @@ def _candidates(
     for spec in [adapted(find_model(name, shelf), flags) for name in models]:
         for device in [wired(shelf.device(name).device, flags, shelf) for name in devices]:
             for shape in _all_shapes(spec, asked):
-                found = _planned(spec, device, shape, base, _bound_ns(objective, asked.scheduling))
+                found = _planned(spec, device, shape, base, _bound_ns(objective, scheduling))
                 if isinstance(found, Left):
                     left.append(found)
                 else:
-                    candidates.append(_candidate(found.plan, shape, asked))
+                    candidates.append(_candidate(found.plan, shape, asked, scheduling))
     return candidates, left
 
 
-def _all_shapes(spec: ModelSpec, asked: Asked) -> Iterator[Shape]:
-    for count in asked.counts:
-        for shape in shapes(spec, count, asked.most_context):
-            for size in asked.sizes:
+def _all_shapes(spec: ModelSpec, asked: SearchFlags) -> Iterator[Shape]:
+    for count in asked.counts():
+        for shape in shapes(spec, count, asked.most_context_parallel):
+            for size in asked.sizes():
                 yield msgspec.structs.replace(shape, microbatch=size)
 
 
-def _candidate(plan: Plan, shape: Shape, asked: Asked) -> Candidate:
+def _candidate(plan: Plan, shape: Shape, asked: SearchFlags, scheduling: Scheduling) -> Candidate:
     return Candidate(
         model=plan.model, device=plan.device, name=shape.name, devices=shape.devices, plan=plan,
         workload=asked.workload, seed=asked.seed, rate_scale=asked.rate_scale, requests=asked.requests, slo=asked.slo,
-        scheduling=asked.scheduling,
+        scheduling=scheduling,
     )  # fmt: skip
-
-
-def _counts(text: str) -> list[int]:
-    """ "8" -> [8]; "4..6" -> [4, 5, 6]."""
-    first, dots, last = text.partition("..")
-    try:
-        low, high = int(first), int(last if dots else first)
-    except ValueError:
-        raise UsageError(f"--devices {text!r}: give a number such as 8, or a range such as 46..118") from None
-    if not 1 <= low <= high <= MOST_DEVICES:
-        raise UsageError(f"--devices {text}: must lie between 1 and {MOST_DEVICES}, the smaller number first")
-    return list(range(low, high + 1))
-
-
-def _sizes(text: str) -> list[int | None]:
-    if not text:
-        return [None]
-    try:
-        sizes = [int(part) for part in text.split(",")]
-    except ValueError:
-        sizes = [0]
-    if min(sizes) < 1:
-        raise UsageError(f"--microbatches {text!r}: give sizes such as 1,8,64")
-    return list(sizes)
 
 
 def _bound_ns(objective: Slo | None, scheduling: Scheduling) -> int | None:
@@ -186,14 +144,14 @@ def _planned(spec: ModelSpec, device: Device, shape: Shape, base: PlanOptions, b
     return planned
 
 
-def _run(candidates: Sequence[Candidate], resume: Path | None, jobs: int) -> list[Trial]:
+def _run(candidates: Sequence[Candidate], resume: Path | None, carry_out: CarryOut) -> list[Trial]:
     """All trials in the order of the candidates; finished ones come from the resume file."""
     done = _read(resume) if resume else {}
     missing = [c for c in candidates if c.key() not in done]
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("divisions", total=len(candidates), completed=len(candidates) - len(missing))
-        for trial in carry_out_all(missing, jobs):
+        for trial in carry_out(missing) if missing else ():
             done[trial.key] = trial
             if resume:
                 _append(resume, trial)

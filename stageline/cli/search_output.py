@@ -12,6 +12,7 @@ from stageline.report.palette import BUSY
 from stageline.report.pareto import front
 
 SECONDS_PER_HOUR = 3600
+MOST_ADVICE = 8  # lines below a table; --json has all
 
 
 def with_cost(trial: Trial, price: float | None) -> Trial:
@@ -59,15 +60,27 @@ def print_trials(trials: Sequence[Trial], left: int, *, best_of_each: bool) -> N
     lines += [f"{t.name} failed: {t.failure}" for t in failed[:3]]
     if any(t.slo_met is not None for t in trials):
         lines.append(f"{sum(bool(t.slo_met) for t in trials)} meet the objective")
-    output.print_lines(lines)
+    output.print_lines(lines + _advice(shown, several))
+
+
+def _advice(shown: Sequence[Trial], several: bool) -> list[str]:
+    """What stands out in the rows of the table: each piece once, with the divisions that it is for."""
+    found: dict[str, list[str]] = {}
+    for t in shown:
+        for line in t.advice:
+            found.setdefault(line, []).append(_name(t, several))
+    return [f"advice ({', '.join(names)}): {line}" for line, names in found.items()][:MOST_ADVICE]
+
+
+def _name(t: Trial, several: bool) -> str:
+    return f"{t.model} on {t.device}: {t.name}" if several else t.name
 
 
 def _cells(t: Trial, several: bool, priced: bool) -> list[str]:
-    name = f"{t.model} on {t.device}: {t.name}" if several else t.name
     times = (t.ttft_p50_s, t.ttft_p99_s, t.tpot_p50_s, t.tpot_p99_s)
     mark = "" if t.slo_met is not False else " (misses)"
     return [
-        name + mark,
+        _name(t, several) + mark,
         str(t.devices),
         f"{t.goodput_requests_per_s:.3g}",
         f"{t.output_tokens_per_s:,.0f}",

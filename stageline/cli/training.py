@@ -39,8 +39,10 @@ def plan_training(spec: ModelSpec, device: Device, f: TrainingFlags, shape: Plan
 
     Raises DoesNotFit after printing when the fullest device has too little memory.
     """
-    if not 0 <= f.tokens <= MOST_TOKENS or not 0 <= f.price < MOST_RANKS:
-        raise UsageError(f"--tokens {f.tokens}, --price {f.price}: must be 0 or more")
+    if not 0 <= f.tokens <= MOST_TOKENS:
+        raise UsageError(f"--tokens {f.tokens}: must lie between 0 and {MOST_TOKENS:,}")
+    if not 0 <= f.price < MOST_RANKS:
+        raise UsageError(f"--price {f.price}: must be 0 or more, and below {MOST_RANKS:,}")
     ranks = (shape.tensor_parallel, shape.context_parallel, shape.stages or 1, shape.replicas)
     if max(*ranks, f.batch, f.interleaved) > MOST_RANKS:
         raise UsageError(f"--tp, --cp, --pp, --replicas, --batch, --interleaved: at most {MOST_RANKS:,}")

@@ -15,7 +15,7 @@ from stageline.cli.flags import SchedulingFlags
 from stageline.cli.live_flags import LiveFlags
 from stageline.cluster.local import LocalCluster, LocalOptions
 from stageline.engine.route import Route
-from stageline.errors import RunFailed, UsageError
+from stageline.errors import BadInput, RunFailed, UsageError
 from stageline.plan.schema import Plan
 from stageline.report.slo import parse_slo
 from stageline.runtime import logs
@@ -24,6 +24,8 @@ from stageline.runtime.logs import say
 from stageline.runtime.plans import load_plan
 from stageline.wire.channels import SECURE
 from stageline.wire.tls import TlsFiles
+
+LAST_PORT = 65535
 
 
 def up(
@@ -43,6 +45,9 @@ def up(
     log_format: Annotated[Literal["text", "json"], Parameter(help="of all servers")] = "text",
 ) -> None:
     """Start the router and one server per stage as local processes or containers; Ctrl-C stops all of them."""
+    for flag, port, least in (("http", live.http_port, -1), ("grpc", grpc_port, 0), ("metrics", metrics_port, -1)):
+        if not least <= port <= LAST_PORT:
+            raise BadInput(f"--{flag}-port", port, "no such port", f"give {least} to {LAST_PORT}")
     logs.configure(log_format, log_level)
     loaded = load_plan(plan)
     factor = parse_dilation(live.dilation, Route(loaded))

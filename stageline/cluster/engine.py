@@ -85,7 +85,14 @@ async def run_on_throwaway(
         path.write_bytes(plan.canonical())
         servers = await stack.enter_async_context(LocalCluster(plan, path, options, say))
         await servers.healthy()
-        return await run_at(servers.address, order, source, observer)
+        run = asyncio.ensure_future(run_at(servers.address, order, source, observer))
+        try:
+            return await asyncio.shield(run)
+        except asyncio.CancelledError:  # Ctrl-C: nobody is left who wants to know how its servers part
+            servers.kill()
+            run.cancel()
+            await asyncio.gather(run, return_exceptions=True)
+            raise
 
 
 def run(

@@ -81,6 +81,14 @@ class LocalCluster:
         async with RouterClient(self.address, self._dialer) as client:
             await client.healthy(HEALTHY_S, self._check)
 
+    def kill(self) -> None:
+        """Ends all at once, frozen first: none is left that could complain about another's end."""
+        children = [*self.stages, *([self.router] if self.router else [])]
+        for child in children:
+            child.freeze()
+        for child in children:
+            child.kill()
+
     def _check(self) -> None:
         """Raises when waiting is in vain."""
         if self.broken.done():

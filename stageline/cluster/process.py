@@ -116,6 +116,16 @@ class Child:
             self._signal(signal.SIGKILL)
             await process.wait()
 
+    def freeze(self) -> None:
+        """It does nothing more until `kill`."""
+        self._stopping = True
+        self._signal(signal.SIGSTOP)
+
+    def kill(self) -> None:
+        """Ends it at once."""
+        self._stopping = True
+        self._signal(signal.SIGKILL)
+
     def _signal(self, number: int) -> None:
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):

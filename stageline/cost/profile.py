@@ -1,6 +1,7 @@
 """What one kind of layer takes on one machine, measured; plans name a profile and fold it into `Measured` entries."""
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import msgspec
 
@@ -18,6 +19,7 @@ class Residual(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     points: int
     median: float
     p90_absolute: float
+    mean: float | None = None  # of the means: mean of the profile / mean of what was measured - 1
 
 
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -42,7 +44,20 @@ def scaled(curve: Curve, factor: float) -> Curve:
     return Curve(at=curve.at, ns=tuple(ns * factor for ns in curve.ns))
 
 
-def check_profile(profile: Profile, spec: ModelSpec, device: str, ranks: int) -> None:
+class Taken(Protocol):
+    """What was measured somewhere."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def model(self) -> str: ...
+    @property
+    def device(self) -> str: ...
+    @property
+    def tensor_parallel(self) -> int: ...
+
+
+def check_taken_on(profile: Taken, spec: ModelSpec, device: str, ranks: int) -> None:
     """A profile serves the model, device and tensor group that it was taken on. Raises UsageError."""
     for what, taken, asked in (
         ("model", profile.model, spec.name),
@@ -51,6 +66,11 @@ def check_profile(profile: Profile, spec: ModelSpec, device: str, ranks: int) ->
     ):
         if taken != asked:
             raise UsageError(f"profile {profile.name} was taken on {what} {taken}, not {asked}; calibrate one for it")
+
+
+def check_profile(profile: Profile, spec: ModelSpec, device: str, ranks: int) -> None:
+    """Raises UsageError where a profile of kernels can't serve."""
+    check_taken_on(profile, spec, device, ranks)
     if len(set(spec.layers)) > 1:
         raise UsageError(f"profile {profile.name} holds one kind of layer; {spec.name} has several")
 

@@ -8,6 +8,7 @@ from stageline.engine.mirror import KvMirror
 from stageline.engine.prefix import PrefixCache
 from stageline.engine.sequence import Sequence
 from stageline.engine.types import Request
+from stageline.errors import UsageError
 
 
 class Preemptor(Protocol):
@@ -106,5 +107,8 @@ class Grow(KvPolicyBase):
 
 
 def make_kv_policy(name: str, mirror: KvMirror, cache: PrefixCache | None = None) -> KvPolicyBase:
-    """The policy of that name: `reserve` or `grow`."""
-    return Grow(mirror, cache) if name == "grow" else Reserve(mirror, cache)
+    """The policy of that name: `reserve` or `grow`. Raises UsageError for another."""
+    policies: dict[str, type[KvPolicyBase]] = {"reserve": Reserve, "grow": Grow}
+    if name not in policies:
+        raise UsageError(f"KV policy {name!r}: there is none of this name; known: {', '.join(policies)}")
+    return policies[name](mirror, cache)

@@ -27,10 +27,9 @@ class Router:
         self.failed = 0  # refused, cancelled, given up
 
     def arrive(self, request: Request) -> bool:
-        """Bind a request to a replica; False: refused, it fits no ledger."""
+        """Bind a request to a replica; False: refused, it is longer than the model's context or fits no ledger."""
         self.arrived += 1
-        first = self.replicas[0]
-        if not first.mirror.fits_empty(first.mirror.blocks_for(first.kv.most_tokens(request))):
+        if self.too_long(request) or not self.fits_empty(request):
             self.failed += 1
             self._observer.request(refused(request))
             return False
@@ -39,6 +38,16 @@ class Router:
         self.live[request.index] = sequence
         self.replicas[index].enqueue(sequence)
         return True
+
+    def too_long(self, request: Request) -> bool:
+        """Whether prompt and largest output are longer than the model's context."""
+        limit = self.route.plan.max_context_tokens
+        return 0 < limit < request.prompt_tokens + request.max_output_tokens
+
+    def fits_empty(self, request: Request) -> bool:
+        """Whether it would fit ledgers that nobody else uses."""
+        first = self.replicas[0]
+        return first.mirror.fits_empty(first.mirror.blocks_for(first.kv.most_tokens(request)))
 
     def complete(self, replica: int, now_ns: int) -> list[int]:
         """The oldest microbatch of a replica is back. Returns the requests that ended with it."""

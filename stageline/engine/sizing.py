@@ -85,9 +85,13 @@ class Slo(Sizing):
 
 
 def make_sizing(scheduling: Scheduling, route: Route, credits_: int, largest: int) -> Sizing:
-    """The batching policy of the settings. Raises UsageError when `slo` has no target."""
-    if scheduling.batching == "slo":
+    """The policy of the settings. Raises UsageError when `slo` has no target, and for a name that there is not."""
+    name = scheduling.batching
+    if name == "slo":
         if scheduling.tpot_slo_ns is None:
             raise UsageError("--batching slo: no target; give one with --slo tpot=50ms")
         return Slo(route, credits_, largest, scheduling.tpot_slo_ns, scheduling)
-    return Greedy(route, credits_, largest) if scheduling.batching == "greedy" else Balanced(route, credits_, largest)
+    policies: dict[str, type[Sizing]] = {"balanced": Balanced, "greedy": Greedy}
+    if name not in policies:
+        raise UsageError(f"batching policy {name!r}: there is none of this name; known: {', '.join(policies)}, slo")
+    return policies[name](route, credits_, largest)

@@ -4,9 +4,11 @@ from collections.abc import Callable
 
 import msgspec
 
+from stageline.errors import DoesNotFit, UsageError
 from stageline.hardware.device import Device
 from stageline.model.spec import ModelSpec
-from stageline.plan.build import Planned, make_plan
+from stageline.plan.build import BALANCE_MICROBATCH, Planned, layer_times, make_plan
+from stageline.plan.evenness import Cut, better_cut, evenness
 from stageline.plan.fit import SMALLER_WEIGHTS, fits_with
 from stageline.plan.memory import Memory
 from stageline.plan.options import PlanOptions
@@ -54,8 +56,22 @@ def _tensor_group_across_nodes(p: Planning) -> str:
     inside = up.devices if up else 1
     return (
         f"A tensor group of {ranks} leaves the fast domain of {inside} {p.device.name}: every layer waits twice for "
-        f"links of {p.device.scale_out.bytes_per_s / 1e9:g} GB/s. Use --tp {inside} and more stages (--pp)."
+        f"links of {p.device.scale_out.bytes_per_s / 1e9:g} GB/s{_trip_inside(p, inside)}. "
+        f"Use --tp {inside} and more stages (--pp)."
     )
+
+
+def _trip_inside(p: Planning, inside: int) -> str:
+    """What the same devices take for a token with tensor groups that stay inside; nothing where they can't."""
+    devices = sum(stage.devices for stage in p.planned.plan.stages)
+    options = msgspec.structs.replace(
+        p.options, tensor_parallel=inside, expert_parallel=1, devices=devices, credits=None
+    )
+    try:
+        found = make_plan(p.spec, p.device, options).pace.trip_ns
+    except (DoesNotFit, UsageError):
+        return ""
+    return f", {p.planned.pace.trip_ns:,} ns per token's trip where --tp {inside} on as many devices takes {found:,}"
 
 
 def _hops_dominate(p: Planning) -> str:
@@ -71,16 +87,30 @@ def _hops_dominate(p: Planning) -> str:
 
 def _unbalanced(p: Planning) -> str:
     times = p.planned.pace.stage_ns
-    mean = sum(times) / len(times)
+    mean, now = sum(times) / len(times), Cut(len(times), evenness(times))
     worst = max(range(len(times)), key=lambda i: times[i])
     if len(times) == 1 or times[worst] <= IMBALANCE * mean:
         return ""
     why = "; it holds the head" if worst == len(times) - 1 else ""
     return (
         f"stage-{worst} takes {times[worst]:,} ns and the mean stage {mean:,.0f}: the pipeline reaches "
-        f"{mean / times[worst]:.1%} of what an even cut would{why}. A number of stages that divides the layers more "
-        f"evenly gives up to {times[worst] / mean:.2f} times the throughput."
+        f"{now.evenness:.1%} of what an even cut would{why}. {_better_cut(p, now)}"
     )
+
+
+def _better_cut(p: Planning, now: Cut) -> str:
+    """The flags of a more even cut, by the times that the planner cuts by."""
+    context = p.planned.memory.context_tokens
+    load = p.options.microbatch or BALANCE_MICROBATCH
+    found = better_cut(layer_times(p.spec, p.device, p.options, load, context), now, p.planned.memory.fits)
+    if found is None:
+        return (
+            "No cut into about as many stages is more even: give the busy stage less with more --tp and fewer stages."
+        )
+    gain = found.evenness / now.evenness
+    flags = f"--devices {found.stages * p.options.stage_devices}"
+    placement = "--placement fewest " if p.options.placement == "by-kind" else ""
+    return f"{placement}{flags} reaches {found.evenness:.1%}, {gain:.2f} times the throughput per device."
 
 
 def _kv_binds(p: Planning) -> str:

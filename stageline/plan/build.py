@@ -15,6 +15,7 @@ from stageline.plan.axes import AxisRow, Topology, prefill_load
 from stageline.plan.check_shape import check_shape
 from stageline.plan.costing import cost_entry
 from stageline.plan.fit import check_fit
+from stageline.plan.fitted import adapt
 from stageline.plan.interleave import interleaved
 from stageline.plan.links import links
 from stageline.plan.memory import Memory
@@ -43,6 +44,7 @@ def make_plan(spec: ModelSpec, device: Device, options: PlanOptions) -> Planned:
 
     Raises DoesNotFit, and UsageError or BadInput where options contradict each other or the model.
     """
+    device, options = adapt(spec, device, options)
     check_shape(spec, options)
     if options.profile:
         check_profile(options.profile, spec, device.name, options.tensor_parallel)
@@ -82,7 +84,7 @@ def _layouts(spec: ModelSpec, device: Device, memory: Memory, options: PlanOptio
     if options.placement == "by-kind":
         return by_kind(spec, memory, options.consecutive)
     load = decode_load(options.microbatch or BALANCE_MICROBATCH, memory.context_tokens)
-    times = _layer_times(spec, device, options, load.decode_tokens, memory.context_tokens)
+    times = layer_times(spec, device, options, load.decode_tokens, memory.context_tokens)
     if options.placement == "interleaved":
         return interleaved(spec, device, memory, options, times)
     stages = _stage_count(memory, options)
@@ -103,7 +105,7 @@ def _stage_count(memory: Memory, options: PlanOptions) -> int:
     return len(cuts)
 
 
-def _layer_times(spec: ModelSpec, device: Device, options: PlanOptions, sequences: int, context: int) -> list[int]:
+def layer_times(spec: ModelSpec, device: Device, options: PlanOptions, sequences: int, context: int) -> list[int]:
     """Decode time of every layer alone; the head's is added to the last."""
     load = decode_load(sequences, context)
     count = len(spec.layers)
@@ -179,4 +181,7 @@ def _info(spec: ModelSpec, memory: Memory, options: PlanOptions) -> dict[str, st
         "kv_type": spec.kv_type,
         "state_type": spec.state_type,
     }
+    named = options.profile or options.efficiencies
+    if named:
+        info["profile"] = named.name
     return info | {"chunks": options.chunks} if options.placement == "interleaved" else info

@@ -4,6 +4,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from stageline.cost.efficiencies import Efficiencies
 from stageline.cost.fold import Host
 from stageline.cost.group import Group
 from stageline.cost.profile import Profile
@@ -60,6 +61,7 @@ class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
     block_tokens: int = 16
     whole_kv: bool = False  # ledgers count the whole context of sliding-window layers too
     profile: Profile | None = None  # measured costs instead of the roofline
+    efficiencies: Efficiencies | None = None  # fitted shares instead of the catalogue's
 
     @property
     def group(self) -> Group:

@@ -117,9 +117,10 @@ def train(spec: ModelSpec, device: Device, t: Training) -> TrainingReport:
 
 
 def _check(spec: ModelSpec, t: Training) -> None:
+    names = {"dp": "replicas", "sequence_tokens": "sequence", "batch_sequences": "batch"}
     for name in ("tp", "cp", "pp", "dp", "sequence_tokens", "batch_sequences", "interleaved"):
         if getattr(t, name) < 1:
-            raise UsageError(f"--{name.replace('_', '-')} {getattr(t, name)}: must be 1 or more")
+            raise UsageError(f"--{names.get(name, name)} {getattr(t, name)}: must be 1 or more")
     if not 0 <= t.zero <= 3:
         raise UsageError(f"--zero {t.zero}: ZeRO has stages 0 to 3")
     if t.pp * t.interleaved > len(spec.layers):

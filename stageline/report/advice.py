@@ -1,11 +1,13 @@
 """What a run's figures suggest to try next. Each piece of advice rests on one figure and names it."""
 
 from collections.abc import Callable, Iterator, Sequence
-
-import msgspec
+from typing import NamedTuple
 
 from stageline.engine.types import CAUSES, StageRecord
-from stageline.report.summary import Summary
+from stageline.plan.schema import Plan
+from stageline.report.figures import in_flight, token_pace
+from stageline.report.mistakes import mistakes
+from stageline.report.summary import Advice, Summary
 
 NOTABLE = 0.10  # share of the stages' time with work in the system from which a cause deserves a line
 SHORT_RUN = 0.20  # share of fill and drain from which a run says little about the steady state
@@ -14,25 +16,27 @@ UNEVEN = 1.15  # busiest stage over the mean
 NOT_FULL = 0.25  # share of a stage's time starved from which the others' upstream gaps are of that making too
 
 
-class Advice(msgspec.Struct, frozen=True):
-    """One line: what was seen, and what to try."""
+class Finding(NamedTuple):
+    """A cause, the share of the stages' time that it took, and the run it took it in."""
 
-    seen: str
-    try_next: str
+    plan: Plan
+    summary: Summary
+    stages: Sequence[StageRecord]
+    share: float
 
 
-def advise(summary: Summary, stages: Sequence[StageRecord]) -> list[Advice]:
+def advise(plan: Plan, summary: Summary, stages: Sequence[StageRecord]) -> list[Advice]:
     """The most telling first; empty when nothing stands out."""
     shares = cause_shares(stages)
-    lines = [*_requests(summary), *_load(summary, shares)]
+    lines = [*_requests(summary, plan.max_context_tokens), *_load(summary, shares)]
     not_full = max((s.idle_ns.get("starved", 0) / s.window_ns for s in stages if s.window_ns), default=0.0)
     if not_full >= NOT_FULL:
-        lines.append(_few(not_full, shares))
+        lines.append(_few(plan, summary, not_full, shares))
     for cause in sorted((c for c in _CAUSES if shares[c]), key=lambda c: -shares[c]):
         told = not_full >= NOT_FULL and (cause == "starved" or (cause == "upstream" and not _uneven(stages)))
         if shares[cause] >= NOTABLE * (1 - shares["empty"]) and not told:
-            lines.append(_CAUSES[cause](summary, stages, shares[cause]))
-    return lines
+            lines.append(_CAUSES[cause](Finding(plan, summary, stages, shares[cause])))
+    return [*lines, *mistakes(plan, summary, stages)]
 
 
 def cause_shares(stages: Sequence[StageRecord]) -> dict[str, float]:
@@ -42,12 +46,13 @@ def cause_shares(stages: Sequence[StageRecord]) -> dict[str, float]:
     return {"busy": sum(s.busy_ns for s in stages) / total, **shares}
 
 
-def _requests(summary: Summary) -> Iterator[Advice]:
+def _requests(summary: Summary, context: int) -> Iterator[Advice]:
     counts = summary.requests
     if counts["refused"]:
+        limit = f"exceed the model's context of {context:,} tokens, or " if context else ""
         yield Advice(
-            f"{counts['refused']:,} of {counts['total']:,} requests were refused: they fit no empty KV ledger",
-            "plan with a longer --context or more devices",
+            f"{counts['refused']:,} of {counts['total']:,} requests were refused: they {limit}fit no empty KV ledger",
+            "shorten them, or plan with --context as long as they are, or more devices",
         )
     if summary.preemptions > 0.05 * counts["total"]:
         yield Advice(
@@ -76,13 +81,15 @@ def _load(summary: Summary, shares: dict[str, float]) -> Iterator[Advice]:
         )
 
 
-def _few(not_full: float, shares: dict[str, float]) -> Advice:
+def _few(plan: Plan, summary: Summary, not_full: float, shares: dict[str, float]) -> Advice:
     """Starved where it shows most; the stages behind wait for what comes from there."""
+    served, knee = in_flight(summary), token_pace(plan, summary).knee * plan.replicas
+    fills = f"raise the load (--rate-scale, more users): about {knee:,} requests at once fill it"
     return Advice(
-        f"Too few are in flight to fill the pipeline: stages wait for tokens to come back for {shares['starved']:.0%} "
-        f"of the time (starved; {not_full:.0%} where it is most), and for each other for {shares['upstream']:.0%} "
-        "(upstream)",
-        "raise the load, or lower --microbatch so that the same requests fill more of the pipeline",
+        f"Too few are in flight to fill the pipeline: {summary.bubble_ratio:.0%} of the time with work is bubble, with "
+        f"{served:.3g} requests served at once; stages wait for tokens to come back for {shares['starved']:.0%} of the "
+        f"time (starved; {not_full:.0%} where it is most), and for each other for {shares['upstream']:.0%} (upstream)",
+        fills if served < knee else "lower --microbatch so that the same requests fill more of the pipeline",
     )
 
 
@@ -91,55 +98,48 @@ def _uneven(stages: Sequence[StageRecord]) -> bool:
     return max(busy) > UNEVEN * sum(busy) / len(busy)
 
 
-def _starved(summary: Summary, stages: Sequence[StageRecord], share: float) -> Advice:
+def _starved(f: Finding) -> Advice:
+    """Enough requests, in too few microbatches."""
     return Advice(
-        f"Stages wait for tokens to come back for {share:.0%} of the time (starved): too few are in flight",
-        "raise the load, or lower --microbatch so that the same requests fill more of the pipeline",
+        f"Stages wait for tokens to come back for {f.share:.0%} of the time (starved): too few microbatches are in "
+        f"flight for the {in_flight(f.summary):.3g} requests that are served at once",
+        "lower --microbatch so that the same requests fill more of the pipeline",
     )
 
 
-def _credit(summary: Summary, stages: Sequence[StageRecord], share: float) -> Advice:
+def _credit(f: Finding) -> Advice:
     return Advice(
-        f"Work waits for one of {summary.credits} credits for {share:.0%} of the stages' time",
-        f"try --credits {2 * summary.credits}: throughput rises until the busiest stage is full",
+        f"Work waits for one of {f.summary.credits} credits for {f.share:.0%} of the stages' time",
+        f"try --credits {2 * f.summary.credits}: throughput rises until the busiest stage is full",
     )
 
 
-def _kv(summary: Summary, stages: Sequence[StageRecord], share: float) -> Advice:
-    where = "" if summary.binding_stage is None else f" (stage {summary.binding_stage} binds)"
-    return Advice(
-        f"KV room is missing for {share:.0%} of the stages' time{where}",
-        "try --kv grow, a smaller --kv-cache-dtype, or a plan with more devices",
-    )
-
-
-def _upstream(summary: Summary, stages: Sequence[StageRecord], share: float) -> Advice:
-    busy = [s.busy_ns for s in stages]
+def _upstream(f: Finding) -> Advice:
+    busy = [s.busy_ns for s in f.stages]
     mean, top = sum(busy) / len(busy), max(busy)
-    where = f"stage {summary.busiest_stage} is busy {top / mean:.2f} x the mean" if mean else "no stage was busy"
-    if _uneven(stages):
+    where = f"stage {f.summary.busiest_stage} is busy {top / mean:.2f} x the mean" if mean else "no stage was busy"
+    if _uneven(f.stages):
         return Advice(
-            f"Stages wait for the ones before them for {share:.0%} of the time (upstream); {where}",
+            f"Stages wait for the ones before them for {f.share:.0%} of the time (upstream); {where}",
             "plan again with layers spread by time, or give that stage more devices",
         )
     return Advice(
-        f"Stages wait for the ones before them for {share:.0%} of the time (upstream), though they are even: "
+        f"Stages wait for the ones before them for {f.share:.0%} of the time (upstream), though they are even: "
         "microbatches differ in size, and prompts hold up decodes",
         "try a smaller --batched-tokens, which cuts prompts into smaller chunks",
     )
 
 
-def _hop(summary: Summary, stages: Sequence[StageRecord], share: float) -> Advice:
+def _hop(f: Finding) -> Advice:
     return Advice(
-        f"Stages wait for the last link for {share:.0%} of the time (hop)",
+        f"Stages wait for the last link for {f.share:.0%} of the time (hop)",
         "a faster link, or fewer stages of more devices each; more microbatches in flight hide it too",
     )
 
 
-_CAUSES: dict[str, Callable[[Summary, Sequence[StageRecord], float], Advice]] = {
+_CAUSES: dict[str, Callable[[Finding], Advice]] = {
     "starved": _starved,
     "credit": _credit,
-    "kv_blocked": _kv,
     "upstream": _upstream,
     "hop": _hop,
 }

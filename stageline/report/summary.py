@@ -27,6 +27,13 @@ class Topology(msgspec.Struct, frozen=True, kw_only=True):
     plan_digest: str
 
 
+class Advice(msgspec.Struct, frozen=True):
+    """One line: what was seen, and what to try."""
+
+    seen: str
+    try_next: str
+
+
 class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What the command knows and the engine does not. `rows`: what became of the workload's rows, by name."""
 
@@ -76,6 +83,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     utilisation: Utilisation | None = None  # None: the plan does not say what its stages work
     prefix_cache: PrefixSummary | None = None  # None: there was none
     speculation: SpeculationSummary | None = None  # None: nothing was drafted
+    advice: tuple[Advice, ...] = ()  # the most telling first
 
 
 def summarize(
@@ -86,6 +94,7 @@ def summarize(
     window_ns = totals.window_end_ns - totals.window_start_ns if totals else 0
     speculation = speculation_summary(totals.speculation) if totals else None
     outcomes = {"total": statistics.requests, **statistics.outcomes}
+    times = statistics.latencies()
     return Summary(
         digest=digest,
         complete=totals is not None,
@@ -104,7 +113,11 @@ def summarize(
         preemptions=statistics.preemptions,
         emulated_s=window_ns / NS_PER_S,
         wall_s=facts.wall_s,
-        **statistics.latencies(),
+        ttft_s=times["ttft_s"],
+        tpot_s=times["tpot_s"],
+        itl_s=times["itl_s"],
+        e2e_s=times["e2e_s"],
+        queue_s=times["queue_s"],
         stages_total=len(plan.stages) * plan.replicas,
         visits=len(plan.visits),
         microbatches=totals.microbatches if totals else 0,

@@ -12,7 +12,7 @@ from stageline.report.grouping import StageGroup, group_stages
 from stageline.report.prefix import prefix_text
 from stageline.report.series import Latency
 from stageline.report.speculation import speculation_text
-from stageline.report.summary import Summary
+from stageline.report.summary import Advice, Summary
 from stageline.units import NS_PER_S, format_duration
 
 MAX_ROWS = 32
@@ -25,8 +25,14 @@ def run_report(summary: Summary, stages: Sequence[StageRecord]) -> RenderableTyp
     parts: list[RenderableType] = [figures(summary), latencies(summary), stage_table(stages)]
     if summary.slo is not None:
         parts.append(slo_line(summary))
+    parts += [advice_line(line) for line in summary.advice]
     parts.append(Text(f"digest {summary.digest}" if summary.digest else "incomplete: the run broke off, no digest"))
     return Group(*parts)
+
+
+def advice_line(advice: Advice) -> Text:
+    """What was seen, and what to try."""
+    return Text.assemble(("advice: ", "bold"), f"{advice.seen}. {advice.try_next[:1].upper()}{advice.try_next[1:]}.")
 
 
 def figures(summary: Summary) -> Table:

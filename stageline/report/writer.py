@@ -9,6 +9,7 @@ import msgspec
 from stageline.engine.types import RequestRecord, RunTotals, StageObserver, StageRecord
 from stageline.errors import UsageError
 from stageline.plan.schema import Plan
+from stageline.report.advice import advise
 from stageline.report.canonical import canonical_line
 from stageline.report.digest import Digest
 from stageline.report.events import EventWriter
@@ -96,6 +97,8 @@ class RunWriter:
         """Closes the books of a complete run."""
         digest = self._digest.finish(totals.stages)
         summary = summarize(self._plan, totals, facts, self.statistics, digest)
+        advice = tuple(advise(self._plan, summary, totals.stages))
+        summary = msgspec.structs.replace(summary, advice=advice)
         self._close(summary, totals.stages)
         return summary
 

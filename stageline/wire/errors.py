@@ -88,6 +88,8 @@ def error_from(error: aio.AioRpcError, place: str) -> StagelineError:
             return Unavailable(f"{place} can't be reached ({_short(details)}); {_question(details)}")
         case grpc.StatusCode.UNIMPLEMENTED:
             return UsageError(f"{place} is not a server of this kind ({_short(details)}); is the address right?")
+        case grpc.StatusCode.OK:
+            return Unavailable(f"{place} ended the call before all was said")
         case code:
             return RunFailed(f"{place} failed: {code.name} {_short(details)}")
 

@@ -32,6 +32,9 @@ def open_workload(
     `requests` limits how many rows are accepted, in file order. Request times: a trace's count from its earliest row,
     Stageline's own format keeps its times; all are divided by `rate_scale` and rounded half-even to ns.
     """
+    if not spec.strip():
+        kinds = ", ".join(f"{kind}:" for kind in KINDS)
+        raise BadInput("--workload", spec, "it is empty", f"give a trace file, or a spec that begins {kinds}")
     if requests is not None and requests < 1:
         raise BadInput("--requests", requests, "not a positive number", "give 1 or more")
     scale = parse_ratio(rate_scale, "--rate-scale") if isinstance(rate_scale, str) else rate_scale

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from fractions import Fraction
 
 from stageline.errors import BadInput
-from stageline.units import MAX_TIME_NS, rounded_ratio
+from stageline.units import MAX_TIME_NS, NS_PER_S, rounded_ratio
 from stageline.workload.rows import Row, RowCounts
 
 REORDER_ROWS = 1024  # rows held back, so that a row may come this many rows late
@@ -55,5 +55,7 @@ def scaled_ns(time_ns: int, rate_scale: Fraction) -> int:
 def checked_ns(time_ns: int, place: str, index: int) -> int:
     """An arrival time that the engine can hold, or BadInput."""
     if time_ns >= MAX_TIME_NS:
-        raise BadInput(place, time_ns, f"request {index} arrives after more than {MAX_TIME_NS} ns", "raise the rate")
+        years = MAX_TIME_NS // (365 * 86_400 * NS_PER_S)
+        reason = f"request {index} arrives more than {years} years after the start"
+        raise BadInput(place, time_ns, reason, "check the dates of the trace, or raise --rate-scale or the rate")
     return time_ns

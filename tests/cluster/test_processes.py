@@ -10,7 +10,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from stageline.cluster.engine import run_at
+from stageline.cluster.engine import run_at, run_on_throwaway
 from stageline.cluster.local import LocalCluster, LocalOptions
 from stageline.engine import inprocess
 from stageline.engine.settings import Scheduling
@@ -212,3 +212,22 @@ def is_running(pid: int) -> bool:
 
 def resident_bytes(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+async def test_an_interrupted_run_ends_in_silence(plan_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Servers that lose each other say so; when it is the user who ends the run there is nothing to say."""
+    seen = Seen()
+    order = RunOrder(plan_digest=PLAN.digest(), scheduling=Scheduling(), seed=3)
+    source = ListSource(some_requests(20_000))
+    run = asyncio.ensure_future(run_on_throwaway(PLAN, order, source, seen, LocalOptions(restart=False)))
+
+    async def moving() -> bool:
+        return bool(seen.requests) or run.done()
+
+    async with asyncio.timeout(90):
+        await until(moving)
+        assert not run.done()
+        run.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await run
+    assert capfd.readouterr().err == ""

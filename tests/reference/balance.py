@@ -7,6 +7,13 @@ from tests.reference.ledger import Ledger
 from tests.reference.replica import Replica
 
 
+def is_taken(plan: Plan, scheduling: Scheduling, request: Request) -> bool:
+    """Refused at arrival: what may become longer than the model's context, or fits no empty ledger."""
+    if plan.max_context_tokens and request.prompt_tokens + request.max_output_tokens > plan.max_context_tokens:
+        return False
+    return fits_when_empty(plan, scheduling, request)
+
+
 def fits_when_empty(plan: Plan, scheduling: Scheduling, request: Request) -> bool:
     """Whether every stage's ledger could hold it alone; under `grow` its last token is never written."""
     tokens = request.prompt_tokens + request.max_output_tokens

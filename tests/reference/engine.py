@@ -175,7 +175,7 @@ class Engine:
         self.arrivals += 1
         if self.first_arrival_ns is None:
             self.first_arrival_ns = self.now_ns
-        if not balance.fits_when_empty(self.plan, self.scheduling, request):
+        if not balance.is_taken(self.plan, self.scheduling, request):
             self.refused.append(request)
             self.source.finished(request.index, self.now_ns)
             return

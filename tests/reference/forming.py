@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from tests.reference import sharing, speculation
 from tests.reference.replica import Replica
 from tests.reference.sequence import Member, Microbatch, Sequence
+from tests.reference.slo import slo_limit
 
 
 @dataclass(slots=True)
@@ -33,7 +34,9 @@ def sequence_limit(replica: Replica) -> int:
     """The batching policy."""
     if replica.scheduling.batching == "greedy":
         return replica.microbatch_limit
-    assert replica.scheduling.batching == "balanced", "the reference knows no `slo` batching"
+    if replica.scheduling.batching == "slo":
+        return slo_limit(replica)
+    assert replica.scheduling.batching == "balanced"
     share = -(-replica.requests // replica.credits_total)
     return min(max(share, 1), replica.microbatch_limit)
 

@@ -50,6 +50,7 @@ def build(rnd: random.Random, longest_pairs: Sequence[tuple[int, int]] = LONGEST
     plan = plans.random_plan(rnd, worst_tokens, pressed=pressed)
     scheduling = random_scheduling(rnd, len(plan.visits), pressed=pressed)
     seed = rnd.randint(0, 2**32)
+    plan, scheduling = with_limits(plan, scheduling, worst_tokens, seed)
     scenario = build_workload(rnd, plan, scheduling, sizes, seed)
     return speculating(rnd, scenario) if rnd.randint(0, 2) == 0 else scenario
 
@@ -143,6 +144,16 @@ def request_sizes(rnd: random.Random, longest_prompt: int, longest_output: int) 
         max_output_tokens=output_tokens + rnd.choice([0, 0, rnd.randint(0, 6)]),
         priority=rnd.randint(0, 2),
     )
+
+
+def with_limits(plan: Plan, scheduling: Scheduling, worst_tokens: int, seed: int) -> tuple[Plan, Scheduling]:
+    """One in four with a context that the longest requests may exceed, one in four with a TPOT to keep."""
+    kind, size = seed % 4, seed // 4
+    if kind == 1:
+        return msgspec.structs.replace(plan, max_context_tokens=max(1, worst_tokens + 2 - size % 8)), scheduling
+    if kind == 2:
+        return plan, msgspec.structs.replace(scheduling, batching="slo", tpot_slo_ns=1 + size % 6000)
+    return plan, scheduling
 
 
 def open_workload(rnd: random.Random, sizes: list[Request]) -> tuple[Request, ...]:

@@ -7,13 +7,13 @@ import msgspec
 from stageline.engine.types import RequestRecord, StageRecord
 from stageline.errors import BadInput
 from stageline.plan.schema import Plan
-from stageline.report.advice import Advice, advise
+from stageline.report.advice import advise
 from stageline.report.page.columns import Column, Packer
 from stageline.report.page.lanes import CATEGORIES, Lanes
 from stageline.report.page.requests import QUANTILES, Shown, pack_requests
 from stageline.report.rundir import EVENTS, RERUN, read_events, read_plan, read_requests, read_stages, read_summary
 from stageline.report.statistics import OUTCOMES
-from stageline.report.summary import Summary
+from stageline.report.summary import Advice, Summary
 
 
 class PlanStage(msgspec.Struct, frozen=True):
@@ -76,7 +76,7 @@ def page_data(directory: Path) -> tuple[PageData, str]:
         visits=[v.stage for v in plan.visits],
         window=_window(lanes),
         events=events,
-        advice=advise(summary, stages),
+        advice=advise(plan, summary, stages),
         waterfall=shown,
         categories=CATEGORIES,
         outcomes=OUTCOMES,

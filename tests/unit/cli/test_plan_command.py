@@ -126,3 +126,33 @@ def test_hop_latency(tmp_path: Path, text: str, ns: int) -> None:
     command = ["plan", "llama-3.1-8b", "h100-sxm", "--devices", "2", "--tp", "1", "--hop-latency", text]
     assert run([*command, "-o", str(out)]) == 0
     assert {link["latency_ns"] for link in json.loads(out.read_text())["links"]} == {ns}
+
+
+def test_a_serving_command_can_be_pasted(capsys: pytest.CaptureFixture[str]) -> None:
+    """vLLM's names, all nine: experts over tensor ranks x data-parallel size, which are then replicas of attention."""
+    pasted = "--tensor-parallel-size 1 --data-parallel-size 16 --enable-expert-parallel --max-model-len 4096"
+    pasted += " --max-num-seqs 64 --max-num-batched-tokens 8192 --gpu-memory-utilization 0.92 --kv-cache-dtype fp8"
+    assert run(["plan", "deepseek-v3", "h200", "--json", *pasted.split()]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["devices"], found["replicas"], found["microbatch"]) == (16, 1, 64)
+    dense = "--tensor-parallel-size 4 --pipeline-parallel-size 2 --data-parallel-size 3 --max-model-len 8192"
+    assert run(["plan", "llama-3.1-70b", "h100-sxm", "--json", *dense.split()]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["devices"], len(found["stages"]), found["replicas"], found["total_devices"]) == (8, 2, 3, 24)
+    assert run(["plan", "deepseek-v3", "h200", "--ep", "6", "--tp", "4"]) == 2
+    assert "--ep 6" in capsys.readouterr().err
+    assert run(["plan", "deepseek-v3", "h200", "--ep", "16", "--cp", "2"]) == 2
+    assert "--cp" in capsys.readouterr().err
+
+
+def test_other_weights_say_how_many_devices_they_save(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plan", "llama-3.1-405b", "h100-sxm", "--json"]) == 0
+    shipped = json.loads(capsys.readouterr().out)
+    assert "devices_fewer" not in shipped
+    assert run(["plan", "llama-3.1-405b", "h100-sxm", "--weights", "int4", "--json"]) == 0
+    smaller = json.loads(capsys.readouterr().out)
+    assert smaller["devices_fewer"] == shipped["devices"] - smaller["devices"] > 0
+    assert run(["plan", "llama-3.1-405b", "h100-sxm", "--weights", "int4"]) == 0
+    assert f"{smaller['devices_fewer']} device(s) fewer" in capsys.readouterr().out
+    assert run(["plan", "llama-3.1-405b", "h100-sxm", "--weights", "int4", "--devices", "16", "--json"]) == 0
+    assert "devices_fewer" not in json.loads(capsys.readouterr().out)

@@ -148,6 +148,10 @@ def test_a_cluster_address_that_is_none(plan: str, place: str, capsys: pytest.Ca
     [
         (["--workload", "nothing.csv"], "no such file"),
         (["--workload", SPEC, "--credits", "0"], "--credits: not a positive number"),
+        (["--workload", SPEC, "--credits", str(1 << 41)], "--credits: too large"),
+        (["--workload", ""], "--workload: it is empty"),
+        (["--workload", "poisson:rate=1e3"], "rate: written with an exponent"),
+        (["--workload", SPEC, "--rate-scale", "1" * 13], "--rate-scale: has too many digits"),
         (["--workload", SPEC, "--batching", "slo"], "--batching slo needs a TPOT"),
         (["--workload", SPEC, "--batching", "huge"], "huge"),
         (["--workload", SPEC, "--slo", "x"], "--slo: no objective"),

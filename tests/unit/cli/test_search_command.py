@@ -63,6 +63,41 @@ def test_the_curve_over_numbers_of_devices(capsys: pytest.CaptureFixture[str], t
     assert chart.stat().st_size > 1000
 
 
+def test_advice_says_for_which_divisions_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["search", "llama-3.1-8b", "h100-sxm", "--devices", "2", "--workload", LOAD, "--requests", "10"]
+    assert run([*words, "--jobs", "1"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "advice (tp2): One h100-sxm would hold the weights and all KV of this run" in shown
+    assert run([*words, "--jobs", "1", "--json"]) == 0
+    trials = {trial["name"]: trial["advice"] for trial in json.loads(capsys.readouterr().out)["trials"]}
+    assert any("--replicas 2" in line for line in trials["pp2"])
+    assert not any("--replicas 2" in line for line in trials["dp2"])
+
+
+def test_several_models_and_devices_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["search", "llama-3.1-8b,qwen2.5-7b", "h100-sxm,a100-80g", "--devices", "1", "--workload", LOAD]
+    assert run([*words, "--requests", "10", "--jobs", "1", "--json"]) == 0
+    trials = json.loads(capsys.readouterr().out)["trials"]
+    assert [(t["model"], t["device"]) for t in trials] == [
+        (model, device) for model in ("llama-3.1-8b", "qwen2.5-7b") for device in ("h100-sxm", "a100-80g")
+    ]
+    assert run([*words, "--requests", "10", "--jobs", "2"]) == 0
+    assert "qwen2.5-7b on h100-sxm: tp1" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_prefix_cache_in_a_search(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Conversations that share a long system prompt: what is cached is not prefilled again."""
+    kept = tmp_path / "trials.jsonl"
+    words = ["search", "llama-3.1-8b", "h100-sxm", "--devices", "1", "--requests", "40", "--jobs", "1", "--json"]
+    words += ["--workload", "sessions:rate=2,turns=4,system=4096,question=64,output=16", "--resume", str(kept)]
+    found = []
+    for more in ([], ["--prefix-cache"]):
+        assert run([*words, *more]) == 0
+        found.append(json.loads(capsys.readouterr().out)["trials"][0]["ttft_p50_s"])
+    assert found[1] < 0.5 * found[0]
+    assert len(kept.read_text().splitlines()) == 2  # neither is taken for the other
+
+
 @pytest.mark.parametrize(
     ("words", "names", "code"),
     [
@@ -72,6 +107,14 @@ def test_the_curve_over_numbers_of_devices(capsys: pytest.CaptureFixture[str], t
         (["--devices", "4", "--microbatches", "0"], "--microbatches", 2),
         (["--devices", "4", "--jobs", "0"], "--jobs", 2),
         (["--devices", "4", "--slo", "nonsense"], "--slo", 2),
+        (["--devices", "4", "--price", "nan"], "--price", 2),
+        (["--devices", "4", "--price", "-1"], "--price", 2),
+        (["--devices", "4", "--price", "inf"], "--price", 2),
+        (["--devices", "4", "--price", "0"], "--price", 2),
+        (["--devices", "4", "--seed", "-1"], "--seed", 2),
+        (["--devices", "4", "--most-context-parallel", "0"], "--most-context-parallel", 2),
+        (["--devices", "4097"], "--devices", 2),
+        (["--devices", "4", "--rate-scale", "0"], "--rate-scale", 2),
     ],
 )
 def test_mistakes(capsys: pytest.CaptureFixture[str], words: list[str], names: str, code: int) -> None:
@@ -96,14 +139,14 @@ def test_kernels_become_a_profile_and_a_plan(
     assert "not a profile" in capsys.readouterr().err
 
 
-def test_a_serving_command_can_be_pasted(capsys: pytest.CaptureFixture[str]) -> None:
-    """vLLM's names: experts over tensor ranks x data-parallel size, which are then replicas of attention."""
-    pasted = "--tensor-parallel-size 1 --data-parallel-size 16 --enable-expert-parallel --max-model-len 4096"
-    pasted += " --max-num-seqs 64 --max-num-batched-tokens 8192 --gpu-memory-utilization 0.92 --kv-cache-dtype fp8"
-    assert run(["plan", "deepseek-v3", "h200", "--json", *pasted.split()]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert (found["devices"], found["replicas"], found["microbatch"]) == (16, 1, 64)
-    assert run(["plan", "deepseek-v3", "h200", "--ep", "6", "--tp", "4"]) == 2
-    assert "--ep 6" in capsys.readouterr().err
-    assert run(["plan", "deepseek-v3", "h200", "--ep", "16", "--cp", "2"]) == 2
-    assert "--cp" in capsys.readouterr().err
+def test_a_terminal_sees_a_bar_and_a_chart_of_the_front(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # what rich takes for a terminal
+    chart = tmp_path / "front.png"
+    words = ["search", "llama-3.1-70b", "h100-sxm", "--devices", "4", "--workload", LOAD, "--requests", "10"]
+    assert run([*words, "--jobs", "1", "--json", "--plot", str(chart)]) == 0
+    shown = capsys.readouterr()
+    assert "divisions" in shown.err
+    assert len(json.loads(shown.out)["trials"]) == 5
+    assert chart.read_bytes().startswith(b"\x89PNG")

@@ -33,3 +33,14 @@ def test_batching_slo_takes_its_objective_from_slo(
     flags = dict(flag.split("=", 1) for flag in started[0].router_flags)
     scheduling = msgspec.json.decode(flags["--scheduling"], type=Scheduling)
     assert (scheduling.batching, scheduling.tpot_slo_ns) == ("slo", 40_000_000)
+
+
+@pytest.mark.parametrize("flag", ["--http-port", "--grpc-port", "--metrics-port"])
+@pytest.mark.parametrize("port", ["65536", "-2"])
+def test_ports_that_there_are_not(
+    flag: str, port: str, started: list[LocalOptions], root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["up", str(root / "tests/data/fewest.plan.json"), f"{flag}={port}"]) == 2
+    said = capsys.readouterr().err
+    assert f"{flag}: no such port (got {port}); give" in said
+    assert not started

@@ -7,6 +7,8 @@ from stageline.cost.entries import Affine
 from stageline.cost.load import Load
 from stageline.engine import inprocess
 from stageline.engine.conductor import Conductor
+from stageline.engine.kv import make_kv_policy
+from stageline.engine.mirror import KvMirror
 from stageline.engine.queueing import QueueingPolicy, WaitingQueue, load_policy
 from stageline.engine.route import Route
 from stageline.engine.router import Router
@@ -178,6 +180,26 @@ def test_a_waiting_client_that_leaves_is_never_admitted() -> None:
     by_index = {r.index: r for r in seen.records}
     assert (by_index[1].outcome, by_index[1].admitted_ns) == ("cancelled", None)
     assert by_index[0].outcome == "finished"
+
+
+def test_what_exceeds_the_models_context_is_refused_and_what_fills_it_is_served() -> None:
+    """The largest output counts, not what is produced; a plan without a context refuses nothing."""
+    fills, exceeds = request(0, prompt=8, output=4), request(1, prompt=8, output=5)
+    may = msgspec.structs.replace(request(2, prompt=8, output=1), max_output_tokens=5)
+    for limit, wanted in ((12, ["finished", "refused", "refused"]), (0, ["finished"] * 3)):
+        seen, source = Seen(), Events(fills, exceeds, may)
+        bound = msgspec.structs.replace(plan(), max_context_tokens=limit)
+        inprocess.run(bound, Scheduling(), source, seed=0, observer=seen, paranoid=True)
+        assert [r.outcome for r in sorted(seen.records, key=lambda r: r.index)] == wanted
+        assert sorted(index for index, _ in source.ended) == [0, 1, 2]
+
+
+def test_policies_of_unknown_names_are_refused() -> None:
+    route = Route(plan())
+    with pytest.raises(UsageError, match="'bigger': there is none"):
+        make_sizing(Scheduling(batching="bigger"), route, 4, 8)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="'share': there is none"):
+        make_kv_policy("share", KvMirror(route.plan))
 
 
 def test_nothing_happens_beyond_the_horizon() -> None:

@@ -55,6 +55,7 @@ def test_the_origin_stays_with_the_error():
         (grpc.StatusCode.DEADLINE_EXCEEDED, Unavailable),
         (grpc.StatusCode.UNIMPLEMENTED, UsageError),
         (grpc.StatusCode.UNKNOWN, RunFailed),
+        (grpc.StatusCode.OK, Unavailable),
     ],
 )
 def test_what_the_transport_says(code, kind):

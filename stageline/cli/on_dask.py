@@ -1,0 +1,35 @@
+"""Trials of a search on a Dask cluster: `pip install stageline[dask]`, the same version on every worker."""
+
+from collections.abc import Iterator, Sequence
+
+from stageline.cli.candidates import Candidate, Trial, carry_out
+from stageline.errors import RunFailed, Unavailable, UsageError
+
+CONNECT_S, WORKERS_S = 10, 30
+
+
+def carry_out_on(address: str, candidates: Sequence[Candidate]) -> Iterator[Trial]:
+    """Trials as they finish. Raises UsageError without Dask, Unavailable without a scheduler or its workers."""
+    try:
+        from distributed import Client, as_completed  # noqa: PLC0415  (an extra, and slow to load)
+    except ImportError:
+        raise UsageError("--scheduler needs Dask: pip install 'stageline[dask]'") from None
+    try:
+        client = Client(address, timeout=CONNECT_S, set_as_default=False)
+    except (OSError, ValueError) as error:
+        why = str(error) or type(error).__name__
+        raise Unavailable(
+            f"--scheduler {address}: no Dask scheduler answers ({why}); start one: dask scheduler"
+        ) from None
+    with client:
+        try:
+            client.wait_for_workers(1, timeout=WORKERS_S)
+        except TimeoutError:
+            raise Unavailable(f"--scheduler {address}: no workers; start some: dask worker {address}") from None
+        futures = [client.submit(carry_out, candidate, pure=False) for candidate in candidates]
+        for future in as_completed(futures, loop=client.loop):
+            failure = future.exception()
+            if failure is not None:
+                way_out = "workers need this version of stageline, and the workload's file under the same path"
+                raise RunFailed(f"--scheduler {address}: a worker failed: {failure}; {way_out}")
+            yield future.result()

@@ -1,0 +1,124 @@
+"""Each mistake of planning or use shows in a run, with its cost and a way out; a sound run is left alone."""
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from stageline.catalog.loader import Catalog
+from stageline.engine import inprocess
+from stageline.engine.settings import Scheduling
+from stageline.plan.build import make_plan
+from stageline.plan.options import PlanOptions
+from stageline.plan.schema import Plan
+from stageline.report.summary import RunFacts, Summary
+from stageline.report.writer import RunWriter
+from stageline.workload import open_workload
+from tests.unit.report.conftest import plan as chain
+
+SHELF = Catalog()
+BUSY = "closed:users=128,requests=600,input=256,output=64"
+CALM = "closed:users=4,requests=40,input=256,output=32"
+
+
+def planned(model: str, device: str = "h100-sxm", **options: object) -> Plan:
+    asked = PlanOptions(**options)  # type: ignore[arg-type]
+    return make_plan(SHELF.model(model).spec, SHELF.device(device).device, asked).plan
+
+
+def summary(plan: Plan, workload: str = BUSY) -> Summary:
+    with RunWriter(plan) as writer:
+        totals = inprocess.run(plan, Scheduling(), open_workload(workload, seed=1), seed=1, observer=writer)
+        facts = RunFacts(
+            engine="inprocess", seed=1, command="", workload="", rows={}, wall_s=0, credits=plan.defaults.credits
+        )
+        return writer.finish(totals, facts)
+
+
+def advice(plan: Plan, workload: str = BUSY) -> str:
+    return "\n".join(f"{line.seen}: {line.try_next}" for line in summary(plan, workload).advice)
+
+
+def nominal_layers() -> Plan:
+    return planned("kimi-k3", "wse-3t", layer_bytes="nominal")
+
+
+def held_back() -> Plan:
+    """Stage 5 of eight takes twice as long, and nothing but the work takes time."""
+    slow = chain(stages=8, slow=5)
+    return msgspec.structs.replace(slow, defaults=msgspec.structs.replace(slow.defaults, microbatch=1))
+
+
+SOUND: tuple[Callable[[], Plan], ...] = (
+    lambda: planned("llama-3.1-8b"),
+    lambda: planned("llama-3.1-70b", tensor_parallel=8, context_tokens=512),
+)
+
+
+@pytest.mark.parametrize("made", SOUND)
+def test_a_sound_plan_under_load_is_left_alone(made: Callable[[], Plan]) -> None:
+    assert advice(made(), BUSY.replace("128", "48")) == ""
+
+
+@pytest.mark.parametrize(
+    ("made", "workload", "says"),
+    [
+        (lambda: planned("llama-3.1-8b", devices=4), BUSY, "--devices 1 --replicas 4"),
+        (lambda: planned("llama-3.1-70b", devices=2, replicas=4), BUSY.replace("256", "4096"), "--devices 8"),
+        (lambda: planned("llama-3.1-405b", tensor_parallel=16), CALM, "leaves the fast domain of 8"),
+        (lambda: planned("llama-3.1-70b", devices=4, hop_latency_ns=30_000_000), CALM, "latency of the network"),
+        (held_back, "closed:users=64,requests=600,input=8,output=8", "plan with "),
+        (lambda: planned("llama-3.1-70b", devices=2), BUSY.replace("256", "4096"), "KV runs out with"),
+        (lambda: planned("llama-3.1-70b", devices=8), CALM.replace("users=4", "users=2"), "about 8 requests at once"),
+        (nominal_layers, CALM, "--layer-bytes exact"),
+        (lambda: planned("llama-3.1-70b"), CALM, "plan with --weights int4"),
+    ],
+)
+def test_a_mistake_is_named_with_its_cost_and_a_way_out(made: Callable[[], Plan], workload: str, says: str) -> None:
+    assert says in advice(made(), workload)
+
+
+def test_costs_are_those_of_the_run() -> None:
+    """Two requests on eight stages keep a quarter of the pipeline busy."""
+    found = summary(planned("llama-3.1-70b", devices=8), CALM.replace("users=4", "users=2"))
+    few = found.advice[0].seen
+    assert f"{found.bubble_ratio:.0%} of the time with work is bubble, with 2 requests served at once" in few
+    assert 0.7 < found.bubble_ratio < 0.8
+
+
+def test_enough_requests_are_not_called_too_few() -> None:
+    assert "Too few are in flight" not in advice(planned("llama-3.1-70b", devices=8), BUSY)
+
+
+def test_an_unbalanced_stage_matters_only_where_it_limits() -> None:
+    """The same stage, twice as slow as the others, under one user: nothing is gained by another cut."""
+    assert "holds it back" in advice(held_back(), "closed:users=64,requests=600,input=8,output=8")
+    assert "holds it back" not in advice(held_back(), "closed:users=1,requests=60,input=8,output=8")
+
+
+def test_kv_room_that_is_missing_names_the_stage_that_binds() -> None:
+    tight = chain(stages=4, slow=0)
+    stages = [msgspec.structs.replace(s, kv_budget_bytes=320 * (2 if i else 1)) for i, s in enumerate(tight.stages)]
+    found = advice(
+        msgspec.structs.replace(tight, stages=tuple(stages)), "closed:users=64,requests=300,input=8,output=8"
+    )
+    assert "KV room is missing for" in found and "(stage 0 binds)" in found
+
+
+def test_split_is_judged_by_what_the_run_held() -> None:
+    """70B in bf16 never fits one device; 8B with its KV does, until the plan's device is made too small for it."""
+    split = planned("llama-3.1-8b", devices=2)
+    assert "would hold the weights" in advice(split, CALM)
+    small = [msgspec.structs.replace(stage, memory_bytes=stage.memory_bytes // 5) for stage in split.stages]
+    assert "would hold the weights" not in advice(msgspec.structs.replace(split, stages=tuple(small)), CALM)
+
+
+def test_weights_that_were_made_smaller_already_are_not_shrunk_again() -> None:
+    spec, device = SHELF.model("llama-3.1-70b").spec.requantised("int4"), SHELF.device("h100-sxm").device
+    found = advice(make_plan(spec, device, PlanOptions(devices=2)).plan, CALM)
+    assert "--weights" not in found
+
+
+def test_models_and_devices_outside_the_catalogue_are_passed_over() -> None:
+    plan = msgspec.structs.replace(nominal_layers(), model="mine", device="mine")
+    assert "--layer-bytes" not in advice(plan, CALM)
