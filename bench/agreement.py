@@ -70,6 +70,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     grow: bool = False
     jitter: bool = False
     payload: PayloadMode = "size"
+    requests: int = 0  # fewer than the load has
     window: int = 0
     nice: bool = False
     stops: bool = False
@@ -79,7 +80,7 @@ VARIED = (
     Setting(name="kv grow", grow=True),
     Setting(name="jitter 500 ns", jitter=True),
     Setting(name="payload capped", payload="capped"),
-    Setting(name="payload full", payload="full"),
+    Setting(name="payload full", payload="full", requests=4),  # some gigabytes
     Setting(name="window 1", window=1),
     Setting(name="window 64", window=64),
     Setting(name="nice 19", nice=True),
@@ -173,7 +174,8 @@ def compare(case: Case, data: Path, folder: Path) -> bool:
 
     def source() -> Workload:
         scale = BUSY[case.plan] if case.load.busy else "1"
-        return open_workload(str(data / case.load.trace), rate_scale=scale, requests=case.load.requests)
+        count = case.setting.requests or case.load.requests
+        return open_workload(str(data / case.load.trace), rate_scale=scale, requests=count)
 
     records = Records()
     totals = inprocess.run(plan, scheduling, source(), seed=0, observer=records)
