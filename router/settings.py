@@ -6,6 +6,7 @@ import msgspec
 
 from stageline.errors import UsageError
 from stageline.plan.schema import Plan
+from stageline.report.spans.context import DEFAULT_RATIO
 from stageline.runtime.settings import ServerSettings
 
 
@@ -46,7 +47,7 @@ class RouterSettings(ServerSettings, frozen=True, forbid_unknown_fields=True, kw
     ] = ""
     trace_sample: Annotated[
         float, msgspec.Meta(ge=0, le=1, description="share of live requests traced whose caller sends no traceparent")
-    ] = 0.01
+    ] = DEFAULT_RATIO
     served_model_name: Annotated[str, msgspec.Meta(description="names of the model, comma-separated")] = ""
     output_lengths: Annotated[
         str,
