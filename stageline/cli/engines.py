@@ -36,7 +36,10 @@ def execute(
     security: SecurityFlags = SecurityFlags(),  # noqa: B008  (frozen)
     spec: SpecFields | None = None,
 ) -> RunTotals:
-    """Runs to the end. All engines give the same records, in the same order per request."""
+    """Runs to the end. All engines give the same records, in the same order per request.
+
+    Raises UsageError for what looks inside the stages on a cluster, and the StagelineError that the run ends with.
+    """
     if engine == "cluster" or cluster is not None:
         if stage_observer is not None or paranoid:
             raise UsageError("--events, --otlp and --paranoid look inside the stages: use them with --engine inprocess")

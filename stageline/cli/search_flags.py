@@ -43,7 +43,7 @@ class SearchFlags:
         open_workload(self.workload, seed=self.seed, rate_scale=self.rate_scale, requests=self.requests)
 
     def counts(self) -> list[int]:
-        """ "8" -> [8]; "4..6" -> [4, 5, 6]."""
+        """ "8" -> [8]; "4..6" -> [4, 5, 6]. Raises UsageError for anything else."""
         first, dots, last = self.devices.partition("..")
         try:
             low, high = int(first), int(last if dots else first)
@@ -57,7 +57,7 @@ class SearchFlags:
         return list(range(low, high + 1))
 
     def sizes(self) -> list[int | None]:
-        """Microbatches to try; None: the planner's choice."""
+        """Microbatches to try; None: the planner's choice. Raises UsageError for what is no list of sizes."""
         if not self.microbatches:
             return [None]
         try:
