@@ -8,7 +8,7 @@ from cyclopts import Group, Parameter
 
 from stageline.cli.engines import SpecFields
 from stageline.cli.speculation_flags import SpeculationFlags
-from stageline.engine.settings import MOST_COUNT, Balance, Batching, KvPolicy, Queueing, Scheduling
+from stageline.engine.settings import LARGEST_SEED, MOST_COUNT, Balance, Batching, KvPolicy, Queueing, Scheduling
 from stageline.errors import BadInput, UsageError
 from stageline.plan.schema import Plan
 from stageline.report.slo import Slo
@@ -113,7 +113,7 @@ class SchedulingFlags(SpeculationFlags):
 
 def check_seed(seed: int) -> None:
     """Raises BadInput for a seed that is not between 0 and 2**63 - 1."""
-    if not 0 <= seed < 1 << 63:
+    if not 0 <= seed <= LARGEST_SEED:
         raise BadInput("--seed", seed, "not between 0 and 2**63 - 1", "give a seed in that range")
 
 

@@ -10,7 +10,7 @@ import uvloop
 from cyclopts import Parameter
 
 from stageline.cli.docker_flags import DockerFlags
-from stageline.cli.flags import SchedulingFlags
+from stageline.cli.flags import SchedulingFlags, check_seed
 from stageline.cli.live_flags import LiveFlags
 from stageline.cli.security_flags import SecurityFlags
 from stageline.cluster.local import LocalCluster, LocalOptions
@@ -48,6 +48,7 @@ def up(
     for flag, port, least in (("http", live.http_port, -1), ("grpc", grpc_port, 0), ("metrics", metrics_port, -1)):
         if not least <= port <= LAST_PORT:
             raise BadInput(f"--{flag}-port", port, "no such port", f"give {least} to {LAST_PORT}")
+    check_seed(live.seed)
     logs.configure(log_format, log_level)
     loaded = load_plan(plan)
     factor = parse_dilation(live.dilation, Route(loaded))
