@@ -1,1 +1,1 @@
-"""Benchmarks: one command each, JSON on stdout, ratios within one run."""
+"""Benchmarks: one command each, figures on stdout, ratios within one run. CONTRIBUTING.md lists them."""

@@ -31,6 +31,7 @@ from stageline.plan.options import PlanOptions
 from stageline.plan.schema import Plan
 from stageline.report.canonical import canonical_line
 from stageline.report.digest import Digest
+from stageline.runtime.logs import say
 from stageline.wire.frames import PayloadMode
 from stageline.wire.router_client import RunOrder
 from stageline.workload import Workload, open_workload
@@ -148,7 +149,7 @@ async def on_cluster(plan: Plan, case: Case, scheduling: Scheduling, source: Wor
         plan_digest=plan.digest(), scheduling=scheduling, seed=0, payload=setting.payload, window=setting.window
     )
     records = Records()
-    async with LocalCluster(plan, path, LocalOptions(restart=False), lambda text: print(text, file=sys.stderr)) as up:
+    async with LocalCluster(plan, path, LocalOptions(restart=False), say) as up:
         await up.healthy()
         children = [child.pid for child in [*up.stages, up.router] if child and child.pid]
         for pid in children if setting.nice else ():

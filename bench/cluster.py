@@ -25,6 +25,7 @@ from stageline.cost.entries import Affine
 from stageline.engine.settings import Scheduling
 from stageline.engine.types import RequestRecord
 from stageline.plan.schema import Defaults, Link, Plan, Stage, Visit
+from stageline.runtime.logs import say
 from stageline.runtime.plans import load_plan
 from stageline.wire.router_client import Cost, RunOrder
 from stageline.workload import open_workload
@@ -122,7 +123,7 @@ async def measured(plan: Plan, case: Case, folder: Path) -> tuple[Cost, int]:
         window=case.window,
         tokens=False,
     )
-    async with LocalCluster(plan, path, LocalOptions(restart=False), lambda text: sys.stderr.write(text + "\n")) as up:
+    async with LocalCluster(plan, path, LocalOptions(restart=False), say) as up:
         await up.healthy()
         totals, cost = await run_at(up.address, order, source, Ignored())
     return cost, totals.microbatches

@@ -1,7 +1,7 @@
 """What a hop costs with gRPC alone: a ring of processes that pass one message on, columns untouched.
 
 CPU per hop of a ring of members with some messages under way: a bare `grpc.aio` stream between any two, as stages have,
-and nothing else. `python -m bench.echo MEMBER` is one member of the ring.
+and nothing else. `python -m bench.echo HOPS BYTES IN_FLIGHT` is one member of the ring.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ async def _member(hops: int, payload_bytes: int, in_flight: int) -> None:
                 await call.write(message)
 
     server = aio.server(options=options.SERVER)
-    handler = grpc.stream_stream_rpc_method_handler(flow)
+    handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.stream_stream_rpc_method_handler(flow)
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("bench.Echo", {"Flow": handler}),))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
@@ -72,8 +72,11 @@ def measure(processes: int, hops: int, payload_bytes: int, in_flight: int) -> fl
     """CPU nanoseconds per hop, receive and send together; every member passes `hops` messages on."""
     command = [sys.executable, "-m", "bench.echo", str(hops), str(payload_bytes), str(in_flight)]
     quiet = os.environ | {"GRPC_VERBOSITY": "ERROR"}
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    ring = [subprocess.Popen(command, **pipes, env=quiet, text=True) for _ in range(processes)]
+    pipe, nowhere = subprocess.PIPE, subprocess.DEVNULL
+    ring = [
+        subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=nowhere, env=quiet, text=True)
+        for _ in range(processes)
+    ]
     try:
         ports = [int(_line(member)) for member in ring]
         for i, member in enumerate(ring):

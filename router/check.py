@@ -36,7 +36,8 @@ async def healthy(settings: RouterSettings) -> bool:
     from stageline.wire.channels import Dialer  # noqa: PLC0415
 
     files, address = settings.tls, f"127.0.0.1:{settings.grpc_port}"
-    dialer = Dialer(TlsFiles(files.cert, files.key, files.ca or files.cert))
+    # Without a certificate its own port is plain, whomever it believes elsewhere.
+    dialer = Dialer(TlsFiles(files.cert, files.key, files.ca or files.cert) if files.cert else None)
     async with dialer.channel(dialer.resolved(address)) as channel:
         stub = health_pb2_grpc.HealthStub(channel)
         call = stub.Check(health_pb2.HealthCheckRequest(), timeout=_ANSWER_S)  # type: ignore[attr-defined]

@@ -20,6 +20,7 @@ from router.serving import ServingMetrics, Watch
 from router.settings import RouterSettings, stage_addresses
 from router.tokenizer import open_tokenizer
 from stageline.engine.route import Route
+from stageline.engine.router import Router
 from stageline.engine.settings import Scheduling
 from stageline.errors import BadInput, UsageError
 from stageline.plan.schema import Plan
@@ -73,6 +74,7 @@ def live_service(plan: Plan, settings: RouterSettings, watch: Watch) -> LiveServ
     except (msgspec.MsgspecError, ValueError) as error:
         raise BadInput("--scheduling", settings.scheduling, str(error), "give a JSON object") from None
     route = Route(plan)
+    Router(route, scheduling, settings.seed, watch)  # refuses here what it would refuse in every session
     options = LiveOptions(
         scheduling=scheduling,
         seed=settings.seed,

@@ -67,7 +67,7 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
         self.on_health: Callable[[bool], Awaitable[None]] | None = None
         self._on_run, self._watch = on_run, watch
         self.metrics: Callable[[], bytes] = bytes  # in Prometheus' text format
-        self._service, self._live, self._door = live, live.keeper if live else None, door
+        self._live, self._keeper, self._door = live, live.keeper if live else None, door
         self._table: StageTable | None = None
         self._run: RunSession | None = None
         self._busy = False
@@ -88,8 +88,8 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
         own = self._advertise or endpoints.grpc
         self._advertise = own if "://" in own or not self._dialer.files.cert else SECURE + own
         self._table = StageTable(self._route.plan, self._addresses, self._health_changed, self._dialer)
-        if self._live:
-            self._live.start(self._table, self._advertise)
+        if self._keeper:
+            self._keeper.start(self._table, self._advertise)
         if self._door:
             return msgspec.structs.replace(endpoints, http=await self._door.start())
         return endpoints
@@ -102,15 +102,15 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
         """Refuses new runs; returns when the one that goes on has ended."""
         self._draining = True
         await self._free.wait()
-        if self._live:
-            await self._live.drained()
+        if self._keeper:
+            await self._keeper.drained()
 
     async def stop(self) -> None:
         """Ends the run that is left and lets the stages go."""
         if self._run:
             self._run.party.fail(Busy("the router is shutting down"))
-        if self._live:
-            await self._live.stop()
+        if self._keeper:
+            await self._keeper.stop()
         if self._door:
             await self._door.stop()
         if self._table:
@@ -126,8 +126,8 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
             self._check_key(context)
             await self._claim()
             try:
-                if self._live:
-                    await self._live.pause()
+                if self._keeper:
+                    await self._keeper.pause()
                 await self._carry_out(context)
             finally:
                 self._ending = asyncio.create_task(self._end())
@@ -148,7 +148,7 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
         """See router.proto."""
         try:
             self._check_key(context)
-            await generate(self._service, request, context)
+            await generate(self._live, request, context)
         except StagelineError as error:
             await abort(context, error)
 
@@ -179,7 +179,7 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
                 for s in table or ()
             ],
             version=stageline.__version__,
-            live=live_state(self._live) if self._live else None,
+            live=live_state(self._keeper) if self._keeper else None,
             metrics=self.metrics() if request.metrics else b"",
         )
 
@@ -217,8 +217,8 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
             await self._run.close()
             self._on_run(None)
         self._run, self._busy, self._ending = None, False, None
-        if self._live:
-            self._live.resume()
+        if self._keeper:
+            self._keeper.resume()
         self._free.set()
 
     async def _prepare(self, context: RunContext) -> RunSession:
@@ -277,7 +277,7 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
         return source, spec.requests
 
     async def _link_of(self, hello: flow_pb2.Hello) -> InLink:
-        live = self._live.opening if self._live else None
+        live = self._keeper.opening if self._keeper else None
         if live and live.id == hello.session:
             return live.mesh.in_link(hello)
         if self._run is None or self._run.id != hello.session:
@@ -285,8 +285,8 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
         return self._run.mesh.in_link(hello)
 
     def _health_changed(self) -> None:
-        if self._live:
-            self._live.look_again()
+        if self._keeper:
+            self._keeper.look_again()
         if self.on_health and self._table:
             task = asyncio.ensure_future(self.on_health(self._table.healthy))
             self._tasks.add(task)

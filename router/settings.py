@@ -4,8 +4,10 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from stageline.engine.settings import LARGEST_SEED
 from stageline.errors import UsageError
 from stageline.plan.schema import Plan
+from stageline.report.spans.context import DEFAULT_RATIO
 from stageline.runtime.settings import ServerSettings
 
 
@@ -46,7 +48,7 @@ class RouterSettings(ServerSettings, frozen=True, forbid_unknown_fields=True, kw
     ] = ""
     trace_sample: Annotated[
         float, msgspec.Meta(ge=0, le=1, description="share of live requests traced whose caller sends no traceparent")
-    ] = 0.01
+    ] = DEFAULT_RATIO
     served_model_name: Annotated[str, msgspec.Meta(description="names of the model, comma-separated")] = ""
     output_lengths: Annotated[
         str,
@@ -64,7 +66,7 @@ class RouterSettings(ServerSettings, frozen=True, forbid_unknown_fields=True, kw
         bool,
         msgspec.Meta(description="let a run name a queueing policy package.module:Class, and trace files of this host"),
     ] = False
-    seed: Annotated[int, msgspec.Meta(ge=0, description="seed of live sessions")] = 0
+    seed: Annotated[int, msgspec.Meta(ge=0, le=LARGEST_SEED, description="seed of live sessions")] = 0
     scheduling: Annotated[
         str, msgspec.Meta(description='scheduling of live sessions as JSON, such as {"credits": 8, "kv": "grow"}')
     ] = "{}"

@@ -77,7 +77,7 @@ def parse_tokens(text: str, place: str = "tokens") -> int:
 
 
 def parse_ratio(text: str, place: str) -> Fraction:
-    """A positive decimal (`1.5`) or fraction (`3/2`), exactly."""
+    """A positive decimal (`1.5`) or fraction (`3/2`), exactly. Raises BadInput, naming `place`."""
     text = text.strip()
     numerator, _, denominator = text.partition("/")
     if _RATIO.fullmatch(text) and (not denominator or int(denominator)) and Fraction(numerator):

@@ -5,26 +5,13 @@ from statistics import fmean
 
 import msgspec
 
+from stageline.cli.fitting import Records
 from stageline.engine import inprocess
 from stageline.engine.settings import Scheduling
 from stageline.engine.types import Request, RequestRecord, RunTotals
 from stageline.plan.schema import Plan
 from stageline.workload.rows import RowCounts
 from stageline.workload.sources import StreamSource
-
-
-class Records:
-    """An observer that keeps every record, by request."""
-
-    def __init__(self) -> None:
-        self.rows: dict[int, RequestRecord] = {}
-
-    def token(self, index: int, now_ns: int, since_ns: int | None) -> None:
-        """Single tokens are not kept."""
-
-    def request(self, record: RequestRecord) -> None:
-        """Keep it."""
-        self.rows[record.index] = record
 
 
 class Outcome(msgspec.Struct, frozen=True):

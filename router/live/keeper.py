@@ -54,6 +54,7 @@ class LiveKeeper:
         """Begins to keep a session."""
         self._table, self._advertise = table, advertise
         self._task = asyncio.create_task(self._keep())
+        self._task.add_done_callback(self._tell_of_end)
 
     def look_again(self) -> None:
         """A stage has come or gone, or the last request has ended: worth another look."""
@@ -108,6 +109,15 @@ class LiveKeeper:
         return session
 
     # -- sessions
+
+    def _tell_of_end(self, task: asyncio.Task[None]) -> None:
+        """It ends by itself only through a mistake of ours: without a word nobody would know why no session opens."""
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self.reason = f"internal error: {type(error).__name__}: {error}"
+            log.critical("live sessions can't be kept any longer", exc_info=error)
+            self._current = None  # virtual runs go on
+            self.look_again()
 
     async def _keep(self) -> None:
         failures = 0

@@ -15,7 +15,7 @@ class LiveOptions(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
     dilation: float = 1.0
     quantum_ns: int = 1_000_000  # wall time
-    tolerance_ns: int = 20_000_000  # wall time that completions may be late before the clock slips
+    tolerance_ns: int = 20_000_000  # wall time that frames may be late before the clock slips
     queue: int = 1000  # requests that may wait for admission
     payload: PayloadMode = "size"
     record: Path | None = None

@@ -2,7 +2,7 @@
 
 from typing import Literal, TypedDict
 
-from stageline.cli.client_flags import TlsFlags
+from stageline.cli.security_flags import SecurityFlags
 from stageline.engine.settings import Scheduling
 from stageline.engine.types import MemberObserver, Observer, RunTotals, Source, StageObserver
 from stageline.errors import UsageError
@@ -33,10 +33,13 @@ def execute(
     members: MemberObserver | None = None,
     paranoid: bool = False,
     cluster: str | None = None,
-    client: TlsFlags = TlsFlags(),  # noqa: B008  (frozen)
+    security: SecurityFlags = SecurityFlags(),  # noqa: B008  (frozen)
     spec: SpecFields | None = None,
 ) -> RunTotals:
-    """Runs to the end. All engines give the same records, in the same order per request."""
+    """Runs to the end. All engines give the same records, in the same order per request.
+
+    Raises UsageError for what looks inside the stages on a cluster, and the StagelineError that the run ends with.
+    """
     if engine == "cluster" or cluster is not None:
         if stage_observer is not None or paranoid:
             raise UsageError("--events, --otlp and --paranoid look inside the stages: use them with --engine inprocess")
@@ -50,8 +53,8 @@ def execute(
             seed=seed,
             observer=observer,
             address=cluster,
-            tls=client.files(),
-            api_key=client.api_key,
+            tls=security.files(),
+            api_key=security.api_key,
             workload=Spec(**spec) if spec and source.reactive else None,
         )
     from stageline.engine import inprocess  # noqa: PLC0415  (other engines must not pay for loading it)

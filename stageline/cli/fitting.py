@@ -45,8 +45,8 @@ class Measured(NamedTuple):
     serving: Serving
 
 
-class _Records:
-    """An observer that keeps every record."""
+class Records:
+    """An observer that keeps every record, by request."""
 
     def __init__(self) -> None:
         self.rows: dict[int, RequestRecord] = {}
@@ -70,7 +70,7 @@ def emulate(m: Measured, profile: Profile | None = None, efficiencies: Efficienc
         credits=1, max_running=m.serving.max_num_seqs, microbatch=m.serving.max_num_seqs,
         batched_tokens=m.serving.batched_tokens, batching="greedy", kv="grow",
     )  # fmt: skip
-    seen = _Records()
+    seen = Records()
     source = StreamSource(iter(m.timings.requests), description="", counts=RowCounts(), fraction=lambda: 0.0)
     inprocess.run(plan, scheduling, source, seed=0, observer=seen)
     return [_times(seen.rows[i]) for i in range(len(m.timings.requests))]

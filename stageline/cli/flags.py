@@ -8,7 +8,7 @@ from cyclopts import Group, Parameter
 
 from stageline.cli.engines import SpecFields
 from stageline.cli.speculation_flags import SpeculationFlags
-from stageline.engine.settings import Balance, Batching, KvPolicy, Queueing, Scheduling
+from stageline.engine.settings import LARGEST_SEED, MOST_COUNT, Balance, Batching, KvPolicy, Queueing, Scheduling
 from stageline.errors import BadInput, UsageError
 from stageline.plan.schema import Plan
 from stageline.report.slo import Slo
@@ -17,6 +17,8 @@ from stageline.workload import Workload, open_workload
 
 Preset = Literal["vllm"]
 VLLM_MAX_NUM_SEQS = 256  # vLLM's long-standing default of --max-num-seqs
+MOST_OVERHEAD_NS = 900 * NS_PER_S
+_NUMBERS = ("microbatch", "credits", "batched_tokens", "max_running", "snapshot_tokens")
 
 _WORKLOAD = Group.create_ordered("Workload")
 _SCHEDULING = Group.create_ordered("Scheduling")
@@ -38,8 +40,7 @@ class WorkloadFlags:
 
     def open(self) -> Workload:
         """The source. BadInput names what is wrong with it."""
-        if not 0 <= self.seed < 1 << 63:
-            raise BadInput("--seed", self.seed, "not between 0 and 2**63 - 1", "give a seed in that range")
+        check_seed(self.seed)
         return open_workload(
             self.workload,
             seed=self.seed,
@@ -80,7 +81,7 @@ class SchedulingFlags(SpeculationFlags):
     preset: Annotated[Preset | None, Parameter(help="habits of an engine; single flags go first")] = None
 
     def settings(self, plan: Plan, slo: Slo | None, base: Scheduling = Scheduling()) -> Scheduling:  # noqa: B008  (frozen)
-        """The engine's settings: `base` with what was given. UsageError when flags contradict each other."""
+        """The engine's settings: `base` with what was given. UsageError or BadInput, naming the flag."""
         given: dict[str, object] = {name: value for name in _NUMBERS if (value := self._positive(name)) is not None}
         words = {name: getattr(self, name) for name in ("batching", "queueing", "kv", "balance", "policy")}
         given |= {name: value for name, value in words.items() if value is not None}
@@ -110,9 +111,10 @@ class SchedulingFlags(SpeculationFlags):
         return value
 
 
-MOST_COUNT = 1 << 40
-MOST_OVERHEAD_NS = 900 * NS_PER_S
-_NUMBERS = ("microbatch", "credits", "batched_tokens", "max_running", "snapshot_tokens")
+def check_seed(seed: int) -> None:
+    """Raises BadInput for a seed that is not between 0 and 2**63 - 1."""
+    if not 0 <= seed <= LARGEST_SEED:
+        raise BadInput("--seed", seed, "not between 0 and 2**63 - 1", "give a seed in that range")
 
 
 def _vllm(plan: Plan, max_num_seqs: int) -> dict[str, object]:

@@ -6,6 +6,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from stageline.report.spans.context import DEFAULT_RATIO
+
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +24,7 @@ class LiveFlags:
         Path | None, Parameter(help="a tokenizer.json that counts prompts; needs stageline[tokenizer]")
     ] = None
     otlp: Annotated[str, Parameter(help="send request spans to a collector, like http://localhost:4318")] = ""
-    trace_sample: Annotated[float, Parameter(help="share traced of requests without a traceparent")] = 0.01
+    trace_sample: Annotated[float, Parameter(help="share traced of requests without a traceparent")] = DEFAULT_RATIO
 
     def settings(self) -> dict[str, object]:
         """As the router's flags, without `--` and without the dilation."""

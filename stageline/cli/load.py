@@ -18,9 +18,9 @@ from rich.progress import BarColumn, ProgressColumn, Task, TextColumn, TimeElaps
 from rich.progress import Progress as Bars
 from rich.text import Text
 
-from stageline.cli.client_flags import TlsFlags
 from stageline.cli.flags import WorkloadFlags
 from stageline.cli.output import console, print_json, write_file
+from stageline.cli.security_flags import SecurityFlags
 from stageline.errors import BadInput, RunFailed, SloMissed, UsageError
 from stageline.load.clock import WallClock
 from stageline.load.driver import Progress, Turns
@@ -41,7 +41,7 @@ def load(
     workload: WorkloadFlags,
     *,
     url: Annotated[str, Parameter(help="http(s)://HOST:PORT of any OpenAI-compatible server, or grpc(s)://HOST:PORT")],
-    client: TlsFlags = TlsFlags(),  # noqa: B008  (frozen)
+    security: SecurityFlags = SecurityFlags(),  # noqa: B008  (frozen)
     endpoint: Annotated[Endpoint, Parameter(help="which API")] = "completions",
     prompts: Annotated[PromptKind, Parameter(help="of completions: token ids (exact) or text")] = "ids",
     model: Annotated[str, Parameter(help="name of the model; default: the first that the server lists")] = "",
@@ -65,8 +65,8 @@ def load(
         endpoint=endpoint,
         prompts=prompts,
         model=model,
-        api_key=client.api_key or os.environ.get("OPENAI_API_KEY", ""),
-        tls=client.files(),
+        api_key=security.api_key or os.environ.get("OPENAI_API_KEY", ""),
+        tls=security.files(),
         wall=wall,
         steps=() if ramp is None else parse_ramp(ramp),
         warmup=NO_WARMUP if warmup is None else parse_warmup(warmup),

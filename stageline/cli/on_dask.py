@@ -9,7 +9,10 @@ CONNECT_S, WORKERS_S = 10, 30
 
 
 def carry_out_on(address: str, candidates: Sequence[Candidate]) -> Iterator[Trial]:
-    """Trials as they finish. Raises UsageError without Dask, Unavailable without a scheduler or its workers."""
+    """Trials as they finish.
+
+    Raises UsageError without Dask, Unavailable without a scheduler or its workers, RunFailed when a worker fails.
+    """
     try:
         from distributed import Client, as_completed  # noqa: PLC0415  (an extra, and slow to load)
     except ImportError:

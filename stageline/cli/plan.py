@@ -21,7 +21,7 @@ from stageline.plan.build import Planned, make_plan
 from stageline.plan.check import check_plan
 from stageline.plan.device_map import device_map as map_devices
 from stageline.plan.explain import explain as explain_plan
-from stageline.plan.fitted import adapt
+from stageline.plan.fitted import with_efficiencies
 from stageline.plan.options import PlanOptions
 from stageline.plan.report import PlanReport, report
 
@@ -59,11 +59,11 @@ def plan(
     """
     shelf = Catalog(flags.catalog)
     shipped = find_model(model, shelf)
-    spec = adapted(shipped, flags)
+    spec = in_formats(shipped, flags)
     found, options = wired(shelf.device(device).device, flags, shelf), options_of(flags, shelf)
     if learning.training:
         return plan_training(spec, found, learning, flags, as_json=json)
-    found, options = adapt(spec, found, options)
+    found, options = with_efficiencies(spec, found, options)
     planned = make_plan(spec, found, options)
     check_plan(planned.plan, "the plan that these flags make")
     if out:
@@ -89,7 +89,7 @@ def _saved(shipped: ModelSpec, spec: ModelSpec, device: Device, options: PlanOpt
     return sum(s.devices for s in before.stages) - sum(s.devices for s in planned.plan.stages)
 
 
-def adapted(spec: ModelSpec, flags: PlanFlags) -> ModelSpec:
+def in_formats(spec: ModelSpec, flags: PlanFlags) -> ModelSpec:
     """The model with the formats that were asked for."""
     if flags.weights != "as-shipped":
         format_named(flags.weights, "--weights")

@@ -10,11 +10,11 @@ import msgspec
 from cyclopts import Parameter
 
 from stageline.cli.address import router_address
-from stageline.cli.client_flags import TlsFlags
 from stageline.cli.engines import EngineName, execute
 from stageline.cli.flags import SchedulingFlags, WorkloadFlags
 from stageline.cli.output import console, print_json
 from stageline.cli.progress import Watched, progress_of
+from stageline.cli.security_flags import SecurityFlags
 from stageline.cli.trace_flags import TraceFlags
 from stageline.engine.settings import Scheduling
 from stageline.engine.types import RunTotals
@@ -41,7 +41,7 @@ def run(
     cluster: Annotated[
         str | None, Parameter(help="run on the cluster whose router is at HOST:PORT, by TLS: grpcs://HOST:PORT")
     ] = None,
-    client: TlsFlags = TlsFlags(),  # noqa: B008  (frozen)
+    security: SecurityFlags = SecurityFlags(),  # noqa: B008  (frozen)
     events: Annotated[bool, Parameter(negative="", help="also write events.jsonl; needs -o")] = False,
     paranoid: Annotated[bool, Parameter(negative="", help="check the laws while it runs, on the event heap")] = False,
     json: Annotated[bool, Parameter(negative="", help="print summary.json instead of tables")] = False,
@@ -64,7 +64,7 @@ def run(
         traces.recorder(loaded, workload.seed) as trace,
         RunWriter(loaded, output, slo=objective, events=events, trace=trace) as writer,
     ):
-        job = _Job(loaded, settings, source, workload, writer, name, cluster, client, paranoid)
+        job = _Job(loaded, settings, source, workload, writer, name, cluster, security, paranoid)
         totals, summary = job.carry_out()
     _print(summary, totals, json)
     if isinstance(source, RecordedSource) and source.end.digest:
@@ -94,7 +94,7 @@ class _Job(msgspec.Struct, frozen=True):
     writer: RunWriter
     engine: EngineName
     cluster: str | None
-    client: TlsFlags
+    security: SecurityFlags
     paranoid: bool
 
     def carry_out(self) -> tuple[RunTotals, Summary]:
@@ -113,7 +113,7 @@ class _Job(msgspec.Struct, frozen=True):
                     members=self.writer.trace,
                     paranoid=self.paranoid,
                     cluster=self.cluster,
-                    client=self.client,
+                    security=self.security,
                     spec=self.flags.spec(),
                 )
         except BaseException:

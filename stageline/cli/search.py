@@ -15,7 +15,7 @@ from stageline.catalog.loader import Catalog
 from stageline.cli import output
 from stageline.cli.candidates import Candidate, Trial, carry_out_all
 from stageline.cli.on_dask import carry_out_on
-from stageline.cli.plan import adapted
+from stageline.cli.plan import in_formats
 from stageline.cli.plan_flags import PlanFlags, options_of, wired
 from stageline.cli.search_flags import SearchFlags
 from stageline.cli.search_output import print_trials, save_plot, with_cost
@@ -98,7 +98,7 @@ def _candidates(
     base = options_of(flags, shelf)
     candidates: list[Candidate] = []
     left: list[Left] = []
-    for spec in [adapted(find_model(name, shelf), flags) for name in models]:
+    for spec in [in_formats(find_model(name, shelf), flags) for name in models]:
         for device in [wired(shelf.device(name).device, flags, shelf) for name in devices]:
             for shape in _all_shapes(spec, asked):
                 found = _planned(spec, device, shape, base, _bound_ns(objective, scheduling))

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from stageline.cli.flags import check_seed
 from stageline.errors import BadInput, UsageError
 from stageline.workload import open_workload
 
@@ -38,12 +39,11 @@ class SearchFlags:
         if not 1 <= self.most_context_parallel <= MOST_CONTEXT:
             way_out = f"give 1 to {MOST_CONTEXT}"
             raise BadInput("--most-context-parallel", self.most_context_parallel, "no such degree", way_out)
-        if not 0 <= self.seed < 1 << 63:
-            raise BadInput("--seed", self.seed, "not between 0 and 2**63 - 1", "give a seed in that range")
+        check_seed(self.seed)
         open_workload(self.workload, seed=self.seed, rate_scale=self.rate_scale, requests=self.requests)
 
     def counts(self) -> list[int]:
-        """ "8" -> [8]; "4..6" -> [4, 5, 6]."""
+        """ "8" -> [8]; "4..6" -> [4, 5, 6]. Raises UsageError for anything else."""
         first, dots, last = self.devices.partition("..")
         try:
             low, high = int(first), int(last if dots else first)
@@ -57,7 +57,7 @@ class SearchFlags:
         return list(range(low, high + 1))
 
     def sizes(self) -> list[int | None]:
-        """Microbatches to try; None: the planner's choice."""
+        """Microbatches to try; None: the planner's choice. Raises UsageError for what is no list of sizes."""
         if not self.microbatches:
             return [None]
         try:

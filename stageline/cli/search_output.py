@@ -92,7 +92,7 @@ def _cells(t: Trial, several: bool, priced: bool) -> list[str]:
 
 
 def save_plot(trials: Sequence[Trial], path: Path, *, curve: bool) -> None:
-    """Goodput against TPOT, the front joined up; with `curve` goodput against devices."""
+    """Goodput against TPOT, the front marked; with `curve` goodput against devices. UsageError if it can't be saved."""
     import matplotlib as mpl  # noqa: PLC0415  (loaded only when a chart is drawn)
 
     mpl.use("Agg")

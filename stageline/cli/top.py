@@ -12,8 +12,8 @@ from cyclopts import Parameter
 from rich.live import Live
 
 from stageline.cli.address import router_address
-from stageline.cli.client_flags import TlsFlags
 from stageline.cli.output import console
+from stageline.cli.security_flags import SecurityFlags
 from stageline.cli.top_data import Look, look, view
 from stageline.cli.top_view import render
 from stageline.errors import BadInput, Unavailable
@@ -28,14 +28,14 @@ _ANSWER_S = 5.0  # a router that takes longer counts as gone
 def top(
     address: Annotated[str, Parameter(help="HOST:PORT of the router's gRPC, by TLS: grpcs://HOST:PORT")],
     *,
-    client: TlsFlags = TlsFlags(),  # noqa: B008  (frozen)
+    security: SecurityFlags = SecurityFlags(),  # noqa: B008  (frozen)
     interval: Annotated[float, Parameter(help="seconds between two looks")] = 1.0,
     once: Annotated[bool, Parameter(negative="", help="print what two looks show, and stop")] = False,
 ) -> None:
     """Watch a cluster: occupancy and bubbles of every stage, KV, queue, rates, latencies, slip. Ctrl-C ends it."""
     if interval < LEAST_S:
         raise BadInput("--interval", interval, "too short", f"give {LEAST_S} s or more")
-    dialer = Dialer(client.files(), api_key=client.api_key)
+    dialer = Dialer(security.files(), api_key=security.api_key)
     router_address("the router's address", address)
     asyncio.run(_until_told(address, dialer, interval, once or not sys.stdout.isatty()))
 

@@ -12,12 +12,11 @@ from cyclopts import Group, Parameter
 
 from stageline.errors import BadInput, UsageError
 from stageline.plan.schema import Plan
-from stageline.report.spans.context import Sampler
+from stageline.report.spans.context import DEFAULT_RATIO, Sampler
 from stageline.report.spans.otlp import OtlpExporter, SpanSender
 from stageline.report.spans.recorder import TraceRecorder
 
 _GROUP = Group.create_ordered("Traces")
-SAMPLE = 0.01
 
 
 @Parameter(name="*", group=_GROUP)
@@ -28,20 +27,25 @@ class TraceFlags:
     otlp: Annotated[
         str | None, Parameter(help="send request spans to a collector by OTLP/HTTP, like http://localhost:4318")
     ] = None
-    trace_sample: Annotated[float | None, Parameter(help=f"share of requests traced, {SAMPLE} by default")] = None
+    trace_sample: Annotated[float | None, Parameter(help=f"share of requests traced, {DEFAULT_RATIO} by default")] = (
+        None
+    )
     trace_anchor: Annotated[
         int | None, Parameter(help="Unix time in ns at which emulated time 0 is drawn; now by default")
     ] = None
 
     @contextmanager
     def recorder(self, plan: Plan, seed: int) -> Iterator[TraceRecorder | None]:
-        """What gathers spans while the run goes on; at its end all have been sent. None without --otlp."""
+        """What gathers spans while the run goes on; at its end all have been sent. None without --otlp.
+
+        Raises UsageError or BadInput, naming the flag.
+        """
         if self.otlp is None:
             if self.trace_sample is not None or self.trace_anchor is not None:
                 raise UsageError("--trace-sample and --trace-anchor are about spans: say with --otlp where they go")
             yield None
             return
-        ratio = SAMPLE if self.trace_sample is None else self.trace_sample
+        ratio = DEFAULT_RATIO if self.trace_sample is None else self.trace_sample
         if not 0 <= ratio <= 1:
             raise BadInput("--trace-sample", ratio, "not a share", "give a number from 0 to 1")
         anchor_ns = time.time_ns() if self.trace_anchor is None else self.trace_anchor

@@ -9,10 +9,10 @@ import msgspec
 import uvloop
 from cyclopts import Parameter
 
-from stageline.cli.client_flags import TlsFlags
 from stageline.cli.docker_flags import DockerFlags
-from stageline.cli.flags import SchedulingFlags
+from stageline.cli.flags import SchedulingFlags, check_seed
 from stageline.cli.live_flags import LiveFlags
+from stageline.cli.security_flags import SecurityFlags
 from stageline.cluster.local import LocalCluster, LocalOptions
 from stageline.engine.route import Route
 from stageline.errors import BadInput, RunFailed, UsageError
@@ -33,7 +33,7 @@ def up(
     *,
     docker: DockerFlags = DockerFlags(),  # noqa: B008  (frozen)
     scheduling: SchedulingFlags = SchedulingFlags(),  # noqa: B008  (frozen)
-    client: TlsFlags = TlsFlags(),  # noqa: B008  (frozen)
+    security: SecurityFlags = SecurityFlags(),  # noqa: B008  (frozen)
     live: LiveFlags = LiveFlags(),  # noqa: B008  (frozen)
     slo: Annotated[str | None, Parameter(help="tpot=50ms: what --batching slo keeps")] = None,
     fail_fast: Annotated[bool, Parameter(negative="", help="a server that ends stops all")] = False,
@@ -48,6 +48,7 @@ def up(
     for flag, port, least in (("http", live.http_port, -1), ("grpc", grpc_port, 0), ("metrics", metrics_port, -1)):
         if not least <= port <= LAST_PORT:
             raise BadInput(f"--{flag}-port", port, "no such port", f"give {least} to {LAST_PORT}")
+    check_seed(live.seed)
     logs.configure(log_format, log_level)
     loaded = load_plan(plan)
     factor = parse_dilation(live.dilation, Route(loaded))
@@ -62,8 +63,8 @@ def up(
         log_level=log_level,
         log_format=log_format,
         restart=not fail_fast,
-        tls=_checked(client.files()),
-        api_key=client.api_key,
+        tls=_checked(security.files()),
+        api_key=security.api_key,
         router_flags=tuple(f"--{name}={value}" for name, value in router_flags.items()),
     )
     if docker.docker:

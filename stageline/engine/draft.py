@@ -1,4 +1,7 @@
-"""A microbatch while it is being formed: who is in it, its totals, its KV changes, the limits left."""
+"""A microbatch while it is being formed: who is in it, its totals, its KV changes, the limits left.
+
+Not to be taken for draft tokens, which are those of speculative decoding: `draft_tokens` and `most_drafts` count them.
+"""
 
 from stageline.cost.load import Load
 from stageline.engine.microbatch import Microbatch

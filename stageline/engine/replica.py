@@ -92,7 +92,8 @@ class Replica:
     def verify(self, sequence: Sequence, rows: int) -> int:
         """A decode step of `rows` tokens is back; returns how many of its drafts become output.
 
-        What was rejected is not kept: the next step overwrites it, in the blocks that the sequence holds anyway.
+        What was rejected is not kept: the next step overwrites it, in the blocks that the sequence holds anyway. Raises
+        LawBroken without speculation.
         """
         if self.speculation is None:
             raise LawBroken(f"request {sequence.request.index}: a step of {rows} tokens came back, none had a draft")

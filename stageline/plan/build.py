@@ -15,7 +15,7 @@ from stageline.plan.axes import AxisRow, Topology, prefill_load
 from stageline.plan.check_shape import check_shape
 from stageline.plan.costing import cost_entry
 from stageline.plan.fit import check_fit
-from stageline.plan.fitted import adapt
+from stageline.plan.fitted import with_efficiencies
 from stageline.plan.interleave import interleaved
 from stageline.plan.links import links
 from stageline.plan.memory import Memory
@@ -44,7 +44,7 @@ def make_plan(spec: ModelSpec, device: Device, options: PlanOptions) -> Planned:
 
     Raises DoesNotFit, and UsageError or BadInput where options contradict each other or the model.
     """
-    device, options = adapt(spec, device, options)
+    device, options = with_efficiencies(spec, device, options)
     check_shape(spec, options)
     if options.profile:
         check_profile(options.profile, spec, device.name, options.tensor_parallel)

@@ -8,7 +8,7 @@ from stageline.model.spec import ModelSpec
 from stageline.plan.options import PlanOptions
 
 
-def adapt(spec: ModelSpec, device: Device, options: PlanOptions) -> tuple[Device, PlanOptions]:
+def with_efficiencies(spec: ModelSpec, device: Device, options: PlanOptions) -> tuple[Device, PlanOptions]:
     """The device with the shares that were fitted, and options with the host's time per step. Twice is once.
 
     Raises UsageError where they were fitted to another model, device or tensor group.

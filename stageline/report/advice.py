@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from stageline.engine.types import CAUSES, StageRecord
+from stageline.plan.advice import IMBALANCE
 from stageline.plan.schema import Plan
 from stageline.report.figures import in_flight, token_pace
 from stageline.report.mistakes import mistakes
@@ -12,7 +13,6 @@ from stageline.report.summary import Advice, Summary
 NOTABLE = 0.10  # share of the stages' time with work in the system from which a cause deserves a line
 SHORT_RUN = 0.20  # share of fill and drain from which a run says little about the steady state
 OVERLOAD = 0.5  # share of the end-to-end time that a median request queues
-UNEVEN = 1.15  # busiest stage over the mean
 NOT_FULL = 0.25  # share of a stage's time starved from which the others' upstream gaps are of that making too
 
 
@@ -95,7 +95,7 @@ def _few(plan: Plan, summary: Summary, not_full: float, shares: dict[str, float]
 
 def _uneven(stages: Sequence[StageRecord]) -> bool:
     busy = [s.busy_ns for s in stages]
-    return max(busy) > UNEVEN * sum(busy) / len(busy)
+    return max(busy) > IMBALANCE * sum(busy) / len(busy)
 
 
 def _starved(f: Finding) -> Advice:

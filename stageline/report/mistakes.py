@@ -12,6 +12,7 @@ from stageline.engine.types import StageRecord
 from stageline.errors import StagelineError
 from stageline.hardware.device import Device
 from stageline.model.spec import ModelSpec
+from stageline.plan.advice import FEW_REQUESTS, HOPS_SHARE, IMBALANCE, NOMINAL_ERROR
 from stageline.plan.evenness import Cut, better_cut, evenness
 from stageline.plan.fit import SMALLER_WEIGHTS
 from stageline.plan.schema import Plan
@@ -19,13 +20,9 @@ from stageline.report.figures import collective_share, in_flight, layer_costs
 from stageline.report.summary import Advice, Summary
 
 GROUP_SHARE = 0.10  # of a token's trip spent in collectives that leave their node
-HOPS_SHARE = 0.5  # of a token's time
-UNEVEN = 1.10  # busiest stage over the mean
 LIMITING = 0.5  # share of the window from which the busiest stage holds the pipeline back
 KV_SHORT = 0.10  # share of the stages' time without KV room, or preemptions per request
 KV_FULL, QUEUES = 0.85, 0.5  # peak of the fullest ledger; share of its time that a median request queues
-FEW_REQUESTS = 8  # per stage: decode is bound by reading weights far beyond that
-NOMINAL_ERROR = 0.05
 REPACKED = 0.98  # weights may be that much smaller than the catalogue's and still be the shipped ones
 
 
@@ -151,7 +148,7 @@ def _unbalanced(r: Seen) -> Advice | None:
     busy = [sum(s.busy_ns for s in r.stages if s.stage == i) for i in range(len(r.plan.stages))]
     window = sum(s.window_ns for s in r.stages if s.stage == 0)
     worst, mean = max(range(len(busy)), key=lambda i: busy[i]), sum(busy) / len(busy)
-    if not mean or busy[worst] <= UNEVEN * mean or busy[worst] < LIMITING * window:
+    if not mean or busy[worst] <= IMBALANCE * mean or busy[worst] < LIMITING * window:
         return None
     times, fits = layer_costs(r.plan, r.summary)
     found = better_cut(times, Cut(len(busy), evenness(busy)), fits)

@@ -1,4 +1,4 @@
-"""The router of a live session knows when a microbatch will be back before its frame is (design: mirroring).
+"""The router of a live session knows when a microbatch will be back before its frame is.
 
 Everything that decides a completion time leaves through the router, so its own copy of the stages computes the same
 time. Without it an arrival would have to wait, in wall time, until whatever is in flight has really come back.

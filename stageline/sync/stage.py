@@ -65,7 +65,7 @@ class StageNode:
             self._take_last(frame)
 
     def asked(self, link: int, time_ns: int) -> None:
-        """The receiver of outgoing link `link` wants a promise up to `time_ns`."""
+        """The receiver of outgoing `link` wants a promise up to `time_ns`. Raises ProtocolError for another link."""
         outlet = self.outlets.get(link - 1)
         if outlet is None:
             raise ProtocolError(f"link {link} does not begin at stage {self.stage.index}")

@@ -32,7 +32,7 @@ class Dialer:
         return SECURE + address if secure else address
 
     def channel(self, address: str) -> aio.Channel:
-        """A channel of its own to a resolved address, not yet connected."""
+        """A channel of its own to a resolved address, not yet connected. Raises UsageError for another scheme."""
         target = address.removeprefix(SECURE)
         if "://" in target:
             raise UsageError(f"{address!r} is not an address: write it like HOST:50051 or grpcs://HOST:50051")

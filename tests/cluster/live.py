@@ -120,7 +120,7 @@ class Live:
     async def emptied(self) -> None:
         """Waits until no request is left, ends the session, and looks into the ledgers of router and stages."""
         await self.quiet()
-        keeper, nodes = self.router._service._live, [server._service._session.node for server in self.stages]
+        keeper, nodes = self.router._service._keeper, [server._service._session.node for server in self.stages]
         router = keeper.session.router
         await keeper.pause()
         keeper.resume()

@@ -45,7 +45,8 @@ async def test_replay(plan: Plan, settings: dict[str, object], tmp_path: Path) -
         slipped = await cluster.metric("stageline_clock_slip_seconds_total")
     assert '"cancel"' in path.read_text()
     assert recorded_digest(path) == replayed_digest(plan, path)
-    assert slipped >= 0
+    too_slow = settings.get("dilation") == "0.05"
+    assert slipped > 0 or not too_slow
 
 
 async def test_a_session_with_a_prefix_cache(tmp_path: Path) -> None:

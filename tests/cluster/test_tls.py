@@ -156,6 +156,13 @@ async def test_a_server_without_tls_is_told_apart(path: Path, authority: Authori
         assert await run(f"grpc://{grpc}", TlsFiles(ca=authority.ca)) == expected()
 
 
+async def test_the_check_of_a_router_that_only_believes_others_is_plain(path: Path, authority: Authority) -> None:
+    async with secured(path, [TlsFiles()] * 3, TlsFiles(), live=False) as (grpc, _), RouterClient(grpc) as client:
+        await client.healthy(20)
+        probed = RouterSettings(grpc_port=int(grpc.rpartition(":")[2]), tls_ca=authority.ca)
+        assert await check.healthy(probed)
+
+
 async def test_a_stage_that_the_router_does_not_believe_is_named(
     path: Path, authority: Authority, stranger: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -10,6 +10,7 @@ from hashlib import blake2b
 import msgspec
 
 TRACEPARENT, TRACESTATE = "traceparent", "tracestate"
+DEFAULT_RATIO = 0.01  # of traces that begin here
 _FORM = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 _SAMPLED = 0x01
 

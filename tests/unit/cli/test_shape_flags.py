@@ -40,7 +40,7 @@ def test_slower_links_make_a_longer_trip(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_activations_and_redundant_experts_take_room(capsys: pytest.CaptureFixture[str]) -> None:
     plain, less = planned(capsys), planned(capsys, "--activations", "kv")
-    assert less["requests"] <= plain["requests"]  # type: ignore[operator]
+    assert less["requests"] < plain["requests"]  # type: ignore[operator]
     device = less["stages"][0]["device"]  # type: ignore[index]
     assert device["reserve_bytes"] == 8_000_000_000 + device["activation_bytes"]
     assert plain["state_binds_below_tokens"] is None and plain["by_context"][3]["binds"] == "kv"  # type: ignore[index]

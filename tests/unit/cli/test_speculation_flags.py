@@ -6,16 +6,7 @@ from pathlib import Path
 import pytest
 
 from stageline.cli.main import run
-from tests.unit.cli.test_run import PLAN
-
-SPEC = "poisson:rate=1000,requests=30,input=uniform(5,40),output=uniform(1,9)"
-
-
-@pytest.fixture
-def plan(tmp_path: Path) -> str:
-    path = tmp_path / "plan.json"
-    path.write_bytes(PLAN.canonical())
-    return str(path)
+from tests.unit.cli.conftest import SPEC
 
 
 def summary(capsys: pytest.CaptureFixture[str], plan: str, workload: str, *flags: str) -> dict:

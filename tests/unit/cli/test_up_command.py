@@ -44,3 +44,12 @@ def test_ports_that_there_are_not(
     said = capsys.readouterr().err
     assert f"{flag}: no such port (got {port}); give" in said
     assert not started
+
+
+@pytest.mark.parametrize("seed", ["-1", str(1 << 63)])
+def test_seeds_that_no_session_can_have(
+    seed: str, started: list[LocalOptions], root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["up", str(root / "tests/data/fewest.plan.json"), f"--seed={seed}"]) == 2
+    assert f"--seed: not between 0 and 2**63 - 1 (got {seed})" in capsys.readouterr().err
+    assert not started

@@ -96,6 +96,18 @@ def test_an_unbalanced_stage_matters_only_where_it_limits() -> None:
     assert "holds it back" not in advice(held_back(), "closed:users=1,requests=60,input=8,output=8")
 
 
+def test_all_advice_on_a_run_means_the_same_by_even() -> None:
+    """A stage that takes 1.14 x as long as the others holds them back; nobody may say that they are even."""
+    plan = held_back()
+    slow = msgspec.structs.replace(plan.costs[1], base_ns=1_140, token_ns=11)
+    found = advice(
+        msgspec.structs.replace(plan, costs=(plan.costs[0], slow)),
+        "closed:users=64,requests=600,input=uniform(1,80),output=8",
+    )
+    assert "s5 is busy 1.1" in found
+    assert "(upstream); stage 5 is busy 1.1" in found
+
+
 def test_kv_room_that_is_missing_names_the_stage_that_binds() -> None:
     tight = chain(stages=4, slow=0)
     stages = [msgspec.structs.replace(s, kv_budget_bytes=320 * (2 if i else 1)) for i, s in enumerate(tight.stages)]

@@ -73,5 +73,12 @@ def test_bad_addresses(text, reason):
         stage_addresses(text, small_plan(2))
 
 
+def test_a_seed_fits_the_wire():
+    largest = (1 << 63) - 1
+    assert load(RouterSettings, ["--seed", str(largest)], {}, "p").seed == largest
+    with pytest.raises(UsageError, match="seed"):
+        load(RouterSettings, ["--seed", str(largest + 1)], {}, "p")
+
+
 def test_the_router_needs_a_plan():
     assert RouterSettings().plan == ""

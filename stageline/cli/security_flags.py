@@ -1,4 +1,4 @@
-"""Flags of every command that calls a server: the same names and variables as the servers' own settings."""
+"""Flags of every command that calls or starts a server: the same names and variables as the servers' own settings."""
 
 import os
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ _SECURITY = Group.create_ordered("Security")
 
 @Parameter(name="*", group=_SECURITY)
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TlsFlags:
+class SecurityFlags:
     """What a process shows and whom it believes."""
 
     tls_ca: Annotated[

@@ -1,0 +1,40 @@
+"""A router that could never open a live session does not start."""
+
+import msgspec
+import pytest
+
+from router.server import live_service
+from router.serving import ServingMetrics
+from router.settings import RouterSettings
+from stageline.errors import UsageError
+from stageline.plan.schema import KvWindow, Plan
+from tests.unit.engine.builders import plan
+
+PLAN = plan()
+WINDOWS = (KvWindow(most_blocks=2, block_bytes=64),)
+WINDOWED = msgspec.structs.replace(
+    PLAN, stages=tuple(msgspec.structs.replace(stage, kv_windows=WINDOWS) for stage in PLAN.stages)
+)
+
+
+def service(of: Plan, scheduling: str) -> None:
+    live_service(of, RouterSettings(scheduling=scheduling), ServingMetrics(of))
+
+
+@pytest.mark.parametrize(
+    ("of", "scheduling", "says"),
+    [
+        (PLAN, '{"policy": "nowhere:Policy"}', "--policy nowhere:Policy"),
+        (PLAN, '{"batching": "slo"}', "--batching slo: no target"),
+        (PLAN, '{"credits": 0}', "--scheduling"),
+        (WINDOWED, '{"prefix_cache": true}', "--whole-kv"),
+    ],
+)
+def test_scheduling_that_no_session_can_have(of: Plan, scheduling: str, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        service(of, scheduling)
+
+
+def test_scheduling_that_one_can_have() -> None:
+    service(PLAN, '{"prefix_cache": true}')
+    service(WINDOWED, '{"kv": "grow"}')
