@@ -17,8 +17,8 @@ from pathlib import Path
 import msgspec
 import uvloop
 
+from bench.core import wafers
 from bench.echo import measure
-from stageline.cli.main import run as stageline
 from stageline.cluster.engine import run_at
 from stageline.cluster.local import LocalCluster, LocalOptions
 from stageline.cost.entries import Affine
@@ -26,7 +26,6 @@ from stageline.engine.settings import Scheduling
 from stageline.engine.types import RequestRecord
 from stageline.plan.schema import Defaults, Link, Plan, Stage, Visit
 from stageline.runtime.logs import say
-from stageline.runtime.plans import load_plan
 from stageline.wire.router_client import Cost, RunOrder
 from stageline.workload import open_workload
 
@@ -98,19 +97,6 @@ def chain(stages: int, in_flight: int) -> Plan:
     )
 
 
-def wafers(folder: Path) -> Plan:
-    """The published plan of Kimi K3 on 59 wafers, 70 visits."""
-    path = folder / "wafers.json"
-    flags = ["--placement", "by-kind", "--layer-bytes", "nominal", "-o", str(path), "--json"]
-    shown = os.dup(1)
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    try:
-        stageline(["plan", "kimi-k3", "wse-3t", *flags])
-    finally:
-        os.dup2(shown, 1)
-    return load_plan(path)
-
-
 async def measured(plan: Plan, case: Case, folder: Path) -> tuple[Cost, int]:
     """One run on a fresh local cluster; its cost and the number of microbatches."""
     path = folder / f"{case.name}.json"
@@ -131,7 +117,7 @@ async def measured(plan: Plan, case: Case, folder: Path) -> tuple[Cost, int]:
 
 def row(case: Case, folder: Path) -> Row:
     """Measures one case and its echo."""
-    plan = chain(case.stages, case.credits) if case.stages else wafers(folder)
+    plan = chain(case.stages, case.credits) if case.stages else wafers(placement="by-kind", layer_bytes="nominal")
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         cost, microbatches = runner.run(measured(plan, case, folder))
     hops = microbatches * (len(plan.visits) + 1)

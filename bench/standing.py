@@ -14,7 +14,8 @@ from pathlib import Path
 import msgspec
 import uvloop
 
-from bench.cluster import Ignored, wafers
+from bench.cluster import Ignored
+from bench.core import wafers
 from stageline.cluster.engine import run_at
 from stageline.cluster.local import LocalCluster, LocalOptions
 from stageline.engine.settings import Scheduling
@@ -50,9 +51,11 @@ def _resident_mb(pid: int) -> float:
 
 async def measured(folder: Path, trace: str | None) -> Standing:
     """Starts the cluster, looks at it, uses it."""
-    plan = wafers(folder)
+    plan = wafers(placement="by-kind", layer_bytes="nominal")
+    path = folder / "wafers.json"
+    path.write_bytes(plan.canonical())
     started = time.perf_counter()
-    async with LocalCluster(plan, folder / "wafers.json", LocalOptions(restart=False), print) as up:
+    async with LocalCluster(plan, path, LocalOptions(restart=False), print) as up:
         await up.healthy()
         healthy_s = time.perf_counter() - started
         stages = [child.pid for child in up.stages if child.pid]
