@@ -47,6 +47,7 @@ class StageServicer(stage_pb2_grpc.StageServicer):
         self._dialer = dialer or Dialer()
         self.metrics: Callable[[], bytes] = bytes  # in Prometheus' text format
         self._session: StageSession | None = None
+        self._ending: asyncio.Task[None] | None = None  # the loop holds tasks weakly
         self._changed = asyncio.Condition()
         self._draining = False
 
@@ -78,11 +79,14 @@ class StageServicer(stage_pb2_grpc.StageServicer):
     ) -> None:
         """See stage.proto."""
         try:
-            session = await self._begin(request)
+            session = self._begin(request)
             try:
+                await self._notify()
                 await self._hold(session, context)
             finally:
-                await self._end(session)
+                # A router that goes away cancels this call, perhaps while it ends: the stage must be free all the same.
+                self._ending = asyncio.create_task(self._end(session))
+                await asyncio.shield(self._ending)
         except StagelineError as error:
             await abort(context, error)
 
@@ -132,7 +136,7 @@ class StageServicer(stage_pb2_grpc.StageServicer):
 
     # -- sessions
 
-    async def _begin(self, request: stage_pb2.OpenRequest) -> StageSession:
+    def _begin(self, request: stage_pb2.OpenRequest) -> StageSession:
         """A new session, if this server is free and means the same plan and stage."""
         if self._draining:
             raise Busy("the stage server is shutting down")
@@ -148,7 +152,6 @@ class StageServicer(stage_pb2_grpc.StageServicer):
                 raise PlanMismatch(f"this server is {what} {own}, not {asked}; check the router's list of stages")
         session = StageSession(route, request, self._dialer)
         self._session = session
-        await self._notify()
         log.info("session opened", extra={"session": session.id, "party": session.party.name})
         return session
 
@@ -185,10 +188,12 @@ class StageServicer(stage_pb2_grpc.StageServicer):
             raise session.party.error
 
     async def _end(self, session: StageSession) -> None:
-        await session.close()
-        self._session = None
-        self._on_session(None)
-        await self._notify()
+        try:
+            await session.close()
+        finally:
+            self._session = None
+            self._on_session(None)
+            await self._notify()
         log.info("session ended", extra={"session": session.id})
 
     async def _notify(self) -> None:

@@ -2,12 +2,14 @@
 
 import asyncio
 from contextlib import AsyncExitStack
+from unittest.mock import AsyncMock
 
 import grpc
 import pytest
 from grpc import aio
 
 from stage_server.servicer import StageServicer
+from stage_server.session import StageSession
 from stageline.engine.settings import Scheduling
 from stageline.errors import (
     BadInput,
@@ -209,6 +211,34 @@ async def test_a_frame_that_is_refused_ends_session_and_link(frame, kind, text):
         for error in (await failure(link), await failure(session)):
             assert isinstance(error, kind)
             assert text in str(error)
+
+
+async def test_a_router_that_leaves_while_a_session_ends_leaves_the_stage_free(monkeypatch):
+    closing, gate = asyncio.Event(), asyncio.Event()
+
+    async def connect(self) -> None:
+        self.party.close()
+
+    async def close(self) -> None:
+        closing.set()
+        await gate.wait()
+
+    monkeypatch.setattr(StageSession, "connect", connect)
+    monkeypatch.setattr(StageSession, "close", close)
+    plan = small_plan()
+    servicer, context = StageServicer(plan), AsyncMock()
+    async with asyncio.timeout(20):
+        for session in ("first", "second"):
+            call = asyncio.create_task(servicer.Open(opening(plan, session), context))
+            await closing.wait()
+            call.cancel()
+            await asyncio.wait([call])
+            gate.set()
+            await servicer.drained()
+            servicer._draining = False
+            closing.clear()
+            gate.clear()
+    context.abort.assert_not_called()
 
 
 class Welcoming(router_pb2_grpc.RouterServicer):
