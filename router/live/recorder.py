@@ -1,15 +1,22 @@
 """Writes a live session as a workload that replays it."""
 
+import contextlib
+import logging
 from pathlib import Path
 from typing import TextIO
 
 from stageline.engine.types import Request
-from stageline.errors import UsageError
+from stageline.errors import RunFailed, UsageError
 from stageline.workload.recording import RecordingHeader, cancel_line, end_line, header_line, request_line
+
+log = logging.getLogger(__name__)
 
 
 class Recorder:
-    """One file per session: FILE, FILE.1, FILE.2, ...; a session without requests leaves none."""
+    """One file per session: FILE, FILE.1, FILE.2, ..., the first name that is free.
+
+    A router that comes back after a crash keeps what was recorded. A session without requests leaves no file.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -18,6 +25,8 @@ class Recorder:
         self._header: RecordingHeader | None = None
         if not path.parent.is_dir():
             raise UsageError(f"--record {path}: there is no directory {path.parent}")
+        if path.is_dir():
+            raise UsageError(f"--record {path}: is a directory; give a file in it")
 
     def begin(self, header: RecordingHeader) -> None:
         """A session has opened."""
@@ -44,11 +53,20 @@ class Recorder:
     def _line(self, line: str) -> None:
         if self._file is None:
             assert self._header is not None
-            name = f"{self._path}.{self._files}" if self._files else str(self._path)
             try:
-                self._file = Path(name).open("w", encoding="utf-8", buffering=1)  # noqa: SIM115 - open until `end`
+                self._file = self._open()
             except OSError as error:
-                raise UsageError(f"--record {name}: can't be written: {error.strerror}") from None
-            self._files += 1
+                raise RunFailed(f"--record {self._path}: can't be written: {error.strerror}") from None
             self._file.write(header_line(self._header))
         self._file.write(line)
+
+    def _open(self) -> TextIO:
+        """The next file, line by line on the disk. Raises OSError."""
+        while True:
+            path = Path(f"{self._path}.{self._files}") if self._files else self._path
+            self._files += 1
+            with contextlib.suppress(FileExistsError):
+                file = path.open("x", encoding="utf-8", buffering=1)
+                if path != self._path:
+                    log.warning("earlier recordings are kept", extra={"recording": path})
+                return file

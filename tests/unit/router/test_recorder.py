@@ -1,0 +1,46 @@
+"""Recordings of live sessions: none is lost."""
+
+from pathlib import Path
+
+import pytest
+
+from router.live.recorder import Recorder
+from stageline.engine.settings import Scheduling
+from stageline.engine.types import Request
+from stageline.errors import UsageError
+from stageline.workload.recording import RecordingHeader
+
+HEADER = RecordingHeader(plan_digest="d", seed=0, dilation=1.0, scheduling=Scheduling())
+ONE = Request(index=0, arrival_ns=5, prompt_tokens=1, output_tokens=1, max_output_tokens=1)
+
+
+def recorded(path: Path, sessions: int) -> list[Path | None]:
+    """The files of one router's sessions."""
+    recorder, files = Recorder(path), []
+    for _ in range(sessions):
+        recorder.begin(HEADER)
+        recorder.request(ONE)
+        files.append(recorder.end("digest"))
+    return files
+
+
+def test_a_router_that_comes_back_keeps_what_was_recorded(tmp_path: Path) -> None:
+    path = tmp_path / "live.jsonl"
+    first = recorded(path, 2)
+    assert first == [path, tmp_path / "live.jsonl.1"]
+    kept = path.read_text()
+    assert recorded(path, 1) == [tmp_path / "live.jsonl.2"]
+    assert path.read_text() == kept
+
+
+def test_a_session_without_requests_leaves_no_file(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path / "live.jsonl")
+    recorder.begin(HEADER)
+    assert recorder.end("digest") is None
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("name", "reason"), [("", "is a directory"), ("missing/live.jsonl", "there is no directory")])
+def test_a_place_that_takes_no_file_is_refused_at_the_start(tmp_path: Path, name: str, reason: str) -> None:
+    with pytest.raises(UsageError, match=reason):
+        Recorder(tmp_path / name)
