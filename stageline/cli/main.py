@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Sequence
 from itertools import pairwise
+from pathlib import Path
 
 from cyclopts import App
 from cyclopts.exceptions import CycloptsError
@@ -100,4 +101,6 @@ def _complain(text: str, code: int) -> int:
 def main() -> None:
     """Entry point of the console script."""
     prepare()
+    if sys.stdout is None:  # closed by the caller
+        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - until the end
     sys.exit(run(sys.argv[1:]))

@@ -22,7 +22,7 @@ from stageline.cli.search_output import print_trials, save_plot, with_cost
 from stageline.cli.sources import find_model
 from stageline.cli.speculation_flags import SpeculationFlags
 from stageline.engine.settings import Scheduling
-from stageline.errors import BadInput, DoesNotFit, RunFailed, UsageError
+from stageline.errors import BadInput, DoesNotFit, RunFailed, SloMissed, UsageError
 from stageline.hardware.device import Device
 from stageline.model.spec import ModelSpec
 from stageline.plan.build import Planned, make_plan
@@ -80,8 +80,10 @@ def search(
         save_plot(trials, plot, curve=curve)
     if json:
         output.print_json({"trials": trials, "left_out": [x._asdict() for x in left]})
-        return 0
-    print_trials(trials, len(left), best_of_each=curve)
+    else:
+        print_trials(trials, len(left), best_of_each=curve)
+    if not any(t.slo_met in {None, True} for t in trials if t.failure is None):
+        raise SloMissed("no division meets the objective; give it more devices, or ask for less")
     return 0
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from stageline.errors import Unavailable
+from stageline.errors import Unavailable, UsageError
 from stageline.runtime.server import Endpoints
 from stageline.wire.environment import GRPC_ENVIRONMENT
 
@@ -50,7 +50,10 @@ class Child:
         return self._process.pid if self._process else None
 
     async def start(self) -> Endpoints:
-        """Starts it and waits until it listens. Raises Unavailable when it ends first or says nothing in time."""
+        """Starts it and waits until it listens.
+
+        Raises Unavailable when it ends first or says nothing in time, UsageError when it ends over bad input.
+        """
         command = [sys.executable, "-m", self._module, *self._flags, "--exit-with-parent"]
         command += ["--grpc-port", str(self._grpc_port), "--metrics-port", str(self._metrics_port)]
         if self._http_port:
@@ -71,7 +74,8 @@ class Child:
             raise Unavailable(f"{self.name} did not start within {READY_S:g} s") from None
         if not line:
             code = await process.wait()
-            raise Unavailable(f"{self.name} ended with exit code {code} before it was ready; its own message says why")
+            ended = f"{self.name} ended with exit code {code} before it was ready; its own message says why"
+            raise UsageError(ended) if code == UsageError.exit_code else Unavailable(ended)
         self.endpoints = endpoints = msgspec.json.decode(line, type=Endpoints)
         self._grpc_port = int(endpoints.grpc.rpartition(":")[2])
         if endpoints.metrics:

@@ -147,7 +147,7 @@ async def test_a_port_in_use_is_refused(plan_path):
         code, _, errors = await finished(await up(plan_path, "--grpc-port", str(port)))
     finally:
         holder.close()
-    assert code == 1
+    assert code == 2
     assert f"gRPC port 127.0.0.1:{port} can't be bound" in errors
     assert "Traceback" not in errors
 

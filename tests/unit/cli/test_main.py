@@ -31,6 +31,12 @@ def test_a_reader_that_has_seen_enough_is_no_failure(words: list[str]) -> None:
     assert (done.returncode, done.stderr) == (0, b"")
 
 
+def test_a_stdout_that_is_closed_is_no_failure() -> None:
+    words = [*COMMAND, "devices"]
+    done = subprocess.run(["sh", "-c", '"$@" >&-', "sh", *words], stderr=subprocess.PIPE, env=ENVIRONMENT, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device that is always full")
 @pytest.mark.parametrize("words", [["devices"], ["models", "--json"]])
 def test_a_full_disk_is_named(words: list[str]) -> None:

@@ -35,6 +35,13 @@ def test_a_bound_prunes_what_misses_the_objective_anyway(capsys: pytest.CaptureF
     assert any("lone token" in str(left["reason"]) for left in found["left_out"])
 
 
+def test_an_objective_that_nothing_meets_is_the_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+    code, found = search(capsys, "--slo", "ttft=1us")
+    assert code == 3
+    assert [trial["slo_met"] for trial in found["trials"]] == [False] * 5
+    assert search(capsys, "--slo", "ttft=100s")[0] == 0
+
+
 def test_a_second_search_goes_on_where_the_first_stopped(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
