@@ -9,6 +9,8 @@ from stageline.plan.schema import Plan
 
 def load_plan(path: Path) -> Plan:
     """The plan in a file. BadInput with the place inside the document when it is damaged or makes no sense."""
+    if path.is_char_device():  # it may never end
+        raise BadInput(f"plan {path}", None, "is a device and no file", "make one with stageline plan -o")
     try:
         data = path.read_bytes()
     except (OSError, ValueError) as error:
