@@ -70,10 +70,10 @@ def load(
         wall=wall,
         steps=() if ramp is None else parse_ramp(ramp),
         warmup=NO_WARMUP if warmup is None else parse_warmup(warmup),
-        duration_ns=None if duration is None else parse_duration_ns(duration, "--duration"),
+        duration_ns=None if duration is None else _some_time("--duration", duration),
         turns=Turns(_between("--turns", turns, 1 << 14), parse_duration_ns(think, "--think")),
         connections=_between("--connections", connections, MAX_CONNECTIONS),
-        timeout_s=parse_duration_ns(timeout, "--timeout") / NS_PER_S,
+        timeout_s=_some_time("--timeout", timeout) / NS_PER_S,
         ignore_eos=ignore_eos,
         extra_body=extra_body,
         slo=None if slo is None else parse_slo(slo),
@@ -162,3 +162,11 @@ def _bar() -> Iterator["Watch"]:
             counts.source = progress
 
         yield watch
+
+
+def _some_time(flag: str, text: str) -> int:
+    """A duration in ns that is not 0."""
+    duration_ns = parse_duration_ns(text, flag)
+    if not duration_ns:
+        raise BadInput(flag, text, "no time at all", "give a longer one, like 60s")
+    return duration_ns

@@ -152,6 +152,8 @@ def test_nobody_listens(capsys: pytest.CaptureFixture[str]) -> None:
         (["--url", "http://h", "--ramp", "1,2"], "--ramp"),
         (["--url", "http://h", "--connections", "0"], "--connections"),
         (["--url", "http://h", "--turns", "0"], "--turns"),
+        (["--url", "http://h", "--timeout", "0s"], "--timeout: no time at all"),
+        (["--url", "http://h", "--duration", "0s"], "--duration: no time at all"),
         (["--url", "http://h", "--slo", "x=1"], "--slo"),
         (["--url", "http://h", "--extra-body", "{"], "--extra-body"),
         (["--url", "https://h", "--tls-ca", "missing.pem"], "--tls-ca"),
