@@ -35,7 +35,7 @@ class WorkDone:
     """Adds up what requests needed."""
 
     def __init__(self) -> None:
-        self.tokens = self.pairs = self.rows = self.kv_read_tokens = self.decoded_tokens = 0
+        self.tokens = self.pairs = self.rows = self.kv_read_tokens = self.decoded_tokens = self.prompts = 0
 
     def request(self, record: RequestRecord) -> None:
         """Tokens cached..prompt + output - 2 went through the layers, each against all before it and itself."""
@@ -45,6 +45,7 @@ class WorkDone:
         cached, end = record.cached_tokens or 0, record.prompt_tokens + out - 1
         self.tokens += end - cached
         self.pairs += (end * (end + 1) - cached * (cached + 1)) // 2
+        self.prompts += 1
         self.rows += out
         self.decoded_tokens += out - 1
         self.kv_read_tokens += (out - 1) * record.prompt_tokens + out * (out - 1) // 2
@@ -74,16 +75,30 @@ def utilisation(
 def _bytes(
     plan: Plan, stage: Stage, work: Work, steps: float, done: WorkDone, speculation: SpeculationSummary | None
 ) -> float:
-    """Weights of every step, experts as far as the mean step needs them, and KV, read once for all tokens of a step."""
-    size, tokens, read = work.step_bytes * steps, done.tokens, 1.0
+    """Weights of every step, experts as far as its tokens need them, and KV, read once for all tokens of a step."""
+    size, decoded, read = work.step_bytes * steps, float(done.decoded_tokens), 1.0
     if speculation and done.decoded_tokens:
-        tokens += speculation.drafted_tokens - speculation.accepted_tokens
+        decoded += speculation.drafted_tokens - speculation.accepted_tokens
         read -= speculation.accepted_tokens / done.decoded_tokens
     if work.experts and steps:
-        keep = 1 - work.experts_per_token / work.experts
-        size += float(work.expert_bytes * work.experts * (1 - keep ** (tokens / steps)) * steps)
+        size += work.expert_bytes * work.experts * _full_reads(plan, work, steps, done, decoded)
     size += read * done.kv_read_tokens * stage.kv_block_bytes / plan.block_tokens
     for w in stage.windows:  # no token reads more than the window: exact for decoding, a bound for prefill chunks
         read_tokens = min(done.kv_read_tokens, done.tokens * w.most_blocks * plan.block_tokens)
         size += read * read_tokens * w.block_bytes / plan.block_tokens
     return size
+
+
+def _full_reads(plan: Plan, work: Work, steps: float, done: WorkDone, decoded: float) -> float:
+    """How often all experts together were read: 1 - (1 - k / n)^t of them for the t tokens of a step, k of n for each.
+
+    Steps with prefill and steps without are told apart, for a long chunk reads all experts and a lone token k. A prompt
+    is taken to have a step of its own, a longer one as many as the token budget asks for; decoding is in the others.
+    """
+    keep = 1 - work.experts_per_token / work.experts
+    prefilled = done.tokens - done.decoded_tokens
+    chunks = min(steps, max(done.prompts, prefilled / plan.defaults.batched_tokens))
+    rest = steps - chunks
+    if rest < 1:
+        return float(steps * (1 - keep ** ((prefilled + decoded) / steps)))
+    return float(chunks * (1 - keep ** (prefilled / chunks)) + rest * (1 - keep ** (decoded / rest)))

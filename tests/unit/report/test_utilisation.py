@@ -74,6 +74,15 @@ def test_a_step_reads_the_same_whether_its_drafts_are_right_or_wrong(model: str)
     assert right.mfu == pytest.approx(5 * wrong.mfu, rel=0.01)
 
 
+def test_a_long_prompt_does_not_make_lone_tokens_read_all_experts() -> None:
+    """A device can't read more than it has bandwidth for; the mean step of the two would say three times that."""
+    plan = make_plan(SHELF.model("qwen3-30b-a3b").spec, H100, PlanOptions(context_tokens=32_768)).plan
+    long, short = (summary(plan, f"poisson:rate=1,input={prompt},output=5000").utilisation for prompt in (16_000, 1))
+    assert long and short
+    assert long.bandwidth < H100.share.bandwidth
+    assert long.bandwidth == pytest.approx(short.bandwidth, rel=0.2)
+
+
 def test_a_plan_without_work_has_no_utilisation() -> None:
     assert make_plan(SHELF.model("kimi-k3").spec, SHELF.device("wse-3t").device, PlanOptions()).plan.stages[0].work
     plan = make_plan(SHELF.model("llama-3.1-8b").spec, H100, PlanOptions()).plan
