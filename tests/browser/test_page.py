@@ -159,5 +159,5 @@ def test_a_long_run_of_many_stages_opens_at_once(tmp_path: Path, tab: Any, troub
     spent = {m["name"]: m["value"] for m in session.send("Performance.getMetrics")["metrics"]}
     assert 0 < spent["ThreadTime"] < 3
     tab.click("[data-view=first]")
-    tab.wait_for_function("document.getElementById('range').textContent.includes('every service')")
+    tab.locator("#range", has_text="every service").wait_for()
     assert trouble == []
