@@ -76,33 +76,23 @@ def splitwise() -> list[Row]:
     for ranks, sizes in SPLITWISE.items():
         for sequences, (prompt_ms, token_ms) in sizes.items():
             ttft, tpot = run(ranks, sequences, host)
-            name = f"TP{ranks}, batch {sequences}"
-            system = "Llama-2-70B, H100 (Splitwise)"
-            rows.append(
-                Row(
-                    system=system,
-                    case=name,
-                    unit="ms",
-                    note=note,
-                    metric="token",
-                    measured=token_ms,
-                    emulated=tpot,
-                    basis=fitted,
-                    target=0.15,
+            for metric, measured, emulated, target in (
+                ("token", token_ms, tpot, 0.15),
+                ("prompt", prompt_ms, ttft, None),
+            ):
+                rows.append(
+                    Row(
+                        system="Llama-2-70B, H100 (Splitwise)",
+                        case=f"TP{ranks}, batch {sequences}",
+                        unit="ms",
+                        note=note,
+                        metric=metric,
+                        measured=measured,
+                        emulated=emulated,
+                        basis=fitted,
+                        target=target,
+                    )
                 )
-            )
-            rows.append(
-                Row(
-                    system=system,
-                    case=name,
-                    unit="ms",
-                    note=note,
-                    metric="prompt",
-                    measured=prompt_ms,
-                    emulated=ttft,
-                    basis=fitted,
-                )
-            )
     return rows
 
 

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from stageline.engine.types import CAUSES, StageRecord
+from stageline.engine.types import StageRecord
 from stageline.plan.advice import IMBALANCE
 from stageline.plan.schema import Plan
-from stageline.report.figures import in_flight, token_pace
+from stageline.report.figures import cause_shares, in_flight, token_pace
 from stageline.report.mistakes import mistakes
 from stageline.report.summary import Advice, Summary
 
@@ -37,13 +37,6 @@ def advise(plan: Plan, summary: Summary, stages: Sequence[StageRecord]) -> list[
         if shares[cause] >= NOTABLE * (1 - shares["empty"]) and not told:
             lines.append(_CAUSES[cause](Finding(plan, summary, stages, shares[cause])))
     return [*lines, *mistakes(plan, summary, stages)]
-
-
-def cause_shares(stages: Sequence[StageRecord]) -> dict[str, float]:
-    """Share of all stages' time by cause, and `busy`."""
-    total = sum(s.window_ns for s in stages) or 1
-    shares: dict[str, float] = {c: sum(s.idle_ns.get(c, 0) for s in stages) / total for c in CAUSES}
-    return {"busy": sum(s.busy_ns for s in stages) / total, **shares}
 
 
 def _requests(summary: Summary, context: int) -> Iterator[Advice]:

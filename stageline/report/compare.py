@@ -8,7 +8,7 @@ import msgspec
 
 from stageline.engine.types import CAUSES, StageRecord
 from stageline.errors import BadInput
-from stageline.report.advice import cause_shares
+from stageline.report.figures import cause_shares
 from stageline.report.rundir import RERUN, read_stages, read_summary
 from stageline.report.summary import Summary
 from stageline.units import NS_PER_S, format_duration

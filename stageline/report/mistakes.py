@@ -16,7 +16,7 @@ from stageline.plan.advice import FEW_REQUESTS, HOPS_SHARE, IMBALANCE, NOMINAL_E
 from stageline.plan.evenness import Cut, better_cut, evenness
 from stageline.plan.fit import SMALLER_WEIGHTS
 from stageline.plan.schema import Plan
-from stageline.report.figures import collective_share, in_flight, layer_costs
+from stageline.report.figures import cause_shares, collective_share, in_flight, layer_costs
 from stageline.report.summary import Advice, Summary
 
 GROUP_SHARE = 0.10  # of a token's trip spent in collectives that leave their node
@@ -67,7 +67,8 @@ class Seen(NamedTuple):
     @property
     def kv_blocked(self) -> bool:
         """Whether stages stood still for want of KV room, of the time with requests in the system."""
-        return _share(self.stages, "kv_blocked") >= KV_SHORT * (1 - _share(self.stages, "empty")) > 0
+        shares = cause_shares(self.stages)
+        return shares["kv_blocked"] >= KV_SHORT * (1 - shares["empty"]) > 0
 
     @property
     def preempted(self) -> float:
@@ -162,7 +163,7 @@ def _unbalanced(r: Seen) -> Advice | None:
 def _kv_binds(r: Seen) -> Advice | None:
     if not r.kv_short:
         return None
-    s, share = r.summary, _share(r.stages, "kv_blocked")
+    s, share = r.summary, cause_shares(r.stages)["kv_blocked"]
     where = "" if s.binding_stage is None else f" (stage {s.binding_stage} binds)"
     waited = f"room is missing for {share:.0%} of the stages' time{where}" if r.kv_blocked else "runs out"
     mfu = "" if s.utilisation is None else f", when the devices reach {s.utilisation.mfu:.0%} of their FLOPs"
@@ -204,10 +205,6 @@ def _smaller_weights(r: Seen) -> Advice | None:
                 f"plan with --weights {name}",
             )
     return None
-
-
-def _share(stages: Sequence[StageRecord], cause: str) -> float:
-    return sum(s.idle_ns.get(cause, 0) for s in stages) / (sum(s.window_ns for s in stages) or 1)
 
 
 def _gb(size: int) -> str:

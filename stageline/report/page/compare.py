@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from stageline.engine.types import CAUSES
-from stageline.report.advice import cause_shares
 from stageline.report.compare import Comparison, Row, Run
 from stageline.report.compare_table import change_text, short_names
+from stageline.report.figures import cause_shares
 from stageline.report.page.render import asset, colours, escape, fill
 
 
