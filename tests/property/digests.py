@@ -1,0 +1,105 @@
+"""Five hundred random scenarios with their digests, kept as data: a change of code may not change one of them.
+
+`python -m tests.property.digests` compares all of them, `... write` draws them anew. They are kept whole (plan, settings,
+requests), so that neither new defaults nor a change of `strategies` reaches them.
+"""
+
+import gzip
+import random
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from stageline.engine import inprocess
+from stageline.engine.settings import Scheduling
+from stageline.engine.types import Request, RequestRecord
+from stageline.plan.schema import Plan
+from stageline.report.canonical import canonical_line
+from stageline.report.digest import Digest
+from tests.reference.strategies import Scenario, build, build_sharing, build_speculating, build_windows
+
+FILE = Path(__file__).parent.parent / "data" / "digests.jsonl.gz"
+KINDS = (build, build, build_sharing, build_windows, build_speculating)
+COUNT = 500
+
+
+class Kept(msgspec.Struct, frozen=True, kw_only=True):
+    """One scenario, everything said, and what came of it."""
+
+    number: int
+    plan: Plan
+    scheduling: Scheduling
+    users: tuple[tuple[Request, ...], ...]
+    starts_ns: tuple[int, ...]
+    think_ns: int
+    seed: int
+    digest: str
+
+    def scenario(self) -> Scenario:
+        """As the strategies build it."""
+        return Scenario(self.plan, self.scheduling, self.users, self.starts_ns, self.think_ns, self.seed)
+
+
+class _Digesting:
+    """An observer that only digests."""
+
+    def __init__(self) -> None:
+        self.digest = Digest()
+
+    def token(self, index: int, now_ns: int, since_ns: int | None) -> None:
+        """See `Observer`."""
+
+    def request(self, record: RequestRecord) -> None:
+        """See `Observer`."""
+        self.digest.request(record.index, canonical_line(record))
+
+
+def digest_of(scenario: Scenario) -> str:
+    """One run in this process."""
+    seen = _Digesting()
+    totals = inprocess.run(scenario.plan, scenario.scheduling, scenario.source(), seed=scenario.seed, observer=seen)
+    return seen.digest.finish(totals.stages)
+
+
+def kept() -> Iterator[Kept]:
+    """All of them, in their order."""
+    decoder = msgspec.json.Decoder(Kept)
+    with gzip.open(FILE) as file:
+        yield from (decoder.decode(line) for line in file)
+
+
+def write() -> None:
+    """Draw and run them anew."""
+    with gzip.GzipFile(FILE, "wb", mtime=0) as file:
+        for number in range(COUNT):
+            s = KINDS[number % len(KINDS)](random.Random(number))  # noqa: S311 - not for secrets
+            plan = s.plan
+            scheduling = msgspec.structs.replace(
+                s.scheduling,
+                microbatch=s.scheduling.microbatch or plan.defaults.microbatch,
+                credits=s.scheduling.credits or plan.defaults.credits,
+                batched_tokens=s.scheduling.batched_tokens or plan.defaults.batched_tokens,
+            )
+            entry = Kept(
+                number=number, plan=plan, scheduling=scheduling, users=s.users, starts_ns=s.starts_ns,
+                think_ns=s.think_ns, seed=s.seed, digest=digest_of(s),
+            )  # fmt: skip
+            if digest_of(entry.scenario()) != entry.digest:
+                raise ValueError(f"scenario {number}: its defaults are not what they seem")
+            file.write(msgspec.json.encode(entry) + b"\n")
+
+
+def main(arguments: list[str]) -> int:
+    """The command."""
+    if arguments == ["write"]:
+        write()
+        return 0
+    wrong = [k.number for k in kept() if digest_of(k.scenario()) != k.digest]
+    print(f"{COUNT - len(wrong)} of {COUNT} digests as kept" + (f"; changed: {wrong}" if wrong else ""))
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
