@@ -21,7 +21,7 @@ import msgspec
 import uvloop
 
 from stageline.catalog.loader import Catalog
-from stageline.cluster.engine import run_at
+from stageline.cluster.client_run import run_at
 from stageline.cluster.local import LocalCluster, LocalOptions
 from stageline.engine import inprocess
 from stageline.engine.settings import Scheduling
@@ -34,7 +34,7 @@ from stageline.report.digest import Digest
 from stageline.runtime.logs import say
 from stageline.wire.frames import PayloadMode
 from stageline.wire.router_client import RunOrder
-from stageline.workload import Workload, open_workload
+from stageline.workload import DescribedWorkload, open_workload
 
 AZURE = "traces/AzureLLMInferenceTrace_conv_2023.csv"
 MOONCAKE = "traces/mooncake_conversation_trace.jsonl"
@@ -46,22 +46,22 @@ PLANS: dict[str, tuple[str, str, PlanOptions]] = {
 BUSY = {"k3-59": "150", "k3-46": "150", "llama-70b": "5"}
 
 
-class Load(msgspec.Struct, frozen=True):
+class TraceCase(msgspec.Struct, frozen=True):
     """So many first requests of a trace."""
 
     name: str
-    trace: str
+    file: str
     requests: int
     busy: bool
 
 
-LOADS = (
-    Load("azure busy", AZURE, 1000, True),
-    Load("mooncake busy", MOONCAKE, 300, True),
-    Load("azure nearly empty", AZURE, 30, False),
-    Load("mooncake nearly empty", MOONCAKE, 30, False),
+TRACES = (
+    TraceCase("azure busy", AZURE, 1000, True),
+    TraceCase("mooncake busy", MOONCAKE, 300, True),
+    TraceCase("azure nearly empty", AZURE, 30, False),
+    TraceCase("mooncake nearly empty", MOONCAKE, 30, False),
 )
-SHORT = Load("azure busy, short", AZURE, 60, True)
+SHORT = TraceCase("azure busy, short", AZURE, 60, True)
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,7 +71,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     grow: bool = False
     jitter: bool = False
     payload: PayloadMode = "size"
-    requests: int = 0  # fewer than the load has
+    requests: int = 0  # fewer than the trace has
     window: int = 0
     nice: bool = False
     stops: bool = False
@@ -111,20 +111,20 @@ class Case(msgspec.Struct, frozen=True):
     """One row of the table."""
 
     plan: str
-    load: Load
+    trace: TraceCase
     setting: Setting
 
     @property
     def name(self) -> str:
         """As it may be given on the command line."""
-        return f"{self.plan}/{self.load.name}/{self.setting.name}"
+        return f"{self.plan}/{self.trace.name}/{self.setting.name}"
 
 
 def cases() -> Iterable[Case]:
-    """All rows: every load as it is, and the short one under every setting."""
+    """All rows: every trace as it is, and the short one under every setting."""
     for plan in PLANS:
-        for load in LOADS:
-            yield Case(plan, load, Setting())
+        for trace in TRACES:
+            yield Case(plan, trace, Setting())
         for setting in VARIED:
             yield Case(plan, SHORT, setting)
 
@@ -140,7 +140,7 @@ async def stopped_in_turn(pids: list[int]) -> None:
         await asyncio.sleep(1)
 
 
-async def on_cluster(plan: Plan, case: Case, scheduling: Scheduling, source: Workload, folder: Path) -> str:
+async def on_cluster(plan: Plan, case: Case, scheduling: Scheduling, source: DescribedWorkload, folder: Path) -> str:
     """The digest of a fresh local cluster."""
     path = folder / "plan.json"
     path.write_bytes(plan.canonical())
@@ -173,10 +173,10 @@ def compare(case: Case, data: Path, folder: Path) -> bool:
         plan = msgspec.structs.replace(plan, links=links)
     scheduling = Scheduling(kv="grow" if case.setting.grow else "reserve")
 
-    def source() -> Workload:
-        scale = BUSY[case.plan] if case.load.busy else "1"
-        count = case.setting.requests or case.load.requests
-        return open_workload(str(data / case.load.trace), rate_scale=scale, requests=count)
+    def source() -> DescribedWorkload:
+        scale = BUSY[case.plan] if case.trace.busy else "1"
+        count = case.setting.requests or case.trace.requests
+        return open_workload(str(data / case.trace.file), rate_scale=scale, requests=count)
 
     records = Records()
     totals = inprocess.run(plan, scheduling, source(), seed=0, observer=records)
@@ -186,7 +186,7 @@ def compare(case: Case, data: Path, folder: Path) -> bool:
         found = runner.run(on_cluster(plan, case, scheduling, source(), folder))
     wall_s, same = time.perf_counter() - started, found == expected
     words = "equal" if same else f"DIFFERENT: {found[:12]}"
-    print(f"| {case.plan} | {case.load.name} | {case.setting.name} | {totals.requests} | {totals.stage_visits} "
+    print(f"| {case.plan} | {case.trace.name} | {case.setting.name} | {totals.requests} | {totals.stage_visits} "
           f"| {wall_s:.0f} s | {expected[:12]} | {words} |", flush=True)  # fmt: skip
     return same
 

@@ -19,7 +19,7 @@ import uvloop
 
 from bench.core import wafers
 from bench.echo import measure
-from stageline.cluster.engine import run_at
+from stageline.cluster.client_run import run_at
 from stageline.cluster.local import LocalCluster, LocalOptions
 from stageline.cost.entries import Affine
 from stageline.engine.settings import Scheduling

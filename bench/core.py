@@ -84,12 +84,12 @@ def consecutive(stages: int) -> Plan:
     )
 
 
-def measure(case: str, plan: Plan, workload: str, target: int | None = None) -> Row:
+def measure(case: str, plan: Plan, text: str, target: int | None = None) -> Row:
     """One run; CPU seconds of this process."""
     counter = Counter()
-    source = open_workload(workload, seed=1)
+    workload = open_workload(text, seed=1)
     started = time.process_time()
-    totals = inprocess.run(plan, Scheduling(), source, seed=1, observer=counter)
+    totals = inprocess.run(plan, Scheduling(), workload, seed=1, observer=counter)
     return _row(case, plan, totals, counter.tokens, time.process_time() - started, target)
 
 
@@ -113,10 +113,10 @@ def azure(data: Path) -> dict[str, object]:
     """All 19,366 requests on 46 wafers, with everything that `stageline run` computes."""
     plan = wafers()
     writer = RunWriter(plan, None)
-    source = open_workload(str(data / "traces" / AZURE), seed=0, rate_scale=AZURE_SCALE)
+    workload = open_workload(str(data / "traces" / AZURE), seed=0, rate_scale=AZURE_SCALE)
     started, before_kb = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with writer:
-        totals = inprocess.run(plan, Scheduling(), source, seed=0, observer=writer)
+        totals = inprocess.run(plan, Scheduling(), workload, seed=0, observer=writer)
     cpu_s = time.process_time() - started
     row = _row("azure conversation on 46 wafers", plan, totals, writer.statistics.output_tokens, cpu_s, None)
     peak_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -17,7 +17,7 @@ import msgspec
 import uvloop
 from grpc import aio
 
-from stageline.wire import options
+from stageline.wire import grpc_options
 
 METHOD = "/bench.Echo/Flow"
 
@@ -45,7 +45,7 @@ async def _member(hops: int, payload_bytes: int, in_flight: int) -> None:
             if count <= hops:
                 await call.write(message)
 
-    server = aio.server(options=options.SERVER)
+    server = aio.server(options=grpc_options.SERVER)
     handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.stream_stream_rpc_method_handler(flow)
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("bench.Echo", {"Flow": handler}),))
     port = server.add_insecure_port("127.0.0.1:0")
@@ -53,7 +53,7 @@ async def _member(hops: int, payload_bytes: int, in_flight: int) -> None:
     print(port, flush=True)
     loop = asyncio.get_running_loop()
     onward, begins = (await loop.run_in_executor(None, sys.stdin.readline)).split()
-    async with aio.insecure_channel(f"127.0.0.1:{onward}", options=options.CHANNEL) as channel:
+    async with aio.insecure_channel(f"127.0.0.1:{onward}", options=grpc_options.CHANNEL) as channel:
         call = channel.stream_stream(METHOD)(wait_for_ready=True)
         await loop.run_in_executor(None, sys.stdin.readline)
         begun_ns = time.process_time_ns()

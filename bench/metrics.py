@@ -27,7 +27,7 @@ import uvloop
 from prometheus_client.parser import text_string_to_metric_families
 
 from bench.cluster import Ignored, chain
-from stageline.cluster.engine import run_at
+from stageline.cluster.client_run import run_at
 from stageline.cluster.local import LocalCluster, LocalOptions
 from stageline.engine.settings import Scheduling
 from stageline.plan.schema import Plan
@@ -38,7 +38,7 @@ from stageline.workload import open_workload
 
 STAGES, IN_FLIGHT = 8, 64
 WINDOWS, WINDOW_S, SCRAPES_PER_S, INTERVAL_S = 8, 1.0, 20, 5.0
-MOST_SHARE, MOST_SCRAPE_MS = 0.05, 10.0
+MAX_SHARE, MAX_SCRAPE_MS = 0.05, 10.0
 LOAD = "constant:rate=1000000000,requests=100000,input=32,output=64"
 
 
@@ -177,7 +177,7 @@ def judged(
         router_scrape_ms_p50_full_speed=round(median(router_ms), 2),
         stage_cpu_us_per_microbatch=round(per_microbatch_s * 1e6, 1),
         stage_cpu_cores=round(cores, 3),
-        good=scraping + counting <= MOST_SHARE and fastest_ms < MOST_SCRAPE_MS,
+        good=scraping + counting <= MAX_SHARE and fastest_ms < MAX_SCRAPE_MS,
     )
 
 

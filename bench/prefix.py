@@ -44,10 +44,10 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     target_ratio: float = TARGET_RATIO
 
 
-def measure(case: str, plan: Plan, workload: str, requests: int | None = None) -> Row:
+def measure(case: str, plan: Plan, text: str, requests: int | None = None) -> Row:
     """Both runs; CPU seconds of this process."""
-    off, cpu_off = _run(plan, workload, requests, cache=False)
-    on, cpu_on = _run(plan, workload, requests, cache=True)
+    off, cpu_off = _run(plan, text, requests, cache=False)
+    on, cpu_on = _run(plan, text, requests, cache=True)
     stats = on.prefix[0]
     return Row(
         case=case,
@@ -62,12 +62,14 @@ def measure(case: str, plan: Plan, workload: str, requests: int | None = None) -
     )
 
 
-def _run(plan: Plan, workload: str, requests: int | None, *, cache: bool) -> tuple[RunTotals, float]:
-    source = open_workload(workload, seed=1, requests=requests)
-    node = source.hash_block_tokens
-    scheduling = Scheduling(prefix_cache=cache, hash_block_tokens=node, snapshot_tokens=max(512, node))
+def _run(plan: Plan, text: str, requests: int | None, *, cache: bool) -> tuple[RunTotals, float]:
+    workload = open_workload(text, seed=1, requests=requests)
+    hash_block_tokens = workload.hash_block_tokens
+    scheduling = Scheduling(
+        prefix_cache=cache, hash_block_tokens=hash_block_tokens, snapshot_tokens=max(512, hash_block_tokens)
+    )
     started = time.process_time()
-    totals = inprocess.run(plan, scheduling, source, seed=1, observer=Counter())
+    totals = inprocess.run(plan, scheduling, workload, seed=1, observer=Counter())
     return totals, time.process_time() - started
 
 

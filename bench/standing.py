@@ -16,7 +16,7 @@ import uvloop
 
 from bench.cluster import Ignored
 from bench.core import wafers
-from stageline.cluster.engine import run_at
+from stageline.cluster.client_run import run_at
 from stageline.cluster.local import LocalCluster, LocalOptions
 from stageline.engine.settings import Scheduling
 from stageline.wire.router_client import RunOrder

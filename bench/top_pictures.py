@@ -14,12 +14,12 @@ from rich.console import Console
 from bench.cluster import Ignored
 from stageline.cli.top_data import Look, View, look, view
 from stageline.cli.top_view import render
-from stageline.cluster.engine import run_at
+from stageline.cluster.client_run import run_at
 from stageline.cluster.local import LocalCluster, LocalOptions
 from stageline.engine.settings import Scheduling
 from stageline.runtime import metric_names as names
 from stageline.runtime.logs import say
-from stageline.runtime.plans import load_plan
+from stageline.runtime.plans import read_plan
 from stageline.wire.router_client import RouterClient, RunOrder
 from stageline.workload import open_workload
 
@@ -45,7 +45,7 @@ def views(path: Path, load: str, dead: int) -> tuple[View, View]:
 
 
 async def _views(path: Path, load: str, dead: int) -> tuple[View, View]:
-    plan = load_plan(path)
+    plan = read_plan(path)
     order = RunOrder(plan_digest=plan.digest(), scheduling=Scheduling(), seed=0, tokens=False)
     async with (
         LocalCluster(plan, path, LocalOptions(restart=False), say) as servers,

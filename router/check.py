@@ -9,7 +9,7 @@ import sys
 
 from router.settings import RouterSettings
 from stageline.errors import StagelineError
-from stageline.runtime.settings import load
+from stageline.runtime.settings import read_settings
 from stageline.wire.environment import prepare
 from stageline.wire.tls import TlsFiles
 
@@ -21,7 +21,7 @@ def start() -> int:
     """Returns the exit code."""
     prepare()
     try:
-        settings = load(RouterSettings, sys.argv[1:], os.environ, PROGRAM)
+        settings = read_settings(RouterSettings, sys.argv[1:], os.environ, PROGRAM)
         return 0 if asyncio.run(healthy(settings)) else 1
     except StagelineError as error:
         sys.stderr.write(f"{PROGRAM}: {error}\n")

@@ -17,7 +17,7 @@ class RouterMachine:
 
     def receive(self, key: int, frame: Frame) -> None:
         """Takes completions."""
-        sequences = [item.microbatch.sequence for item in frame.items]
+        sequences = [item.microbatch.number for item in frame.items]
         arrivals = [item.arrival_ns for item in frame.items]
         self._node.receive(key, sequences, arrivals, frame.promise_ns, frame.last)
 

@@ -6,27 +6,27 @@ from pathlib import Path
 import msgspec
 from prometheus_client import CollectorRegistry, ProcessCollector
 
-from router.generation import Lengths
+from router.api.generation import Lengths
+from router.api.openai.door import Door, HttpDoor
+from router.api.tokenizer import open_tokenizer
 from router.live.keeper import LiveKeeper
-from router.live.metrics import LiveCollector
 from router.live.names import ModelNames
 from router.live.options import LiveOptions
 from router.live.service import LiveService
 from router.live.traces import LiveTraces
-from router.metrics import RouterCollector
-from router.openai.door import Door, HttpDoor
-from router.servicer import RouterServicer
-from router.serving import ServingMetrics, Watch
+from router.metrics.collector import RouterCollector
+from router.metrics.live import LiveCollector
+from router.metrics.vllm import ServingMetrics, Watch
+from router.runs.servicer import RouterServicer
 from router.settings import RouterSettings, stage_addresses
-from router.tokenizer import open_tokenizer
 from stageline.engine.route import Route
 from stageline.engine.router import Router
 from stageline.engine.settings import Scheduling
 from stageline.errors import BadInput, UsageError
 from stageline.plan.schema import Plan
 from stageline.runtime.dilation import parse_dilation
-from stageline.runtime.exposure import warn_of_exposure
-from stageline.runtime.plans import load_plan
+from stageline.runtime.open_ports import warn_of_open_port
+from stageline.runtime.plans import read_plan
 from stageline.runtime.server import Server, serve
 from stageline.runtime.text_format import encode
 from stageline.wire.channels import Dialer
@@ -36,7 +36,7 @@ def build(settings: RouterSettings) -> Server:
     """The server, not yet started. It is healthy while all of its stages are. Raises UsageError or BadInput."""
     if not settings.plan or not settings.stages:
         raise UsageError("the router needs --plan and --stages; --help explains both")
-    plan = load_plan(Path(settings.plan))
+    plan = read_plan(Path(settings.plan))
     serving = ServingMetrics(plan)
     live = live_service(plan, settings, serving) if settings.live else None
     collector = RouterCollector(plan, (lambda: live.keeper.session) if live else lambda: None)
@@ -94,7 +94,7 @@ def door_of(live: LiveService, settings: RouterSettings, registry: CollectorRegi
     """The HTTP door, not yet open."""
     host = settings.http_host or settings.grpc_host
     tls = settings.tls.server_context()
-    warn_of_exposure("HTTP", host, tls=tls is not None, asks="" if settings.api_key else "a key (--api-key)")
+    warn_of_open_port("HTTP", host, tls=tls is not None, asks="" if settings.api_key else "a key (--api-key)")
     door = Door(live, registry, api_key=settings.api_key, tls=tls)
     return HttpDoor(door, host, settings.http_port)
 

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from stageline.engine.settings import LARGEST_SEED
+from stageline.engine.settings import MAX_SEED
 from stageline.errors import UsageError
 from stageline.plan.schema import Plan
 from stageline.report.spans.context import DEFAULT_RATIO
@@ -66,7 +66,7 @@ class RouterSettings(ServerSettings, frozen=True, forbid_unknown_fields=True, kw
         bool,
         msgspec.Meta(description="let a run name a queueing policy package.module:Class, and trace files of this host"),
     ] = False
-    seed: Annotated[int, msgspec.Meta(ge=0, le=LARGEST_SEED, description="seed of live sessions")] = 0
+    seed: Annotated[int, msgspec.Meta(ge=0, le=MAX_SEED, description="seed of live sessions")] = 0
     scheduling: Annotated[
         str, msgspec.Meta(description='scheduling of live sessions as JSON, such as {"credits": 8, "kv": "grow"}')
     ] = "{}"

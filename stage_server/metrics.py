@@ -80,7 +80,7 @@ class StageCollector(Collector):
 def counts_of(session: StageSession) -> Counts:
     """The counters of one session. Fill and drain are known once its books are closed."""
     stage, decoders = session.node.stage, [link.decoder for link in session.in_links.values()]
-    idle = session.closed_books.idle_ns if session.closed_books else dict(zip(GAP_CAUSES, stage.gap_ns, strict=True))
+    idle = session.final_record.idle_ns if session.final_record else dict(zip(GAP_CAUSES, stage.gap_ns, strict=True))
     values: Counts = Counter({("idle", cause): ns for cause, ns in idle.items()})
     values["busy",] = stage.busy_ns
     values[names.STAGE_MICROBATCHES.name,] = stage.services

@@ -12,11 +12,11 @@ import stageline
 from stage_server.session import StageSession
 from stageline.engine.route import Route
 from stageline.errors import Busy, PlanMismatch, ProtocolError, SessionUnknown, StagelineError
-from stageline.plan.load import parse_plan
+from stageline.plan.parse import parse_plan
 from stageline.plan.schema import Plan
 from stageline.runtime.server import Endpoints
 from stageline.v1 import flow_pb2, stage_pb2, stage_pb2_grpc
-from stageline.wire import options
+from stageline.wire import grpc_options
 from stageline.wire.channels import Dialer
 from stageline.wire.errors import abort
 from stageline.wire.inlink import FlowContext, InLink, serve_flow
@@ -203,7 +203,7 @@ class StageServicer(stage_pb2_grpc.StageServicer):
     async def _link_of(self, hello: flow_pb2.Hello) -> InLink:
         """The link that a hello means; one that comes before its session is held for a moment."""
         try:
-            async with asyncio.timeout(options.HELLO_S), self._changed:
+            async with asyncio.timeout(grpc_options.HELLO_S), self._changed:
                 await self._changed.wait_for(lambda: self._session is not None)
         except TimeoutError:
             pass

@@ -55,7 +55,7 @@ class StageSession:
         self.paced = PacedMachine(StageMachine(self.node), self._follow_clock) if self._clock else None
         machine: Machine = self.paced or StageMachine(self.node)
         self.party = Party(stage_name(self.plan, self.replica, self.index), machine, after_turn=self._after_turn)
-        self.closed_books: StageRecord | None = None  # the final account, once it was asked for
+        self.final_record: StageRecord | None = None  # the final account, once it was asked for
         self.finished = asyncio.Event()  # the last frame of every incoming link has been applied
         self.in_links = {v: self._in_link(v) for v in self.node.visits}
         self.out_links = {v + 1: self._out_link(v + 1, request) for v in self.node.visits}
@@ -103,7 +103,7 @@ class StageSession:
         decoders = [link.decoder for link in self.in_links.values()]
         record = self.node.stage.record(start_ns, end_ns)
         if self.finished.is_set():
-            self.closed_books = record
+            self.final_record = record
         return stage_pb2.SnapshotReply(
             account=account_of(record),
             kv_used_bytes=self.node.stage.ledger.used_bytes,

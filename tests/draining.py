@@ -1,17 +1,17 @@
 """Taking everything out of a workload."""
 
 from stageline.engine.types import Request
-from stageline.workload import Workload
+from stageline.workload import DescribedWorkload
 
 
-def take(source: Workload) -> Request:
+def take(source: DescribedWorkload) -> Request:
     """The next request; a workload without cancellations has nothing else."""
     request = source.take()
     assert isinstance(request, Request)
     return request
 
 
-def drain(source: Workload) -> list[Request]:
+def drain(source: DescribedWorkload) -> list[Request]:
     """All requests in the order of arrival."""
     requests = []
     while source.next_arrival_ns() is not None:

@@ -11,7 +11,7 @@ from stageline.plan.schema import Plan
 from stageline.report.summary import RunFacts, Summary
 from stageline.report.writer import RunWriter
 from tests.reference.plans import pipeline
-from tests.reference.sources import ListSource
+from tests.reference.workloads import ListWorkload
 
 US = 1_000
 SLOW, TIGHT = 2, 1  # the slow stage, and the one whose KV budget holds three requests
@@ -50,7 +50,7 @@ def write_run(
         totals = inprocess.run(
             plan,
             scheduling,
-            ListSource(requests),
+            ListWorkload(requests),
             seed=0,
             observer=writer,
             stage_observer=writer.stage_observer,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from router.tokens import WORDS
+from router.api.tokens import WORDS
 
 
 def trained(path: Path, *, size: int = 1000) -> Path:

@@ -11,7 +11,7 @@ from stageline.engine.settings import Scheduling
 from stageline.engine.types import Request, RequestRecord, RunTotals
 from stageline.plan.schema import Plan
 from stageline.workload.rows import RowCounts
-from stageline.workload.sources import StreamSource
+from stageline.workload.workloads import IteratedWorkload
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -64,7 +64,7 @@ def request(index: int, arrival_ns: int, prompt: int, output: int) -> Request:
 def run(plan: Plan, scheduling: Scheduling, requests: Sequence[Request]) -> Outcome:
     """Through emulated time, seed 0."""
     seen = Records()
-    source = StreamSource(iter(requests), description="bench", counts=RowCounts(), fraction=lambda: 0.0)
+    source = IteratedWorkload(iter(requests), description="bench", counts=RowCounts(), fraction=lambda: 0.0)
     totals = inprocess.run(plan, scheduling, source, seed=0, observer=seen)
     return Outcome([seen.rows[i] for i in sorted(seen.rows)], totals)
 

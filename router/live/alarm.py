@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-SHORTEST_S = 0.001  # timers of the event loop are no better
+MIN_S = 0.001  # timers of the event loop are no better
 
 
 class Alarm:
@@ -16,7 +16,7 @@ class Alarm:
 
     def within(self, delay_s: float) -> None:
         """Rings after `delay_s`, or earlier if that was asked for before."""
-        delay_s = max(SHORTEST_S, delay_s)
+        delay_s = max(MIN_S, delay_s)
         at_s = self._loop.time() + delay_s
         if self._handle is not None:
             if self._at_s <= at_s:

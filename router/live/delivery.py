@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Callable
 from itertools import count
 
-from router.live.stream import Bell, Stream
+from router.live.stream import Stream, Wakeup
 from stageline.engine.types import RequestRecord
 from stageline.runtime.clock import LiveClock
 
@@ -79,7 +79,7 @@ class Delivery:
         self._soon = None
         due, clock = self._due, self._clock
         now_ns = clock.at_ns(0)
-        bells: dict[Bell, None] = {}  # each once, in the order of their first token
+        bells: dict[Wakeup, None] = {}  # each once, in the order of their first token
         while due and due[0][0] <= now_ns:
             due_ns, _, tokens, ends = heapq.heappop(due)
             if due_ns == self._latest_ns:

@@ -3,13 +3,13 @@
 import asyncio
 import logging
 
+from router.cluster.stages import StageTable
 from router.live.delivery import Lateness
 from router.live.options import LiveOptions
 from router.live.recorder import Recorder
 from router.live.session import LiveSession
 from router.live.traces import LiveTraces
-from router.serving import Watch
-from router.stages import StageTable
+from router.metrics.vllm import Watch
 from stageline.engine.route import Route
 from stageline.errors import Busy, StagelineError, Unavailable
 from stageline.workload.recording import RecordingHeader
@@ -46,7 +46,7 @@ class LiveKeeper:
     # -- its life
 
     @property
-    def opening(self) -> LiveSession | None:
+    def current(self) -> LiveSession | None:
         """The session, also while it opens or closes."""
         return self._current
 

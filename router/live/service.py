@@ -2,13 +2,13 @@
 
 from typing import NamedTuple
 
-from router.generation import Lengths, Output, Wish
+from router.api.generation import GenerationParams, Lengths, Output
+from router.api.tokenizer import Tokenizer
+from router.api.tokens import block_hashes
 from router.live.keeper import LiveKeeper
 from router.live.names import ModelNames
 from router.live.session import LiveSession
 from router.live.stream import Mailbox, Stream
-from router.tokenizer import Tokenizer
-from router.tokens import block_hashes
 from stageline.engine.types import Request
 from stageline.errors import BadInput, UsageError
 from stageline.report.spans.context import TraceContext
@@ -58,17 +58,23 @@ class LiveService:
             raise UnknownModel(f"The model `{name}` does not exist.")
 
     def submit(
-        self, wishes: list[Wish], n: int, *, priority: int = 0, session: str = "", parent: TraceContext | None = None
+        self,
+        params_list: list[GenerationParams],
+        n: int,
+        *,
+        priority: int = 0,
+        session: str = "",
+        parent: TraceContext | None = None,
     ) -> Reply:
-        """One request per wish and choice, all arriving together, all children of the caller's span `parent`.
+        """One request per params and choice, all arriving together, all children of the caller's span `parent`.
 
         Raises BadInput, Busy or Unavailable.
         """
-        if not 1 <= n * len(wishes) <= MAX_CHOICES:
+        if not 1 <= n * len(params_list) <= MAX_CHOICES:
             raise BadInput("n", n, f"1 to {MAX_CHOICES} outputs can be asked for at once")
-        outputs = [(wish, self._output(wish, choice)) for wish in wishes for choice in range(n)]
+        outputs = [(params, self._output(params, choice)) for params in params_list for choice in range(n)]
         live = self.keeper.open_session(len(outputs))
-        requests = [self._request(wish, output, priority, session) for wish, output in outputs]
+        requests = [self._request(params, output, priority, session) for params, output in outputs]
         for request in requests:
             live.check(request)
         mailbox = Mailbox()
@@ -78,34 +84,34 @@ class LiveService:
         ]
         return Reply(live, mailbox, choices, n)
 
-    def _request(self, wish: Wish, output: Output, priority: int, session: str) -> Request:
+    def _request(self, params: GenerationParams, output: Output, priority: int, session: str) -> Request:
         """As it will arrive, but for its index and its time."""
         return Request(
             index=0,
             arrival_ns=0,
-            prompt_tokens=wish.prompt_tokens,
+            prompt_tokens=params.prompt_tokens,
             output_tokens=output.tokens,
             max_output_tokens=output.max_tokens,
             priority=priority,
             session=session,
-            hash_ids=block_hashes(wish.token_ids(self.tokenizer), self._block_tokens) if self._block_tokens else (),
+            hash_ids=block_hashes(params.token_ids(self.tokenizer), self._block_tokens) if self._block_tokens else (),
         )
 
-    def _output(self, wish: Wish, choice: int) -> Output:
+    def _output(self, params: GenerationParams, choice: int) -> Output:
         limit = self.max_context_tokens
-        asked = wish.prompt_tokens + max(wish.max_tokens, wish.exact_tokens, wish.min_tokens, 1)
+        asked = params.prompt_tokens + max(params.max_tokens, params.exact_tokens, params.min_tokens, 1)
         if asked > limit:
             raise ContextTooLong(
                 f"This model's maximum context length is {limit} tokens. However, you requested {asked} tokens "
-                f"({wish.prompt_tokens} in the prompt, {asked - wish.prompt_tokens} in the output). Please reduce the "
-                "length of the prompt or of the output."
+                f"({params.prompt_tokens} in the prompt, {asked - params.prompt_tokens} in the output). Please reduce "
+                "the length of the prompt or of the output."
             )
-        if not wish.prompt_tokens:
+        if not params.prompt_tokens:
             raise BadInput("prompt", None, "it is empty", "send at least one token")
-        output = self._lengths.output(wish, choice)
-        if wish.prompt_tokens + output.tokens <= limit:
+        output = self._lengths.output(params, choice)
+        if params.prompt_tokens + output.tokens <= limit:
             return output
-        return self._lengths.shortened(output, limit - wish.prompt_tokens)
+        return self._lengths.shortened(output, limit - params.prompt_tokens)
 
 
 class UnknownModel(UsageError):

@@ -9,18 +9,18 @@ from typing import Any
 
 import msgspec
 
+from router.cluster.connections import StageConnections
+from router.cluster.stages import StageTable
 from router.live.alarm import Alarm
 from router.live.delivery import Delivery, Lateness
 from router.live.options import LiveOptions
 from router.live.recorder import Recorder
-from router.live.source import LiveSource
-from router.live.stream import Bell, Stream
+from router.live.stream import Stream, Wakeup
 from router.live.traces import LiveTraces
+from router.live.workload import LiveWorkload
 from router.machine import RouterMachine
-from router.mesh import Mesh
-from router.serving import Watch
-from router.stages import StageTable
-from stageline.engine.books import close_books, window_of
+from router.metrics.vllm import Watch
+from stageline.engine.closing import close_run, window_of
 from stageline.engine.route import Route
 from stageline.engine.router import Router
 from stageline.engine.types import NEVER, Cancellation, Request, RequestRecord
@@ -51,18 +51,18 @@ class LiveSession:
         self.id = uuid.uuid4().hex
         self.options = options
         self.clock = LiveClock(time.time_ns(), options.dilation)
-        self.source = LiveSource(self.clock, options.quantum_ns)
+        self.workload = LiveWorkload(self.clock, options.quantum_ns)
         self.delivery = Delivery(self.clock, lateness, self._delivered)
         self._trace = traces.recorder(self.id, self.clock) if traces else None
         self.router = Router(route, options.scheduling, options.seed, self, self._trace)
         if watch:
             watch.begin(self.router)
         self._ahead_ns = int(options.tolerance_ns / options.dilation)
-        self.conductor = ForesightedConductor(self.router, self.source, options.seed, self._trace, self._ahead_ns)
+        self.conductor = ForesightedConductor(self.router, self.workload, options.seed, self._trace, self._ahead_ns)
         self.node = RouterNode(self.conductor, 0)  # a window of frames would hold back what is due
         self.machine = PacedMachine(RouterMachine(self.node, watch.dispatched if watch else None))
         self.party = Party("the router", self.machine, after_turn=self._after_turn, before_turn=self._tell_time)
-        self.mesh = Mesh(self.id, route, table, self.party, options.payload, self.clock)
+        self.mesh = StageConnections(self.id, route, table, self.party, options.payload, self.clock)
         for replica, link in enumerate(self.mesh.out_links):
             paced = PacedLink(self.clock, link, route.plan.links[0].latency_ns)
             self.party.downstream[replica] = self.machine.links[replica] = paced
@@ -89,7 +89,7 @@ class LiveSession:
 
     async def finish(self) -> str | None:
         """Ends an idle session in good order; its digest, or None if nobody came or it broke off meanwhile."""
-        self.source.close()
+        self.workload.close()
         self.party.wake()
         drained = asyncio.ensure_future(self._drained.wait())
         either: set[asyncio.Future[Any]] = {drained, self.party.ended}
@@ -98,7 +98,7 @@ class LiveSession:
         if self.party.ended.done():
             return None
         snapshots = await self.mesh.snapshots(*window_of(self.conductor))
-        totals = close_books(self.conductor, [stage_record(s.account) for s in snapshots])
+        totals = close_run(self.conductor, [stage_record(s.account) for s in snapshots])
         return self._digest.finish(totals.stages) if self.router.arrived else None
 
     async def close(self, error: StagelineError | None) -> None:
@@ -123,7 +123,7 @@ class LiveSession:
     @property
     def waiting(self) -> int:
         """Requests that wait for admission."""
-        return self.source.pending + sum(len(r.waiting) for r in self.router.replicas)
+        return self.workload.pending + sum(len(r.waiting) for r in self.router.replicas)
 
     def check(self, request: Request) -> None:
         """Raises BadInput for a request that would not even fit empty ledgers."""
@@ -131,9 +131,9 @@ class LiveSession:
             tokens = request.prompt_tokens + request.max_output_tokens
             raise BadInput("prompt", None, f"{tokens} tokens of prompt and output do not fit the KV cache of any stage")
 
-    def submit(self, request: Request, bell: Bell, parent: TraceContext | None = None) -> Stream:
+    def submit(self, request: Request, bell: Wakeup, parent: TraceContext | None = None) -> Stream:
         """The request arrives now: its index and its arrival are given here. `parent` is the caller's span."""
-        at_ns = self.source.open_edge_ns()
+        at_ns = self.workload.open_edge_ns()
         request = msgspec.structs.replace(request, index=self._next, arrival_ns=at_ns)
         if self._recorder:
             self._recorder.request(request)
@@ -141,7 +141,7 @@ class LiveSession:
             self._trace.arrived(request.index, at_ns, parent)
         self._next += 1
         stream = self.streams[request.index] = Stream(request.index, at_ns, bell)
-        self.source.put(at_ns, request)
+        self.workload.put(at_ns, request)
         self.party.wake()
         return stream
 
@@ -149,10 +149,10 @@ class LiveSession:
         """Its client has left."""
         if self.streams.get(stream.index) is not stream:
             return
-        at_ns = self.source.open_edge_ns()
+        at_ns = self.workload.open_edge_ns()
         if self._recorder:
             self._recorder.cancel(stream.index, at_ns)
-        self.source.put(at_ns, Cancellation(index=stream.index, at_ns=at_ns))
+        self.workload.put(at_ns, Cancellation(index=stream.index, at_ns=at_ns))
         self.party.wake()
 
     # -- what the engine tells
@@ -190,7 +190,7 @@ class LiveSession:
         overdue_ns = self.conductor.overdue_ns
         if overdue_ns >= NEVER:
             return
-        slipped_ns = self.clock.hold_at(max(overdue_ns + self._ahead_ns, self.source.promised_ns))
+        slipped_ns = self.clock.hold_at(max(overdue_ns + self._ahead_ns, self.workload.promised_ns))
         if slipped_ns and self._loop.time() - self._warned_s > _WARN_S:
             self._warned_s = self._loop.time()
             total_s = self.clock.slip_ns / 1e9
@@ -203,8 +203,8 @@ class LiveSession:
             return
         until_ns, foreseen_ns = self.conductor.blocked_ns, self.conductor.foreseen_ns
         if any(o.owes and o.speaks for o in self.node.outlets):
-            until_ns = min(until_ns, self.source.promised_ns)
+            until_ns = min(until_ns, self.workload.promised_ns)
         if until_ns < NEVER:
-            self._alarm.within(self.clock.wall_s_until(self.source.edge_before(until_ns)))
+            self._alarm.within(self.clock.wall_s_until(self.workload.edge_before(until_ns)))
         if foreseen_ns < NEVER:
             self._alarm.within(self.clock.wall_s_until(foreseen_ns) - LEAD_NS / 1e9)

@@ -9,7 +9,7 @@ from stageline.errors import StagelineError
 STALL_S = 30.0  # a client that takes nothing for so long is let go
 
 
-class Bell(Protocol):
+class Wakeup(Protocol):
     """Who wants to know."""
 
     def ring(self) -> None:
@@ -43,7 +43,7 @@ class Stream:
 
     __slots__ = ("arrival_ns", "error", "index", "mailbox", "record", "tokens")
 
-    def __init__(self, index: int, arrival_ns: int, mailbox: Bell) -> None:
+    def __init__(self, index: int, arrival_ns: int, mailbox: Wakeup) -> None:
         self.index, self.arrival_ns, self.mailbox = index, arrival_ns, mailbox
         self.tokens = 0
         self.record: RequestRecord | None = None

@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 
+from stageline.catalog.citation import Citation, check_sources
 from stageline.catalog.decode import convert
-from stageline.catalog.source import Source, check_sources
 from stageline.errors import BadInput
 from stageline.hardware.device import Device, Network
 
@@ -14,7 +14,7 @@ class DeviceEntry(msgspec.Struct, frozen=True, kw_only=True):
     """A device of the catalogue, and where its numbers come from."""
 
     device: Device
-    sources: tuple[Source, ...]
+    sources: tuple[Citation, ...]
 
 
 class LinkEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,17 +23,17 @@ class LinkEntry(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     title: str
     network: Network
-    sources: tuple[Source, ...]
+    sources: tuple[Citation, ...]
 
 
 class _LinkFile(Network, frozen=True):
     name: str
     title: str
-    source: tuple[Source, ...]
+    source: tuple[Citation, ...]
 
 
-def _take_sources(document: dict[str, Any], place: str) -> tuple[Source, ...]:
-    sources = convert(document.get("source", []), tuple[Source, ...], f"{place}: source")
+def _read_citations(document: dict[str, Any], place: str) -> tuple[Citation, ...]:
+    sources = convert(document.get("source", []), tuple[Citation, ...], f"{place}: source")
     check_sources(document, sources, place)
     return sources
 
@@ -74,7 +74,7 @@ def _check_device(device: Device, place: str) -> None:
 
 def device_entry(document: dict[str, Any], place: str) -> DeviceEntry:
     """Validate one device document. Raises BadInput naming file and field."""
-    sources = _take_sources(document, place)
+    sources = _read_citations(document, place)
     device = convert({k: v for k, v in document.items() if k != "source"}, Device, place)
     _check_device(device, place)
     return DeviceEntry(device=device, sources=sources)
@@ -82,7 +82,7 @@ def device_entry(document: dict[str, Any], place: str) -> DeviceEntry:
 
 def link_entry(document: dict[str, Any], place: str) -> LinkEntry:
     """Validate one link document. Raises BadInput naming file and field."""
-    sources = _take_sources(document, place)
+    sources = _read_citations(document, place)
     file = convert(document, _LinkFile, place)
     check_network(file, f"{place}: $")
     network = Network(bytes_per_s=file.bytes_per_s, latency_ns=file.latency_ns)

@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 
+from stageline.catalog.citation import Citation, check_sources
 from stageline.catalog.decode import convert
-from stageline.catalog.source import Source, check_sources
 from stageline.errors import BadInput
 from stageline.model.attention import Attention
 from stageline.model.check import check_spec
@@ -33,7 +33,7 @@ class ModelFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     attention: dict[str, Attention]
     ffn: dict[str, Ffn]
     block: tuple[Block, ...]
-    source: tuple[Source, ...]
+    source: tuple[Citation, ...]
     formats: Formats = Formats()
     tied_embeddings: bool = False
     context_tokens: int = 0
@@ -49,7 +49,7 @@ class ModelEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     title: str
     spec: ModelSpec
-    sources: tuple[Source, ...]
+    sources: tuple[Citation, ...]
 
 
 def _layers(file: ModelFile, place: str) -> tuple[Layer, ...]:

@@ -10,8 +10,8 @@ from rich.progress import Progress
 
 from stageline.catalog.loader import Catalog
 from stageline.cli import output
-from stageline.cli.fitting import MOST_RUNS, Measured, Serving, fit_attention, fit_efficiencies
-from stageline.cli.sources import LARGEST_SCALE, find_model
+from stageline.cli.fitting import MAX_RUNS, Measured, Serving, fit_attention, fit_efficiencies
+from stageline.cli.lookup import MAX_SCALE, find_model
 from stageline.cost.efficiencies import Efficiencies
 from stageline.cost.kernels import make_profile
 from stageline.cost.profile import Profile
@@ -81,8 +81,8 @@ def _count(value: int, flag: str) -> int:
 
 
 def _from_kernels(folder: Path, name: str, spec: ModelSpec, device: Device, scale: float | None) -> Profile:
-    if scale is not None and not 0 < scale <= LARGEST_SCALE:
-        raise UsageError(f"--attention-scale {scale}: must lie between 0 and {LARGEST_SCALE:g}")
+    if scale is not None and not 0 < scale <= MAX_SCALE:
+        raise UsageError(f"--attention-scale {scale}: must lie between 0 and {MAX_SCALE:g}")
     dense, attention, per_sequence = (output.read_file(folder / file).decode(errors="replace") for file in FILES)
     profile = make_profile(
         dense, attention, per_sequence, name=name, model=spec.name, device=device.name, source=folder.name
@@ -98,7 +98,7 @@ def _measured(path: Path, spec: ModelSpec, device: Device, serving: Serving) -> 
 def _from_requests(measured: Measured, name: str, source: str) -> Efficiencies:
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("runs", total=MOST_RUNS)
+        task = progress.add_task("runs", total=MAX_RUNS)
         return fit_efficiencies(measured, name, source, lambda: progress.advance(task))
 
 

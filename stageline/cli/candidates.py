@@ -77,10 +77,10 @@ def carry_out(candidate: Candidate) -> Trial:
 
 
 def _summary(c: Candidate, slo: Slo | None) -> Summary:
-    source = open_workload(c.workload, seed=c.seed, rate_scale=c.rate_scale, requests=c.requests)
+    workload = open_workload(c.workload, seed=c.seed, rate_scale=c.rate_scale, requests=c.requests)
     with RunWriter(c.plan, slo=slo) as writer:
-        settings = msgspec.structs.replace(c.scheduling, hash_block_tokens=source.hash_block_tokens)
-        totals = inprocess.run(c.plan, settings, source, seed=c.seed, observer=writer)
+        settings = msgspec.structs.replace(c.scheduling, hash_block_tokens=workload.hash_block_tokens)
+        totals = inprocess.run(c.plan, settings, workload, seed=c.seed, observer=writer)
         facts = RunFacts(
             engine="inprocess", seed=c.seed, command="stageline search", workload=c.workload, rows={}, wall_s=0.0,
             credits=c.plan.defaults.credits,

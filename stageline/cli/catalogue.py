@@ -8,10 +8,10 @@ import msgspec
 from cyclopts import App, Parameter
 
 from stageline import units
+from stageline.catalog.citation import Citation, source_of
 from stageline.catalog.loader import Catalog
-from stageline.catalog.source import Source, source_of
 from stageline.cli import output
-from stageline.cli.sources import find_model, looks_like_path
+from stageline.cli.lookup import find_model, looks_like_path
 from stageline.model.summary import ModelSummary, summarise
 
 models_app = App(name="models", help="List the catalogue's models, or show one.")
@@ -88,7 +88,7 @@ def _print_layers(summary: ModelSummary) -> None:
     output.print_table(summary.name, columns, rows)
 
 
-def _source_lines(sources: tuple[Source, ...]) -> list[str]:
+def _source_lines(sources: tuple[Citation, ...]) -> list[str]:
     return [f"source      [{s.mark}] {s.where} ({', '.join(s.covers)})" for s in sources]
 
 
@@ -141,7 +141,7 @@ def show_device(device: str, /, *, catalog: tuple[Path, ...] = (), json: Json = 
     return 0
 
 
-def _mark(path: str, sources: tuple[Source, ...]) -> str:
+def _mark(path: str, sources: tuple[Citation, ...]) -> str:
     """How good a number is; list positions don't matter to sources."""
     source = source_of(re.sub(r"\[\d+\]", "", path), sources)
     return source.mark if source else "default"

@@ -14,7 +14,7 @@ from stageline.cli.output import print_json, print_table
 from stageline.cli.render import checkout
 from stageline.cluster import containers
 from stageline.cluster.docker_cluster import DockerCluster
-from stageline.cluster.docker_engine import docker_engine
+from stageline.cluster.docker_daemon import docker_engine
 from stageline.cluster.docker_parts import FINGERPRINT_LABEL, DockerOptions
 from stageline.cluster.docker_stats import usage
 from stageline.cluster.local import LocalOptions

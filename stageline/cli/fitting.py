@@ -18,13 +18,13 @@ from stageline.plan.build import make_plan
 from stageline.plan.options import PlanOptions
 from stageline.report.times import times_of
 from stageline.workload.rows import RowCounts
-from stageline.workload.sources import StreamSource
 from stageline.workload.timings import Times, Timings
+from stageline.workload.workloads import IteratedWorkload
 
 SCALES = (0.8, 1.6)  # in which the scale of attention is looked for
 HALVINGS = 7
-MOST_RUNS = 80
-SMALLEST_SHARE = 0.02
+MAX_RUNS = 80
+MIN_SHARE = 0.02
 Point = tuple[float, float, float]  # share of FLOP/s, share of bandwidth, us per step
 
 
@@ -71,7 +71,7 @@ def emulate(m: Measured, profile: Profile | None = None, efficiencies: Efficienc
         batched_tokens=m.serving.batched_tokens, batching="greedy", kv="grow",
     )  # fmt: skip
     seen = Records()
-    source = StreamSource(iter(m.timings.requests), description="", counts=RowCounts(), fraction=lambda: 0.0)
+    source = IteratedWorkload(iter(m.timings.requests), description="", counts=RowCounts(), fraction=lambda: 0.0)
     inprocess.run(plan, scheduling, source, seed=0, observer=seen)
     return [_times(seen.rows[i]) for i in range(len(m.timings.requests))]
 
@@ -124,7 +124,7 @@ def _pattern(error: Callable[[Point], float], start: Point) -> Point:
     """Each coordinate a step up, or else down; steps halved where nothing gets better, until 3 % and 200 us."""
     best, least, runs = start, error(start), 1
     factor, step_us = 1.25, 1600.0
-    while runs < MOST_RUNS and step_us >= 200:
+    while runs < MAX_RUNS and step_us >= 200:
         before = least
         for axis in range(3):
             for sign in (1, -1):
@@ -149,7 +149,7 @@ def _moved(point: Point, axis: int, sign: int, factor: float, step_us: float) ->
 
 
 def _share(value: float) -> float:
-    return min(1.0, max(SMALLEST_SHARE, value))
+    return min(1.0, max(MIN_SHARE, value))
 
 
 def distance(timings: Timings, emulated: Sequence[Times]) -> float:

@@ -6,18 +6,18 @@ from typing import Annotated, Literal
 import msgspec
 from cyclopts import Group, Parameter
 
-from stageline.cli.engines import SpecFields
+from stageline.cli.execution import SpecFields
 from stageline.cli.speculation_flags import SpeculationFlags
-from stageline.engine.settings import LARGEST_SEED, MOST_COUNT, Balance, Batching, KvPolicy, Queueing, Scheduling
+from stageline.engine.settings import MAX_COUNT, MAX_SEED, Balance, Batching, KvPolicy, Queueing, Scheduling
 from stageline.errors import BadInput, UsageError
 from stageline.plan.schema import Plan
 from stageline.report.slo import Slo
 from stageline.units import NS_PER_S, parse_duration_ns
-from stageline.workload import Workload, open_workload
+from stageline.workload import DescribedWorkload, open_workload
 
 Preset = Literal["vllm"]
 VLLM_MAX_NUM_SEQS = 256  # vLLM's long-standing default of --max-num-seqs
-MOST_OVERHEAD_NS = 900 * NS_PER_S
+MAX_OVERHEAD_NS = 900 * NS_PER_S
 _NUMBERS = ("microbatch", "credits", "batched_tokens", "max_running", "snapshot_tokens")
 
 _WORKLOAD = Group.create_ordered("Workload")
@@ -38,7 +38,7 @@ class WorkloadFlags:
     skip_bad_rows: Annotated[bool, Parameter(negative="", help="leave bad rows out and count them")] = False
     sort: Annotated[bool, Parameter(negative="", help="read all rows first and sort them by time")] = False
 
-    def open(self) -> Workload:
+    def open(self) -> DescribedWorkload:
         """The source. BadInput names what is wrong with it."""
         check_seed(self.seed)
         return open_workload(
@@ -92,7 +92,7 @@ class SchedulingFlags(SpeculationFlags):
             raise UsageError(f"{flag} needs a prefix cache: add --prefix-cache")
         if self.overhead is not None:
             overhead_ns = given["overhead_ns"] = parse_duration_ns(self.overhead, "--overhead")
-            if overhead_ns > MOST_OVERHEAD_NS:
+            if overhead_ns > MAX_OVERHEAD_NS:
                 raise BadInput("--overhead", self.overhead, "above 15 minutes per microbatch", "give a shorter time")
         given |= self.given(base.speculate)
         if self.preset == "vllm":
@@ -105,15 +105,15 @@ class SchedulingFlags(SpeculationFlags):
 
     def _positive(self, name: str) -> int | None:
         value: int | None = getattr(self, name)
-        if value is not None and not 1 <= value <= MOST_COUNT:
+        if value is not None and not 1 <= value <= MAX_COUNT:
             reason = "not a positive number" if value < 1 else "too large"
-            raise BadInput(f"--{name.replace('_', '-')}", value, reason, f"give 1 to {MOST_COUNT:,}")
+            raise BadInput(f"--{name.replace('_', '-')}", value, reason, f"give 1 to {MAX_COUNT:,}")
         return value
 
 
 def check_seed(seed: int) -> None:
     """Raises BadInput for a seed that is not between 0 and 2**63 - 1."""
-    if not 0 <= seed <= LARGEST_SEED:
+    if not 0 <= seed <= MAX_SEED:
         raise BadInput("--seed", seed, "not between 0 and 2**63 - 1", "give a seed in that range")
 
 

@@ -9,8 +9,8 @@ from cyclopts import Parameter
 from stageline import units
 from stageline.catalog.loader import Catalog
 from stageline.cli import output
+from stageline.cli.lookup import find_model
 from stageline.cli.plan_flags import PlanFlags, element_type, options_of, wired
-from stageline.cli.sources import find_model
 from stageline.cli.training import TrainingFlags, plan_training
 from stageline.errors import DoesNotFit
 from stageline.hardware.device import Device

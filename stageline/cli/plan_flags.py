@@ -7,7 +7,7 @@ from typing import Annotated, Literal, cast
 from cyclopts import Parameter
 
 from stageline.catalog.loader import Catalog
-from stageline.cli.sources import find_profile
+from stageline.cli.lookup import find_profile
 from stageline.cost.efficiencies import Efficiencies
 from stageline.cost.fold import Host
 from stageline.cost.profile import Profile
@@ -17,8 +17,8 @@ from stageline.model.spec import ElementType
 from stageline.plan.options import AXES, Axis, LayerBytes, Placement, PlanOptions
 from stageline.units import parse_duration_ns, parse_rate_bytes_per_s, parse_tokens
 
-LARGEST_COUNT = 1 << 32
-LARGEST_EXPONENT = 10.0
+MAX_COUNT = 1 << 32
+MAX_EXPONENT = 10.0
 CacheType = Literal["auto", "fp32", "bf16", "fp16", "fp8", "float32", "bfloat16", "float16", "fp8_e4m3", "fp8_e5m2"]
 SYNONYMS: dict[str, ElementType] = {
     "float32": "fp32",
@@ -236,14 +236,14 @@ def _context_parallel(f: PlanFlags) -> int:
 
 
 def _exponent(value: float) -> float:
-    if not 0 <= value <= LARGEST_EXPONENT:
-        raise UsageError(f"--expert-imbalance {value}: must lie between 0 and {LARGEST_EXPONENT:g}")
+    if not 0 <= value <= MAX_EXPONENT:
+        raise UsageError(f"--expert-imbalance {value}: must lie between 0 and {MAX_EXPONENT:g}")
     return value
 
 
 def _positive(value: int, flag: str) -> int:
-    if not 1 <= value <= LARGEST_COUNT:
-        raise UsageError(f"{flag} {value}: must lie between 1 and {LARGEST_COUNT:,}")
+    if not 1 <= value <= MAX_COUNT:
+        raise UsageError(f"{flag} {value}: must lie between 1 and {MAX_COUNT:,}")
     return value
 
 

@@ -9,30 +9,30 @@ from rich.text import Text
 
 from stageline.engine.types import Cancellation, Request
 from stageline.report.writer import RunWriter
-from stageline.workload import Workload
+from stageline.workload import DescribedWorkload
 
 _EVERY = 64  # requests between two updates
 
 
 class Watched:
-    """A source that tells the writer who arrived, and the bar how far the workload is."""
+    """A workload that tells the writer who arrived, and the bar how far the workload is."""
 
-    def __init__(self, source: Workload, writer: RunWriter, bar: "Bar") -> None:
-        self._source, self._writer, self._bar = source, writer, bar
+    def __init__(self, workload: DescribedWorkload, writer: RunWriter, bar: "Bar") -> None:
+        self._workload, self._writer, self._bar = workload, writer, bar
         self._taken = 0
-        self.reactive = source.reactive
-        self.next_arrival_ns = source.next_arrival_ns
-        self.finished = source.finished
-        self.horizon_ns = source.horizon_ns
+        self.reactive = workload.reactive
+        self.next_arrival_ns = workload.next_arrival_ns
+        self.finished = workload.finished
+        self.horizon_ns = workload.horizon_ns
 
     def take(self) -> Request | Cancellation:
-        """See Source."""
-        request = self._source.take()
+        """See Workload."""
+        request = self._workload.take()
         if isinstance(request, Request):
             self._writer.arrived(request.index, request.arrival_ns)
         self._taken += 1
         if self._taken % _EVERY == 0:
-            self._bar.show(self._source.fraction())
+            self._bar.show(self._workload.fraction())
         return request
 
 

@@ -10,7 +10,7 @@ import msgspec
 from cyclopts import Parameter
 
 from stageline.cli.address import router_address
-from stageline.cli.engines import EngineName, execute
+from stageline.cli.execution import EngineName, execute
 from stageline.cli.flags import SchedulingFlags, WorkloadFlags
 from stageline.cli.output import console, print_json
 from stageline.cli.progress import Watched, progress_of
@@ -24,9 +24,9 @@ from stageline.report.slo import parse_slo
 from stageline.report.summary import RunFacts, Summary
 from stageline.report.tables import run_report
 from stageline.report.writer import RunWriter
-from stageline.runtime.plans import load_plan
-from stageline.workload import Workload
-from stageline.workload.recording import RecordedSource
+from stageline.runtime.plans import read_plan
+from stageline.workload import DescribedWorkload
+from stageline.workload.recording import RecordedWorkload
 
 
 def run(
@@ -52,31 +52,31 @@ def run(
     if cluster is not None:
         router_address("--cluster", cluster)
     objective = None if slo is None else parse_slo(slo)
-    loaded = load_plan(plan)
-    source = workload.open()
-    if isinstance(source, RecordedSource):
-        base = replayed(source, loaded, workload.seed)
+    loaded = read_plan(plan)
+    opened = workload.open()
+    if isinstance(opened, RecordedWorkload):
+        base = replayed(opened, loaded, workload.seed)
     else:
-        base = Scheduling(hash_block_tokens=source.hash_block_tokens)
+        base = Scheduling(hash_block_tokens=opened.hash_block_tokens)
     settings = scheduling.settings(loaded, objective, base)
     name: EngineName = "cluster" if cluster else engine
     with (
         traces.recorder(loaded, workload.seed) as trace,
         RunWriter(loaded, output, slo=objective, events=events, trace=trace) as writer,
     ):
-        job = _Job(loaded, settings, source, workload, writer, name, cluster, security, paranoid)
+        job = _Job(loaded, settings, opened, workload, writer, name, cluster, security, paranoid)
         totals, summary = job.carry_out()
     _print(summary, totals, json)
-    if isinstance(source, RecordedSource) and source.end.digest:
-        same = "the same digest as" if source.end.digest == summary.digest else "another digest than"
+    if isinstance(opened, RecordedWorkload) and opened.end.digest:
+        same = "the same digest as" if opened.end.digest == summary.digest else "another digest than"
         sys.stderr.write(f"stageline: {same} the recorded session\n")
     if summary.slo is not None and not summary.slo.met:
         raise SloMissed(f"SLO missed: {summary.slo.objective}; {summary.slo.attainment:.2%} were good")
 
 
-def replayed(source: RecordedSource, plan: Plan, seed: int) -> Scheduling:
+def replayed(opened: RecordedWorkload, plan: Plan, seed: int) -> Scheduling:
     """The settings that a live session was recorded with; flags go before them. UsageError for another seed."""
-    header = source.header
+    header = opened.header
     if header.seed != seed:
         raise UsageError(f"the session was recorded with seed {header.seed}: give --seed {header.seed}")
     if header.plan_digest != plan.digest():
@@ -89,7 +89,7 @@ class _Job(msgspec.Struct, frozen=True):
 
     plan: Plan
     settings: Scheduling
-    source: Workload
+    workload: DescribedWorkload
     flags: WorkloadFlags
     writer: RunWriter
     engine: EngineName
@@ -106,7 +106,7 @@ class _Job(msgspec.Struct, frozen=True):
                     self.engine,
                     self.plan,
                     self.settings,
-                    Watched(self.source, self.writer, bar),
+                    Watched(self.workload, self.writer, bar),
                     seed=self.flags.seed,
                     observer=self.writer,
                     stage_observer=self.writer.stage_observer,
@@ -126,8 +126,8 @@ class _Job(msgspec.Struct, frozen=True):
             engine=self.engine,
             seed=self.flags.seed,
             command=shlex.join(["stageline", *sys.argv[1:]]),
-            workload=self.source.description,
-            rows=msgspec.structs.asdict(self.source.counts),
+            workload=self.workload.description,
+            rows=msgspec.structs.asdict(self.workload.counts),
             wall_s=round(wall_s, 3),
             credits=self.settings.credits or self.plan.defaults.credits,
         )

@@ -14,12 +14,12 @@ from rich.progress import Progress
 from stageline.catalog.loader import Catalog
 from stageline.cli import output
 from stageline.cli.candidates import Candidate, Trial, carry_out_all
+from stageline.cli.lookup import find_model
 from stageline.cli.on_dask import carry_out_on
 from stageline.cli.plan import in_formats
 from stageline.cli.plan_flags import PlanFlags, options_of, wired
 from stageline.cli.search_flags import SearchFlags
 from stageline.cli.search_output import print_trials, save_plot, with_cost
-from stageline.cli.sources import find_model
 from stageline.cli.speculation_flags import SpeculationFlags
 from stageline.engine.settings import Scheduling
 from stageline.errors import BadInput, DoesNotFit, RunFailed, SloMissed, UsageError
@@ -27,16 +27,16 @@ from stageline.hardware.device import Device
 from stageline.model.spec import ModelSpec
 from stageline.plan.build import Planned, make_plan
 from stageline.plan.options import PlanOptions
-from stageline.plan.pace import decode_load, pace
+from stageline.plan.pace import decode_totals, pace
 from stageline.plan.schema import Plan
 from stageline.plan.shapes import Shape, shapes
 from stageline.report.slo import Slo, parse_slo
 
-MOST_JOBS = 256
+MAX_JOBS = 256
 CarryOut = Callable[[Sequence[Candidate]], Iterator[Trial]]
 
 
-class Left(NamedTuple):
+class LeftOut(NamedTuple):
     """A division that was not run, and why."""
 
     name: str
@@ -59,8 +59,8 @@ def search(
 ) -> int:
     """Try every way to divide devices among tensor, expert, context and pipeline ranks and replicas."""
     asked.check()
-    if jobs is not None and not 1 <= jobs <= MOST_JOBS:
-        raise UsageError(f"--jobs {jobs}: must lie between 1 and {MOST_JOBS}")
+    if jobs is not None and not 1 <= jobs <= MAX_JOBS:
+        raise UsageError(f"--jobs {jobs}: must lie between 1 and {MAX_JOBS}")
     if jobs is not None and scheduler is not None:
         raise UsageError(
             "--jobs counts processes of this machine and --scheduler has workers of its own: leave one out"
@@ -87,24 +87,24 @@ def search(
     return 0
 
 
-def _nothing_fits(devices: str, left: Sequence[Left]) -> DoesNotFit:
+def _nothing_fits(devices: str, left: Sequence[LeftOut]) -> DoesNotFit:
     why = "; ".join(f"{x.name}: {x.reason}" for x in left[:3])
     return DoesNotFit(f"none of the {len(left)} divisions of {devices} device(s) can serve this: {why}")
 
 
 def _candidates(
     models: Sequence[str], devices: Sequence[str], asked: SearchFlags, scheduling: Scheduling, flags: PlanFlags
-) -> tuple[list[Candidate], list[Left]]:
+) -> tuple[list[Candidate], list[LeftOut]]:
     """What to run and what not, models and devices in the order given."""
     shelf, objective = Catalog(flags.catalog), parse_slo(asked.slo) if asked.slo else None
     base = options_of(flags, shelf)
     candidates: list[Candidate] = []
-    left: list[Left] = []
+    left: list[LeftOut] = []
     for spec in [in_formats(find_model(name, shelf), flags) for name in models]:
         for device in [wired(shelf.device(name).device, flags, shelf) for name in devices]:
             for shape in _all_shapes(spec, asked):
                 found = _planned(spec, device, shape, base, _bound_ns(objective, scheduling))
-                if isinstance(found, Left):
+                if isinstance(found, LeftOut):
                     left.append(found)
                 else:
                     candidates.append(_candidate(found.plan, shape, asked, scheduling))
@@ -133,16 +133,18 @@ def _bound_ns(objective: Slo | None, scheduling: Scheduling) -> int | None:
     return objective.tpot_ns * (1 + scheduling.speculate)
 
 
-def _planned(spec: ModelSpec, device: Device, shape: Shape, base: PlanOptions, bound_ns: int | None) -> Planned | Left:
+def _planned(
+    spec: ModelSpec, device: Device, shape: Shape, base: PlanOptions, bound_ns: int | None
+) -> Planned | LeftOut:
     """The plan of a shape; left out where it does not fit or a bound already misses the objective."""
     try:
         planned = make_plan(spec, device, shape.options(base))
     except (DoesNotFit, BadInput) as error:  # too small, or not a division that this model allows
-        return Left(shape.name, str(error))
+        return LeftOut(shape.name, str(error))
     plan = planned.plan
-    lone = pace(len(plan.stages), plan.visits, plan.links, plan.costs, decode_load(1, 1)).trip_ns
+    lone = pace(len(plan.stages), plan.visits, plan.links, plan.costs, decode_totals(1, 1)).trip_ns
     if bound_ns is not None and lone > bound_ns:
-        return Left(shape.name, f"a lone token's trip takes {lone:,} ns, more than the objective's TPOT allows")
+        return LeftOut(shape.name, f"a lone token's trip takes {lone:,} ns, more than the objective's TPOT allows")
     return planned
 
 

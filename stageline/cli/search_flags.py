@@ -10,8 +10,8 @@ from stageline.cli.flags import check_seed
 from stageline.errors import BadInput, UsageError
 from stageline.workload import open_workload
 
-MOST_DEVICES, MOST_CONTEXT = 4096, 4096
-MOST_PRICE = 1e9
+MAX_DEVICES, MAX_CONTEXT = 4096, 4096
+MAX_PRICE = 1e9
 
 
 @Parameter(name="*")
@@ -34,10 +34,10 @@ class SearchFlags:
         """Raises UsageError or BadInput naming the flag."""
         self.counts()
         self.sizes()
-        if self.price is not None and not (math.isfinite(self.price) and 0 < self.price <= MOST_PRICE):
-            raise BadInput("--price", self.price, f"not above 0 and at most {MOST_PRICE:g}", "give a price such as 2.5")
-        if not 1 <= self.most_context_parallel <= MOST_CONTEXT:
-            way_out = f"give 1 to {MOST_CONTEXT}"
+        if self.price is not None and not (math.isfinite(self.price) and 0 < self.price <= MAX_PRICE):
+            raise BadInput("--price", self.price, f"not above 0 and at most {MAX_PRICE:g}", "give a price such as 2.5")
+        if not 1 <= self.most_context_parallel <= MAX_CONTEXT:
+            way_out = f"give 1 to {MAX_CONTEXT}"
             raise BadInput("--most-context-parallel", self.most_context_parallel, "no such degree", way_out)
         check_seed(self.seed)
         open_workload(self.workload, seed=self.seed, rate_scale=self.rate_scale, requests=self.requests)
@@ -50,9 +50,9 @@ class SearchFlags:
         except ValueError:
             reason = "give a number such as 8, or a range such as 46..118"
             raise UsageError(f"--devices {self.devices!r}: {reason}") from None
-        if not 1 <= low <= high <= MOST_DEVICES:
+        if not 1 <= low <= high <= MAX_DEVICES:
             raise UsageError(
-                f"--devices {self.devices}: must lie between 1 and {MOST_DEVICES}, the smaller number first"
+                f"--devices {self.devices}: must lie between 1 and {MAX_DEVICES}, the smaller number first"
             )
         return list(range(low, high + 1))
 

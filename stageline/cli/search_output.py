@@ -12,7 +12,7 @@ from stageline.report.palette import BUSY
 from stageline.report.pareto import front
 
 SECONDS_PER_HOUR = 3600
-MOST_ADVICE = 8  # lines below a table; --json has all
+MAX_ADVICE_LINES = 8  # lines below a table; --json has all
 
 
 def with_cost(trial: Trial, price: float | None) -> Trial:
@@ -69,7 +69,7 @@ def _advice(shown: Sequence[Trial], several: bool) -> list[str]:
     for t in shown:
         for line in t.advice:
             found.setdefault(line, []).append(_name(t, several))
-    return [f"advice ({', '.join(names)}): {line}" for line, names in found.items()][:MOST_ADVICE]
+    return [f"advice ({', '.join(names)}): {line}" for line, names in found.items()][:MAX_ADVICE_LINES]
 
 
 def _name(t: Trial, several: bool) -> str:

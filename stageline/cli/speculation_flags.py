@@ -6,12 +6,12 @@ from typing import Annotated
 
 from cyclopts import Group, Parameter
 
-from stageline.engine.settings import MOST_DRAFTS
+from stageline.engine.settings import MAX_DRAFTS
 from stageline.engine.speculation import PPM
 from stageline.errors import BadInput, UsageError
 from stageline.units import NS_PER_S, parse_duration_ns, parse_ratio
 
-MOST_DRAFT_NS = NS_PER_S
+MAX_DRAFT_NS = NS_PER_S
 _ZERO = re.compile(r"0+(\.0*)?")
 _SPECULATION = Group.create_ordered("Speculative decoding")
 
@@ -32,8 +32,8 @@ class SpeculationFlags:
         """Fields of `Scheduling`; `drafts` are those of the settings that they change. UsageError, BadInput."""
         given: dict[str, int] = {}
         if self.speculate is not None:
-            if not 0 <= self.speculate <= MOST_DRAFTS:
-                reason, way_out = "no number of draft tokens", f"give 0 to {MOST_DRAFTS}"
+            if not 0 <= self.speculate <= MAX_DRAFTS:
+                reason, way_out = "no number of draft tokens", f"give 0 to {MAX_DRAFTS}"
                 raise BadInput("--speculate", self.speculate, reason, way_out)
             if self.speculate and not drafts and self.acceptance is None:
                 raise UsageError("--speculate needs the share of drafts that turn out right: give --acceptance 0.7")
@@ -45,7 +45,7 @@ class SpeculationFlags:
             given["acceptance_ppm"] = _ppm(self.acceptance)
         if self.draft_cost is not None:
             draft_ns = given["draft_ns"] = parse_duration_ns(self.draft_cost, "--draft-cost")
-            if draft_ns > MOST_DRAFT_NS:
+            if draft_ns > MAX_DRAFT_NS:
                 raise BadInput("--draft-cost", self.draft_cost, "above 1 second per draft token", "give a shorter time")
         return given
 

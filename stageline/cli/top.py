@@ -21,8 +21,8 @@ from stageline.plan.schema import Plan
 from stageline.wire.channels import Dialer
 from stageline.wire.router_client import RouterClient
 
-MOST_S = 3600.0
-LEAST_S = 0.1
+MAX_S = 3600.0
+MIN_S = 0.1
 _ANSWER_S = 5.0  # a router that takes longer counts as gone
 
 
@@ -34,8 +34,8 @@ def top(
     once: Annotated[bool, Parameter(negative="", help="print what two looks show, and stop")] = False,
 ) -> None:
     """Watch a cluster: occupancy and bubbles of every stage, KV, queue, rates, latencies, slip. Ctrl-C ends it."""
-    if not LEAST_S <= interval <= MOST_S:  # not a number is neither
-        raise BadInput("--interval", interval, "no time to wait between two looks", f"give {LEAST_S} to {MOST_S:g} s")
+    if not MIN_S <= interval <= MAX_S:  # not a number is neither
+        raise BadInput("--interval", interval, "no time to wait between two looks", f"give {MIN_S} to {MAX_S:g} s")
     dialer = Dialer(security.files(), api_key=security.api_key)
     router_address("the router's address", address)
     asyncio.run(_until_told(address, dialer, interval, once or not sys.stdout.isatty()))

@@ -13,7 +13,7 @@ from stageline.hardware.device import Device
 from stageline.model.spec import ModelSpec
 from stageline.plan.training import Training, TrainingReport, train
 
-MOST_TOKENS, MOST_RANKS = 10**18, 1 << 20
+MAX_TOKENS, MAX_RANKS = 10**18, 1 << 20
 _TRAINING = Group.create_ordered("Training")
 
 
@@ -39,13 +39,13 @@ def plan_training(spec: ModelSpec, device: Device, f: TrainingFlags, shape: Plan
 
     Raises DoesNotFit after printing when the fullest device has too little memory.
     """
-    if not 0 <= f.tokens <= MOST_TOKENS:
-        raise UsageError(f"--tokens {f.tokens}: must lie between 0 and {MOST_TOKENS:,}")
-    if not 0 <= f.price < MOST_RANKS:
-        raise UsageError(f"--price {f.price}: must be 0 or more, and below {MOST_RANKS:,}")
+    if not 0 <= f.tokens <= MAX_TOKENS:
+        raise UsageError(f"--tokens {f.tokens}: must lie between 0 and {MAX_TOKENS:,}")
+    if not 0 <= f.price < MAX_RANKS:
+        raise UsageError(f"--price {f.price}: must be 0 or more, and below {MAX_RANKS:,}")
     ranks = (shape.tensor_parallel, shape.context_parallel, shape.stages or 1, shape.replicas)
-    if max(*ranks, f.batch, f.interleaved) > MOST_RANKS:
-        raise UsageError(f"--tp, --cp, --pp, --replicas, --batch, --interleaved: at most {MOST_RANKS:,}")
+    if max(*ranks, f.batch, f.interleaved) > MAX_RANKS:
+        raise UsageError(f"--tp, --cp, --pp, --replicas, --batch, --interleaved: at most {MAX_RANKS:,}")
     asked = Training(
         tp=ranks[0], cp=ranks[1], pp=ranks[2], dp=ranks[3], zero=f.zero,
         sequence_tokens=units.parse_tokens(f.sequence, "--sequence"), batch_sequences=f.batch,

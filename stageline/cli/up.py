@@ -21,7 +21,7 @@ from stageline.report.slo import parse_slo
 from stageline.runtime import logs
 from stageline.runtime.dilation import parse_dilation
 from stageline.runtime.logs import say
-from stageline.runtime.plans import load_plan
+from stageline.runtime.plans import read_plan
 from stageline.wire.channels import SECURE
 from stageline.wire.tls import TlsFiles
 
@@ -50,7 +50,7 @@ def up(
             raise BadInput(f"--{flag}-port", port, "no such port", f"give {least} to {LAST_PORT}")
     check_seed(live.seed)
     logs.configure(log_format, log_level)
-    loaded = load_plan(plan)
+    loaded = read_plan(plan)
     factor = parse_dilation(live.dilation, Route(loaded))
     objective = None if slo is None else parse_slo(slo)
     scheduled = msgspec.json.encode(scheduling.settings(loaded, objective)).decode()

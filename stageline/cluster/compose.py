@@ -106,7 +106,7 @@ def _services(plan: Plan, options: ComposeOptions) -> dict[str, Yaml]:
             "<<": Alias("stage"),
             "environment": {"STAGELINE_STAGE": str(place.stage), "STAGELINE_REPLICA": str(place.replica)},
         }
-        for place in containers.places(plan)
+        for place in containers.stage_servers(plan)
     }
     services = {containers.ROUTER: _router(plan, options), **stages}
     services |= {"prometheus": _prometheus(), "grafana": _grafana(options)}
@@ -133,7 +133,7 @@ def _router(plan: Plan, options: ComposeOptions) -> Yaml:
         ],
         "depends_on": Note(
             "Started with it; it does not wait for them to be healthy.",
-            Flow([place.name for place in containers.places(plan)]),
+            Flow([place.name for place in containers.stage_servers(plan)]),
         ),
         "healthcheck": Note("Healthy means that every stage is.", healthy),
     }

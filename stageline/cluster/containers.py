@@ -17,12 +17,12 @@ USER = 10001  # of the image; see deploy/Dockerfile
 # A connect by bash, not by Python: with many stages the check decides what an idle cluster costs.
 STAGE_CHECK = ("bash", "-c", f"</dev/tcp/127.0.0.1/{GRPC_PORT}")
 ROUTER_CHECK = ("python", "-m", "router.check")
-_LEAST_INTERVAL_S = 5
+_MIN_INTERVAL_S = 5
 _CHECKS_PER_S = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StageServer:
     """One stage server: the stage's index in the plan, its replica, and the name by which it is found."""
 
     replica: int
@@ -30,11 +30,11 @@ class Place:
     name: str
 
 
-def places(plan: Plan) -> Iterator[Place]:
+def stage_servers(plan: Plan) -> Iterator[StageServer]:
     """All stage servers of a plan, by replica and stage."""
     for replica in range(plan.replicas):
         for stage in range(len(plan.stages)):
-            yield Place(replica, stage, _pattern(plan).format(stage=stage, replica=replica))
+            yield StageServer(replica, stage, _pattern(plan).format(stage=stage, replica=replica))
 
 
 def stage_addresses(plan: Plan) -> str:
@@ -45,7 +45,7 @@ def stage_addresses(plan: Plan) -> str:
 def check_interval_s(plan: Plan) -> int:
     """Seconds between two health checks of a stage: at most six checks a second in the whole cluster."""
     servers = plan.replicas * len(plan.stages)
-    return max(_LEAST_INTERVAL_S, -(-servers // _CHECKS_PER_S))
+    return max(_MIN_INTERVAL_S, -(-servers // _CHECKS_PER_S))
 
 
 def _pattern(plan: Plan) -> str:

@@ -60,7 +60,7 @@ def stage_parts(plan: Plan, options: DockerOptions) -> list[Part]:
                 "healthcheck": _check(containers.STAGE_CHECK, interval_s),
             },
         )
-        for place in containers.places(plan)
+        for place in containers.stage_servers(plan)
     ]
 
 

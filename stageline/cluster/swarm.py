@@ -78,7 +78,7 @@ def _services(plan: Plan) -> dict[str, Yaml]:
             "<<": Alias("stage"),
             "environment": {"STAGELINE_STAGE": str(place.stage), "STAGELINE_REPLICA": str(place.replica)},
         }
-        for place in containers.places(plan)
+        for place in containers.stage_servers(plan)
     }
     return {containers.ROUTER: _router(plan), **stages, "prometheus": _prometheus()}
 

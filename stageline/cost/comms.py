@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from stageline.cost.collective import Line, all_reduce, all_to_all, half, network_of
-from stageline.cost.entries import Collective, Ring, Way
+from stageline.cost.entries import Collective, CollectiveCost, Ring
 from stageline.cost.group import Group
 from stageline.cost.topology import domain_devices, joined, nearby
 from stageline.hardware.device import Device
@@ -16,7 +16,7 @@ DISPATCH_BYTES, COMBINE_BYTES = 1, 2  # per element: fp8 to the experts, bf16 ba
 
 
 def _ways(lines: Iterable[Line], token_bytes: float) -> tuple[Collective, ...]:
-    ways = tuple(Way(latency_ns=line.latency_ns, token_ns=line.ns_per_byte * token_bytes) for line in lines)
+    ways = tuple(CollectiveCost(latency_ns=line.latency_ns, token_ns=line.ns_per_byte * token_bytes) for line in lines)
     return (Collective(ways=ways),) if ways else ()
 
 

@@ -79,7 +79,7 @@ class LinearAttention(Part, frozen=True):
     sequence_ns: float
 
 
-class Way(Part, frozen=True):
+class CollectiveCost(Part, frozen=True):
     """One way of a collective: latency_ns + token_ns x tokens."""
 
     latency_ns: float
@@ -89,7 +89,7 @@ class Way(Part, frozen=True):
 class Collective(Part, frozen=True):
     """The quickest of its ways."""
 
-    ways: tuple[Way, ...]
+    ways: tuple[CollectiveCost, ...]
 
 
 class LayerGroup(Part, frozen=True):

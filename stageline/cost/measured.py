@@ -3,8 +3,8 @@
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from stageline.cost.load import Load
 from stageline.cost.measured_entries import AttentionGrid, Curve, Measured
+from stageline.cost.totals import BatchTotals
 
 
 def locate(axis: Sequence[int], x: float) -> tuple[int, float]:
@@ -22,11 +22,11 @@ def curve_ns(curve: Curve, x: int) -> float:
     return lo + (curve.ns[i + 1] - lo) * f
 
 
-def coordinates(load: Load) -> tuple[float, float, float, float]:
+def coordinates(totals: BatchTotals) -> tuple[float, float, float, float]:
     """Where a microbatch lies in an attention grid."""
-    sequences = load.decode_sequences
-    mean_kv = load.decode_kv_tokens / sequences if sequences else 0.0
-    return (load.prefill_tokens, load.prefill_kv_tokens - load.prefill_tokens, sequences, mean_kv)
+    sequences = totals.decode_sequences
+    mean_kv = totals.decode_kv_tokens / sequences if sequences else 0.0
+    return (totals.prefill_tokens, totals.prefill_kv_tokens - totals.prefill_tokens, sequences, mean_kv)
 
 
 class GridTable:
@@ -64,9 +64,9 @@ class MeasuredModel:
         self._entry = entry
         self._grid = GridTable(entry.attention)
 
-    def service_ns(self, load: Load, draw: int = 0) -> int:
+    def service_ns(self, totals: BatchTotals, draw: int = 0) -> int:
         """Rounded half-even once; at least 1."""
-        ns = curve_ns(self._entry.tokens, load.tokens) + self._grid.at(coordinates(load))
-        if self._entry.sampled and load.sampled:
-            ns += curve_ns(self._entry.sampled, load.sampled)
+        ns = curve_ns(self._entry.tokens, totals.tokens) + self._grid.at(coordinates(totals))
+        if self._entry.sampled and totals.sampled:
+            ns += curve_ns(self._entry.sampled, totals.sampled)
         return max(round(ns), 1)

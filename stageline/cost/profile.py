@@ -44,7 +44,7 @@ def scaled(curve: Curve, factor: float) -> Curve:
     return Curve(at=curve.at, ns=tuple(ns * factor for ns in curve.ns))
 
 
-class Taken(Protocol):
+class MeasuredOn(Protocol):
     """What was measured somewhere."""
 
     @property
@@ -57,7 +57,7 @@ class Taken(Protocol):
     def tensor_parallel(self) -> int: ...
 
 
-def check_taken_on(profile: Taken, spec: ModelSpec, device: str, ranks: int) -> None:
+def check_measured_on(profile: MeasuredOn, spec: ModelSpec, device: str, ranks: int) -> None:
     """A profile serves the model, device and tensor group that it was taken on. Raises UsageError."""
     for what, taken, asked in (
         ("model", profile.model, spec.name),
@@ -70,7 +70,7 @@ def check_taken_on(profile: Taken, spec: ModelSpec, device: str, ranks: int) -> 
 
 def check_profile(profile: Profile, spec: ModelSpec, device: str, ranks: int) -> None:
     """Raises UsageError where a profile of kernels can't serve."""
-    check_taken_on(profile, spec, device, ranks)
+    check_measured_on(profile, spec, device, ranks)
     if len(set(spec.layers)) > 1:
         raise UsageError(f"profile {profile.name} holds one kind of layer; {spec.name} has several")
 

@@ -5,10 +5,10 @@ from typing import Protocol
 import msgspec
 
 from stageline.cost.entries import Affine, CostEntry, Roofline
-from stageline.cost.load import Load
 from stageline.cost.measured import MeasuredModel
 from stageline.cost.measured_entries import Measured
 from stageline.cost.roofline import RooflineModel
+from stageline.cost.totals import BatchTotals
 
 
 class ServiceModel(Protocol):
@@ -16,7 +16,7 @@ class ServiceModel(Protocol):
 
     uses_draw: bool  # whether `draw` matters; callers skip the hash when it does not
 
-    def service_ns(self, load: Load, draw: int = 0) -> int:
+    def service_ns(self, totals: BatchTotals, draw: int = 0) -> int:
         """Nanoseconds (>= 1) for a microbatch of these totals; `draw` is a 64-bit counter-based random number."""
         ...
 
@@ -28,11 +28,11 @@ class AffineModel:
         self._entry = entry
         self.uses_draw = entry.imbalance_ns > 0
 
-    def service_ns(self, load: Load, draw: int = 0) -> int:
+    def service_ns(self, totals: BatchTotals, draw: int = 0) -> int:
         """Exact integer arithmetic; nothing is rounded. At least 1."""
         e = self._entry
-        ns = e.base_ns + e.token_ns * load.tokens + e.sampled_ns * load.sampled
-        ns += e.kv_token_ns * (load.decode_kv_tokens + load.prefill_kv_tokens)
+        ns = e.base_ns + e.token_ns * totals.tokens + e.sampled_ns * totals.sampled
+        ns += e.kv_token_ns * (totals.decode_kv_tokens + totals.prefill_kv_tokens)
         return (ns + draw % (e.imbalance_ns + 1)) or 1
 
 
@@ -44,17 +44,17 @@ def compile_cost(entry: CostEntry) -> ServiceModel:
 
 
 SMALLEST = (
-    Load(decode_sequences=1, decode_tokens=1, decode_kv_tokens=1, decode_pairs=1),
-    Load(decode_sequences=1, decode_tokens=1, decode_kv_tokens=1, decode_pairs=1, sampled=1),
-    Load(prefill_sequences=1, prefill_tokens=1, prefill_kv_tokens=1, prefill_pairs=1),
+    BatchTotals(decode_sequences=1, decode_tokens=1, decode_kv_tokens=1, decode_pairs=1),
+    BatchTotals(decode_sequences=1, decode_tokens=1, decode_kv_tokens=1, decode_pairs=1, sampled=1),
+    BatchTotals(prefill_sequences=1, prefill_tokens=1, prefill_kv_tokens=1, prefill_pairs=1),
 )
 
 
 def min_service_ns(entry: CostEntry) -> int:
     """Lower bound of the service time of any microbatch: without rings service is monotone in every field and in the
-    draw, and one of these is below every load."""
+    draw, and one of these is below every totals."""
     model = compile_cost(_without_rings(entry) if isinstance(entry, Roofline) else entry)
-    return min(model.service_ns(load) for load in SMALLEST)
+    return min(model.service_ns(totals) for totals in SMALLEST)
 
 
 def _without_rings(entry: Roofline) -> Roofline:

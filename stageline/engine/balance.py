@@ -42,10 +42,10 @@ class MostKvFree(BalancePolicy):
     def choose(self, replicas: Seq[Replica], request: Request) -> int:
         """See the class."""
 
-        def share(r: Replica) -> int:
-            return r.mirror.share(r.waiting_blocks, len(r.waiting), r.waiting_kept)
+        def fill(r: Replica) -> int:
+            return r.mirror.fill(r.waiting_blocks, len(r.waiting), r.waiting_kept)
 
-        return min(range(len(replicas)), key=lambda i: (share(replicas[i]), i))
+        return min(range(len(replicas)), key=lambda i: (fill(replicas[i]), i))
 
 
 class LongestPrefix(BalancePolicy):

@@ -9,8 +9,8 @@ that the result equals the heap's to the nanosecond (a property test compares th
 import numpy as np
 import numpy.typing as npt
 
-from stageline.cost.load import Load
 from stageline.cost.many import ManyModel, compile_many
+from stageline.cost.totals import BatchTotals
 from stageline.engine.attribution import GAP_CAUSES
 from stageline.engine.heap import HeapStages
 from stageline.engine.ledger import Ledger
@@ -23,7 +23,7 @@ from stageline.errors import LawBroken
 from stageline.plan.schema import Stage as StagePlan
 
 Ints = npt.NDArray[np.int64]
-LOAD_FIELDS = Load.__struct_fields__
+TOTALS_FIELDS = BatchTotals.__struct_fields__
 SMALL_BATCH = 6  # fewer microbatches than this are faster one by one
 
 
@@ -34,7 +34,7 @@ class ChainStages(HeapStages):
         super().__init__(route, replicas, seed)
         self._models: list[ManyModel] = [compile_many(c) for c in route.plan.costs]
         self._tables: dict[tuple[int, int], Ints] = {}
-        self._ledgers = [share_ledgers(row) for row in self.stages]
+        self._ledgers = [merge_ledgers(row) for row in self.stages]
 
     def feed(self, replica: int, items: list[Item]) -> list[int]:
         """See HeapStages; batches of some size are served as vectors."""
@@ -66,7 +66,7 @@ class ChainStages(HeapStages):
             wire = link.bytes_per_token, link.bytes_per_s, tokens is batch.sampled
             if wire not in wires:
                 wires[wire] = with_sums(self._serialisation(link, tokens))
-            arrival = send_fifo(link, end, wires[wire], batch.sequences)
+            arrival = send_fifo(link, end, wires[wire], batch.numbers)
         self._account(stages, batch, arrivals, ends, services)
         return arrival.tolist()  # type: ignore[no-any-return]
 
@@ -76,7 +76,7 @@ class ChainStages(HeapStages):
             ledger.close(requests)
 
     def _service(self, visit: int, stage: Stage, batch: "Batch") -> Ints:
-        draws = draw_many(stage.draw_key(visit), batch.sequences) if self.route.models[visit].uses_draw else None
+        draws = draw_many(stage.draw_key(visit), batch.numbers) if self.route.models[visit].uses_draw else None
         services = self._models[self.route.plan.visits[visit].cost](batch.columns, draws)
         least = self.route.min_service_ns[visit]
         if int(services.min()) < least:
@@ -127,9 +127,9 @@ class Batch:
     def __init__(self, items: list[Item]) -> None:
         microbatches = [i.microbatch for i in items]
         self.arrivals = column([i.arrival_ns for i in items])
-        self.sequences = column([m.sequence for m in microbatches])
-        loads = [m.load for m in microbatches]
-        self.columns = {name: column([getattr(x, name) for x in loads]) for name in LOAD_FIELDS}
+        self.numbers = column([m.number for m in microbatches])
+        loads = [m.totals for m in microbatches]
+        self.columns = {name: column([getattr(x, name) for x in loads]) for name in TOTALS_FIELDS}
         self.tokens = self.columns["decode_tokens"] + self.columns["prefill_tokens"]
         self.sampled = self.columns["sampled"]
         self.dispatches = column([m.dispatch_ns for m in microbatches])
@@ -160,13 +160,13 @@ def serve_fifo(arrivals: Ints, services: Ints, sums: Ints, free_ns: int) -> Ints
     return ends
 
 
-def send_fifo(link: Link, ends: Ints, serialisation: tuple[Ints, Ints], sequences: Ints) -> Ints:
+def send_fifo(link: Link, ends: Ints, serialisation: tuple[Ints, Ints], numbers: Ints) -> Ints:
     """`Link.send` for a batch: arrivals at the far end."""
     free = serve_fifo(ends, *serialisation, link.free_ns)
     link.free_ns = int(free[-1])
     arrivals = free + link.latency_ns
     if link.jitter_ns:
-        jitter = draw_many(link.jitter_key, sequences) % np.uint64(link.jitter_ns + 1)
+        jitter = draw_many(link.jitter_key, numbers) % np.uint64(link.jitter_ns + 1)
         arrivals += jitter.astype(np.int64)
         arrivals[0] = max(int(arrivals[0]), link.last_arrival_ns)
         arrivals = np.maximum.accumulate(arrivals)
@@ -174,7 +174,7 @@ def send_fifo(link: Link, ends: Ints, serialisation: tuple[Ints, Ints], sequence
     return arrivals
 
 
-def share_ledgers(stages: list[Stage]) -> list[Ledger]:
+def merge_ledgers(stages: list[Stage]) -> list[Ledger]:
     """One ledger for all stages whose blocks, states and budgets weigh the same: they see the same changes in order.
 
     The chain applies those, so the stages are told that no visit is their first.

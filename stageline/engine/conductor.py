@@ -4,7 +4,7 @@ One for both engines: the in-process one delivers completions as it computes the
 bound of a replica says before when nothing can complete there any more: the head of its return queue, or else
 max(promise of the return link, oldest microbatch in flight + shortest trip), or never. An arrival at t waits until no
 replica can complete anything at or before t. A formation at t waits for its own replica only, and a completion for
-nothing but its replica's order, unless the source is reactive: then any completion may create an arrival for any
+nothing but its replica's order, unless the workload is reactive: then any completion may create an arrival for any
 replica, and both wait for all.
 """
 
@@ -13,15 +13,15 @@ from collections.abc import Iterable
 
 from stageline.engine.microbatch import Item
 from stageline.engine.router import Router
-from stageline.engine.types import NEVER, Cancellation, Request, Source
+from stageline.engine.types import NEVER, Cancellation, Request, Workload
 
 
 class Conductor:
     """Drives a router. `advance` does all that is safe; `dispatched` collects what leaves for the stages."""
 
-    def __init__(self, router: Router, source: Source) -> None:
+    def __init__(self, router: Router, workload: Workload) -> None:
         self.router = router
-        self.source = source
+        self.workload = workload
         replicas = len(router.replicas)
         self.returns: list[deque[int]] = [deque() for _ in range(replicas)]  # completion times, not yet acted on
         self.promised_ns = [0] * replicas
@@ -30,16 +30,16 @@ class Conductor:
         self.first_arrival_ns: int | None = None
         self.last_completion_ns = 0
         self._in_flight: list[deque[int]] = [deque() for _ in range(replicas)]  # arrivals at visit 0
-        self.reactive = source.reactive and replicas > 1
+        self.reactive = workload.reactive and replicas > 1
         self._trip_ns = router.route.trip_ns
         self.next_arrival_ns = NEVER  # nothing arrives before this
-        self._known = False  # whether the source can name what arrives then
+        self._known = False  # whether the workload can name what arrives then
         self._look()
 
     @property
     def done(self) -> bool:
         """Nothing is in the system and nothing more will come."""
-        return self.next_arrival_ns >= NEVER and not self.router.live and not any(self._in_flight)
+        return self.next_arrival_ns >= NEVER and not self.router.sequences and not any(self._in_flight)
 
     def bound_ns(self, replica: int) -> int:
         """Nothing that was not acted on yet completes on this replica before this."""
@@ -111,7 +111,7 @@ class Conductor:
         self.next_form_ns[r] = now_ns
         if ended:
             for index in ended:
-                self.source.finished(index, now_ns)
+                self.workload.finished(index, now_ns)
             self._look()
 
     def _form(self, r: int, now_ns: int) -> None:
@@ -129,7 +129,7 @@ class Conductor:
         for r in range(len(self.returns)):
             if self.next_form_ns[r] < now or self.bound_ns(r) <= now:
                 return False
-        event = self.source.take()
+        event = self.workload.take()
         if isinstance(event, Cancellation):
             self._cancel(event.index, now)
         else:
@@ -141,22 +141,22 @@ class Conductor:
         if self.first_arrival_ns is None:
             self.first_arrival_ns = self.last_completion_ns = now_ns
         if self.router.arrive(request):
-            self._form_at(self.router.live[request.index].replica, now_ns)
+            self._form_at(self.router.sequences[request.index].replica, now_ns)
         else:
-            self.source.finished(request.index, now_ns)
+            self.workload.finished(request.index, now_ns)
 
     def _cancel(self, index: int, now_ns: int) -> None:
-        sequence = self.router.live.get(index)
+        sequence = self.router.sequences.get(index)
         if sequence is not None:
             if self.router.cancel(index, now_ns):
-                self.source.finished(index, now_ns)
+                self.workload.finished(index, now_ns)
             self._form_at(sequence.replica, now_ns)
 
     def _form_at(self, replica: int, now_ns: int) -> None:
         self.next_form_ns[replica] = min(self.next_form_ns[replica], now_ns)
 
     def _look(self) -> None:
-        """Ask the source what comes next, or at least until when nothing does."""
-        now = self.source.next_arrival_ns()
+        """Ask the workload what comes next, or at least until when nothing does."""
+        now = self.workload.next_arrival_ns()
         self._known = now is not None
-        self.next_arrival_ns = self.source.horizon_ns() if now is None else now
+        self.next_arrival_ns = self.workload.horizon_ns() if now is None else now

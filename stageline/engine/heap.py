@@ -40,7 +40,7 @@ class HeapStages:
                     done.append(end)
             else:
                 heapq.heappush(
-                    self._heap, (item.arrival_ns, 0, replica, microbatch.sequence, item.prev_end_ns, microbatch, {})
+                    self._heap, (item.arrival_ns, 0, replica, microbatch.number, item.prev_end_ns, microbatch, {})
                 )
         return done
 
@@ -64,7 +64,7 @@ class HeapStages:
     ) -> int | None:
         """Serve at `visit` and on through stages with one input; completion time, or None when queued again."""
         stages, links, stage_of = self.stages[replica], self.links[replica], self.route.stage_of
-        tokens, sequence, last = microbatch.load.tokens, microbatch.sequence, self.route.visits - 1
+        tokens, sequence, last = microbatch.totals.tokens, microbatch.number, self.route.visits - 1
         while True:
             stage, entry = stages[stage_of[visit]], self._entry[visit]
             service = times.get(entry)
@@ -72,7 +72,7 @@ class HeapStages:
                 service = times[entry] = stage.service_ns(visit, microbatch)
             prev_end = stage.occupy(visit, arrival, prev_end, microbatch, service)
             if visit == last:
-                return links[visit].send(prev_end, microbatch.load.sampled, sequence)
+                return links[visit].send(prev_end, microbatch.totals.sampled, sequence)
             arrival = links[visit].send(prev_end, tokens, sequence)
             visit += 1
             if not self._single[visit]:

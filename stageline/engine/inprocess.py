@@ -2,15 +2,15 @@
 
 from collections.abc import Callable
 
-from stageline.engine.books import close_books, window_of
 from stageline.engine.chain import ChainStages
+from stageline.engine.closing import close_run, window_of
 from stageline.engine.conductor import Conductor
 from stageline.engine.heap import HeapStages
 from stageline.engine.laws import OrderLaws, check_all
 from stageline.engine.route import Route
 from stageline.engine.router import Router
 from stageline.engine.settings import Scheduling
-from stageline.engine.types import NEVER, MemberObserver, Observer, RunTotals, Source, StageObserver
+from stageline.engine.types import NEVER, MemberObserver, Observer, RunTotals, StageObserver, Workload
 from stageline.errors import LawBroken
 from stageline.plan.schema import Plan
 
@@ -18,7 +18,7 @@ from stageline.plan.schema import Plan
 def run(
     plan: Plan,
     scheduling: Scheduling,
-    source: Source,
+    workload: Workload,
     *,
     seed: int,
     observer: Observer,
@@ -32,7 +32,7 @@ def run(
     """
     route = Route(plan)
     router = Router(route, scheduling, seed, observer, members)
-    conductor = Conductor(router, source)
+    conductor = Conductor(router, workload)
     if paranoid:
         stage_observer = OrderLaws(route.stage_of, stage_observer)
     stages = make_stages(route, plan.replicas, seed, stage_observer)
@@ -70,7 +70,7 @@ def drive(conductor: Conductor, stages: HeapStages, check: Callable[[], None] | 
         if not _serve(conductor, stages):
             if conductor.done:
                 return
-            raise LawBroken(f"stuck: {len(router.live)} requests in the system and nothing under way")
+            raise LawBroken(f"stuck: {len(router.sequences)} requests in the system and nothing under way")
 
 
 def _serve(conductor: Conductor, stages: HeapStages) -> bool:
@@ -95,4 +95,4 @@ def _serve(conductor: Conductor, stages: HeapStages) -> bool:
 def totals(conductor: Conductor, stages: HeapStages) -> RunTotals:
     """Close the books: the run's window is first arrival to last completion."""
     start, end = window_of(conductor)
-    return close_books(conductor, [s.record(start, end) for replica in stages.stages for s in replica])
+    return close_run(conductor, [s.record(start, end) for replica in stages.stages for s in replica])

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from typing import Protocol
 
-from stageline.engine.draft import Draft
+from stageline.engine.forming import Forming
 from stageline.engine.mirror import KvMirror
 from stageline.engine.prefix import PrefixCache
 from stageline.engine.sequence import Sequence
@@ -39,29 +39,29 @@ class KvPolicyBase(ABC):
         """KV, in tokens, that a waiting sequence must hold to join with `chunk` tokens after its cached ones."""
 
     @abstractmethod
-    def grow(self, preemptor: Preemptor, sequence: Sequence, tokens: int, draft: Draft) -> bool:
+    def grow(self, preemptor: Preemptor, sequence: Sequence, tokens: int, forming: Forming) -> bool:
         """Make room for `tokens` more; False: the sequence must wait. May preempt."""
 
-    def admit(self, sequence: Sequence, chunk: int, draft: Draft) -> bool:
+    def admit(self, sequence: Sequence, chunk: int, forming: Forming) -> bool:
         """Take the KV of a waiting sequence; False: no room, nothing taken. Blocks that it shares are there already."""
-        blocks = self.mirror.blocks_for(self.first_tokens(sequence, chunk)) - sequence.shared_blocks
+        blocks = self.mirror.blocks_for(self.first_tokens(sequence, chunk)) - sequence.cached_blocks
         if not self._room(blocks, 1):
             return False
-        self._take(sequence, blocks, 1, draft)
+        self._allocate(sequence, blocks, 1, forming)
         return True
 
     def _room(self, blocks: int, states: int, had: int = 0) -> bool:
         """Eviction comes before any other way to make room; there is none with windows, and `had` matters only then."""
         cache = self.cache
-        if cache.room(blocks, states) if cache is not None else self.mirror.fits(blocks, states, had):
+        if cache.make_room(blocks, states) if cache is not None else self.mirror.fits(blocks, states, had):
             return True
         self.mirror.refuse(blocks, states, had)
         return False
 
-    def _take(self, sequence: Sequence, blocks: int, states: int, draft: Draft) -> None:
-        self.mirror.take(blocks, states, sequence.blocks)
+    def _allocate(self, sequence: Sequence, blocks: int, states: int, forming: Forming) -> None:
+        self.mirror.allocate(blocks, states, sequence.blocks)
         sequence.blocks += blocks
-        draft.grants.append((sequence.request.index, blocks, states))
+        forming.grants.append((sequence.request.index, blocks, states))
 
 
 class Reserve(KvPolicyBase):
@@ -75,7 +75,7 @@ class Reserve(KvPolicyBase):
         """All that it will ever hold."""
         return self.most_tokens(sequence.request)
 
-    def grow(self, preemptor: Preemptor, sequence: Sequence, tokens: int, draft: Draft) -> bool:
+    def grow(self, preemptor: Preemptor, sequence: Sequence, tokens: int, forming: Forming) -> bool:
         """Always possible."""
         return True
 
@@ -91,9 +91,9 @@ class Grow(KvPolicyBase):
         """What is cached and what the chunk writes."""
         return sequence.written_tokens + chunk
 
-    def grow(self, preemptor: Preemptor, sequence: Sequence, tokens: int, draft: Draft) -> bool:
+    def grow(self, preemptor: Preemptor, sequence: Sequence, tokens: int, forming: Forming) -> bool:
         """Preempts until there is room or nobody can be preempted."""
-        held = sequence.blocks + sequence.shared_blocks
+        held = sequence.blocks + sequence.cached_blocks
         blocks = self.mirror.blocks_for(sequence.written_tokens + tokens) - held
         if blocks <= 0:
             return True
@@ -102,7 +102,7 @@ class Grow(KvPolicyBase):
             if victim is None:
                 return False
             preemptor.preempt(victim)
-        self._take(sequence, blocks, 0, draft)
+        self._allocate(sequence, blocks, 0, forming)
         return True
 
 

@@ -49,13 +49,13 @@ def check_l2(router: Router, stages: HeapStages) -> None:
                 require(mine == theirs, "L2", f"stage {stage.index}: router's ledger {mine} B, its own {theirs} B")
 
 
-def check_sharing(router: Router) -> None:
+def check_prefix_cache(router: Router) -> None:
     """L2 with a prefix cache: a resident block counts once, and never leaves while a running sequence uses it."""
     for replica in router.replicas:
         if replica.cache is None:
             continue
-        users = Counter(node.owner for s in replica.running.values() for node in s.chain)
-        counted = {node.owner: node.users for node in replica.cache.nodes()}
+        users = Counter(block.owner for s in replica.running.values() for block in s.chain)
+        counted = {block.owner: block.users for block in replica.cache.hash_blocks()}
         require(users.keys() <= counted.keys(), "L2", f"replica {replica.index}: a block left while it was used")
         wrong = {owner for owner, n in counted.items() if n != users[owner]}
         require(not wrong, "L2", f"replica {replica.index}: blocks {sorted(wrong)} count other users than they have")
@@ -70,13 +70,13 @@ def check_context(router: Router) -> None:
             have = s.request.prompt_tokens + s.generated - (not s.todo_tokens)
             wrote = s.written_tokens + s.todo_tokens
             require(wrote == have, "L2", f"request {s.request.index}: {wrote} tokens written or to write, not {have}")
-            held, least = s.blocks + s.shared_blocks, replica.mirror.blocks_for(s.written_tokens)
+            held, least = s.blocks + s.cached_blocks, replica.mirror.blocks_for(s.written_tokens)
             require(held >= least, "L2", f"request {s.request.index}: {held} blocks held, {least} written")
 
 
 def check_l5(router: Router) -> None:
     """A sequence in flight is not ready for another decode step."""
-    for sequence in router.live.values():
+    for sequence in router.sequences.values():
         require(not (sequence.ready and sequence.in_flight), "L5", f"request {sequence.request.index}")
 
 
@@ -94,7 +94,7 @@ def check_all(conductor: Conductor, stages: HeapStages) -> None:
     """Every law that can be checked between two events."""
     check_l1(conductor.router)
     check_l2(conductor.router, stages)
-    check_sharing(conductor.router)
+    check_prefix_cache(conductor.router)
     check_context(conductor.router)
     check_l5(conductor.router)
     check_l7(conductor.router)
@@ -110,21 +110,21 @@ class OrderLaws:
         self._at: dict[tuple[int, int], tuple[int, int]] = {}  # (replica, microbatch) -> (visit, end)
 
     def served(
-        self, replica: int, stage: int, visit: int, sequence: int, arrival_ns: int, start_ns: int, end_ns: int
+        self, replica: int, stage: int, visit: int, number: int, arrival_ns: int, start_ns: int, end_ns: int
     ) -> None:
         """Check one service."""
-        where = f"replica {replica} stage {stage} visit {visit} microbatch {sequence}"
+        where = f"replica {replica} stage {stage} visit {visit} microbatch {number}"
         arrival, end = self._last.get((replica, stage), (0, 0))
         require(arrival_ns >= arrival, "L3", f"{where} arrives at {arrival_ns}, after one of {arrival} was served")
         require(start_ns == max(end, arrival_ns) < end_ns, "L3", f"{where}: [{start_ns}, {end_ns}) after {end}")
         self._last[replica, stage] = arrival_ns, end_ns
-        before, left = self._at.pop((replica, sequence), (-1, 0))
+        before, left = self._at.pop((replica, number), (-1, 0))
         require(visit == before + 1 and stage == self._stage_of[visit], "L4", f"{where} comes after visit {before}")
         require(arrival_ns >= left, "L3", f"{where} arrives at {arrival_ns}, leaving visit {before} at {left}")
         if visit + 1 < len(self._stage_of):
-            self._at[replica, sequence] = visit, end_ns
+            self._at[replica, number] = visit, end_ns
         if self._inner is not None:
-            self._inner.served(replica, stage, visit, sequence, arrival_ns, start_ns, end_ns)
+            self._inner.served(replica, stage, visit, number, arrival_ns, start_ns, end_ns)
 
     def gap(self, replica: int, stage: int, start_ns: int, idle_ns: Mapping[str, int]) -> None:
         """Nothing to check: the parts of a gap sum to it by construction."""

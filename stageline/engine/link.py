@@ -38,14 +38,14 @@ class Link:
         """Time that the bytes of `tokens` occupy the link, rounded up."""
         return -(-tokens * self.bytes_per_token * NS_PER_S // self.bytes_per_s)
 
-    def send(self, end_ns: int, tokens: int, sequence: int) -> int:
+    def send(self, end_ns: int, tokens: int, number: int) -> int:
         """Take a microbatch whose service ended at `end_ns`; return its arrival at the far end."""
         nbytes = tokens * self.bytes_per_token
         free = self.free_ns if self.free_ns > end_ns else end_ns
         self.free_ns = free = free - (-nbytes * NS_PER_S // self.bytes_per_s)
         arrival = free + self.latency_ns
         if self.jitter_ns:
-            arrival += draw_at(self.jitter_key, sequence) % (self.jitter_ns + 1)
+            arrival += draw_at(self.jitter_key, number) % (self.jitter_ns + 1)
             arrival = max(arrival, self.last_arrival_ns)
         self.last_arrival_ns = arrival
         return arrival

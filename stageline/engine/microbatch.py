@@ -2,7 +2,7 @@
 
 import msgspec
 
-from stageline.cost.load import Load
+from stageline.cost.totals import BatchTotals
 
 
 class Microbatch(msgspec.Struct, frozen=True, gc=False):
@@ -13,8 +13,8 @@ class Microbatch(msgspec.Struct, frozen=True, gc=False):
     are those of rule 7: with the end of the previous visit they explain every gap.
     """
 
-    sequence: int  # number of the microbatch, per replica from 0
-    load: Load
+    number: int  # of this microbatch, per replica from 0
+    totals: BatchTotals
     dispatch_ns: int  # when it was formed
     work_since_ns: int  # no work -> work, or the last dispatch if work was left over
     empty_since_ns: int  # when the replica ran out of requests, if it had none when that work came; else work_since_ns

@@ -52,14 +52,14 @@ class KvMirror:
     def refuse(self, blocks: int, states: int, had: int = 0) -> None:
         """Book that there was no room on the stage that binds."""
         kept = self.kept_of(blocks, had)
-        over = [self._share(i, blocks, states, kept) for i in range(len(self._stages))]
+        over = [self._fill(i, blocks, states, kept) for i in range(len(self._stages))]
         self.refusals[over.index(max(over))] += 1
 
     def fits_empty(self, blocks: int) -> bool:
         """Whether a sequence of that many blocks fits empty ledgers."""
         return all(s.kv_bytes(blocks, 1) <= s.kv_budget_bytes for s in self._stages)
 
-    def take(self, blocks: int, states: int, had: int = 0) -> None:
+    def allocate(self, blocks: int, states: int, had: int = 0) -> None:
         """Hold more (negative: less)."""
         self.blocks += blocks
         self.states += states
@@ -81,10 +81,10 @@ class KvMirror:
         """The high-water mark of a stage's ledger."""
         return self._peaks[self._peak_of[stage]]
 
-    def share(self, extra_blocks: int, extra_states: int, extra_kept: Seq[int] = ()) -> int:
+    def fill(self, extra_blocks: int, extra_states: int, extra_kept: Seq[int] = ()) -> int:
         """How full the fullest stage would be with that much more, in units of 2**-40 of its budget."""
         every = (i for i, s in enumerate(self._stages) if s.kv_budget_bytes)
-        return max((self._share(i, extra_blocks, extra_states, extra_kept) for i in every), default=0)
+        return max((self._fill(i, extra_blocks, extra_states, extra_kept) for i in every), default=0)
 
     def _used(self, stage: int, blocks: int, states: int, kept: Seq[int]) -> int:
         """A stage's ledger with that much more."""
@@ -95,7 +95,7 @@ class KvMirror:
             size += sum(a * b for a, b in zip(kept, self._weights[stage], strict=False))
         return size
 
-    def _share(self, stage: int, blocks: int, states: int, kept: Seq[int]) -> int:
+    def _fill(self, stage: int, blocks: int, states: int, kept: Seq[int]) -> int:
         return (self._used(stage, blocks, states, kept) << 40) // (self._stages[stage].kv_budget_bytes or 1)
 
 

@@ -3,16 +3,16 @@
 import heapq
 from collections import deque
 
-from stageline.engine.draft import Draft
+from stageline.engine.forming import Forming
 from stageline.engine.kv import KvPolicyBase, make_kv_policy
 from stageline.engine.microbatch import Item, Microbatch
 from stageline.engine.mirror import KvMirror
+from stageline.engine.prompt_cache import PromptCache, make_cache
 from stageline.engine.queueing import WaitingQueue, load_policy
 from stageline.engine.rng import STREAM_EXPERTS, draw_at, stream_key
 from stageline.engine.route import Route
 from stageline.engine.sequence import Sequence
 from stageline.engine.settings import Scheduling
-from stageline.engine.sharing import PromptCache, make_cache
 from stageline.engine.sizing import make_sizing
 from stageline.engine.speculation import make_speculation
 from stageline.engine.types import NEVER
@@ -156,10 +156,10 @@ class Replica:
         if work:
             self._empty_since_ns = None
         while work and self.credits and now_ns >= self.gate_ns:
-            draft = self._draft()
-            if not draft.members:
+            forming = self._draft()
+            if not forming.members:
                 break
-            out.append(self._dispatch(draft, now_ns))
+            out.append(self._dispatch(forming, now_ns))
             work = self.has_work
             self._work_since_ns = self._empty_stamp_ns = now_ns
         self._had_work = work
@@ -171,65 +171,65 @@ class Replica:
             return self.gate_ns
         return NEVER
 
-    def _draft(self) -> Draft:
+    def _draft(self) -> Forming:
         running = len(self.running)
         context = self._written_tokens // running if running else 0
-        draft = Draft(self.sizing.limit(running, len(self.waiting), context), self.batched_tokens)
-        self._add_decodes(draft)
-        if self._partial and draft.room:
-            self._add_partials(draft)
-        if len(self.waiting) and draft.room:
-            self._admit(draft)
-        return draft
+        forming = Forming(self.sizing.limit(running, len(self.waiting), context), self.batched_tokens)
+        self._add_decodes(forming)
+        if self._partial and forming.room:
+            self._add_partials(forming)
+        if len(self.waiting) and forming.room:
+            self._admit(forming)
+        return forming
 
-    def _add_decodes(self, draft: Draft) -> None:
+    def _add_decodes(self, forming: Forming) -> None:
         kept = []
-        ready, grow, decode, speculation = self._ready, self.kv.grow, draft.decode, self.speculation
+        ready, grow, decode, speculation = self._ready, self.kv.grow, forming.decode, self.speculation
         tokens = 1
-        room = min(draft.limit, draft.tokens_left)  # a decode step is one member and at least one token
+        room = min(forming.limit, forming.tokens_left)  # a decode step is one member and at least one token
         while ready and room:
             sequence = heapq.heappop(ready)[2]
             if not sequence.ready:
                 continue  # stale: it was preempted or left since
             if speculation is not None:
-                tokens = speculation.step_tokens(sequence, draft.tokens_left)
-            if grow(self, sequence, tokens, draft):
+                tokens = speculation.step_tokens(sequence, forming.tokens_left)
+            if grow(self, sequence, tokens, forming):
                 sequence.ready = False
                 room -= 1
                 if tokens == 1:
                     decode(sequence)
                 else:
-                    draft.verify(sequence, tokens)
-                    room = min(room, draft.tokens_left)
+                    forming.verify(sequence, tokens)
+                    room = min(room, forming.tokens_left)
             else:
                 kept.append(sequence)
-        self._ready_count -= len(draft.members)
-        self._written_tokens += len(draft.members) + draft.draft_tokens
+        self._ready_count -= len(forming.members)
+        self._written_tokens += len(forming.members) + forming.draft_tokens
         for sequence in kept:
             if sequence.ready:
                 self._push_ready(sequence)
 
-    def _add_partials(self, draft: Draft) -> None:
+    def _add_partials(self, forming: Forming) -> None:
         for sequence in tuple(self._partial):
-            if not draft.room:
+            if not forming.room:
                 break
             if not sequence.running:
                 continue  # preempted a moment ago
-            chunk = min(sequence.todo_tokens, draft.tokens_left)
-            if self.kv.grow(self, sequence, chunk, draft):
-                self._prefill(draft, sequence, chunk)
+            chunk = min(sequence.todo_tokens, forming.tokens_left)
+            if self.kv.grow(self, sequence, chunk, forming):
+                self._prefill(forming, sequence, chunk)
                 if not sequence.todo_tokens:
                     self._partial.remove(sequence)
 
-    def _admit(self, draft: Draft) -> None:
-        while draft.room and len(self.running) < self.max_running:
+    def _admit(self, forming: Forming) -> None:
+        while forming.room and len(self.running) < self.max_running:
             sequence = self.waiting.head()
             if sequence is None:
                 break
             if self.cache is not None:
                 self._reuse(self.cache, sequence)
-            chunk = min(sequence.todo_tokens, draft.tokens_left)
-            if not self.kv.admit(sequence, chunk, draft):
+            chunk = min(sequence.todo_tokens, forming.tokens_left)
+            if not self.kv.admit(sequence, chunk, forming):
                 self._forget(sequence)
                 break
             self.waiting.pop()
@@ -241,34 +241,34 @@ class Replica:
             self.running[sequence.request.index] = sequence
             if self.cache is not None:
                 self.cache.count(sequence)
-            self._prefill(draft, sequence, chunk)
+            self._prefill(forming, sequence, chunk)
             if sequence.todo_tokens:
                 self._partial.append(sequence)
                 self._partial.sort(key=_number)
 
-    def _prefill(self, draft: Draft, sequence: Sequence, chunk: int) -> None:
-        draft.prefill(sequence, chunk)
+    def _prefill(self, forming: Forming, sequence: Sequence, chunk: int) -> None:
+        forming.prefill(sequence, chunk)
         self._written_tokens += chunk
         self.outstanding_tokens -= chunk
         if self.cache is not None:
-            self.cache.share(sequence, draft.grants)
+            self.cache.cache_full_blocks(sequence, forming.grants)
 
-    def _dispatch(self, draft: Draft, now_ns: int) -> Item:
+    def _dispatch(self, forming: Forming, now_ns: int) -> Item:
         self.credits -= 1
         stamps = (self._work_since_ns, self._empty_stamp_ns, self._credit_since_ns)
-        microbatch = draft.seal(self.formed, now_ns, stamps, self.take_releases())
-        for sequence, _ in draft.members:
+        microbatch = forming.seal(self.formed, now_ns, stamps, self.take_releases())
+        for sequence, _ in forming.members:
             if sequence.admitted_ns is None:
                 sequence.admitted_ns = now_ns
         self.formed += 1
         self._depart_ns = max(self._depart_ns, now_ns) + self.overhead_ns
         if self.speculation is not None:
-            self._depart_ns += self.speculation.draft_ns * draft.most_drafts
-        arrival = self.link.send(self._depart_ns, microbatch.load.tokens, microbatch.sequence)
+            self._depart_ns += self.speculation.draft_ns * forming.max_drafts
+        arrival = self.link.send(self._depart_ns, microbatch.totals.tokens, microbatch.number)
         model = self.route.models[0]
-        draw = draw_at(self._draw_key, microbatch.sequence) if model.uses_draw else 0
-        self._gate_free_ns = max(self._gate_free_ns, arrival) + model.service_ns(microbatch.load, draw)
-        self.in_flight.append((microbatch, draft.members))
+        draw = draw_at(self._draw_key, microbatch.number) if model.uses_draw else 0
+        self._gate_free_ns = max(self._gate_free_ns, arrival) + model.service_ns(microbatch.totals, draw)
+        self.in_flight.append((microbatch, forming.members))
         if microbatch.grants or microbatch.releases:
             self.mirror.sample_peaks()
         return Item(arrival, now_ns, microbatch)
@@ -277,7 +277,7 @@ class Replica:
 
     def _reuse(self, cache: PromptCache, sequence: Sequence) -> None:
         """Take what is resident of its prompt: those tokens are not prefilled."""
-        cached = cache.take(sequence)
+        cached = cache.acquire(sequence)
         sequence.todo_tokens -= cached
         sequence.written_tokens = cached
         self.outstanding_tokens -= cached
@@ -287,7 +287,7 @@ class Replica:
         """It could not be admitted after all."""
         cached = sequence.written_tokens
         if self.cache is not None:
-            self.cache.drop(sequence)
+            self.cache.release(sequence)
         sequence.todo_tokens += cached
         sequence.written_tokens = 0
         self.outstanding_tokens += cached
@@ -314,12 +314,12 @@ class Replica:
         del self.running[sequence.request.index]
         sequence.running = False
         self._unschedule(sequence)
-        self.mirror.take(-sequence.blocks, -1, sequence.blocks)
+        self.mirror.allocate(-sequence.blocks, -1, sequence.blocks)
         self.releases.append(sequence.request.index)
         self._written_tokens -= sequence.written_tokens
         sequence.blocks = sequence.written_tokens = 0
         if self.cache is not None:
-            self.cache.drop(sequence)
+            self.cache.release(sequence)
 
     def _unschedule(self, sequence: Sequence) -> None:
         if sequence.ready:

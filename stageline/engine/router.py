@@ -21,7 +21,7 @@ class Router:
         self.replicas = [Replica(route, i, scheduling, seed) for i in range(route.plan.replicas)]
         self._balance = BALANCES[scheduling.balance]()
         self._observer, self._members = observer, members
-        self.live: dict[int, Sequence] = {}  # in the system, by request index
+        self.sequences: dict[int, Sequence] = {}  # in the system, by request index
         self.arrived = 0
         self.finished = 0
         self.failed = 0  # refused, cancelled, given up
@@ -35,7 +35,7 @@ class Router:
             return False
         index = self._balance.choose(self.replicas, request)
         sequence = Sequence(request, index)
-        self.live[request.index] = sequence
+        self.sequences[request.index] = sequence
         self.replicas[index].enqueue(sequence)
         return True
 
@@ -79,7 +79,7 @@ class Router:
 
     def cancel(self, index: int, now_ns: int) -> bool:
         """A client left. True: its request has ended; False: something of it is in flight, it ends with that."""
-        sequence = self.live[index]
+        sequence = self.sequences[index]
         replica = self.replicas[sequence.replica]
         if sequence.in_flight:
             sequence.cancelled = True
@@ -96,12 +96,12 @@ class Router:
         if items and self._members is not None:
             in_flight = self.replicas[replica].in_flight
             for microbatch, members in islice(in_flight, len(in_flight) - len(items), None):
-                self._members.formed(replica, microbatch.sequence, [s.request.index for s, _ in members])
+                self._members.formed(replica, microbatch.number, [s.request.index for s, _ in members])
         return items
 
     def in_system(self) -> int:
         """Requests that have arrived and not ended."""
-        return len(self.live)
+        return len(self.sequences)
 
     def _accept(self, replica: Replica, sequence: Sequence, rows: int, now_ns: int) -> None:
         """Drafts that turned out right become output, before the token that the model samples after them."""
@@ -113,7 +113,7 @@ class Router:
             sequence.last_ns = now_ns
 
     def _end(self, sequence: Sequence, now_ns: int, outcome: Outcome) -> None:
-        del self.live[sequence.request.index]
+        del self.sequences[sequence.request.index]
         if sequence.running:
             self.replicas[sequence.replica].leave(sequence, now_ns)
         if outcome == "finished":

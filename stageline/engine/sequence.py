@@ -1,6 +1,6 @@
 """A request inside the router: how far it has come."""
 
-from stageline.engine.prefix import Node
+from stageline.engine.prefix import HashBlock
 from stageline.engine.types import Outcome, Request, RequestRecord
 
 
@@ -11,9 +11,26 @@ class Sequence:
     `written_tokens` those in its KV as scheduled so far; `blocks` the KV blocks it holds.
     """
 
-    __slots__ = ("admitted_ns", "blocks", "cached_tokens", "cancelled", "chain", "first_ns", "generated", "in_flight",
-                 "last_ns", "number", "preemptions", "ready", "replica", "request", "running", "shared_blocks",
-                 "todo_tokens", "written_tokens")  # fmt: skip
+    __slots__ = (
+        "admitted_ns",
+        "blocks",
+        "cached_blocks",
+        "cached_tokens",
+        "cancelled",
+        "chain",
+        "first_ns",
+        "generated",
+        "in_flight",
+        "last_ns",
+        "number",
+        "preemptions",
+        "ready",
+        "replica",
+        "request",
+        "running",
+        "todo_tokens",
+        "written_tokens",
+    )  # fmt: skip
 
     def __init__(self, request: Request, replica: int) -> None:
         self.request = request
@@ -24,8 +41,8 @@ class Sequence:
         self.todo_tokens = request.prompt_tokens
         self.written_tokens = 0
         self.blocks = 0
-        self.chain: list[Node] = []  # blocks of the prefix cache that it uses, from the prompt's start
-        self.shared_blocks = 0  # KV blocks that those hold in its stead
+        self.chain: list[HashBlock] = []  # blocks of the prefix cache that it uses, from the prompt's start
+        self.cached_blocks = 0  # KV blocks that those hold in its stead
         self.cached_tokens: int | None = None  # hit at its first admission; None without a cache
         self.generated = 0
         self.in_flight = 0  # microbatches under way that it is a member of

@@ -9,12 +9,12 @@ Queueing = Literal["fcfs", "shortest", "priority"]
 KvPolicy = Literal["reserve", "grow"]
 Balance = Literal["round-robin", "least-loaded", "kv", "prefix"]
 
-MOST_COUNT = 1 << 40
-LARGEST_SEED = (1 << 63) - 1  # what the wire takes
-Count = Annotated[int, msgspec.Meta(ge=1, le=MOST_COUNT)]
-Natural = Annotated[int, msgspec.Meta(ge=0, le=MOST_COUNT)]
-MOST_DRAFTS = 64  # a chain of drafts that long is never accepted to its end
-Drafts = Annotated[int, msgspec.Meta(ge=0, le=MOST_DRAFTS)]
+MAX_COUNT = 1 << 40
+MAX_SEED = (1 << 63) - 1  # what the wire takes
+Count = Annotated[int, msgspec.Meta(ge=1, le=MAX_COUNT)]
+Natural = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
+MAX_DRAFTS = 64  # a chain of drafts that long is never accepted to its end
+Drafts = Annotated[int, msgspec.Meta(ge=0, le=MAX_DRAFTS)]
 Ppm = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 
 

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 
-from stageline.cost.load import Load
+from stageline.cost.totals import BatchTotals
 from stageline.engine.route import Route
 from stageline.engine.settings import Scheduling
 from stageline.engine.speculation import expected_tokens
@@ -73,8 +73,8 @@ class Slo(Sizing):
         drafts, tokens = self._drafts, members * (1 + self._drafts)
         kv = members * (context_tokens + drafts)
         pairs = tokens * context_tokens + members * (drafts * (drafts + 1) // 2)
-        load = Load(members, tokens, kv, pairs, sampled=tokens)
-        times = [m.service_ns(load) for m in self.route.models]
+        totals = BatchTotals(members, tokens, kv, pairs, sampled=tokens)
+        times = [m.service_ns(totals) for m in self.route.models]
         per_stage = [0] * len(self.route.plan.stages)
         for visit, ns in enumerate(times):
             per_stage[self.route.stage_of[visit]] += ns

@@ -37,15 +37,15 @@ class Stage:
     def service_ns(self, visit: int, microbatch: Microbatch) -> int:
         """How long the microbatch takes here: a pure function of its totals and, with imbalance, of a draw."""
         model = self.route.models[visit]
-        draw = draw_at(self._draw_keys[visit], microbatch.sequence) if model.uses_draw else 0
-        return model.service_ns(microbatch.load, draw)
+        draw = draw_at(self._draw_keys[visit], microbatch.number) if model.uses_draw else 0
+        return model.service_ns(microbatch.totals, draw)
 
     def occupy(self, visit: int, arrival_ns: int, prev_end_ns: int, microbatch: Microbatch, service_ns: int) -> int:
         """As `serve`, with the service time already known. Raises LawBroken below the plan's minimum."""
         if service_ns < self.route.min_service_ns[visit]:
             raise LawBroken(
                 f"visit {visit} took {service_ns} ns, less than the plan's minimum of "
-                f"{self.route.min_service_ns[visit]} ns, for {microbatch.load}"
+                f"{self.route.min_service_ns[visit]} ns, for {microbatch.totals}"
             )
         free = self.free_ns
         start = arrival_ns
@@ -64,7 +64,7 @@ class Stage:
             if self._observer is not None:
                 self._observer.kv(self.replica, self.index, start, self.ledger.used_bytes)
         if self._observer is not None:
-            self._observer.served(self.replica, self.index, visit, microbatch.sequence, arrival_ns, start, end)
+            self._observer.served(self.replica, self.index, visit, microbatch.number, arrival_ns, start, end)
         return end
 
     def _explain(self, start_ns: int, end_ns: int, microbatch: Microbatch, prev_end_ns: int) -> None:

@@ -98,7 +98,7 @@ class SpeculationStats(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Source(Protocol):
+class Workload(Protocol):
     """Where requests and cancellations come from, in the order of their times (equal times: in file order)."""
 
     @property
@@ -138,7 +138,7 @@ class Observer(Protocol):
 class MemberObserver(Protocol):
     """Who wants to know which requests a microbatch carries; stages never do."""
 
-    def formed(self, replica: int, sequence: int, requests: Iterable[int]) -> None:
+    def formed(self, replica: int, number: int, requests: Iterable[int]) -> None:
         """A microbatch has been formed, before any stage serves it. `requests` by index."""
         ...
 
@@ -147,7 +147,7 @@ class StageObserver(Protocol):
     """Who watches stages (only with `--events`; it costs)."""
 
     def served(
-        self, replica: int, stage: int, visit: int, sequence: int, arrival_ns: int, start_ns: int, end_ns: int
+        self, replica: int, stage: int, visit: int, number: int, arrival_ns: int, start_ns: int, end_ns: int
     ) -> None: ...
 
     def gap(self, replica: int, stage: int, start_ns: int, idle_ns: Mapping[str, int]) -> None:

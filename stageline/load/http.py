@@ -112,11 +112,11 @@ def _take(payload: bytes, now_ns: int, reply: Reply) -> bool:
         if text := choice.added():
             reply.chunk(now_ns, text)
     if chunk.usage is not None:
-        take_usage(chunk.usage, reply)
+        read_usage(chunk.usage, reply)
     return True
 
 
-def take_usage(usage: Usage, reply: Reply) -> None:
+def read_usage(usage: Usage, reply: Reply) -> None:
     """The server's own count, and its times if it is an emulator."""
     reply.prompt_tokens, reply.output_tokens = usage.prompt_tokens, usage.completion_tokens
     if usage.queue_s is not None and usage.ttft_s is not None and usage.e2e_s is not None:

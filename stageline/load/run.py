@@ -24,7 +24,7 @@ from stageline.load.reply import Target
 from stageline.load.schedule import Schedule
 from stageline.load.summary import LoadFacts, LoadSummary, StepFigures, clock_figures, counted, slo_result
 from stageline.report.series import latency
-from stageline.workload import Workload
+from stageline.workload import DescribedWorkload
 
 ONE_STEP = (Step(Fraction(1), None),)
 Watch = Callable[[Progress], None]
@@ -38,7 +38,7 @@ class Result(msgspec.Struct, frozen=True):
     interrupted: bool
 
 
-async def run_load(options: LoadOptions, workload: Workload, clock: Clock, watch: Watch) -> Result:
+async def run_load(options: LoadOptions, workload: DescribedWorkload, clock: Clock, watch: Watch) -> Result:
     """Sends a workload. Raises Unavailable, Busy, UsageError, BadInput, or RunFailed when nothing can be said of it.
 
     Cancelled, it ends all calls and says what there is.
@@ -114,7 +114,7 @@ async def _target(options: LoadOptions, clock: Clock) -> AsyncIterator[tuple[Tar
 
 
 def summarize(
-    options: LoadOptions, workload: Workload, facts: Facts, recorder: LoadRecorder, *, complete: bool
+    options: LoadOptions, workload: DescribedWorkload, facts: Facts, recorder: LoadRecorder, *, complete: bool
 ) -> LoadSummary:
     """The figures of a run. RunFailed when it has no call to speak of, or none that finished."""
     tally = recorder.total.tally

@@ -8,7 +8,7 @@ from stageline.engine.types import Cancellation, Request
 from stageline.errors import BadInput
 from stageline.load.ramp import Ramp
 from stageline.units import parse_duration_ns
-from stageline.workload import Workload
+from stageline.workload import DescribedWorkload
 
 
 class Warmup(msgspec.Struct, frozen=True):
@@ -49,25 +49,25 @@ class Schedule:
     """Takes requests off a workload in the order of their due times."""
 
     def __init__(
-        self, source: Workload, ramp: Ramp, *, warmup: Warmup = NO_WARMUP, duration_ns: int | None = None
+        self, workload: DescribedWorkload, ramp: Ramp, *, warmup: Warmup = NO_WARMUP, duration_ns: int | None = None
     ) -> None:
-        self._source, self._ramp = source, ramp
+        self._workload, self._ramp = workload, ramp
         self._warmup, self._duration_ns = warmup, duration_ns
         self._head: tuple[int, int] | None = None
         self._over = False
         self._taken = 0
-        self.fraction = source.fraction
-        self.reactive = source.reactive
+        self.fraction = workload.fraction
+        self.reactive = workload.reactive
 
     def next_due_ns(self) -> int | None:
         """None: nothing is due as far as is known now (a closed loop may still bring something), or it is over."""
         if self._over:
             return None
         if self.reactive:  # its next arrival may change until it is taken, and it has no rate to step
-            arrival_ns = self._source.next_arrival_ns()
+            arrival_ns = self._workload.next_arrival_ns()
             self._head = None if arrival_ns is None else (arrival_ns, 0)
         elif self._head is None:
-            arrival_ns = self._source.next_arrival_ns()
+            arrival_ns = self._workload.next_arrival_ns()
             self._head = None if arrival_ns is None else self._ramp.at(arrival_ns)
             self._over = self._head is None
         if self._head is not None and self._duration_ns is not None and self._head[0] >= self._duration_ns:
@@ -80,7 +80,7 @@ class Schedule:
         if self._head is None:
             raise LookupError("take() when nothing is due")
         (due_ns, step), self._head = self._head, None
-        request = self._source.take()
+        request = self._workload.take()
         if isinstance(request, Cancellation):
             return request
         position, self._taken = self._taken, self._taken + 1
@@ -88,4 +88,4 @@ class Schedule:
 
     def finished(self, index: int, now_ns: int) -> None:
         """A request has ended, on the workload's clock: its user may go on."""
-        self._source.finished(index, now_ns)
+        self._workload.finished(index, now_ns)

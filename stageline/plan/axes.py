@@ -13,16 +13,16 @@ from typing import Literal
 
 import msgspec
 
-from stageline.cost.load import Load
 from stageline.cost.service import compile_cost
 from stageline.cost.topology import domain_devices, joined, nearby
+from stageline.cost.totals import BatchTotals
 from stageline.hardware.device import Device
 from stageline.model.spec import ModelSpec
 from stageline.plan.costing import cost_entry
 from stageline.plan.links import leaves_domain, links
 from stageline.plan.options import AXES, Axis, PlanOptions, Strides
 from stageline.plan.pace import serialisation_ns
-from stageline.plan.place import Run
+from stageline.plan.placement import LayerRun
 
 Sizes = Mapping[Axis, int]
 Where = Literal["scale-up", "scale-out", "both"]
@@ -39,11 +39,11 @@ class AxisRow(msgspec.Struct, frozen=True, kw_only=True):
     trip_ns: int  # a decode step and a prefill chunk, as the axes lie
 
 
-def prefill_load(tokens: int, context_tokens: int) -> Load:
+def prefill_totals(tokens: int, context_tokens: int) -> BatchTotals:
     """One chunk of at most `tokens` that ends a prompt of `context_tokens`."""
     new = min(tokens, context_tokens)
     pairs = new * (context_tokens - new) + new * (new + 1) // 2
-    return Load(
+    return BatchTotals(
         prefill_sequences=1, prefill_tokens=new, prefill_kv_tokens=context_tokens, prefill_pairs=pairs, sampled=1
     )
 
@@ -73,7 +73,12 @@ class Topology:
     """One plan's runs under any strides."""
 
     def __init__(
-        self, spec: ModelSpec, device: Device, options: PlanOptions, runs: Sequence[Run], loads: Sequence[Load]
+        self,
+        spec: ModelSpec,
+        device: Device,
+        options: PlanOptions,
+        runs: Sequence[LayerRun],
+        loads: Sequence[BatchTotals],
     ) -> None:
         self.sizes = sizes_of(options, 1 + max(run.stage for run in runs))
         self._spec, self._device, self._options, self._runs = spec, device, options, runs

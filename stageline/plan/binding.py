@@ -8,8 +8,8 @@ import msgspec
 from stageline.plan.memory import Memory
 from stageline.plan.schema import Stage
 
-SHORTEST_CONTEXT = 1024
-LONGEST_CONTEXT = 1 << 20  # where the model does not say
+MIN_CONTEXT = 1024
+MAX_CONTEXT = 1 << 20  # where the model does not say
 
 
 class Binding(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,8 +23,8 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
 
 def by_context(stages: Sequence[Stage], memory: Memory, longest: int) -> tuple[Binding, ...]:
     """At every power of two up to the model's longest context."""
-    contexts, tokens = [], min(SHORTEST_CONTEXT, longest or SHORTEST_CONTEXT)
-    while tokens <= (longest or LONGEST_CONTEXT):
+    contexts, tokens = [], min(MIN_CONTEXT, longest or MIN_CONTEXT)
+    while tokens <= (longest or MAX_CONTEXT):
         contexts.append(tokens)
         tokens *= 2
     return tuple(binding_at(stages, memory, tokens) for tokens in contexts)
@@ -48,7 +48,7 @@ def binding_at(stages: Sequence[Stage], memory: Memory, context_tokens: int) -> 
 
 def crossover_tokens(stages: Sequence[Stage], memory: Memory, longest: int) -> int | None:
     """The shortest context, in whole blocks, at which KV binds where state does below; None: one binds throughout."""
-    low, high = memory.block_tokens, longest or LONGEST_CONTEXT
+    low, high = memory.block_tokens, longest or MAX_CONTEXT
     if binding_at(stages, memory, low).binds != "state" or binding_at(stages, memory, high).binds == "state":
         return None
     low, high = 1, high // memory.block_tokens

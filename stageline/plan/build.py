@@ -11,7 +11,7 @@ from stageline.cost.service import compile_cost, min_service_ns
 from stageline.errors import DoesNotFit
 from stageline.hardware.device import Device
 from stageline.model.spec import ModelSpec
-from stageline.plan.axes import AxisRow, Topology, prefill_load
+from stageline.plan.axes import AxisRow, Topology, prefill_totals
 from stageline.plan.check_shape import check_shape
 from stageline.plan.costing import cost_entry
 from stageline.plan.fit import check_fit
@@ -19,10 +19,10 @@ from stageline.plan.fitted import with_efficiencies
 from stageline.plan.interleave import interleaved
 from stageline.plan.links import links
 from stageline.plan.memory import Memory
-from stageline.plan.options import AXES, LARGEST_MICROBATCH, PlanOptions
-from stageline.plan.pace import Pace, decode_load, pace
+from stageline.plan.options import AXES, MAX_MICROBATCH, PlanOptions
+from stageline.plan.pace import Pace, decode_totals, pace
 from stageline.plan.partition import balanced, fewest
-from stageline.plan.place import Layers, Run, by_kind, route
+from stageline.plan.placement import LayerRun, Layers, by_kind, route
 from stageline.plan.schema import Defaults, Plan, Stage, Visit
 from stageline.plan.work import stage_work
 
@@ -54,9 +54,9 @@ def make_plan(spec: ModelSpec, device: Device, options: PlanOptions) -> Planned:
     stages = tuple(_stage(i, layers, spec, device, memory, options) for i, layers in enumerate(layouts))
     requests = tuple(_requests(stage, memory) for stage in stages)
     microbatch = options.microbatch or _microbatch(len(stages), min(requests))
-    decode = decode_load(microbatch, memory.context_tokens)
+    decode = decode_totals(microbatch, memory.context_tokens)
     runs = route(layouts)
-    loads = (decode, prefill_load(options.batched_tokens, memory.context_tokens))
+    loads = (decode, prefill_totals(options.batched_tokens, memory.context_tokens))
     strides, axes = Topology(spec, device, options, runs, loads).choose()
     options = msgspec.structs.replace(options, strides=strides)
     costs, visits = _visits(spec, device, options, runs)
@@ -83,7 +83,7 @@ def _layouts(spec: ModelSpec, device: Device, memory: Memory, options: PlanOptio
     """Layers of every stage, stages in the order of their first layer."""
     if options.placement == "by-kind":
         return by_kind(spec, memory, options.consecutive)
-    load = decode_load(options.microbatch or BALANCE_MICROBATCH, memory.context_tokens)
+    load = decode_totals(options.microbatch or BALANCE_MICROBATCH, memory.context_tokens)
     times = layer_times(spec, device, options, load.decode_tokens, memory.context_tokens)
     if options.placement == "interleaved":
         return interleaved(spec, device, memory, options, times)
@@ -107,7 +107,7 @@ def _stage_count(memory: Memory, options: PlanOptions) -> int:
 
 def layer_times(spec: ModelSpec, device: Device, options: PlanOptions, sequences: int, context: int) -> list[int]:
     """Decode time of every layer alone; the head's is added to the last."""
-    load = decode_load(sequences, context)
+    load = decode_totals(sequences, context)
     count = len(spec.layers)
     first_of = {layer: i for i, layer in reversed(list(enumerate(spec.layers))) if i < count - 1 or count == 1}
     time_of = {
@@ -120,7 +120,7 @@ def layer_times(spec: ModelSpec, device: Device, options: PlanOptions, sequences
 
 
 def _visits(
-    spec: ModelSpec, device: Device, options: PlanOptions, runs: Sequence[Run]
+    spec: ModelSpec, device: Device, options: PlanOptions, runs: Sequence[LayerRun]
 ) -> tuple[tuple[CostEntry, ...], tuple[Visit, ...]]:
     """Cost entries without duplicates, and the visits that refer to them."""
     index: dict[CostEntry, int] = {}
@@ -161,7 +161,7 @@ def _requests(stage: Stage, memory: Memory) -> int:
 def _microbatch(stages: int, requests: int) -> int:
     """The largest power of two up to 64 with which a full pipeline's requests fit: stages x microbatch <= requests."""
     fits = max(1, requests // stages)
-    return int(min(LARGEST_MICROBATCH, 1 << (fits.bit_length() - 1)))
+    return int(min(MAX_MICROBATCH, 1 << (fits.bit_length() - 1)))
 
 
 def _order(axes: Sequence[AxisRow]) -> dict[str, str | int | float | bool]:

@@ -14,8 +14,8 @@ from stageline.plan.check_measured import check_measured
 from stageline.plan.schema import FORMAT, Plan
 
 LARGEST = 1 << 62  # integers stay within a signed 64-bit field, sums of a few included
-LARGEST_FLOAT_NS = 1e9  # per token, sequence, row or expert: a second
-LARGEST_FLOAT = {"floor_ns": 1e12, "step_ns": 1e12, "steps_ns": 1e12, "kv_threshold_tokens": 1e18} | {
+MAX_FLOAT_NS = 1e9  # per token, sequence, row or expert: a second
+MAX_FLOAT = {"floor_ns": 1e12, "step_ns": 1e12, "steps_ns": 1e12, "kv_threshold_tokens": 1e18} | {
     "latency_ns": 1e12,
     "decode_ns": 1e12,
     "overhead_ns": 1e12,
@@ -24,11 +24,11 @@ LARGEST_FLOAT = {"floor_ns": 1e12, "step_ns": 1e12, "steps_ns": 1e12, "kv_thresh
     "prefill_pair_ns": 1e5,
     "kv_ns": 1e7,
 }
-LARGEST_NS = 10**15  # eleven days
-LARGEST_BY_NAME = dict.fromkeys(("token_ns", "kv_token_ns", "sampled_ns"), 10**9)  # per token: sums stay in 64 bits
-LARGEST_BY_NAME |= {"window_tokens": 1 << 32} | dict.fromkeys(("token_flops", "pair_flops", "row_flops"), 1 << 62)
-LARGEST_FACTOR = 1e6
-LARGEST_TABLE = 1 << 20  # experts of one layer
+MAX_NS = 10**15  # eleven days
+MAX_BY_NAME = dict.fromkeys(("token_ns", "kv_token_ns", "sampled_ns"), 10**9)  # per token: sums stay in 64 bits
+MAX_BY_NAME |= {"window_tokens": 1 << 32} | dict.fromkeys(("token_flops", "pair_flops", "row_flops"), 1 << 62)
+MAX_FACTOR = 1e6
+MAX_TABLE = 1 << 20  # experts of one layer
 MAX_STAGES, MAX_VISITS, MAX_REPLICAS = 65_536, 262_144, 65_536
 
 AT_LEAST_ONE = frozenset(
@@ -91,12 +91,12 @@ def _numbers(value: Any, path: str) -> Iterator[tuple[str, str, int | float]]:
 def _check_numbers(plan: Plan, at: str) -> None:
     for path, name, value in _numbers(plan, at):
         if isinstance(value, float):
-            top = LARGEST_FLOAT.get(name, LARGEST_FLOAT_NS)
+            top = MAX_FLOAT.get(name, MAX_FLOAT_NS)
             if not (math.isfinite(value) and 0 <= value <= top):
                 raise BadInput(path, value, f"must lie between 0 and {top:g}")
             continue
         least = int(name in AT_LEAST_ONE)
-        most = LARGEST_BY_NAME.get(name, LARGEST_NS if name.endswith("_ns") else LARGEST)
+        most = MAX_BY_NAME.get(name, MAX_NS if name.endswith("_ns") else LARGEST)
         if not least <= value <= most:
             raise BadInput(path, value, f"must lie between {least} and {most:,}")
 
@@ -108,8 +108,8 @@ def _check_cost(entry: CostEntry, at: str) -> None:
         return
     for i, group in enumerate(entry.groups):
         experts = group.experts
-        if experts and not 1 <= experts.top_k <= experts.experts <= LARGEST_TABLE:
-            reason = f"needs 1 <= top_k <= experts <= {LARGEST_TABLE:,}"
+        if experts and not 1 <= experts.top_k <= experts.experts <= MAX_TABLE:
+            reason = f"needs 1 <= top_k <= experts <= {MAX_TABLE:,}"
             raise BadInput(f"{at}.groups[{i}].experts", f"{experts.top_k} of {experts.experts}", reason)
         if experts and experts.imbalance:
             _check_factors(experts.imbalance, f"{at}.groups[{i}].experts.imbalance")
@@ -120,8 +120,8 @@ def _check_cost(entry: CostEntry, at: str) -> None:
 
 
 def _check_factors(factors: tuple[float, ...], at: str) -> None:
-    if len(factors) > LARGEST_TABLE or not all(math.isfinite(x) and 1 <= x <= LARGEST_FACTOR for x in factors):
-        raise BadInput(at, list(factors)[:4], f"factors lie between 1 and {LARGEST_FACTOR:g}")
+    if len(factors) > MAX_TABLE or not all(math.isfinite(x) and 1 <= x <= MAX_FACTOR for x in factors):
+        raise BadInput(at, list(factors)[:4], f"factors lie between 1 and {MAX_FACTOR:g}")
     if list(factors) != sorted(factors):
         raise BadInput(at, list(factors)[:4], "factors must ascend")
 

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from stageline.cost.profile import check_taken_on
+from stageline.cost.profile import check_measured_on
 from stageline.hardware.device import Device
 from stageline.model.spec import ModelSpec
 from stageline.plan.options import PlanOptions
@@ -16,7 +16,7 @@ def with_efficiencies(spec: ModelSpec, device: Device, options: PlanOptions) -> 
     fit = options.efficiencies
     if fit is None:
         return device, options
-    check_taken_on(fit, spec, device.name, options.tensor_parallel)
+    check_measured_on(fit, spec, device.name, options.tensor_parallel)
     share = msgspec.structs.replace(device.share, flops=fit.flops_share, bandwidth=fit.bandwidth_share)
     host = options.host._replace(step_ns=float(fit.step_ns))
     return msgspec.structs.replace(device, share=share), msgspec.structs.replace(options, host=host)

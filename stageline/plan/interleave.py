@@ -6,7 +6,7 @@ from stageline.model.spec import ModelSpec
 from stageline.plan.memory import Memory
 from stageline.plan.options import PlanOptions
 from stageline.plan.partition import balanced
-from stageline.plan.place import Layers
+from stageline.plan.placement import Layers
 
 
 def interleaved(

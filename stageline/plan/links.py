@@ -7,13 +7,13 @@ from stageline.cost.topology import domain_devices, joined
 from stageline.hardware.device import Device, Network
 from stageline.model.spec import ModelSpec
 from stageline.plan.options import PlanOptions
-from stageline.plan.place import Run
+from stageline.plan.placement import LayerRun
 from stageline.plan.schema import Link
 
 TOKEN_BYTES = 4  # a token id, to the first stage and back from the last
 
 
-def links(spec: ModelSpec, device: Device, options: PlanOptions, runs: Sequence[Run]) -> tuple[Link, ...]:
+def links(spec: ModelSpec, device: Device, options: PlanOptions, runs: Sequence[LayerRun]) -> tuple[Link, ...]:
     """Link v enters visit v; the last one returns to the router."""
     entering = [_link(device.scale_out, TOKEN_BYTES, options)]
     for before, run in pairwise(runs):

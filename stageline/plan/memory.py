@@ -10,7 +10,7 @@ from stageline.model.attention import Gqa
 from stageline.model.formats import ELEMENT_BYTES
 from stageline.model.spec import Layer, ModelSpec
 from stageline.plan.activations import layer_activation_bytes, logit_bytes
-from stageline.plan.options import DEFAULT_CONTEXT_TOKENS, LARGEST_MICROBATCH, PlanOptions
+from stageline.plan.options import DEFAULT_CONTEXT_TOKENS, MAX_MICROBATCH, PlanOptions
 from stageline.plan.schema import KvWindow
 
 
@@ -29,7 +29,7 @@ class Memory:
         self.block_tokens = options.block_tokens
         self.reserve_bytes = device.memory_bytes - device.usable_bytes(options.memory_share)  # of one device
         self.layer_activation_bytes = layer_activation_bytes(spec, group, options.batched_tokens)
-        self.logit_bytes = logit_bytes(spec, group, options.microbatch or LARGEST_MICROBATCH)
+        self.logit_bytes = logit_bytes(spec, group, options.microbatch or MAX_MICROBATCH)
         self.activations = options.activations
         self._devices = group.devices
         self.capacity_bytes = device.usable_bytes(options.memory_share) * group.devices

@@ -15,7 +15,7 @@ Axis = Literal["tp", "ep", "cp", "pp", "dp"]
 AXES: tuple[Axis, ...] = ("tp", "ep", "cp", "pp", "dp")  # innermost first where costs don't tell them apart
 
 DEFAULT_CONTEXT_TOKENS = 8192
-LARGEST_MICROBATCH = 64  # of those that the planner chooses by itself
+MAX_MICROBATCH = 64  # of those that the planner chooses by itself
 
 
 class Strides(NamedTuple):

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from stageline.cost.entries import CostEntry
-from stageline.cost.load import Load
 from stageline.cost.service import compile_cost
+from stageline.cost.totals import BatchTotals
 from stageline.plan.schema import Link, Visit
 
 
@@ -23,10 +23,10 @@ class Pace(NamedTuple):
         return -(-self.trip_ns // self.busiest_ns)
 
 
-def decode_load(sequences: int, context_tokens: int) -> Load:
+def decode_totals(sequences: int, context_tokens: int) -> BatchTotals:
     """One decode step of `sequences` requests at `context_tokens` each."""
     kv = sequences * context_tokens
-    return Load(
+    return BatchTotals(
         decode_sequences=sequences,
         decode_tokens=sequences,
         decode_kv_tokens=kv,
@@ -40,13 +40,15 @@ def serialisation_ns(link: Link, tokens: int) -> int:
     return -(-tokens * link.bytes_per_token * 10**9 // link.bytes_per_s)
 
 
-def pace(stages: int, visits: Sequence[Visit], links: Sequence[Link], costs: Sequence[CostEntry], load: Load) -> Pace:
+def pace(
+    stages: int, visits: Sequence[Visit], links: Sequence[Link], costs: Sequence[CostEntry], totals: BatchTotals
+) -> Pace:
     """Add up a route. Jitter counts with its mean."""
-    services = [compile_cost(entry).service_ns(load) for entry in costs]
+    services = [compile_cost(entry).service_ns(totals) for entry in costs]
     stage_ns = [0] * stages
     for visit in visits:
         stage_ns[visit.stage] += services[visit.cost]
-    wires = [serialisation_ns(link, load.sampled) for link in links]
+    wires = [serialisation_ns(link, totals.sampled) for link in links]
     hops = sum(link.latency_ns + link.jitter_ns // 2 for link in links)
     return Pace(
         trip_ns=sum(stage_ns) + hops + sum(wires),

@@ -6,7 +6,7 @@ from stageline.model.formats import weight_bytes
 from stageline.model.spec import ModelSpec
 from stageline.plan.memory import Memory
 from stageline.plan.options import PlanOptions
-from stageline.plan.place import Layers
+from stageline.plan.placement import Layers
 from stageline.plan.schema import Work
 
 

@@ -16,7 +16,7 @@ OVERLOAD = 0.5  # share of the end-to-end time that a median request queues
 NOT_FULL = 0.25  # share of a stage's time starved from which the others' upstream gaps are of that making too
 
 
-class Finding(NamedTuple):
+class Diagnosis(NamedTuple):
     """A cause, the share of the stages' time that it took, and the run it took it in."""
 
     plan: Plan
@@ -35,7 +35,7 @@ def advise(plan: Plan, summary: Summary, stages: Sequence[StageRecord]) -> list[
     for cause in sorted((c for c in _CAUSES if shares[c]), key=lambda c: -shares[c]):
         told = not_full >= NOT_FULL and (cause == "starved" or (cause == "upstream" and not _uneven(stages)))
         if shares[cause] >= NOTABLE * (1 - shares["empty"]) and not told:
-            lines.append(_CAUSES[cause](Finding(plan, summary, stages, shares[cause])))
+            lines.append(_CAUSES[cause](Diagnosis(plan, summary, stages, shares[cause])))
     return [*lines, *mistakes(plan, summary, stages)]
 
 
@@ -91,7 +91,7 @@ def _uneven(stages: Sequence[StageRecord]) -> bool:
     return max(busy) > IMBALANCE * sum(busy) / len(busy)
 
 
-def _starved(f: Finding) -> Advice:
+def _starved(f: Diagnosis) -> Advice:
     """Enough requests, in too few microbatches."""
     return Advice(
         f"Stages wait for tokens to come back for {f.share:.0%} of the time (starved): too few microbatches are in "
@@ -100,14 +100,14 @@ def _starved(f: Finding) -> Advice:
     )
 
 
-def _credit(f: Finding) -> Advice:
+def _credit(f: Diagnosis) -> Advice:
     return Advice(
         f"Work waits for one of {f.summary.credits} credits for {f.share:.0%} of the stages' time",
         f"try --credits {2 * f.summary.credits}: throughput rises until the busiest stage is full",
     )
 
 
-def _upstream(f: Finding) -> Advice:
+def _upstream(f: Diagnosis) -> Advice:
     busy = [s.busy_ns for s in f.stages]
     mean, top = sum(busy) / len(busy), max(busy)
     where = f"stage {f.summary.busiest_stage} is busy {top / mean:.2f} x the mean" if mean else "no stage was busy"
@@ -123,14 +123,14 @@ def _upstream(f: Finding) -> Advice:
     )
 
 
-def _hop(f: Finding) -> Advice:
+def _hop(f: Diagnosis) -> Advice:
     return Advice(
         f"Stages wait for the last link for {f.share:.0%} of the time (hop)",
         "a faster link, or fewer stages of more devices each; more microbatches in flight hide it too",
     )
 
 
-_CAUSES: dict[str, Callable[[Finding], Advice]] = {
+_CAUSES: dict[str, Callable[[Diagnosis], Advice]] = {
     "starved": _starved,
     "credit": _credit,
     "upstream": _upstream,

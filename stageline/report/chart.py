@@ -27,7 +27,7 @@ _STYLE: Any = {
     "hatch.color": "#7A7A7A",
 }
 _DPI = 150
-_MOST_SHAPES = 500  # drawn one by one in an SVG
+_MAX_SHAPES = 500  # drawn one by one in an SVG
 
 
 def draw_chart(
@@ -121,7 +121,7 @@ def _draw_timeline(axes: "Axes", timeline: Timeline, rows: int, whose: str) -> N
         pieces = [(stage, begin, length) for stage, c, begin, length in timeline.gaps if c == cause]
         _add_boxes(axes, timeline, size_ns, pieces, facecolors=colour, hatch=HATCHES.get(cause))
     services = [(s.stage, s.start_ns, s.end_ns - s.start_ns) for s in timeline.services]
-    colours = [SERVICES[s.sequence % len(SERVICES)] for s in timeline.services]
+    colours = [SERVICES[s.number % len(SERVICES)] for s in timeline.services]
     _add_boxes(axes, timeline, size_ns, services, facecolors=colours)
     axes.set(ylim=(rows - 0.4, -0.6), xlim=(0, (timeline.end_ns - timeline.start_ns) / size_ns), ylabel="stage")
     axes.set_yticks(range(0, rows, _step(rows)))
@@ -140,7 +140,7 @@ def _add_boxes(
         left = (begin_ns - timeline.start_ns) / size_ns
         right, top, bottom = left + length_ns / size_ns, stage - 0.43, stage + 0.43
         corners.append(((left, top), (right, top), (right, bottom), (left, bottom)))
-    axes.add_collection(PolyCollection(corners, linewidths=0, rasterized=len(corners) > _MOST_SHAPES, **style))
+    axes.add_collection(PolyCollection(corners, linewidths=0, rasterized=len(corners) > _MAX_SHAPES, **style))
 
 
 def _unit(range_ns: int) -> tuple[str, int]:

@@ -14,8 +14,8 @@ import msgspec
 from stageline.engine.types import StageRecord
 from stageline.errors import BadInput
 from stageline.report.canonical import canonical_line
+from stageline.report.reorder import ReorderBuffer
 from stageline.report.rundir import RERUN, read_stages, unreadable
-from stageline.report.sequence import Resequencer
 
 
 class Digest:
@@ -23,7 +23,7 @@ class Digest:
 
     def __init__(self) -> None:
         self._hash = hashlib.sha256()
-        self._lines = Resequencer(self._hash.update)
+        self._lines = ReorderBuffer(self._hash.update)
 
     def request(self, index: int, line: bytes) -> None:
         """The canonical line of one request, in any order."""
@@ -40,7 +40,7 @@ class Digest:
 def digest_of(directory: Path) -> str:
     """The digest of a run directory, recomputed from requests.jsonl and stages.json. BadInput when they are damaged."""
     state = hashlib.sha256()
-    lines = Resequencer(state.update)
+    lines = ReorderBuffer(state.update)
     for place, text in _lines(directory / "requests.jsonl"):
         record = _decoded(text, place)
         if not isinstance(record, dict) or not isinstance(record.get("index"), int):

@@ -15,7 +15,7 @@ class Served(msgspec.Struct, frozen=True, kw_only=True, tag="served", tag_field=
     replica: int
     stage: int
     visit: int
-    sequence: int
+    number: int
     arrival_ns: int
     start_ns: int
     end_ns: int
@@ -49,14 +49,14 @@ class EventWriter:
         self._file = path.open("wb")
 
     def served(
-        self, replica: int, stage: int, visit: int, sequence: int, arrival_ns: int, start_ns: int, end_ns: int
+        self, replica: int, stage: int, visit: int, number: int, arrival_ns: int, start_ns: int, end_ns: int
     ) -> None:
         """See StageObserver."""
         event = Served(
             replica=replica,
             stage=stage,
             visit=visit,
-            sequence=sequence,
+            number=number,
             arrival_ns=arrival_ns,
             start_ns=start_ns,
             end_ns=end_ns,

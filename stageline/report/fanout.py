@@ -12,11 +12,11 @@ class StageFanout:
         self._observers = observers
 
     def served(
-        self, replica: int, stage: int, visit: int, sequence: int, arrival_ns: int, start_ns: int, end_ns: int
+        self, replica: int, stage: int, visit: int, number: int, arrival_ns: int, start_ns: int, end_ns: int
     ) -> None:
         """See StageObserver."""
         for observer in self._observers:
-            observer.served(replica, stage, visit, sequence, arrival_ns, start_ns, end_ns)
+            observer.served(replica, stage, visit, number, arrival_ns, start_ns, end_ns)
 
     def gap(self, replica: int, stage: int, start_ns: int, idle_ns: Mapping[str, int]) -> None:
         """See StageObserver."""

@@ -7,7 +7,7 @@ import msgspec
 from stageline.cost.entries import CostEntry, Roofline
 from stageline.cost.service import compile_cost
 from stageline.engine.types import CAUSES, StageRecord
-from stageline.plan.pace import Pace, decode_load, pace
+from stageline.plan.pace import Pace, decode_totals, pace
 from stageline.plan.partition import Fits
 from stageline.plan.schema import Plan
 from stageline.report.summary import Summary
@@ -27,7 +27,7 @@ def in_flight(summary: Summary) -> float:
 
 def token_pace(plan: Plan, summary: Summary, costs: Sequence[CostEntry] | None = None) -> Pace:
     """One decode step of a lone request at the run's mean context."""
-    load = decode_load(1, mean_context(summary))
+    load = decode_totals(1, mean_context(summary))
     return pace(len(plan.stages), plan.visits, plan.links, plan.costs if costs is None else costs, load)
 
 
@@ -49,7 +49,7 @@ def layer_costs(plan: Plan, summary: Summary) -> tuple[list[int], Fits]:
 
     Layers of a visit share its time and a stage's bytes evenly; the head's time is the last layer's.
     """
-    load = decode_load(plan.defaults.microbatch, mean_context(summary))
+    load = decode_totals(plan.defaults.microbatch, mean_context(summary))
     times: list[int] = []
     sizes: list[int] = []
     for visit in plan.visits:

@@ -26,7 +26,7 @@ KV_FULL, QUEUES = 0.85, 0.5  # peak of the fullest ledger; share of its time tha
 REPACKED = 0.98  # weights may be that much smaller than the catalogue's and still be the shipped ones
 
 
-class Seen(NamedTuple):
+class BindingFacts(NamedTuple):
     """A run, and what its plan was made of as far as that is known."""
 
     plan: Plan
@@ -79,7 +79,7 @@ class Seen(NamedTuple):
 def mistakes(plan: Plan, summary: Summary, stages: Sequence[StageRecord]) -> list[Advice]:
     """One line per mistake; none for a sound plan that is used as it was meant."""
     shelf = Catalog()
-    seen = Seen(plan, summary, stages, _model(shelf, plan.model), _device(shelf, plan.device))
+    seen = BindingFacts(plan, summary, stages, _model(shelf, plan.model), _device(shelf, plan.device))
     return [line for rule in RULES if (line := rule(seen))]
 
 
@@ -97,7 +97,7 @@ def _device(shelf: Catalog, name: str) -> Device | None:
         return None
 
 
-def _split_without_need(r: Seen) -> Advice | None:
+def _split_without_need(r: BindingFacts) -> Advice | None:
     if r.devices == 1 or not r.device_bytes or r.held_bytes > r.device_bytes:
         return None
     return Advice(
@@ -108,7 +108,7 @@ def _split_without_need(r: Seen) -> Advice | None:
     )
 
 
-def _replicas_instead_of_split(r: Seen) -> Advice | None:
+def _replicas_instead_of_split(r: BindingFacts) -> Advice | None:
     """Copies spend memory on weights that KV could have."""
     copies = r.plan.replicas
     room = copies * sum(stage.kv_budget_bytes for stage in r.plan.stages)
@@ -121,7 +121,7 @@ def _replicas_instead_of_split(r: Seen) -> Advice | None:
     )
 
 
-def _group_across_nodes(r: Seen) -> Advice | None:
+def _group_across_nodes(r: BindingFacts) -> Advice | None:
     if r.device is None:
         return None
     inside = r.device.scale_up.devices if r.device.scale_up else 1
@@ -134,7 +134,7 @@ def _group_across_nodes(r: Seen) -> Advice | None:
     )
 
 
-def _hops_dominate(r: Seen) -> Advice | None:
+def _hops_dominate(r: BindingFacts) -> Advice | None:
     token_s, network_ns = r.summary.tpot_s.p50, sum(link.latency_ns for link in r.plan.links[1:])
     if not token_s or network_ns < HOPS_SHARE * token_s * 1e9:
         return None
@@ -145,7 +145,7 @@ def _hops_dominate(r: Seen) -> Advice | None:
     )
 
 
-def _unbalanced(r: Seen) -> Advice | None:
+def _unbalanced(r: BindingFacts) -> Advice | None:
     busy = [sum(s.busy_ns for s in r.stages if s.stage == i) for i in range(len(r.plan.stages))]
     window = sum(s.window_ns for s in r.stages if s.stage == 0)
     worst, mean = max(range(len(busy)), key=lambda i: busy[i]), sum(busy) / len(busy)
@@ -160,7 +160,7 @@ def _unbalanced(r: Seen) -> Advice | None:
     return Advice(f"{r.plan.stages[worst].name} is busy {busy[worst] / mean:.2f} x the mean and holds it back", way_out)
 
 
-def _kv_binds(r: Seen) -> Advice | None:
+def _kv_binds(r: BindingFacts) -> Advice | None:
     if not r.kv_short:
         return None
     s, share = r.summary, cause_shares(r.stages)["kv_blocked"]
@@ -174,7 +174,7 @@ def _kv_binds(r: Seen) -> Advice | None:
     )
 
 
-def _nominal_layers(r: Seen) -> Advice | None:
+def _nominal_layers(r: BindingFacts) -> Advice | None:
     if r.plan.info.get("layer_bytes") != "nominal" or r.spec is None:
         return None
     taken = r.plan.stages[-1].weight_bytes // max(1, len(r.plan.stages[-1].layers))
@@ -189,7 +189,7 @@ def _nominal_layers(r: Seen) -> Advice | None:
     )
 
 
-def _smaller_weights(r: Seen) -> Advice | None:
+def _smaller_weights(r: BindingFacts) -> Advice | None:
     """Only where memory is what the devices are there for, and weights are as shipped."""
     weights = sum(stage.weight_bytes for stage in r.plan.stages)
     if r.spec is None or not r.device_bytes or weights < REPACKED * r.spec.weight_bytes():
@@ -211,7 +211,7 @@ def _gb(size: int) -> str:
     return f"{size / 1e9:,.1f} GB"
 
 
-RULES: tuple[Callable[[Seen], Advice | None], ...] = (
+RULES: tuple[Callable[[BindingFacts], Advice | None], ...] = (
     _split_without_need,
     _replicas_instead_of_split,
     _group_across_nodes,

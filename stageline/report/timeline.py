@@ -29,7 +29,7 @@ def first_microbatches(events: Iterable[Event], visits: int, count: int, replica
     if not services:
         return None
     start_ns = min(s.arrival_ns for s in services)
-    end_ns = max(s.end_ns for s in services if s.sequence < max(count, services[0].sequence + 1))
+    end_ns = max(s.end_ns for s in services if s.number < max(count, services[0].number + 1))
     shown = tuple(s for s in services if s.start_ns < end_ns)
     return Timeline(start_ns, end_ns, shown, (*_fill(shown, start_ns), *_pieces(gaps, start_ns, end_ns)))
 
@@ -41,7 +41,7 @@ def _collect(events: Iterable[Event], visits: int, beyond: int, replica: int) ->
             continue
         if isinstance(event, Gap):
             gaps.append(event)
-        elif event.sequence < beyond:
+        elif event.number < beyond:
             services.append(event)
         else:
             passed.add(event.visit)

@@ -14,8 +14,8 @@ from stageline.report.canonical import canonical_line
 from stageline.report.digest import Digest
 from stageline.report.events import EventWriter
 from stageline.report.fanout import StageFanout
+from stageline.report.reorder import ReorderBuffer
 from stageline.report.rundir import EVENTS, PLAN, REQUESTS, STAGES, SUMMARY
-from stageline.report.sequence import Resequencer
 from stageline.report.slo import Slo
 from stageline.report.spans.recorder import TraceRecorder
 from stageline.report.statistics import Statistics
@@ -45,7 +45,7 @@ class RunWriter:
         self._directory = directory
         self._digest = Digest()
         self._files = ExitStack()
-        self._lines: Resequencer | None = None
+        self._lines: ReorderBuffer | None = None
         if directory is not None:
             self._open(directory, events)
 
@@ -57,7 +57,7 @@ class RunWriter:
                 (directory / name).unlink(missing_ok=True)
             (directory / PLAN).write_bytes(self._plan.canonical() + b"\n")
             requests = self._files.enter_context((directory / REQUESTS).open("wb"))
-            self._lines = Resequencer(requests.write)
+            self._lines = ReorderBuffer(requests.write)
             if events:
                 self._events = self._files.enter_context(EventWriter(directory / EVENTS))
         except OSError as error:

@@ -10,8 +10,8 @@ result.
 import asyncio
 from collections.abc import Callable
 
-LEAST_S, MOST_S = 0.0001, 0.25
-LEAST_TURNS, MOST_TURNS = 1 / 64, 32.0  # patience in mean times between turns
+MIN_S, MAX_S = 0.0001, 0.25
+MIN_TURNS, MAX_TURNS = 1 / 64, 32.0  # patience in mean times between turns
 MEMORY = 8  # turns over which the mean is taken, roughly
 
 
@@ -29,7 +29,7 @@ class Asking:
     @property
     def patience_s(self) -> float:
         """How long an ask waits now."""
-        return min(MOST_S, max(LEAST_S, self.patience_turns * self._turn_s))
+        return min(MAX_S, max(MIN_S, self.patience_turns * self._turn_s))
 
     def turned(self) -> None:
         """The party has taken in what had come."""
@@ -50,7 +50,7 @@ class Asking:
         owed = {key: time_ns for key, time_ns in wanted.items() if self._promised_ns(key) < time_ns}
         for key, time_ns in owed.items():
             self._send(key, time_ns)
-        self.patience_turns = min(MOST_TURNS, max(LEAST_TURNS, self.patience_turns * (0.5 if owed else 2)))
+        self.patience_turns = min(MAX_TURNS, max(MIN_TURNS, self.patience_turns * (0.5 if owed else 2)))
 
     def close(self) -> None:
         """Nothing is asked any more."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from stageline.errors import StagelineError
-from stageline.runtime.settings import ServerSettings, load
+from stageline.runtime.settings import ServerSettings, read_settings
 from stageline.wire.environment import prepare
 
 S = TypeVar("S", bound=ServerSettings)
@@ -16,7 +16,7 @@ def start(program: str, kind: type[S], imported: Callable[[], Callable[[S], Coro
     """Runs the coroutine that `imported` gives, with the settings; returns the exit code."""
     prepare()
     try:
-        settings = load(kind, sys.argv[1:], os.environ, program)
+        settings = read_settings(kind, sys.argv[1:], os.environ, program)
     except StagelineError as error:
         sys.stderr.write(f"{program}: {error}\n")
         return error.exit_code

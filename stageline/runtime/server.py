@@ -23,9 +23,9 @@ from prometheus_client import CollectorRegistry
 from stageline.errors import StagelineError, UsageError
 from stageline.runtime import logs
 from stageline.runtime.exposition import MetricsEndpoint
-from stageline.runtime.exposure import warn_of_exposure
+from stageline.runtime.open_ports import warn_of_open_port
 from stageline.runtime.settings import ServerSettings
-from stageline.wire import options
+from stageline.wire import grpc_options
 from stageline.wire.channels import port_credentials
 
 log = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ class Server:
 
     def __init__(self, settings: ServerSettings, service: Service, registry: CollectorRegistry) -> None:
         self._settings, self._service, self.registry = settings, service, registry
-        self._grpc = aio.server(options=options.SERVER)
+        self._grpc = aio.server(options=grpc_options.SERVER)
         self._health = health.aio.HealthServicer()
         self._metrics = MetricsEndpoint(registry, settings.grpc_host, settings.metrics_port)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._grpc)
@@ -91,7 +91,7 @@ class Server:
             raise UsageError(
                 f"gRPC port {host}:{port} can't be bound; is it in use? Choose another --grpc-port, 0 for any"
             )
-        warn_of_exposure("gRPC", host, tls=credentials is not None, asks=self._settings.unasked)
+        warn_of_open_port("gRPC", host, tls=credentials is not None, asks=self._settings.unasked)
         if self._settings.metrics_port >= 0:
             await self._metrics.start()
         await self._grpc.start()

@@ -56,7 +56,7 @@ class ServerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 S = TypeVar("S", bound=ServerSettings)
 
 
-def load(kind: type[S], argv: Sequence[str], environ: Mapping[str, str], program: str) -> S:
+def read_settings(kind: type[S], argv: Sequence[str], environ: Mapping[str, str], program: str) -> S:
     """The settings of a server. Raises UsageError or BadInput; prints help and exits on --help, as argparse does."""
     flags = vars(_parser(kind, program).parse_args(argv))
     given = {name: environ[PREFIX + name.upper()] for name in _names(kind) if PREFIX + name.upper() in environ}

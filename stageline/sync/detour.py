@@ -23,11 +23,11 @@ class Detour:
 
     def back(self, arrival_ns: int, prev_end_ns: int, microbatch: Microbatch) -> tuple[int, int]:
         """(arrival, end of the visit before) of a microbatch at the later visit, given its arrival after the first."""
-        tokens, sequence = microbatch.load.tokens, microbatch.sequence
+        tokens, sequence = microbatch.totals.tokens, microbatch.number
         free_ns = self._free_ns
         for i, (model, key, link) in enumerate(self._hops):
             draw = draw_at(key, sequence) if model.uses_draw else 0
-            prev_end_ns = free_ns[i] = max(free_ns[i], arrival_ns) + model.service_ns(microbatch.load, draw)
+            prev_end_ns = free_ns[i] = max(free_ns[i], arrival_ns) + model.service_ns(microbatch.totals, draw)
             arrival_ns = link.send(prev_end_ns, tokens, sequence)
         return arrival_ns, prev_end_ns
 

@@ -16,13 +16,13 @@ from stageline.engine.heap import HeapStages
 from stageline.engine.route import Route
 from stageline.engine.router import Router
 from stageline.engine.stage import Stage
-from stageline.engine.types import NEVER, Source, StageObserver
+from stageline.engine.types import NEVER, StageObserver, Workload
 from stageline.errors import LawBroken
 
-MOST_AHEAD = 64  # microbatches of a replica that were acted on and whose frames are out: what stages may have to queue
+MAX_AHEAD = 64  # microbatches of a replica that were acted on and whose frames are out: what stages may have to queue
 
 
-class MirroredPipe(HeapStages):
+class PredictedPipeline(HeapStages):
     """The stages and links of one replica."""
 
     def __init__(self, route: Route, replica: int, seed: int, observer: StageObserver | None = None) -> None:
@@ -50,17 +50,17 @@ class ForesightedConductor(Conductor):
     """A conductor whose bounds are the mirror's. `observer` is told what the stages will do, before they do it.
 
     `reached_ns` is how far emulated time has come, as its driver says; completions until then are acted on without
-    their frames, but none later than `ahead_ns` after the first one whose frame has not come, and at most MOST_AHEAD.
+    their frames, but none later than `ahead_ns` after the first one whose frame has not come, and at most MAX_AHEAD.
     """
 
     def __init__(
-        self, router: Router, source: Source, seed: int, observer: StageObserver | None = None, ahead_ns: int = 0
+        self, router: Router, workload: Workload, seed: int, observer: StageObserver | None = None, ahead_ns: int = 0
     ) -> None:
-        self.pipes = [MirroredPipe(router.route, r, seed, observer) for r in range(len(router.replicas))]
+        self.pipes = [PredictedPipeline(router.route, r, seed, observer) for r in range(len(router.replicas))]
         self.reached_ns = -1
         self._ahead_ns = ahead_ns
         self._unconfirmed: list[deque[int]] = [deque() for _ in router.replicas]  # acted on, and their frames are out
-        super().__init__(router, source)
+        super().__init__(router, workload)
 
     def advance(self) -> None:
         """See Conductor."""
@@ -104,7 +104,7 @@ class ForesightedConductor(Conductor):
     def overdue_ns(self) -> int:
         """The earliest known completion that has not been acted on, or whose frame is out; NEVER when none is known.
 
-        A bound would not do: it is as old as the last look at the source, and no completion may be due by then.
+        A bound would not do: it is as old as the last look at the workload, and no completion may be due by then.
         """
         back = (q[0] for q in self.returns if q)
         foreseen = (p.completions[0] for p in self.pipes if p.completions)
@@ -113,14 +113,14 @@ class ForesightedConductor(Conductor):
 
     @property
     def blocked_ns(self) -> int:
-        """The earliest thing to do that waits only for the source to know more; NEVER when there is none."""
+        """The earliest thing to do that waits only for the workload to know more; NEVER when there is none."""
         if self._known:
             return NEVER
         heads = (q[0] for q in self.returns if q)
         return min(*self.next_form_ns, *heads, NEVER)
 
     def _may_run_ahead(self, r: int) -> bool:
-        return len(self._unconfirmed[r]) < MOST_AHEAD
+        return len(self._unconfirmed[r]) < MAX_AHEAD
 
     def _run_ahead(self) -> bool:
         """Take completions that are due for returned; False: there are none."""

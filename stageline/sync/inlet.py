@@ -25,7 +25,7 @@ class Inlet:
         for item in items:
             if item.arrival_ns < known:
                 raise ProtocolError(
-                    f"link {self.index}: microbatch {item.microbatch.sequence} arrives at {item.arrival_ns} ns, but "
+                    f"link {self.index}: microbatch {item.microbatch.number} arrives at {item.arrival_ns} ns, but "
                     f"nothing was to come before {known} ns"
                 )
             known = item.arrival_ns

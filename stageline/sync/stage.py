@@ -62,7 +62,7 @@ class StageNode:
             inlet.receive(frame.items, frame.promise_ns)
             self._come_back(frame)
         if frame.last:
-            self._take_last(frame)
+            self._receive_last(frame)
 
     def asked(self, link: int, time_ns: int) -> None:
         """The receiver of outgoing `link` wants a promise up to `time_ns`. Raises ProtocolError for another link."""
@@ -105,9 +105,9 @@ class StageNode:
         out = []
         for arrival, prev_end, microbatch in [(i.arrival_ns, i.prev_end_ns, i.microbatch) for i in queue]:
             end = serve(visit, arrival, prev_end, microbatch)
-            load = microbatch.load
+            load = microbatch.totals
             tokens = load.sampled if is_return else load.decode_tokens + load.prefill_tokens
-            out.append(Item(link.send(end, tokens, microbatch.sequence), end, microbatch))
+            out.append(Item(link.send(end, tokens, microbatch.number), end, microbatch))
         queue.clear()
         self._served[visit] += len(out)
         return out
@@ -123,9 +123,9 @@ class StageNode:
             item = self.inlets[visit].queue.popleft()
             microbatch = item.microbatch
             end = self.stage.serve(visit, item.arrival_ns, item.prev_end_ns, microbatch)
-            load = microbatch.load
+            load = microbatch.totals
             tokens = load.sampled if visit + 1 == self.route.visits else load.tokens
-            arrival = self.links[visit].send(end, tokens, microbatch.sequence)
+            arrival = self.links[visit].send(end, tokens, microbatch.number)
             self._served[visit] += 1
             out = Item(arrival, end, microbatch)
             if visit != self.visits[-1]:
@@ -239,7 +239,7 @@ class StageNode:
 
     # -- the end of a run
 
-    def _take_last(self, frame: Frame) -> None:
+    def _receive_last(self, frame: Frame) -> None:
         if frame.link == self.visits[0]:
             self._last = frame
         elif self._last is None:

@@ -4,7 +4,7 @@ import grpc
 from grpc import aio
 
 from stageline.errors import UsageError
-from stageline.wire import options
+from stageline.wire import grpc_options
 from stageline.wire.tls import TlsFiles
 
 PLAIN, SECURE = "grpc://", "grpcs://"
@@ -37,8 +37,8 @@ class Dialer:
         if "://" in target:
             raise UsageError(f"{address!r} is not an address: write it like HOST:50051 or grpcs://HOST:50051")
         if target == address:
-            return aio.insecure_channel(target, options=options.CHANNEL)
-        return aio.secure_channel(target, self._credentials, options=options.CHANNEL)
+            return aio.insecure_channel(target, options=grpc_options.CHANNEL)
+        return aio.secure_channel(target, self._credentials, options=grpc_options.CHANNEL)
 
 
 def port_credentials(files: TlsFiles) -> grpc.ServerCredentials | None:

@@ -6,7 +6,7 @@ from typing import Literal, TypeVar
 
 from msgspec.structs import astuple
 
-from stageline.cost.load import Load
+from stageline.cost.totals import BatchTotals
 from stageline.engine.microbatch import Item, Microbatch
 from stageline.engine.types import NEVER
 from stageline.errors import ProtocolError
@@ -27,11 +27,11 @@ LATEST_NS = 1 << 60  # 36 years; leaves room for sums below the 64-bit limit
 
 # The order is the protocol's: docs in flow.proto.
 COLUMNS = (
-    "sequence", "arrival_ns", "prev_end_ns", "dispatch_ns", "work_since_ns", "empty_since_ns", "credit_since_ns",
-    *Load.__struct_fields__,
+    "number", "arrival_ns", "prev_end_ns", "dispatch_ns", "work_since_ns", "empty_since_ns", "credit_since_ns",
+    *BatchTotals.__struct_fields__,
 )  # fmt: skip
 _WIDTH = len(COLUMNS)
-_LOAD = COLUMNS.index("decode_sequences")
+_TOTALS = COLUMNS.index("decode_sequences")
 _ZEROS = bytes(CHUNK_BYTES)
 
 
@@ -68,7 +68,7 @@ class FrameEncoder:
         rows = [_row(item) for item in items]
         frame.value.extend(rows[0] if len(rows) == 1 else chain.from_iterable(zip(*rows, strict=True)))
         _encode_ledger(frame, [item.microbatch for item in items])
-        loads = [item.microbatch.load for item in items]
+        loads = [item.microbatch.totals for item in items]
         tokens = sum(load.sampled for load in loads) if self._returns else sum(load.tokens for load in loads)
         ahead = self._payload(frame, tokens * self._bytes_per_token)
         return [*ahead, request] if ahead else [request]
@@ -180,14 +180,14 @@ def _row(item: Item) -> tuple[int, ...]:
     """The values of one microbatch in the order of `COLUMNS`."""
     m = item.microbatch
     return (
-        m.sequence, item.arrival_ns, item.prev_end_ns, m.dispatch_ns, m.work_since_ns, m.empty_since_ns,
-        m.credit_since_ns, *astuple(m.load),
+        m.number, item.arrival_ns, item.prev_end_ns, m.dispatch_ns, m.work_since_ns, m.empty_since_ns,
+        m.credit_since_ns, *astuple(m.totals),
     )  # fmt: skip
 
 
 def _item(row: Sequence[int], releases: tuple[int, ...] = (), grants: tuple[tuple[int, int, int], ...] = ()) -> Item:
     """One microbatch from its values in the order of `COLUMNS`."""
-    load = Load(*row[_LOAD:])
+    load = BatchTotals(*row[_TOTALS:])
     return Item(row[1], row[2], Microbatch(row[0], load, row[3], row[4], row[5], row[6], releases, grants))
 
 

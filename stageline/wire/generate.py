@@ -7,7 +7,7 @@ from grpc import aio
 
 from stageline.errors import StagelineError, Unavailable
 from stageline.v1 import router_pb2
-from stageline.wire import options
+from stageline.wire import grpc_options
 from stageline.wire.connection import RouterConnection
 from stageline.wire.errors import error_from, is_transport
 
@@ -61,7 +61,9 @@ class GenerateClient(RouterConnection):
     async def live(self) -> LiveFacts:
         """What is served. Raises Unavailable when nothing is."""
         try:
-            reply = await self._stub.Status(router_pb2.StatusRequest(), timeout=options.CALL_S, metadata=self._metadata)
+            reply = await self._stub.Status(
+                router_pb2.StatusRequest(), timeout=grpc_options.CALL_S, metadata=self._metadata
+            )
         except aio.AioRpcError as error:
             raise self._error(error) from None
         if not reply.live.dilation:

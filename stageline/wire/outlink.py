@@ -14,7 +14,7 @@ from stageline.sync.frames import Frame
 from stageline.v1 import flow_pb2 as pb
 from stageline.v1.router_pb2_grpc import RouterStub
 from stageline.v1.stage_pb2_grpc import StageStub
-from stageline.wire import options
+from stageline.wire import grpc_options
 from stageline.wire.channels import Dialer
 from stageline.wire.errors import error_from
 from stageline.wire.frames import FrameEncoder
@@ -71,7 +71,7 @@ class OutLink:
         method: Callable[..., FlowCall] = stub.Flow
         call = self._call = method(wait_for_ready=True)
         try:
-            async with asyncio.timeout(options.CONNECT_S):
+            async with asyncio.timeout(grpc_options.CONNECT_S):
                 await call.write(pb.FlowRequest(hello=self._hello))
                 reply = await call.read()
         except TimeoutError:
@@ -137,7 +137,7 @@ class OutLink:
             async with asyncio.timeout(_REASON_S):
                 return await self._why(call)
         call.cancel()
-        return Unavailable(f"{self.place} did not answer within {options.CONNECT_S:g} s; is it running?")
+        return Unavailable(f"{self.place} did not answer within {grpc_options.CONNECT_S:g} s; is it running?")
 
     async def _why(self, call: FlowCall | None = None) -> StagelineError:
         """What ended the stream."""

@@ -13,14 +13,14 @@ from stageline.engine.settings import Scheduling
 from stageline.engine.types import Cancellation, Observer, Request, RunTotals
 from stageline.errors import ProtocolError, RunFailed, Unavailable
 from stageline.v1 import router_pb2
-from stageline.wire import options
+from stageline.wire import grpc_options
 from stageline.wire.connection import RouterConnection
 from stageline.wire.errors import error_from
 from stageline.wire.frames import MODES, PayloadMode
 from stageline.wire.runs import BATCH_ROWS, play, rows_of, run_totals
 
 
-class Spec(msgspec.Struct, frozen=True):
+class WorkloadSpec(msgspec.Struct, frozen=True):
     """A synthetic workload that the router makes itself."""
 
     text: str
@@ -38,7 +38,7 @@ class RunOrder(msgspec.Struct, frozen=True, kw_only=True):
     payload: PayloadMode | None = None
     window: int = 0
     tokens: bool = True
-    workload: Spec | None = None
+    spec: WorkloadSpec | None = None
 
 
 class Cost(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,7 +86,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 class RouterClient(RouterConnection):
     """Every method raises StagelineError, never a gRPC error."""
 
-    async def status(self, timeout_s: float = options.CALL_S, *, metrics: bool = False) -> Status:
+    async def status(self, timeout_s: float = grpc_options.CALL_S, *, metrics: bool = False) -> Status:
         """What the router is and does, with everybody's metrics if wanted."""
         try:
             request = router_pb2.StatusRequest(metrics=metrics)
@@ -184,11 +184,11 @@ class _Outgoing:
         )
         if order.payload:
             start.payload_mode = MODES[order.payload]
-        if order.workload:
-            start.workload.CopyFrom(router_pb2.WorkloadSpec(**msgspec.structs.asdict(order.workload)))
+        if order.spec:
+            start.workload.CopyFrom(router_pb2.WorkloadSpec(**msgspec.structs.asdict(order.spec)))
         yield router_pb2.RunRequest(start=start)
         try:
-            while not order.workload and (batch := list(islice(self._requests, BATCH_ROWS))):
+            while not order.spec and (batch := list(islice(self._requests, BATCH_ROWS))):
                 yield router_pb2.RunRequest(rows=rows_of(batch))
         except Exception as error:
             self.error = error

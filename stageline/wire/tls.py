@@ -30,7 +30,7 @@ class TlsFiles(msgspec.Struct, frozen=True):
             self._refuse_lone_key()
             return None
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        self._load_own(context)
+        self._read_own(context)
         return context
 
     def client_context(self) -> ssl.SSLContext | None:
@@ -39,9 +39,9 @@ class TlsFiles(msgspec.Struct, frozen=True):
             return None
         context = ssl.create_default_context()
         if self.ca:
-            _load_authorities(context, self.ca)
+            _read_authorities(context, self.ca)
         if self.cert:
-            self._load_own(context)
+            self._read_own(context)
         self._refuse_lone_key()
         return context
 
@@ -51,7 +51,7 @@ class TlsFiles(msgspec.Struct, frozen=True):
         chain, key, ca = (Path(p).read_bytes() if p else None for p in (self.cert, self.key or self.cert, self.ca))
         return chain, key, ca
 
-    def _load_own(self, context: ssl.SSLContext) -> None:
+    def _read_own(self, context: ssl.SSLContext) -> None:
         try:
             context.load_cert_chain(self.cert, self.key or None, password=_no_password)
         except (OSError, ssl.SSLError) as error:
@@ -64,7 +64,7 @@ class TlsFiles(msgspec.Struct, frozen=True):
             raise UsageError("--tls-key without --tls-cert: a key needs the certificate that belongs to it")
 
 
-def _load_authorities(context: ssl.SSLContext, path: str) -> None:
+def _read_authorities(context: ssl.SSLContext, path: str) -> None:
     try:
         context.load_verify_locations(cafile=path)
     except (OSError, ssl.SSLError) as error:

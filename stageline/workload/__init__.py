@@ -5,6 +5,6 @@
 
 from stageline.workload.opening import open_workload
 from stageline.workload.rows import RowCounts
-from stageline.workload.sources import Workload
+from stageline.workload.workloads import DescribedWorkload
 
-__all__ = ["RowCounts", "Workload", "open_workload"]
+__all__ = ["DescribedWorkload", "RowCounts", "open_workload"]

@@ -1,4 +1,4 @@
-"""`open_workload`: the one door from what a user writes after --workload to a source of requests."""
+"""`open_workload`: the one door from what a user writes after --workload to a workload of requests."""
 
 from collections.abc import Iterator
 from fractions import Fraction
@@ -13,9 +13,9 @@ from stageline.workload.reading import rows_of
 from stageline.workload.recording import is_recording, open_recording
 from stageline.workload.registry import open_trace
 from stageline.workload.rows import RowCounts
-from stageline.workload.sources import StreamSource, Workload
 from stageline.workload.spec import KINDS, parse_spec
 from stageline.workload.synthetic import synthetic
+from stageline.workload.workloads import DescribedWorkload, IteratedWorkload
 
 
 def open_workload(
@@ -26,8 +26,8 @@ def open_workload(
     requests: int | None = None,
     skip_bad_rows: bool = False,
     sort: bool = False,
-) -> Workload:
-    """A trace file or a synthetic spec → a source. BadInput says what is wrong with either.
+) -> DescribedWorkload:
+    """A trace file or a synthetic spec → a workload. BadInput says what is wrong with either.
 
     `requests` limits how many rows are accepted, in file order. Request times: a trace's count from its earliest row,
     Stageline's own format keeps its times; all are divided by `rate_scale` and rounded half-even to ns.
@@ -43,7 +43,7 @@ def open_workload(
     return _from_trace(spec, options) if parsed is None else synthetic(parsed, options)
 
 
-def _from_trace(spec: str, options: Options) -> StreamSource:
+def _from_trace(spec: str, options: Options) -> IteratedWorkload:
     if not _exists(spec):
         kinds = ", ".join(f"{kind}:" for kind in KINDS)
         raise BadInput(f"workload {spec}", None, "no such file", f"give a trace file, or a spec that begins {kinds}")
@@ -54,17 +54,17 @@ def _from_trace(spec: str, options: Options) -> StreamSource:
     rows = rows_of(trace, counts, skip_bad_rows=options.skip_bad_rows, limit=options.requests)
     place = f"workload {spec}"
     ordered = sorted_fully(rows, counts) if options.sort else in_order(rows, place, counts)
-    source = StreamSource(
+    workload = IteratedWorkload(
         _requests(ordered, options.rate_scale, place, trace.rebased),
         description=f"{trace.name}:{Path(spec).name}",
         counts=counts,
         fraction=lambda: max(trace.file.fraction(), counts.accepted / (options.requests or 1 << 60)),
         hash_block_tokens=trace.hash_block_tokens,
     )
-    if source.next_arrival_ns() is None:
+    if workload.next_arrival_ns() is None:
         left = f"{counts.read} rows read, {counts.skipped_bad} skipped, {counts.left_out_failed} without output"
         raise BadInput(place, None, f"no usable row ({left})", "give a trace with at least one request")
-    return source
+    return workload
 
 
 def _requests(ordered: Iterator[Numbered], rate_scale: Fraction, place: str, rebased: bool) -> Iterator[Request]:

@@ -23,7 +23,7 @@ from stageline.workload.lines import TraceFile
 from stageline.workload.options import Options
 from stageline.workload.order import checked_ns, scaled_ns
 from stageline.workload.rows import MAX_TOKENS, RowCounts
-from stageline.workload.sources import StreamSource
+from stageline.workload.workloads import IteratedWorkload
 
 MARK = "stageline_recording"
 _WAY_OUT = "record the session again, or remove the damaged line"
@@ -79,8 +79,8 @@ def _line(value: Any) -> str:
     return msgspec.json.encode(value).decode() + "\n"
 
 
-class RecordedSource(StreamSource):
-    """A StreamSource that knows how the session was set up, and at its end which digest it had."""
+class RecordedWorkload(IteratedWorkload):
+    """A IteratedWorkload that knows how the session was set up, and at its end which digest it had."""
 
     header: RecordingHeader
     end: "RecordedEnd"
@@ -101,8 +101,8 @@ def is_recording(path: Path) -> bool:
         return False
 
 
-def open_recording(path: Path, options: Options) -> RecordedSource:
-    """The source of a recording. BadInput names the line that is damaged."""
+def open_recording(path: Path, options: Options) -> RecordedWorkload:
+    """The workload of a recording. BadInput names the line that is damaged."""
     file = TraceFile(path)
     lines = file.lines()
     try:
@@ -111,14 +111,14 @@ def open_recording(path: Path, options: Options) -> RecordedSource:
         file.close()
         raise BadInput(f"{path}:1", None, f"no recording of a live session: {error}", _WAY_OUT) from None
     counts, end = RowCounts(), RecordedEnd()
-    source = RecordedSource(
+    workload = RecordedWorkload(
         _events(file, lines, options, counts, end),
         description=f"recording:{path.name}",
         counts=counts,
         fraction=file.fraction,
     )
-    source.header, source.end = header, end
-    return source
+    workload.header, workload.end = header, end
+    return workload
 
 
 def _events(

@@ -23,7 +23,7 @@ from stageline.workload.rows import MAX_TOKENS
 MAX_BLOCKS = 1 << 20  # of one prompt; bounds the memory of a conversation
 
 
-class LoadStage(msgspec.Struct, frozen=True):
+class RateStage(msgspec.Struct, frozen=True):
     """A rate (requests per second) and for how many seconds; None: without end."""
 
     rate: Fraction
@@ -35,7 +35,7 @@ class LoadStage(msgspec.Struct, frozen=True):
         return self.rate * (self.seconds or 0)
 
 
-def staged_times(stages: list[LoadStage], seed: int) -> Iterator[int]:
+def staged_times(stages: list[RateStage], seed: int) -> Iterator[int]:
     """Poisson arrivals of one stage after the other; what would come after a stage's end does not come."""
     start_ns = 0
     for number, stage in enumerate(stages):

@@ -1,4 +1,4 @@
-"""From a parsed spec to a source: arrival processes, closed loops and length distributions."""
+"""From a parsed spec to a workload: arrival processes, closed loops and length distributions."""
 
 from collections.abc import Iterator
 from fractions import Fraction
@@ -16,9 +16,9 @@ from stageline.workload.order import checked_ns, scaled_ns
 from stageline.workload.reading import rows_of
 from stageline.workload.registry import open_trace
 from stageline.workload.rows import RowCounts
-from stageline.workload.sessions import Conversations, LoadStage, staged_times
-from stageline.workload.sources import ClosedLoop, StreamSource, Workload
+from stageline.workload.sessions import Conversations, RateStage, staged_times
 from stageline.workload.spec import Spec, positive_integer
+from stageline.workload.workloads import ClosedLoop, DescribedWorkload, IteratedWorkload
 
 DEFAULT_REQUESTS = 1000
 DEFAULT_INPUT, DEFAULT_OUTPUT = "1024", "128"
@@ -28,8 +28,8 @@ DEFAULT_BLOCK = 16
 _MAX_CV = 20  # beyond it, gaps of a gamma process underflow to zero
 
 
-def synthetic(spec: Spec, options: Options) -> Workload:
-    """The source of a spec."""
+def synthetic(spec: Spec, options: Options) -> DescribedWorkload:
+    """The workload of a spec."""
     if spec.kind == "closed":
         return _closed(spec, options)
     if spec.kind == "sessions":
@@ -54,7 +54,7 @@ def synthetic(spec: Spec, options: Options) -> Workload:
                 max_output_tokens=output,
             )
 
-    return StreamSource(requests(), description=spec.text, counts=counts, fraction=lambda: counts.accepted / count)
+    return IteratedWorkload(requests(), description=spec.text, counts=counts, fraction=lambda: counts.accepted / count)
 
 
 def _count(spec: Spec, options: Options, default: int) -> int:
@@ -76,9 +76,9 @@ def _closed(spec: Spec, options: Options) -> ClosedLoop:
     )
 
 
-def _sessions(spec: Spec, options: Options) -> StreamSource:
+def _sessions(spec: Spec, options: Options) -> IteratedWorkload:
     """Open-loop arrivals of users who hold conversations; see `sessions`."""
-    stages = _load_stages(spec)
+    stages = _rate_stages(spec)
     ends = "seconds" in spec.options
     count = _count(spec, options, 1 << 60 if ends else DEFAULT_REQUESTS)
     read = LengthOptions(spec, options.skip_bad_rows)
@@ -101,7 +101,7 @@ def _sessions(spec: Spec, options: Options) -> StreamSource:
             yield conversations.request(index, checked_ns(arrival_ns, "--rate-scale", index), spec.place("turns"))
 
     expected = min(count, sum((s.expected for s in stages), Fraction(0)) if ends else count)
-    return StreamSource(
+    return IteratedWorkload(
         requests(),
         description=spec.text,
         counts=counts,
@@ -110,21 +110,21 @@ def _sessions(spec: Spec, options: Options) -> StreamSource:
     )
 
 
-def _load_stages(spec: Spec) -> list[LoadStage]:
+def _rate_stages(spec: Spec) -> list[RateStage]:
     """`rate=2.5+6,seconds=600`: one rate after the other, each that long; without seconds one rate without end."""
     rates = [parse_ratio(text, spec.place("rate")) for text in spec.required("rate").split("+")]
     if "seconds" not in spec.options:
         if len(rates) > 1:
             reason = "several rates, and nothing says when one follows the other"
             raise BadInput(spec.place("rate"), spec.options["rate"], reason, "give seconds= too, like seconds=600")
-        return [LoadStage(rates[0], None)]
+        return [RateStage(rates[0], None)]
     seconds = [parse_ratio(text, spec.place("seconds")) for text in spec.options["seconds"].split("+")]
     if len(seconds) == 1:
         seconds *= len(rates)
     if len(seconds) != len(rates):
         reason = f"{len(seconds)} durations for {len(rates)} rates"
         raise BadInput(spec.place("seconds"), spec.options["seconds"], reason, "give one for all, or one for each")
-    return [LoadStage(rate, duration) for rate, duration in zip(rates, seconds, strict=True)]
+    return [RateStage(rate, duration) for rate, duration in zip(rates, seconds, strict=True)]
 
 
 def _times(spec: Spec, seed: int) -> Iterator[int]:
@@ -141,7 +141,7 @@ def _times(spec: Spec, seed: int) -> Iterator[int]:
     return gamma_times(rate, cv, seed)
 
 
-def _timed_trace(spec: Spec, options: Options, times: Iterator[int]) -> StreamSource:
+def _timed_trace(spec: Spec, options: Options, times: Iterator[int]) -> IteratedWorkload:
     """The rows of a trace in file order, with the times of an arrival process."""
     limit = _count(spec, options, 1 << 60)
     trace = open_trace(Path(spec.options["trace"]))
@@ -153,7 +153,7 @@ def _timed_trace(spec: Spec, options: Options, times: Iterator[int]) -> StreamSo
             arrival_ns = scaled_ns(checked_ns(time_ns, spec.place("rate"), index), options.rate_scale)
             yield row.request(index, checked_ns(arrival_ns, "--rate-scale", index))
 
-    return StreamSource(
+    return IteratedWorkload(
         requests(),
         description=spec.text,
         counts=counts,

@@ -17,7 +17,7 @@ UNITS = {"_ns": 1, "_us": 1_000, "_ms": 1_000_000, "_s": NS_PER_S, "_ts": NS_PER
 PROMPT = ("prompt_tokens", "input_tokens", "input_toks")
 OUTPUT = ("output_tokens", "output_toks")
 FEWEST = 8
-LONGEST_NS = 19  # digits: wall clocks count ns since 1970
+MAX_NS_DIGITS = 19  # digits: wall clocks count ns since 1970
 
 _ROW = msgspec.json.Decoder(dict[str, object], float_hook=str)
 
@@ -116,7 +116,7 @@ def _time(row: Mapping[str, str], names: tuple[str, ...], place: str) -> int | N
         for suffix, unit_ns in UNITS.items():
             text = row.get(name + suffix)
             if text is not None:
-                whole = unit_ns == 1 and text.isascii() and text.isdecimal() and len(text) <= LONGEST_NS
+                whole = unit_ns == 1 and text.isascii() and text.isdecimal() and len(text) <= MAX_NS_DIGITS
                 value = int(text) if whole else decimal_ns(text, unit_ns)
                 if value is None:
                     raise BadInput(f"{place}, column {name}{suffix}", text, "not a time", "write it like 1.25")

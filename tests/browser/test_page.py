@@ -109,7 +109,7 @@ def test_the_timeline_tells_every_service_and_gap_of_the_event_log(
     told = Counter[str]()
     for service in services:
         text = tab.inner_text("#details")
-        assert text.startswith(f"Stage {TIGHT} (stage-{TIGHT}): microbatch {service.sequence}, served at ")
+        assert text.startswith(f"Stage {TIGHT} (stage-{TIGHT}): microbatch {service.number}, served at ")
         assert ns(re.search(r" for ([\d.,]+ \S+?)[,.]? ", text)[1]) == pytest.approx(service.end_ns - service.start_ns)
         idle = dict(
             piece.split(" ", 1) for piece in text.partition("Idle before it: ")[2].rstrip(".").split(", ") if piece

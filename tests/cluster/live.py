@@ -23,7 +23,7 @@ from stageline.report.summary import RunFacts
 from stageline.report.writer import RunWriter
 from stageline.runtime.server import Server
 from stageline.workload import open_workload
-from stageline.workload.recording import RecordedSource
+from stageline.workload.recording import RecordedWorkload
 from tests.cluster.servers import SETTINGS, until
 
 MODEL = "llama-3.1-8b"
@@ -125,7 +125,7 @@ class Live:
         await keeper.pause()
         keeper.resume()
         assert keeper.last_digest or not router.arrived
-        assert (router.arrived, len(router.live)) == (router.finished + router.failed, 0)
+        assert (router.arrived, len(router.sequences)) == (router.finished + router.failed, 0)
         stages = range(len(self.plan.stages))
         assert [replica.mirror.used_bytes(s) for replica in router.replicas for s in stages] == [0] * len(nodes)
         assert [(node.finished, node.stage.ledger.used_bytes) for node in nodes] == [(True, 0)] * len(nodes)
@@ -165,10 +165,10 @@ def recorded_digest(path: Path) -> str:
 
 def replayed_digest(plan: Plan, path: Path) -> str:
     """What the in-process engine says of the recording."""
-    source = open_workload(str(path))
-    assert isinstance(source, RecordedSource)
+    workload = open_workload(str(path))
+    assert isinstance(workload, RecordedWorkload)
     writer = RunWriter(plan)
-    scheduling: Scheduling = source.header.scheduling
-    totals = inprocess.run(plan, scheduling, source, seed=source.header.seed, observer=writer, paranoid=True)
+    scheduling: Scheduling = workload.header.scheduling
+    totals = inprocess.run(plan, scheduling, workload, seed=workload.header.seed, observer=writer, paranoid=True)
     facts = RunFacts(engine="inprocess", seed=0, command="", workload="", rows={}, wall_s=0, credits=1)
     return writer.finish(totals, facts).digest or ""

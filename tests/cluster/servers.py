@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry
 
-from router.servicer import RouterServicer
+from router.runs.servicer import RouterServicer
 from stage_server.servicer import StageServicer
 from stageline.engine.settings import Scheduling
 from stageline.engine.types import Request, RequestRecord, RunTotals

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from stageline.engine import inprocess
 from tests.cluster.servers import Seen, cluster
-from tests.reference.sources import ListSource
 from tests.reference.strategies import (
     Scenario,
     build,
@@ -22,6 +21,7 @@ from tests.reference.strategies import (
     speculating_scenarios,
     window_scenarios,
 )
+from tests.reference.workloads import ListWorkload
 
 
 async def compare(scenario: Scenario, window: int, mode: str) -> None:
@@ -29,7 +29,7 @@ async def compare(scenario: Scenario, window: int, mode: str) -> None:
     requests = sorted(scenario.users[0], key=lambda r: (r.arrival_ns, r.index))
     wanted = Seen()
     totals = inprocess.run(
-        scenario.plan, scenario.scheduling, ListSource(requests), seed=scenario.seed, observer=wanted
+        scenario.plan, scenario.scheduling, ListWorkload(requests), seed=scenario.seed, observer=wanted
     )
     async with asyncio.timeout(60), cluster(scenario.plan, window=window) as servers:
         got, seen, _ = await servers.run(requests, scenario.scheduling, seed=scenario.seed, payload=mode)
@@ -117,6 +117,8 @@ def _pressed(scenario: Scenario) -> bool:
         return False
     seen = Seen()
     requests = sorted(scenario.users[0], key=lambda r: (r.arrival_ns, r.index))
-    totals = inprocess.run(scenario.plan, scenario.scheduling, ListSource(requests), seed=scenario.seed, observer=seen)
+    totals = inprocess.run(
+        scenario.plan, scenario.scheduling, ListWorkload(requests), seed=scenario.seed, observer=seen
+    )
     drafts = sum(s.drafted_tokens - s.accepted_tokens for s in totals.speculation)
     return drafts > 5 and any(r.preemptions for r in seen.requests)

@@ -8,7 +8,7 @@ import socket
 import aiohttp
 import pytest
 
-from router.openai import door, streaming
+from router.api.openai import door, streaming
 from tests.cluster.live import MODEL, Live, live, live_plan
 from tests.cluster.servers import until
 

@@ -10,7 +10,7 @@ import openai
 import pytest
 from tokenizers import Tokenizer
 
-from router import tokens
+from router.api import tokens
 from tests.certificates import Authority
 from tests.cluster.live import MODEL, live, live_plan
 from tests.tokenizer import trained

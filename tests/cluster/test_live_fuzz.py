@@ -13,7 +13,7 @@ from grpc import aio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from router.openai import door
+from router.api.openai import door
 from stageline.v1 import router_pb2
 from stageline.v1.router_pb2_grpc import RouterStub
 from tests.certificates import Authority

@@ -7,7 +7,7 @@ import grpc
 import pytest
 from grpc import aio
 
-from router.live import grpc as live_grpc
+from router.api import generate as live_grpc
 from router.live.service import Choice
 from stageline.errors import Busy
 from stageline.v1 import router_pb2

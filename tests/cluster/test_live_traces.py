@@ -17,10 +17,10 @@ from stageline.report.writer import RunWriter
 from stageline.v1 import router_pb2
 from stageline.v1.router_pb2_grpc import RouterStub
 from stageline.workload import open_workload
-from stageline.workload.recording import RecordedSource
+from stageline.workload.recording import RecordedWorkload
 from tests.cluster.live import MODEL, Live, live, live_plan
 from tests.cluster.servers import until
-from tests.collector import Collector, collecting
+from tests.otlp_collector import Collector, collecting
 from tests.reference.plans import pipeline
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
@@ -87,14 +87,14 @@ async def test_visits_are_those_of_the_replay_at_any_dilation(collector: Collect
 
 def replay(path: Path) -> list[RequestTrace]:
     """The recording, run in process with every request traced."""
-    plan, source, ended = live_plan(route=(0, 1, 0, 2, 1)), open_workload(str(path)), list[RequestTrace]()
-    assert isinstance(source, RecordedSource)
+    plan, workload, ended = live_plan(route=(0, 1, 0, 2, 1)), open_workload(str(path)), list[RequestTrace]()
+    assert isinstance(workload, RecordedWorkload)
     trace = TraceRecorder(Sampler("", 1), len(plan.visits), ended.append)
     for index in range(8):
         trace.arrived(index, 0)
     with RunWriter(plan, trace=trace) as writer:
         inprocess.run(
-            plan, source.header.scheduling, source, seed=0, observer=writer, stage_observer=trace, members=trace
+            plan, workload.header.scheduling, workload, seed=0, observer=writer, stage_observer=trace, members=trace
         )
     return ended
 

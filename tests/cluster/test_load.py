@@ -42,9 +42,9 @@ async def test_what_arrives_is_what_the_workload_says(endpoint: str, prompts: Pr
     assert summary.calls["finished"] == 20, summary.remarks
     assert (summary.model, summary.dilation, summary.clock) == (MODEL, 2.0, "emulated")
     assert (summary.other_prompt_lengths, summary.other_output_lengths) == (0, 0)
-    source, asked = open_workload(spec), []
-    while source.next_arrival_ns() is not None:
-        asked.append(source.take())
+    workload, asked = open_workload(spec), []
+    while workload.next_arrival_ns() is not None:
+        asked.append(workload.take())
     lengths = [(r.prompt_tokens, r.output_tokens) for r in asked]
     assert sorted((row["prompt_tokens"], row["output_tokens"]) for row in recorded(path)) == sorted(lengths)
     assert summary.emulated is not None

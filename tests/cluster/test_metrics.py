@@ -15,10 +15,10 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 
-from router.metrics import RouterCollector
+from router.metrics.collector import RouterCollector
+from router.metrics.vllm import ServingMetrics
+from router.runs.servicer import RouterServicer
 from router.server import build as build_router
-from router.servicer import RouterServicer
-from router.serving import ServingMetrics
 from router.settings import RouterSettings
 from stage_server.metrics import StageCollector
 from stage_server.server import build as build_stage

@@ -10,16 +10,16 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from stageline.cluster.engine import run_at, run_on_throwaway
+from stageline.cluster.client_run import run_at, run_on_throwaway
 from stageline.cluster.local import LocalCluster, LocalOptions
 from stageline.engine import inprocess
 from stageline.engine.settings import Scheduling
 from stageline.errors import RunFailed, Unavailable
-from stageline.wire.router_client import RouterClient, RunOrder, Spec
+from stageline.wire.router_client import RouterClient, RunOrder, WorkloadSpec
 from stageline.workload import open_workload
 from tests.cluster.plans import small_plan, some_requests
 from tests.cluster.servers import Seen, until
-from tests.reference.sources import ListSource
+from tests.reference.workloads import ListWorkload
 
 PLAN = small_plan(3, route=(0, 1, 2, 1))
 RSS_LIMIT_BYTES = 60 << 20
@@ -45,13 +45,13 @@ async def run(servers: LocalCluster, requests, *, wait_s: float = 0.0):
     """One run; totals and what was seen."""
     seen = Seen()
     order = RunOrder(plan_digest=PLAN.digest(), scheduling=Scheduling(), seed=3)
-    totals, _ = await run_at(servers.address, order, ListSource(requests), seen, wait_s=wait_s)
+    totals, _ = await run_at(servers.address, order, ListWorkload(requests), seen, wait_s=wait_s)
     return totals, seen
 
 
 def expected(requests):
     seen = Seen()
-    return inprocess.run(PLAN, Scheduling(), ListSource(requests), seed=3, observer=seen), seen
+    return inprocess.run(PLAN, Scheduling(), ListWorkload(requests), seed=3, observer=seen), seen
 
 
 async def started(servers: LocalCluster) -> None:
@@ -77,16 +77,16 @@ async def test_a_run_is_equal_and_stages_stay_small(plan_path):
 
 
 async def test_a_closed_loop_is_made_by_the_router(plan_path):
-    spec = Spec(text="closed:users=3,requests=20,input=10,output=4", seed=5)
-    order = RunOrder(plan_digest=PLAN.digest(), scheduling=Scheduling(), seed=5, workload=spec)
+    spec = WorkloadSpec(text="closed:users=3,requests=20,input=10,output=4", seed=5)
+    order = RunOrder(plan_digest=PLAN.digest(), scheduling=Scheduling(), seed=5, spec=spec)
     wanted_seen, seen = Seen(), Seen()
     wanted = inprocess.run(PLAN, Scheduling(), open_workload(spec.text, seed=5), seed=5, observer=wanted_seen)
-    source = open_workload(spec.text, seed=5)
+    workload = open_workload(spec.text, seed=5)
     async with local(plan_path) as (servers, _):
-        totals, _ = await run_at(servers.address, order, source, seen)
+        totals, _ = await run_at(servers.address, order, workload, seen)
     assert totals == wanted
     assert seen.requests == wanted_seen.requests
-    assert source.counts.accepted == 20
+    assert workload.counts.accepted == 20
 
 
 async def test_a_killed_stage_is_named_and_comes_back(plan_path):
@@ -218,8 +218,8 @@ async def test_an_interrupted_run_ends_in_silence(plan_path: Path, capfd: pytest
     """Servers that lose each other say so; when it is the user who ends the run there is nothing to say."""
     seen = Seen()
     order = RunOrder(plan_digest=PLAN.digest(), scheduling=Scheduling(), seed=3)
-    source = ListSource(some_requests(20_000))
-    run = asyncio.ensure_future(run_on_throwaway(PLAN, order, source, seen, LocalOptions(restart=False)))
+    workload = ListWorkload(some_requests(20_000))
+    run = asyncio.ensure_future(run_on_throwaway(PLAN, order, workload, seen, LocalOptions(restart=False)))
 
     async def moving() -> bool:
         return bool(seen.requests) or run.done()

@@ -17,7 +17,7 @@ from router.settings import RouterSettings
 from stage_server.server import build as build_stage
 from stage_server.settings import StageSettings
 from stageline.cli.main import run as stageline
-from stageline.cluster.engine import run_at
+from stageline.cluster.client_run import run_at
 from stageline.engine import inprocess
 from stageline.engine.settings import Scheduling
 from stageline.errors import StagelineError, Unauthenticated, Unavailable
@@ -32,7 +32,7 @@ from tests.certificates import Authority
 from tests.cluster.live import live_plan
 from tests.cluster.plans import small_plan, some_requests
 from tests.cluster.servers import Seen, until
-from tests.reference.sources import ListSource
+from tests.reference.workloads import ListWorkload
 
 PLAN = small_plan(3, route=(0, 1, 2, 1))
 COMMON = {"grpc_host": "127.0.0.1", "grpc_port": 0, "metrics_port": -1, "drain_s": 5.0}
@@ -93,13 +93,13 @@ async def run(address: str, files: TlsFiles, *, api_key: str = "", wait_s: float
     """One run; its digest."""
     order, writer = RunOrder(plan_digest=PLAN.digest(), scheduling=Scheduling(), seed=3), RunWriter(PLAN)
     dialer = Dialer(files, api_key=api_key)
-    totals, _ = await run_at(address, order, ListSource(some_requests()), writer, wait_s=wait_s, dialer=dialer)
+    totals, _ = await run_at(address, order, ListWorkload(some_requests()), writer, wait_s=wait_s, dialer=dialer)
     return digest_of(writer, totals)
 
 
 def expected() -> str:
     writer = RunWriter(PLAN)
-    return digest_of(writer, inprocess.run(PLAN, Scheduling(), ListSource(some_requests()), seed=3, observer=writer))
+    return digest_of(writer, inprocess.run(PLAN, Scheduling(), ListWorkload(some_requests()), seed=3, observer=writer))
 
 
 async def test_a_run_over_mutual_tls_gives_the_digest_of_the_inprocess_engine(path: Path, authority: Authority) -> None:
@@ -180,7 +180,7 @@ async def test_a_stage_that_the_router_does_not_believe_is_named(
 async def test_a_link_between_stages_that_do_not_believe_each_other_says_so(
     path: Path, tmp_path: Path, authority: Authority, stranger: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stageline.wire.options.CONNECT_S", 1.0)
+    monkeypatch.setattr("stageline.wire.grpc_options.CONNECT_S", 1.0)
     other, bundle = stranger.files(), tmp_path / "both.pem"
     bundle.write_bytes(b"".join(Path(one.ca).read_bytes() for one in (authority, stranger)))  # noqa: ASYNC240
     astray = TlsFiles(other.cert, other.key, authority.ca)

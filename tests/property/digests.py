@@ -1,7 +1,7 @@
 """Five hundred random scenarios with their digests, kept as data: a change of code may not change one of them.
 
-`python -m tests.property.digests` compares all of them, `... write` draws them anew. They are kept whole (plan, settings,
-requests), so that neither new defaults nor a change of `strategies` reaches them.
+`python -m tests.property.digests` compares all of them, `... write` draws them anew. They are kept whole (plan,
+settings, requests), so that neither new defaults nor a change of `strategies` reaches them.
 """
 
 import gzip
@@ -59,7 +59,7 @@ class _Digesting:
 def digest_of(scenario: Scenario) -> str:
     """One run in this process."""
     seen = _Digesting()
-    totals = inprocess.run(scenario.plan, scenario.scheduling, scenario.source(), seed=scenario.seed, observer=seen)
+    totals = inprocess.run(scenario.plan, scenario.scheduling, scenario.workload(), seed=scenario.seed, observer=seen)
     return seen.digest.finish(totals.stages)
 
 
@@ -74,7 +74,7 @@ def write() -> None:
     """Draw and run them anew."""
     with gzip.GzipFile(FILE, "wb", mtime=0) as file:
         for number in range(COUNT):
-            s = KINDS[number % len(KINDS)](random.Random(number))  # noqa: S311 - not for secrets
+            s = KINDS[number % len(KINDS)](random.Random(number))
             plan = s.plan
             scheduling = msgspec.structs.replace(
                 s.scheduling,

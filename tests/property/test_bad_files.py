@@ -16,8 +16,8 @@ from stageline.catalog.model_file import model_entry
 from stageline.errors import BadInput, DoesNotFit, UsageError
 from stageline.model.hf import import_config
 from stageline.plan.build import make_plan
-from stageline.plan.load import parse_plan
 from stageline.plan.options import PlanOptions
+from stageline.plan.parse import parse_plan
 
 SHELF = Catalog()
 PLAN = make_plan(SHELF.model("kimi-k2.6").spec, SHELF.device("b200").device, PlanOptions()).plan.canonical()

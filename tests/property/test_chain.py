@@ -39,7 +39,7 @@ def results(scenario: Scenario, observer: Ignored | None) -> tuple[tuple[StageRe
     totals = inprocess.run(
         scenario.plan,
         scenario.scheduling,
-        scenario.source(),
+        scenario.workload(),
         seed=scenario.seed,
         observer=seen,
         stage_observer=observer,

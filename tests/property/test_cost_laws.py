@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from stageline.cost.entries import (
     Affine,
     Collective,
+    CollectiveCost,
     CostEntry,
     Experts,
     FullAttention,
@@ -17,19 +18,18 @@ from stageline.cost.entries import (
     LinearAttention,
     Ring,
     Roofline,
-    Way,
 )
-from stageline.cost.load import Load
 from stageline.cost.many import compile_many
 from stageline.cost.service import compile_cost, min_service_ns
+from stageline.cost.totals import BatchTotals
 
-FIELDS = Load.__struct_fields__
+FIELDS = BatchTotals.__struct_fields__
 coefficient = st.floats(0, 1e4, allow_subnormal=False)
 tiny = st.floats(0, 1, allow_subnormal=False)
 count = st.integers(0, 3000)
 
 
-WAYS = st.builds(Way, latency_ns=coefficient, token_ns=coefficient)
+WAYS = st.builds(CollectiveCost, latency_ns=coefficient, token_ns=coefficient)
 COLLECTIVES = st.builds(Collective, ways=st.lists(WAYS, min_size=1, max_size=2).map(tuple))
 RINGS = st.builds(
     Ring,
@@ -92,7 +92,7 @@ affines = st.builds(
 )
 entries: st.SearchStrategy[CostEntry] = rooflines | affines
 loads = st.builds(
-    Load, **{name: st.integers(0, 10**7) if "pairs" in name or "kv" in name else count for name in FIELDS}
+    BatchTotals, **{name: st.integers(0, 10**7) if "pairs" in name or "kv" in name else count for name in FIELDS}
 )
 draws = st.integers(0, 2**64 - 1)
 
@@ -110,35 +110,35 @@ def without_rings(entry: CostEntry) -> CostEntry:
 
 @settings(deadline=None)
 @given(entries, loads, st.sampled_from(FIELDS), st.integers(1, 2000), draws)
-def test_monotone_in_every_field(entry: CostEntry, load: Load, field: str, more: int, draw: int) -> None:
+def test_monotone_in_every_field(entry: CostEntry, totals: BatchTotals, field: str, more: int, draw: int) -> None:
     model = compile_cost(without_rings(entry))  # at the switch from one ring to the other time may fall
-    grown = Load(**{name: getattr(load, name) + (more if name == field else 0) for name in FIELDS})
-    assert model.service_ns(grown, draw) >= model.service_ns(load, draw) >= 1
+    grown = BatchTotals(**{name: getattr(totals, name) + (more if name == field else 0) for name in FIELDS})
+    assert model.service_ns(grown, draw) >= model.service_ns(totals, draw) >= 1
 
 
 @settings(deadline=None)
 @given(entries, st.lists(st.tuples(loads, draws), min_size=1, max_size=20))
-def test_vectors_equal_scalars_to_the_bit(entry: CostEntry, cases: list[tuple[Load, int]]) -> None:
-    columns = {name: np.array([getattr(load, name) for load, _ in cases], dtype=np.int64) for name in FIELDS}
+def test_vectors_equal_scalars_to_the_bit(entry: CostEntry, cases: list[tuple[BatchTotals, int]]) -> None:
+    columns = {name: np.array([getattr(totals, name) for totals, _ in cases], dtype=np.int64) for name in FIELDS}
     many = compile_many(entry)(columns, np.array([draw for _, draw in cases], dtype=np.uint64))
     model = compile_cost(entry)
     assert many.dtype == np.int64
-    assert many.tolist() == [model.service_ns(load, draw) for load, draw in cases]
+    assert many.tolist() == [model.service_ns(totals, draw) for totals, draw in cases]
 
 
 @settings(deadline=None)
 @given(entries, st.integers(70_000, 200_000))
 def test_vectors_equal_scalars_past_the_table(entry: CostEntry, tokens: int) -> None:
-    load = Load(prefill_sequences=1, prefill_tokens=tokens, prefill_kv_tokens=tokens, prefill_pairs=tokens)
-    columns = {name: np.array([getattr(load, name)] * 2, dtype=np.int64) for name in FIELDS}
-    assert compile_many(entry)(columns, None).tolist() == [compile_cost(entry).service_ns(load)] * 2
+    totals = BatchTotals(prefill_sequences=1, prefill_tokens=tokens, prefill_kv_tokens=tokens, prefill_pairs=tokens)
+    columns = {name: np.array([getattr(totals, name)] * 2, dtype=np.int64) for name in FIELDS}
+    assert compile_many(entry)(columns, None).tolist() == [compile_cost(entry).service_ns(totals)] * 2
 
 
 def test_halves_round_to_even_in_vectors_too() -> None:
     for overhead in (0.5, 1.5, 2.5, 3.5):
         entry = Roofline(groups=(LayerGroup(layers=1, overhead_ns=overhead),))
         one = {name: np.full(1, 2 * (name == "decode_tokens"), dtype=np.int64) for name in FIELDS}
-        assert compile_many(entry)(one, None).tolist() == [compile_cost(entry).service_ns(Load(decode_tokens=2))]
+        assert compile_many(entry)(one, None).tolist() == [compile_cost(entry).service_ns(BatchTotals(decode_tokens=2))]
 
 
 def test_no_microbatches_at_all() -> None:
@@ -148,7 +148,7 @@ def test_no_microbatches_at_all() -> None:
 
 @settings(deadline=None)
 @given(rooflines, loads)
-def test_additive_over_layers(entry: Roofline, load: Load) -> None:
+def test_additive_over_layers(entry: Roofline, totals: BatchTotals) -> None:
     """A visit costs what its layers cost one group at a time, to the rounding of each; what a step adds comes once."""
     once = {"overlap": False, "floor_ns": 0.0, "sequence_ns": 0.0, "step_ns": 0.0}
     entry = msgspec.structs.replace(entry, **once)
@@ -156,25 +156,25 @@ def test_additive_over_layers(entry: Roofline, load: Load) -> None:
     parts = [Roofline(groups=(group,), context_ranks=ranks) for group in entry.groups] + [
         Roofline(groups=(), head=entry.head)
     ]
-    separate = [compile_cost(part).service_ns(load) for part in parts]
-    assert abs(compile_cost(entry).service_ns(load) - sum(separate)) <= len(parts) + 1
+    separate = [compile_cost(part).service_ns(totals) for part in parts]
+    assert abs(compile_cost(entry).service_ns(totals) - sum(separate)) <= len(parts) + 1
 
 
 @settings(deadline=None)
 @given(entries, loads, draws)
-def test_min_service_is_below_every_microbatch(entry: CostEntry, load: Load, draw: int) -> None:
-    decode, prefill = load.decode_sequences, load.prefill_sequences
+def test_min_service_is_below_every_microbatch(entry: CostEntry, totals: BatchTotals, draw: int) -> None:
+    decode, prefill = totals.decode_sequences, totals.prefill_sequences
     if decode + prefill == 0:
         decode = 1
-    real = Load(
+    real = BatchTotals(
         decode_sequences=decode,
         decode_tokens=decode,
-        decode_kv_tokens=max(load.decode_kv_tokens, decode),
-        decode_pairs=max(load.decode_pairs, decode),
+        decode_kv_tokens=max(totals.decode_kv_tokens, decode),
+        decode_pairs=max(totals.decode_pairs, decode),
         prefill_sequences=prefill,
         prefill_tokens=prefill,
-        prefill_kv_tokens=max(load.prefill_kv_tokens, prefill),
-        prefill_pairs=max(load.prefill_pairs, prefill),
-        sampled=load.sampled,
+        prefill_kv_tokens=max(totals.prefill_kv_tokens, prefill),
+        prefill_pairs=max(totals.prefill_pairs, prefill),
+        sampled=totals.sampled,
     )
     assert 1 <= min_service_ns(entry) <= compile_cost(entry).service_ns(real, draw)

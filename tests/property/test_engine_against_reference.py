@@ -57,10 +57,10 @@ class Stages:
     gaps: dict[Place, list[tuple[int, dict[str, int]]]] = field(default_factory=lambda: defaultdict(list))
 
     def served(
-        self, replica: int, stage: int, visit: int, sequence: int, arrival_ns: int, start_ns: int, end_ns: int
+        self, replica: int, stage: int, visit: int, number: int, arrival_ns: int, start_ns: int, end_ns: int
     ) -> None:
         """See `StageObserver`."""
-        self.services[replica, stage].append(Service(visit, sequence, arrival_ns, start_ns, end_ns))
+        self.services[replica, stage].append(Service(visit, number, arrival_ns, start_ns, end_ns))
 
     def gap(self, replica: int, stage: int, start_ns: int, idle_ns: Mapping[str, int]) -> None:
         """See `StageObserver`."""
@@ -74,7 +74,7 @@ class Stages:
 
 def run_reference(scenario: Scenario) -> tuple[Engine, Results]:
     """The scenario on the plain engine."""
-    engine = Engine(scenario.plan, scenario.scheduling, scenario.source(), scenario.seed)
+    engine = Engine(scenario.plan, scenario.scheduling, scenario.workload(), scenario.seed)
     engine.run()
     return engine, results_of(engine)
 
@@ -113,10 +113,10 @@ def compare(scenario: Scenario) -> None:
     engine, wanted = run_reference(scenario)
     plan, scheduling, seed = scenario.plan, scenario.scheduling, scenario.seed
     seen = Collector()
-    compare_requests(wanted, seen, inprocess.run(plan, scheduling, scenario.source(), seed=seed, observer=seen))
+    compare_requests(wanted, seen, inprocess.run(plan, scheduling, scenario.workload(), seed=seed, observer=seen))
     seen, stages = Collector(), Stages()
     totals = inprocess.run(
-        plan, scheduling, scenario.source(), seed=seed, observer=seen, stage_observer=stages, paranoid=True
+        plan, scheduling, scenario.workload(), seed=seed, observer=seen, stage_observer=stages, paranoid=True
     )
     compare_requests(wanted, seen, totals)
     compare_stages(engine, stages)
@@ -127,7 +127,7 @@ def compare_sharing(scenario: Scenario) -> tuple[int, int]:
     """With a prefix cache; blocks hit and blocks evicted."""
     compare(scenario)
     seen = Collector()
-    totals = inprocess.run(scenario.plan, scenario.scheduling, scenario.source(), seed=scenario.seed, observer=seen)
+    totals = inprocess.run(scenario.plan, scenario.scheduling, scenario.workload(), seed=scenario.seed, observer=seen)
     assert len(totals.prefix) == scenario.plan.replicas
     assert sum(p.hit_tokens for p in totals.prefix) == sum(r.cached_tokens or 0 for r in seen.requests)
     return sum(p.hit_blocks for p in totals.prefix), sum(p.evictions for p in totals.prefix)

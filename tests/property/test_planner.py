@@ -15,8 +15,8 @@ from stageline.model.spec import Layer, ModelSpec
 from stageline.plan.build import Planned, make_plan
 from stageline.plan.check import check_plan
 from stageline.plan.explain import explain
-from stageline.plan.load import parse_plan
 from stageline.plan.options import PlanOptions
+from stageline.plan.parse import parse_plan
 from stageline.plan.report import report
 
 ATTENTION: list[Attention] = [

@@ -9,10 +9,10 @@ from stageline.cost.entries import Affine
 from stageline.engine import prefix
 from stageline.engine.ledger import Ledger
 from stageline.engine.mirror import KvMirror
-from stageline.engine.prefix import Grant, Node
+from stageline.engine.prefix import Grant, HashBlock
+from stageline.engine.prompt_cache import PromptCache
 from stageline.engine.route import Route
 from stageline.engine.sequence import Sequence
-from stageline.engine.sharing import PromptCache
 from stageline.engine.types import Request
 from stageline.plan.schema import Defaults, Link, Plan, Stage, Visit
 from tests.reference.prefix import Past, PlainCache
@@ -33,7 +33,7 @@ class Pair:
     """The product's cache and ledger beside the plain ones. Every method does one thing to both and compares."""
 
     plan: Plan
-    node_blocks: int
+    kv_blocks: int
     snapshot_every: int
     grants: list[Grant] = field(default_factory=list)
     releases: list[int] = field(default_factory=list)
@@ -42,7 +42,7 @@ class Pair:
     hits: int = 0
 
     def __post_init__(self) -> None:
-        tokens = self.plan.block_tokens * self.node_blocks
+        tokens = self.plan.block_tokens * self.kv_blocks
         self.mirror = KvMirror(self.plan)
         self.ledger = Ledger(self.plan.stages[0])
         self.cache = PromptCache(self.mirror, tokens, self.snapshot_every, Route(self.plan), 64)
@@ -51,9 +51,9 @@ class Pair:
 
     def room(self, blocks: int, states: int) -> bool:
         """Make room, if it can be made."""
-        allowed = self.cache.room(blocks, states)
+        allowed = self.cache.make_room(blocks, states)
         may_free, may_drop = self.plain.could_free()
-        if not self._fits(blocks - may_free * self.node_blocks, states - may_drop):
+        if not self._fits(blocks - may_free * self.kv_blocks, states - may_drop):
             assert not allowed
             return False
         while not self._fits(blocks, states):
@@ -65,28 +65,28 @@ class Pair:
 
     def _fits(self, blocks: int, states: int) -> bool:
         stage = self.plan.stages[0]
-        blocks += sum(self.private.values()) + len(self.plain.held) * self.node_blocks
+        blocks += sum(self.private.values()) + len(self.plain.held) * self.kv_blocks
         states += len(self.private) + self.plain.snapshots
         return blocks * stage.kv_block_bytes + states * stage.state_bytes <= stage.kv_budget_bytes
 
     def admit(self, sequence: Sequence, chunk: int) -> bool:
         """Reuse what there is and compute the first chunk of the rest; False: no room."""
         request = sequence.request
-        cached = self.cache.take(sequence)
+        cached = self.cache.acquire(sequence)
         blocks = self.plain.longest(request.hash_ids, request.prompt_tokens)
         assert cached == blocks * self.plain.block_tokens
         self.plain.hold(request.hash_ids, blocks)
         chunk = min(chunk, request.prompt_tokens - cached)
-        need = self.mirror.blocks_for(cached + chunk) - blocks * self.node_blocks
+        need = self.mirror.blocks_for(cached + chunk) - blocks * self.kv_blocks
         if not self.room(need, 1):
-            self.cache.drop(sequence)
+            self.cache.release(sequence)
             self.plain.let_go(request.hash_ids, blocks)
             return False
         self.hits += blocks
         self.running.append(sequence)
         sequence.written_tokens = cached
         self.private[request.index] = 0
-        self.mirror.take(0, 1)
+        self.mirror.allocate(0, 1)
         self.grants.append((request.index, 0, 1))
         self._write(sequence, need, chunk)
         return True
@@ -94,24 +94,24 @@ class Pair:
     def go_on(self, sequence: Sequence, chunk: int) -> None:
         """The next chunk, if there is room."""
         chunk = min(chunk, sequence.request.prompt_tokens - sequence.written_tokens)
-        held = sequence.blocks + sequence.shared_blocks
+        held = sequence.blocks + sequence.cached_blocks
         need = self.mirror.blocks_for(sequence.written_tokens + chunk) - held
         if chunk and self.room(need, 0):
             self._write(sequence, need, chunk)
 
     def _write(self, sequence: Sequence, need: int, chunk: int) -> None:
         request = sequence.request
-        self.mirror.take(need, 0)
+        self.mirror.allocate(need, 0)
         sequence.blocks += need
         self.grants.append((request.index, need, 0))
         self.private[request.index] += need
         known = len(sequence.chain)
         sequence.written_tokens += chunk
-        self.cache.share(sequence, self.grants)
+        self.cache.cache_full_blocks(sequence, self.grants)
         full = min(len(request.hash_ids), sequence.written_tokens // self.plain.block_tokens)
         for n in range(known + 1, full + 1):
             past = request.hash_ids[:n]
-            self.private[request.index] -= self.node_blocks
+            self.private[request.index] -= self.kv_blocks
             if self.plain.add(past) and self.plain.wants_snapshot(past) and self.room_in_plain_for_a_state():
                 self.plain.keep_snapshot(past)
         self._learn_names()
@@ -119,7 +119,7 @@ class Pair:
     def room_in_plain_for_a_state(self) -> bool:
         """The product made that room inside `share`."""
         may_free, may_drop = self.plain.could_free()
-        if not self._fits(-may_free * self.node_blocks, 1 - may_drop):
+        if not self._fits(-may_free * self.kv_blocks, 1 - may_drop):
             return False
         while not self._fits(0, 1):
             going = self.plain.next_to_go()
@@ -131,10 +131,10 @@ class Pair:
         """It ends, or is preempted."""
         request = sequence.request
         self.running.remove(sequence)
-        self.mirror.take(-sequence.blocks, -1)
+        self.mirror.allocate(-sequence.blocks, -1)
         self.releases.append(request.index)
         self.plain.let_go(request.hash_ids, len(sequence.chain))
-        self.cache.drop(sequence)
+        self.cache.release(sequence)
         del self.private[request.index]
         sequence.blocks = sequence.written_tokens = 0
 
@@ -153,15 +153,15 @@ class Pair:
         """Block by block."""
         found = {past: (node.users, node.snapshot) for past, node in self._nodes().items()}
         assert found == {past: (block.users, block.snapshot) for past, block in self.plain.held.items()}
-        assert self.cache.resident() == (len(found) * self.node_blocks, self.plain.snapshots)
+        assert self.cache.resident() == (len(found) * self.kv_blocks, self.plain.snapshots)
 
     def _learn_names(self) -> None:
         for past, node in self._nodes().items():
             self.names[node.owner] = "block", past
             self.names[node.owner - 1] = "snapshot", past
 
-    def _nodes(self) -> dict[Past, Node]:
-        found: dict[Past, Node] = {}
+    def _nodes(self) -> dict[Past, HashBlock]:
+        found: dict[Past, HashBlock] = {}
         todo = [((key,), node) for key, node in self.cache._root.children.items()]
         while todo:
             past, node = todo.pop()
@@ -173,9 +173,9 @@ class Pair:
 def play(rnd: random.Random) -> Pair:
     """Some hundred microbatches of random prompts from a few families."""
     block_bytes, state_bytes = rnd.choice([(1, 0), (3, 0), (2, 5), (0, 4), (1, 1)])
-    block_tokens, node_blocks = rnd.choice([1, 2, 4]), rnd.choice([1, 1, 2])
+    block_tokens, kv_blocks = rnd.choice([1, 2, 4]), rnd.choice([1, 1, 2])
     plan = one_stage(block_tokens, rnd.choice([20, 40, 90, 10**6]), block_bytes, state_bytes)
-    pair = Pair(plan, node_blocks, rnd.choice([1, 2, 3]) if state_bytes else 0)
+    pair = Pair(plan, kv_blocks, rnd.choice([1, 2, 3]) if state_bytes else 0)
     families = [[rnd.randint(1, 3) for _ in range(12)] for _ in range(3)]
     waiting: list[Sequence] = []
     for index in range(rnd.randint(5, 120)):

@@ -14,7 +14,7 @@ from tests.reference.strategies import Scenario, build, scenarios
 
 def run_with_laws(scenario: Scenario) -> tuple[Engine, Results]:
     """A run with every law checked after every event."""
-    engine = Engine(scenario.plan, scenario.scheduling, scenario.source(), scenario.seed)
+    engine = Engine(scenario.plan, scenario.scheduling, scenario.workload(), scenario.seed)
     engine.run(laws.check_event)
     results = results_of(engine)
     laws.check_end(engine, results)

@@ -10,7 +10,7 @@ from stageline.engine.types import Request
 from stageline.plan.schema import Plan
 from tests.reference.plans import pipeline
 from tests.reference.results import Results, run_reference
-from tests.reference.sources import ListSource, UsersSource
+from tests.reference.workloads import ListWorkload, UsersWorkload
 
 GREEDY = Scheduling(batching="greedy", microbatch=1)
 US = 1_000
@@ -27,7 +27,7 @@ def burst(count: int, output_tokens: int) -> list[Request]:
 def decode(plan: Plan, in_flight: int, output_tokens: int) -> Results:
     """`in_flight` sequences that decode together, one per microbatch."""
     scheduling = msgspec.structs.replace(GREEDY, credits=in_flight)
-    return run_reference(plan, scheduling, ListSource(burst(in_flight, output_tokens)), seed=0)
+    return run_reference(plan, scheduling, ListWorkload(burst(in_flight, output_tokens)), seed=0)
 
 
 def tokens_per_ns(results: Results) -> float:
@@ -43,7 +43,7 @@ def test_fill_drain_bubble(stages: int, microbatches: int) -> None:
     time_ns = 1_000
     plan = pipeline([time_ns] * stages)
     results = run_reference(
-        plan, msgspec.structs.replace(GREEDY, credits=microbatches), ListSource(burst(microbatches, 1)), seed=0
+        plan, msgspec.structs.replace(GREEDY, credits=microbatches), ListWorkload(burst(microbatches, 1)), seed=0
     )
     for s, record in enumerate(results.stages):
         assert record.window_ns == (microbatches + stages - 1) * time_ns
@@ -58,7 +58,7 @@ def test_interleaved_bubble(stages: int, chunks: int, rounds: int) -> None:
     visit_ns, microbatches = 1_000, rounds * stages
     plan = pipeline([visit_ns] * (stages * chunks), stage_of=list(range(stages)) * chunks)
     results = run_reference(
-        plan, msgspec.structs.replace(GREEDY, credits=stages), ListSource(burst(microbatches, 1)), seed=0
+        plan, msgspec.structs.replace(GREEDY, credits=stages), ListWorkload(burst(microbatches, 1)), seed=0
     )
     ideal_ns = microbatches * chunks * visit_ns
     for record in results.stages:
@@ -85,11 +85,11 @@ def test_decode_regimes(in_flight: int) -> None:
 def test_littles_law(users: int, think_ns: int) -> None:
     """Users = throughput * (response + think), with queueing, sizing and revisits in between."""
     plan = pipeline([300, 500, 200, 350], stage_of=[0, 1, 0, 2], latency_ns=40, microbatch=2, credits_=3)
-    source = UsersSource([burst(1, 1) * 200 for _ in range(users)], [0] * users, think_ns)
-    results = run_reference(plan, Scheduling(), source, seed=0)
+    workload = UsersWorkload([burst(1, 1) * 200 for _ in range(users)], [0] * users, think_ns)
+    results = run_reference(plan, Scheduling(), workload, seed=0)
     ends_ns = [results.tokens_ns[record.index][-1] for record in results.requests]
     all_busy_until_ns = min(
-        max(end_ns for end_ns, u in zip(ends_ns, source.user_of, strict=True) if u == user) for user in range(users)
+        max(end_ns for end_ns, u in zip(ends_ns, workload.user_of, strict=True) if u == user) for user in range(users)
     )
     waits_ns = [
         end_ns - record.arrival_ns + think_ns

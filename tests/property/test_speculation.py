@@ -16,8 +16,8 @@ from stageline.engine.types import Request, RunTotals
 from stageline.plan.schema import Plan
 from tests.property.test_engine_against_reference import Collector, run_reference
 from tests.reference.plans import pipeline
-from tests.reference.sources import ListSource
 from tests.reference.strategies import build, build_speculating
+from tests.reference.workloads import ListWorkload
 
 PROMPT = 7
 
@@ -34,7 +34,7 @@ def run(
 ) -> tuple[RunTotals, Collector]:
     seen = Collector()
     settings = Scheduling(**scheduling)  # type: ignore[arg-type]
-    totals = inprocess.run(plan, settings, ListSource(requests), seed=seed, observer=seen, paranoid=paranoid)
+    totals = inprocess.run(plan, settings, ListWorkload(requests), seed=seed, observer=seen, paranoid=paranoid)
     assert {r.index: r.output_tokens for r in seen.requests} == {r.index: r.output_tokens for r in requests}
     assert all(len(seen.tokens_ns[r.index]) == r.output_tokens for r in requests)
     return totals, seen
@@ -59,7 +59,7 @@ def test_settings_of_drafts_without_drafts_change_nothing(number: int) -> None:
     records = []
     for settings in (off, idle):
         seen = Collector()
-        totals = inprocess.run(scenario.plan, settings, scenario.source(), seed=scenario.seed, observer=seen)
+        totals = inprocess.run(scenario.plan, settings, scenario.workload(), seed=scenario.seed, observer=seen)
         assert totals.speculation == ()
         records.append((seen.requests, seen.tokens_ns, totals))
     assert records[0] == records[1]

@@ -14,7 +14,7 @@ def compare(scenario: Scenario, window_frames: int) -> Parties:
     """One scenario, delivered twice; returns the last cluster."""
     seen = Collector()
     totals = inprocess.run(
-        scenario.plan, scenario.scheduling, scenario.source(), seed=scenario.seed, observer=seen, paranoid=True
+        scenario.plan, scenario.scheduling, scenario.workload(), seed=scenario.seed, observer=seen, paranoid=True
     )
     for delivery in range(2):
         others = Collector()

@@ -40,10 +40,10 @@ NASTY = [
 
 def consume(path: Path, *, skip: bool, sort: bool) -> None:
     with contextlib.suppress(BadInput):
-        source = open_workload(str(path), skip_bad_rows=skip, sort=sort)
+        workload = open_workload(str(path), skip_bad_rows=skip, sort=sort)
         last_ns = 0
-        while (now_ns := source.next_arrival_ns()) is not None:
-            request = take(source)
+        while (now_ns := workload.next_arrival_ns()) is not None:
+            request = take(workload)
             assert last_ns <= now_ns == request.arrival_ns
             assert request.prompt_tokens >= 1
             assert 1 <= request.output_tokens <= request.max_output_tokens
@@ -84,5 +84,5 @@ def test_mutated_traces(tmp_path: Path, name: str, data: st.DataObject) -> None:
 def test_random_specs(text: str) -> None:
     for spec in (text, "poisson:rate=4," + text, "gamma:rate=4,cv=" + text, "closed:users=1," + text):
         with contextlib.suppress(StagelineError):
-            source = open_workload(spec, requests=5)
-            drain(source)
+            workload = open_workload(spec, requests=5)
+            drain(workload)

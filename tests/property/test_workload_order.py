@@ -71,8 +71,8 @@ def test_a_row_beyond_the_window_names_the_way_out(tmp_path: Path) -> None:
     text = "arrived_at,num_prefill_tokens,num_decode_tokens\n"
     text += "".join(f"{t},1,1\n" for t in range(1, 2000)) + "0,7,7\n"
     path.write_text(text)
-    source = open_workload(str(path))
+    workload = open_workload(str(path))
     with pytest.raises(BadInput, match=r"request 1999 lies .* --sort"):
-        drain(source)
+        drain(workload)
     first = take(open_workload(str(path), sort=True))
     assert (first.index, first.arrival_ns, first.prompt_tokens) == (1999, 0, 7)

@@ -27,7 +27,7 @@ class Parties:
         self._random = random.Random(delivery)
         self.route = Route(scenario.plan)
         router = Router(self.route, scenario.scheduling, scenario.seed, observer)
-        self.conductor = Conductor(router, scenario.source())
+        self.conductor = Conductor(router, scenario.workload())
         self.node = RouterNode(self.conductor, window_frames)
         replicas, links = range(scenario.plan.replicas), range(self.route.visits + 1)
         stages = range(len(scenario.plan.stages))
@@ -58,7 +58,7 @@ class Parties:
         for _ in range(self._random.choice([1, len(wire)])):
             frame = wire.popleft()
             if link == self.route.visits:
-                sequences = [i.microbatch.sequence for i in frame.items]
+                sequences = [i.microbatch.number for i in frame.items]
                 arrivals_ns = [i.arrival_ns for i in frame.items]
                 self.node.receive(replica, sequences, arrivals_ns, frame.promise_ns, frame.last)
             else:

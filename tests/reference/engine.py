@@ -4,7 +4,7 @@ import heapq
 from collections.abc import Callable
 
 from stageline.engine.settings import Scheduling
-from stageline.engine.types import NEVER, Request, Source
+from stageline.engine.types import NEVER, Request, Workload
 from stageline.plan.schema import Plan
 from tests.reference import balance, forming, sharing, speculation
 from tests.reference.ledger import Ledger
@@ -24,8 +24,8 @@ MAX_EVENTS = 5_000_000
 class Engine:
     """A run. `run()` drives it to its end; `after_event` is called after every event."""
 
-    def __init__(self, plan: Plan, scheduling: Scheduling, source: Source, seed: int) -> None:
-        self.plan, self.scheduling, self.source, self.seed = plan, scheduling, source, seed
+    def __init__(self, plan: Plan, scheduling: Scheduling, workload: Workload, seed: int) -> None:
+        self.plan, self.scheduling, self.workload, self.seed = plan, scheduling, workload, seed
         self.services = Services(plan, seed)
         replicas, visits = range(plan.replicas), range(len(plan.visits))
         self.links = [[Link(link, seed, r, v) for v, link in enumerate(plan.links)] for r in replicas]
@@ -66,7 +66,7 @@ class Engine:
 
     def mark_arrival(self) -> None:
         """Come back for the next arrival, as far as it is known now."""
-        time_ns = self.source.next_arrival_ns()
+        time_ns = self.workload.next_arrival_ns()
         if time_ns is not None:
             assert time_ns >= self.now_ns, "an arrival in the past"
             self.mark(time_ns, ARRIVAL)
@@ -157,12 +157,12 @@ class Engine:
         if not replica.requests:
             replica.ran_out_ns = self.now_ns
         self.finished.append(sequence)
-        self.source.finished(sequence.index, self.now_ns)
+        self.workload.finished(sequence.index, self.now_ns)
 
     def at_arrival(self) -> None:
         """Everything that arrives at this instant, in file order."""
-        while self.source.next_arrival_ns() == self.now_ns:
-            request = self.source.take()
+        while self.workload.next_arrival_ns() == self.now_ns:
+            request = self.workload.take()
             assert isinstance(request, Request), "the reference knows no clients that leave"
             self.arrive(request)
         self.mark(self.now_ns, FORMATION)
@@ -177,7 +177,7 @@ class Engine:
             self.first_arrival_ns = self.now_ns
         if not balance.is_taken(self.plan, self.scheduling, request):
             self.refused.append(request)
-            self.source.finished(request.index, self.now_ns)
+            self.workload.finished(request.index, self.now_ns)
             return
         replica = balance.choose(self.replicas, self.scheduling, self.next_in_turn, request)
         self.next_in_turn += 1
@@ -212,7 +212,7 @@ class Engine:
 
     def dispatch(self, replica: Replica, microbatch: Microbatch) -> None:
         """Through the router's own serial work and over link 0; the gate follows."""
-        work_ns = self.scheduling.overhead_ns + self.scheduling.draft_ns * microbatch.most_drafts
+        work_ns = self.scheduling.overhead_ns + self.scheduling.draft_ns * microbatch.max_drafts
         replica.depart_ns = max(self.now_ns, replica.depart_ns) + work_ns
         arrival_ns = replica.link.send(replica.depart_ns, microbatch.number, microbatch.tokens)
         service_ns = self.services.service_ns(0, microbatch)

@@ -155,7 +155,7 @@ def add(draft: Draft, sequence: Sequence, tokens: int, decode: bool) -> None:
             tokens=tokens,
             written_before=written_before,
             held_tokens=draft.replica.held_tokens(sequence),
-            shared_blocks=sequence.shared * draft.replica.blocks_per_identity,
+            cached_blocks=sequence.shared * draft.replica.blocks_per_identity,
             samples=decode or sequence.todo_tokens == 0,
         )
     )

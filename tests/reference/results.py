@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from stageline.engine.settings import Scheduling
-from stageline.engine.types import CAUSES, RequestRecord, Source, StageRecord
+from stageline.engine.types import CAUSES, RequestRecord, StageRecord, Workload
 from stageline.plan.schema import Plan
 from tests.reference.attribution import by_timeline
 from tests.reference.engine import Engine
@@ -22,9 +22,9 @@ class Results:
     tokens_ns: dict[int, list[int]] = field(default_factory=dict)  # by index: when each of its tokens came back
 
 
-def run_reference(plan: Plan, scheduling: Scheduling, source: Source, seed: int) -> Results:
+def run_reference(plan: Plan, scheduling: Scheduling, workload: Workload, seed: int) -> Results:
     """A whole run."""
-    engine = Engine(plan, scheduling, source, seed)
+    engine = Engine(plan, scheduling, workload, seed)
     engine.run()
     return results_of(engine)
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from stageline.cost.load import Load
+from stageline.cost.totals import BatchTotals
 from stageline.engine.types import Request
 
 
@@ -43,7 +43,7 @@ class Member:
     tokens: int  # new ones
     written_before: int
     held_tokens: int  # what the ledgers hold for the sequence from here on
-    shared_blocks: int  # KV blocks that the prefix cache holds in its stead
+    cached_blocks: int  # KV blocks that the prefix cache holds in its stead
     samples: bool
 
 
@@ -72,15 +72,15 @@ class Microbatch:
         return sum(m.tokens if m.decode else 1 for m in self.members if m.samples)
 
     @property
-    def most_drafts(self) -> int:
+    def max_drafts(self) -> int:
         """Drafts of the member that has the most."""
         return max(m.tokens - 1 if m.decode else 0 for m in self.members)
 
-    def load(self) -> Load:
+    def totals(self) -> BatchTotals:
         """The totals that a service time depends on."""
         decodes = [m for m in self.members if m.decode]
         chunks = [m for m in self.members if not m.decode]
-        return Load(
+        return BatchTotals(
             decode_sequences=len(decodes),
             decode_tokens=sum(m.tokens for m in decodes),
             decode_kv_tokens=sum(m.written_before + m.tokens for m in decodes),

@@ -2,8 +2,8 @@
 
 from fractions import Fraction
 
-from stageline.cost.load import Load
 from stageline.cost.service import compile_cost
+from stageline.cost.totals import BatchTotals
 from stageline.engine.settings import Scheduling
 from tests.reference.link import serialisation_ns
 from tests.reference.replica import Replica
@@ -47,7 +47,7 @@ def step_ns(replica: Replica, members: int, context_tokens: int) -> int:
     plan, drafts = replica.plan, replica.scheduling.speculate
     tokens = members * (1 + drafts)
     pairs = members * sum(context_tokens + before for before in range(1 + drafts))
-    load = Load(members, tokens, members * (context_tokens + drafts), pairs, sampled=tokens)
+    totals = BatchTotals(members, tokens, members * (context_tokens + drafts), pairs, sampled=tokens)
     drafting_ns = drafts * replica.scheduling.draft_ns
     trip_ns = drafting_ns + sum(
         link.latency_ns + serialisation_ns(tokens * link.bytes_per_token, link.bytes_per_s) for link in plan.links
@@ -55,7 +55,7 @@ def step_ns(replica: Replica, members: int, context_tokens: int) -> int:
     stages = [0] * len(plan.stages)
     stages[plan.visits[0].stage] = drafting_ns
     for visit in plan.visits:
-        service_ns = compile_cost(plan.costs[visit.cost]).service_ns(load)
+        service_ns = compile_cost(plan.costs[visit.cost]).service_ns(totals)
         trip_ns += service_ns
         stages[visit.stage] += service_ns
     return max(trip_ns, replica.credits_total * max(stages))

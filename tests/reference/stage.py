@@ -26,7 +26,7 @@ class Services:
         number = 0
         if model.uses_draw:
             number = draw(self.seed, STREAM_EXPERTS, microbatch.replica, visit, microbatch.number)
-        ns = model.service_ns(microbatch.load(), number)
+        ns = model.service_ns(microbatch.totals(), number)
         assert ns >= self.plan.visits[visit].min_service_ns >= 1, (visit, ns)
         return ns
 
@@ -88,7 +88,7 @@ class Stage:
         self.release(microbatch.releases)
         for member in microbatch.members:
             self.ledger.held[member.sequence.index] = member.held_tokens
-            self.ledger.shared[member.sequence.index] = member.shared_blocks
+            self.ledger.shared[member.sequence.index] = member.cached_blocks
         self.ledger.cached_blocks, self.ledger.snapshots = microbatch.cached
         self.kv_peak_bytes = max(self.kv_peak_bytes, self.ledger.used_bytes())
 

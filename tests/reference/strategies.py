@@ -12,17 +12,17 @@ import msgspec
 from hypothesis import strategies as st
 
 from stageline.engine.settings import Scheduling
-from stageline.engine.types import Request, Source
+from stageline.engine.types import Request, Workload
 from stageline.plan.schema import Plan
 from tests.reference import plans
-from tests.reference.sources import ListSource, UsersSource
+from tests.reference.workloads import ListWorkload, UsersWorkload
 
 LONGEST = ((1, 1), (40, 10), (5, 30), (10, 10))
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """Everything that decides a run. `source()` is new at every call."""
+    """Everything that decides a run. `workload()` is new at every call."""
 
     plan: Plan
     scheduling: Scheduling
@@ -31,11 +31,11 @@ class Scenario:
     think_ns: int
     seed: int
 
-    def source(self) -> Source:
-        """A source that has not been used."""
+    def workload(self) -> Workload:
+        """A workload that has not been used."""
         if self.starts_ns:
-            return UsersSource(self.users, self.starts_ns, self.think_ns)
-        return ListSource(self.users[0])
+            return UsersWorkload(self.users, self.starts_ns, self.think_ns)
+        return ListWorkload(self.users[0])
 
 
 def build(rnd: random.Random, longest_pairs: Sequence[tuple[int, int]] = LONGEST) -> Scenario:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from router import tokens
+from router.api import tokens
 from tests.fake_openai import Fake, serving_beside
 
 

@@ -28,7 +28,7 @@ class Lane:
     def __init__(self, record: StageRecord, bins: Bins) -> None:
         self.record, self._bins = record, bins
         self.shares = {name: bins.empty() for name in CATEGORIES}
-        self.services = {name: array("q") for name in ("gap", "duration", "wait", "sequence", "visit", "pieces")}
+        self.services = {name: array("q") for name in ("gap", "duration", "wait", "number", "visit", "pieces")}
         self.pieces = {name: array("q") for name in ("cause", "length")}
         self.kv = (array("q"), array("q"))
         self.free_ns = bins.start_ns
@@ -51,7 +51,7 @@ class Lane:
         if exact:
             row = (event.start_ns - self.free_ns, event.end_ns - event.start_ns, event.start_ns - event.arrival_ns)
             for column, value in zip(
-                self.services.values(), (*row, event.sequence, event.visit, len(pieces)), strict=True
+                self.services.values(), (*row, event.number, event.visit, len(pieces)), strict=True
             ):
                 column.append(value)
             for cause, length in pieces:
@@ -132,8 +132,8 @@ class Lanes:
         packer.add("lane.services", np.array([len(lane.services["gap"]) for lane in lanes]))
         for name in ("gap", "duration", "wait", "visit", "pieces"):
             packer.add(f"service.{name}", np.concatenate([_ints(lane.services[name]) for lane in lanes]))
-        steps = [np.diff(_ints(lane.services["sequence"]), prepend=0) for lane in lanes]
-        packer.add("service.sequence", zigzag(np.concatenate(steps)))
+        steps = [np.diff(_ints(lane.services["number"]), prepend=0) for lane in lanes]
+        packer.add("service.number", zigzag(np.concatenate(steps)))
         for name in ("cause", "length"):
             packer.add(f"piece.{name}", np.concatenate([_ints(lane.pieces[name]) for lane in lanes]))
         if any(lane.kv[0] for lane in lanes):

@@ -116,10 +116,10 @@ class _Trace:
         return b"".join(out)
 
     def _served(self, event: Served) -> bytes:
-        flows = [index + 1 for index in self._flows.get((event.replica, event.sequence), ())]
+        flows = [index + 1 for index in self._flows.get((event.replica, event.number), ())]
         notes = packets.note("visit", event.visit) + packets.note("queued_ns", event.start_ns - event.arrival_ns)
         uuid = self._stages[event.replica, event.stage]
-        return packets.slice_(uuid, f"mb {event.sequence}", event.start_ns, event.end_ns, flows, notes)
+        return packets.slice_(uuid, f"mb {event.number}", event.start_ns, event.end_ns, flows, notes)
 
     def _gap(self, place: tuple[int, int]) -> bytes:
         gap = self._gaps.pop(place, None)
@@ -130,7 +130,7 @@ class _Trace:
 
     def _hop(self, event: Served) -> bytes:
         """From the end of the visit before to the arrival. Several may be on their way: they get rows of one name."""
-        key = event.replica, event.sequence
+        key = event.replica, event.number
         begin, self._left_ns[key] = self._left_ns.get(key), event.end_ns
         if event.visit == len(self._plan.visits) - 1:
             del self._left_ns[key]
@@ -144,7 +144,7 @@ class _Trace:
             several = f"replica {event.replica} " if self._plan.replicas > 1 else ""
             rank = event.replica * len(self._plan.visits) + event.visit
             head = packets.track(uuid, f"{several}link {event.visit}", _LINKS, rank)
-        return head + packets.slice_(self._links[*link, row], f"mb {event.sequence}", begin, event.arrival_ns)
+        return head + packets.slice_(self._links[*link, row], f"mb {event.number}", begin, event.arrival_ns)
 
     def _next(self) -> int:
         self._uuids += 1

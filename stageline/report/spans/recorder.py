@@ -71,23 +71,23 @@ class TraceRecorder:
         self._kept.clear()
         self._members.clear()
 
-    def formed(self, replica: int, sequence: int, requests: Iterable[int]) -> None:
+    def formed(self, replica: int, number: int, requests: Iterable[int]) -> None:
         """See MemberObserver."""
         kept = self._kept
         if kept and (traces := [kept[index] for index in requests if index in kept]):
-            self._members[replica, sequence] = traces
+            self._members[replica, number] = traces
 
     def served(
-        self, replica: int, stage: int, visit: int, sequence: int, arrival_ns: int, start_ns: int, end_ns: int
+        self, replica: int, stage: int, visit: int, number: int, arrival_ns: int, start_ns: int, end_ns: int
     ) -> None:
         """See StageObserver."""
-        key = replica, sequence
+        key = replica, number
         traces = self._members.get(key)
         if traces is None:
             return
         if visit == self._last:
             del self._members[key]
-        span = VisitSpan(replica, stage, visit, sequence, arrival_ns, start_ns, end_ns)
+        span = VisitSpan(replica, stage, visit, number, arrival_ns, start_ns, end_ns)
         for trace in traces:
             if len(trace.visits) < MAX_VISITS:
                 trace.visits.append(span)

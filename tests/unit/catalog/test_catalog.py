@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from stageline.catalog.citation import source_of
 from stageline.catalog.loader import Catalog
-from stageline.catalog.source import source_of
 from stageline.errors import BadInput
 
 SHELF = Catalog()

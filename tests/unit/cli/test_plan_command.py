@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from stageline.cli.main import run
-from stageline.plan.load import parse_plan
+from stageline.plan.parse import parse_plan
 
 LLAMA = ["plan", "llama-3.1-70b", "h100-sxm"]
 

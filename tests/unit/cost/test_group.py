@@ -11,8 +11,8 @@ from stageline.cost.entries import Roofline
 from stageline.cost.fold import fold
 from stageline.cost.group import Group, layer_group_bytes, local_params
 from stageline.cost.imbalance import ENTRIES, imbalance_factors
-from stageline.cost.load import Load
 from stageline.cost.service import compile_cost, min_service_ns
+from stageline.cost.totals import BatchTotals
 from stageline.hardware.device import Device
 from stageline.plan.build import make_plan
 from stageline.plan.check import check_plan
@@ -25,14 +25,16 @@ LLAMA, DEEPSEEK = SHELF.model("llama-3.1-70b").spec, SHELF.model("deepseek-v3").
 KIMI = SHELF.model("kimi-k3").spec
 
 
-def decode(sequences: int, kv: int = 4096) -> Load:
+def decode(sequences: int, kv: int = 4096) -> BatchTotals:
     pairs = sequences * kv
-    return Load(decode_sequences=sequences, decode_tokens=sequences, decode_kv_tokens=pairs, decode_pairs=pairs)
+    return BatchTotals(decode_sequences=sequences, decode_tokens=sequences, decode_kv_tokens=pairs, decode_pairs=pairs)
 
 
-def prefill(tokens: int, cached: int = 0) -> Load:
+def prefill(tokens: int, cached: int = 0) -> BatchTotals:
     pairs = tokens * cached + tokens * (tokens + 1) // 2
-    return Load(prefill_sequences=1, prefill_tokens=tokens, prefill_kv_tokens=cached + tokens, prefill_pairs=pairs)
+    return BatchTotals(
+        prefill_sequences=1, prefill_tokens=tokens, prefill_kv_tokens=cached + tokens, prefill_pairs=pairs
+    )
 
 
 def free_links(device: Device) -> Device:
@@ -157,7 +159,7 @@ def test_overlap_hides_collectives_but_pays_weights_twice() -> None:
         for o in (False, True)
     )
     tokens, prompt = 32 * 16_384, 4096
-    load = Load(
+    load = BatchTotals(
         prefill_sequences=128, prefill_tokens=tokens, prefill_kv_tokens=tokens, prefill_pairs=tokens * prompt // 2
     )
     assert overlapped.service_ns(load) < 0.75 * plain.service_ns(load)

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from stageline.catalog.loader import Catalog
 from stageline.cost.kernels import attention_points, grid, make_profile, rising
-from stageline.cost.load import Load
 from stageline.cost.many import compile_many
 from stageline.cost.measured import curve_ns
 from stageline.cost.measured_entries import AttentionGrid, Curve, Measured
 from stageline.cost.profile import check_profile, fold_profile
 from stageline.cost.service import compile_cost, min_service_ns
+from stageline.cost.totals import BatchTotals
 from stageline.errors import BadInput, UsageError
 from stageline.plan.build import make_plan
 from stageline.plan.check import check_plan
@@ -40,7 +40,7 @@ def test_lines_between_points() -> None:
 
 
 def test_a_mixed_microbatch_by_hand() -> None:
-    load = Load(
+    load = BatchTotals(
         decode_sequences=1, decode_tokens=1, decode_kv_tokens=20, prefill_tokens=2, prefill_kv_tokens=6, sampled=1
     )
     assert compile_cost(ENTRY).service_ns(load) == 40 + (200 + 28 + 30 + 20) + 10
@@ -48,7 +48,7 @@ def test_a_mixed_microbatch_by_hand() -> None:
 
 counts = st.integers(0, 5000)
 loads = st.builds(
-    Load,
+    BatchTotals,
     decode_sequences=st.integers(0, 300),
     decode_tokens=counts,
     decode_kv_tokens=st.integers(0, 10**7),
@@ -72,8 +72,8 @@ def entries(draw: st.DrawFn) -> Measured:
 
 @settings(deadline=None, max_examples=60)
 @given(entries(), st.lists(loads, min_size=1, max_size=10))
-def test_vectors_equal_scalars_to_the_bit(entry: Measured, cases: list[Load]) -> None:
-    columns = {f: np.array([getattr(x, f) for x in cases], dtype=np.int64) for f in Load.__struct_fields__}
+def test_vectors_equal_scalars_to_the_bit(entry: Measured, cases: list[BatchTotals]) -> None:
+    columns = {f: np.array([getattr(x, f) for x in cases], dtype=np.int64) for f in BatchTotals.__struct_fields__}
     assert compile_many(entry)(columns, None).tolist() == [compile_cost(entry).service_ns(x) for x in cases]
 
 
@@ -112,7 +112,7 @@ def test_the_measured_kernels(shared_data: Path) -> None:
         fold_profile(profile, range(32), 31),
         [fold_profile(profile, r, 31) for r in (range(16), range(16, 32))],
     )
-    step = Load(decode_sequences=32, decode_tokens=32, decode_kv_tokens=32_000, decode_pairs=32_000, sampled=32)
+    step = BatchTotals(decode_sequences=32, decode_tokens=32, decode_kv_tokens=32_000, decode_pairs=32_000, sampled=32)
     both = sum(compile_cost(entry).service_ns(step) for entry in halves)
     assert abs(compile_cost(whole).service_ns(step) - both) <= 2
     assert 0 < min_service_ns(whole) <= compile_cost(whole).service_ns(step)

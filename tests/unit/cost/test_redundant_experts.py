@@ -11,8 +11,8 @@ from stageline.catalog.loader import Catalog
 from stageline.cost.fold import fold
 from stageline.cost.group import Group, layer_group_bytes
 from stageline.cost.imbalance import imbalance_factors, relieve
-from stageline.cost.load import Load
 from stageline.cost.service import compile_cost
+from stageline.cost.totals import BatchTotals
 from stageline.plan.build import make_plan
 from stageline.plan.options import PlanOptions
 
@@ -70,7 +70,9 @@ def test_copies_take_memory_and_are_read() -> None:
         DEEPSEEK, DEEPSEEK.layers[0], none
     )
     few, many = (compile_cost(fold(DEEPSEEK, [5], H800, group)) for group in (none, some))
-    lone, full = (Load(decode_sequences=n, decode_tokens=n, decode_kv_tokens=n, decode_pairs=n) for n in (1, 4096))
+    lone, full = (
+        BatchTotals(decode_sequences=n, decode_tokens=n, decode_kv_tokens=n, decode_pairs=n) for n in (1, 4096)
+    )
     assert many.service_ns(lone) == few.service_ns(lone), "one token needs its top-k experts, copies or not"
     assert many.service_ns(full) >= few.service_ns(full)
 
@@ -82,7 +84,9 @@ def test_copies_pay_where_compute_binds() -> None:
         )
         for n in (0, 32)
     )
-    prompt = Load(prefill_sequences=1, prefill_tokens=65_536, prefill_kv_tokens=65_536, prefill_pairs=65_536 * 32_768)
+    prompt = BatchTotals(
+        prefill_sequences=1, prefill_tokens=65_536, prefill_kv_tokens=65_536, prefill_pairs=65_536 * 32_768
+    )
     assert copies.service_ns(prompt) < plain.service_ns(prompt)
 
 

@@ -8,9 +8,9 @@ from stageline.cost.collective import all_reduce
 from stageline.cost.entries import Affine, Experts, FullAttention, Gemm, Head, LayerGroup, LinearAttention, Roofline
 from stageline.cost.fold import fold, operations
 from stageline.cost.group import Group
-from stageline.cost.load import Load
 from stageline.cost.service import compile_cost, min_service_ns
 from stageline.cost.tables import distinct_experts
+from stageline.cost.totals import BatchTotals
 from stageline.hardware.device import Device, Network, Overhead, Peak, Share
 from stageline.model.attention import Gqa
 from stageline.model.ffn import Dense
@@ -20,8 +20,8 @@ from stageline.model.spec import Layer, ModelSpec
 SHELF = Catalog()
 
 
-def decode(sequences: int, kv: int, sampled: int = 0) -> Load:
-    return Load(
+def decode(sequences: int, kv: int, sampled: int = 0) -> BatchTotals:
+    return BatchTotals(
         decode_sequences=sequences,
         decode_tokens=sequences,
         decode_kv_tokens=sequences * kv,
@@ -30,9 +30,11 @@ def decode(sequences: int, kv: int, sampled: int = 0) -> Load:
     )
 
 
-def prefill(tokens: int, cached: int = 0) -> Load:
+def prefill(tokens: int, cached: int = 0) -> BatchTotals:
     pairs = tokens * cached + tokens * (tokens + 1) // 2
-    return Load(prefill_sequences=1, prefill_tokens=tokens, prefill_kv_tokens=cached + tokens, prefill_pairs=pairs)
+    return BatchTotals(
+        prefill_sequences=1, prefill_tokens=tokens, prefill_kv_tokens=cached + tokens, prefill_pairs=pairs
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Small values for the engine's unit tests."""
 
 from stageline.cost.entries import Affine
-from stageline.cost.load import Load
+from stageline.cost.totals import BatchTotals
 from stageline.engine.microbatch import Microbatch
 from stageline.engine.types import RequestRecord
 from stageline.plan.schema import Defaults, Link, Plan, Stage, Visit
@@ -59,7 +59,7 @@ def microbatch(
     grants: tuple[tuple[int, int, int], ...] = (),
 ) -> Microbatch:
     """A decode microbatch; `stamps` are dispatch, work_since, empty_since, credit_since."""
-    load = Load(tokens, tokens, tokens, tokens, sampled=tokens)
+    load = BatchTotals(tokens, tokens, tokens, tokens, sampled=tokens)
     return Microbatch(sequence, load, *stamps, releases, grants)
 
 

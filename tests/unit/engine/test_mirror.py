@@ -49,9 +49,9 @@ def test_peaks_are_those_of_the_ledgers() -> None:
     the_plan = with_stages(*weights)
     mirror, ledgers = KvMirror(the_plan), [Ledger(s) for s in the_plan.stages]
     for releases, grants in [((), ((0, 5, 1), (1, 2, 1))), ((0,), ()), ((), ((2, 1, 1),))]:
-        mirror.take(-5 if releases else 0, -len(releases))
+        mirror.allocate(-5 if releases else 0, -len(releases))
         for _, blocks, states in grants:
-            mirror.take(blocks, states)
+            mirror.allocate(blocks, states)
         mirror.sample_peaks()
         for ledger in ledgers:
             ledger.apply(releases, grants)

@@ -12,18 +12,18 @@ import pytest
 from stageline.cost.entries import Affine
 from stageline.engine import inprocess, prefix
 from stageline.engine.mirror import KvMirror
+from stageline.engine.prompt_cache import make_cache
 from stageline.engine.route import Route
 from stageline.engine.sequence import Sequence
 from stageline.engine.settings import KvPolicy, Scheduling
-from stageline.engine.sharing import make_cache
-from stageline.engine.types import NEVER, Cancellation, Request, RequestRecord, Source
+from stageline.engine.types import NEVER, Cancellation, Request, RequestRecord, Workload
 from stageline.errors import UsageError
 from stageline.plan.schema import Defaults, Link, Plan, Stage, Visit
 from stageline.workload import open_workload
 from tests.draining import drain
 from tests.reference.delivery import Parties
-from tests.reference.sources import ListSource
 from tests.reference.strategies import Scenario, build_sharing
+from tests.reference.workloads import ListWorkload
 
 MOONCAKE = "traces/mooncake_conversation_trace.jsonl"
 CACHED = Scheduling(prefix_cache=True, hash_block_tokens=512)
@@ -77,12 +77,12 @@ def test_an_unbounded_cache_hits_36_6_percent_of_the_conversation_trace(shared_d
     assert cache is not None
     for request in requests:
         sequence = Sequence(request, 0)
-        cache.take(sequence)
+        cache.acquire(sequence)
         cache.count(sequence)
         sequence.written_tokens = request.prompt_tokens
-        sequence.blocks = mirror.blocks_for(request.prompt_tokens) - sequence.shared_blocks
-        cache.share(sequence, [])
-        cache.drop(sequence)
+        sequence.blocks = mirror.blocks_for(request.prompt_tokens) - sequence.cached_blocks
+        cache.cache_full_blocks(sequence, [])
+        cache.release(sequence)
     stats = cache.stats()
     assert stats.queried_blocks == 288_500
     assert (stats.hit_blocks, stats.queried_blocks) == hits_of_an_unbounded_cache(requests)
@@ -94,7 +94,7 @@ def test_a_run_hits_what_an_unbounded_cache_hits(shared_data: Path) -> None:
     rows = islice(drain(open_workload(str(shared_data / MOONCAKE), requests=600)), 600)
     requests = [msgspec.structs.replace(r, output_tokens=1, max_output_tokens=1) for r in rows]
     seen = Records()
-    totals = inprocess.run(plan(), CACHED, ListSource(requests), seed=0, observer=seen)
+    totals = inprocess.run(plan(), CACHED, ListWorkload(requests), seed=0, observer=seen)
     stats = totals.prefix[0]
     assert (stats.hit_blocks, stats.queried_blocks) == hits_of_an_unbounded_cache(requests)
     assert stats.hit_tokens == sum(r.cached_tokens or 0 for r in seen.all) > 0
@@ -111,7 +111,7 @@ def request(index: int, tokens: int, ids: tuple[int, ...], at_ns: int) -> Reques
 def cached_tokens(scheduling: Scheduling, p: Plan, requests: list[Request]) -> list[int | None]:
     """What each request found."""
     seen = Records()
-    inprocess.run(p, scheduling, ListSource(requests), seed=0, observer=seen, paranoid=True)
+    inprocess.run(p, scheduling, ListWorkload(requests), seed=0, observer=seen, paranoid=True)
     return [r.cached_tokens for r in sorted(seen.all, key=lambda r: r.index)]
 
 
@@ -146,7 +146,7 @@ def test_what_nobody_uses_makes_room_and_no_more_of_it_than_needed(kv: KvPolicy)
     scheduling = msgspec.structs.replace(CACHED, kv=kv)
     seen = Records()
     totals = inprocess.run(
-        plan(budget_bytes=12 * 512), scheduling, ListSource(requests), seed=0, observer=seen, paranoid=True
+        plan(budget_bytes=12 * 512), scheduling, ListWorkload(requests), seed=0, observer=seen, paranoid=True
     )
     assert totals.prefix[0].evictions == {"grow": 5, "reserve": 6}[kv]
     assert [(r.outcome, r.preemptions) for r in seen.all] == [("finished", 0)] * 2
@@ -155,7 +155,7 @@ def test_what_nobody_uses_makes_room_and_no_more_of_it_than_needed(kv: KvPolicy)
 @pytest.mark.parametrize(
     ("scheduling", "state_bytes", "reason"),
     [
-        (Scheduling(prefix_cache=True, hash_block_tokens=16), 0, "blocks of 16 tokens .* KV blocks of 512"),
+        (Scheduling(prefix_cache=True, hash_block_tokens=16), 0, "16-token blocks .* KV blocks of 512"),
         (msgspec.structs.replace(CACHED, snapshot_tokens=700), 1, "--snapshot-tokens 700: .* multiple of 512"),
         (msgspec.structs.replace(CACHED, snapshot_tokens=256), 1, "--snapshot-tokens 256: .* multiple of 512"),
     ],
@@ -173,11 +173,11 @@ def test_a_chain_that_is_used_for_ever_does_not_fill_the_memory() -> None:
     assert cache is not None
     sequence = Sequence(request(0, 100 * 512 + 1, tuple(range(100)), 0), 0)
     sequence.written_tokens = 100 * 512
-    cache.share(sequence, [])
-    cache.drop(sequence)
+    cache.cache_full_blocks(sequence, [])
+    cache.release(sequence)
     for _ in range(1000):
-        assert cache.take(sequence) == 100 * 512
-        cache.drop(sequence)
+        assert cache.acquire(sequence) == 100 * 512
+        cache.release(sequence)
     assert len(cache._idle) <= prefix.SWEEP_ENTRIES + 100
     while cache.evict_one():
         pass
@@ -194,17 +194,17 @@ class EventSource:
         self._head = next(self._events, None)
 
     def next_arrival_ns(self) -> int | None:
-        """See `Source`."""
+        """See `Workload`."""
         return None if self._head is None else time_of(self._head)
 
     def take(self) -> Request | Cancellation:
-        """See `Source`."""
+        """See `Workload`."""
         head, self._head = self._head, next(self._events, None)
         assert head is not None
         return head
 
     def horizon_ns(self) -> int:
-        """See `Source`."""
+        """See `Workload`."""
         return NEVER
 
     def finished(self, index: int, now_ns: int) -> None:
@@ -238,7 +238,7 @@ class Impatient:
         """See `Scenario`."""
         return self.inner.seed
 
-    def source(self) -> Source:
+    def workload(self) -> Workload:
         """See `Scenario`."""
         return EventSource(self.events)
 
@@ -268,7 +268,12 @@ def test_clients_that_leave_leave_no_block_behind() -> None:
         seen, others = Records(), Records()
         try:
             totals = inprocess.run(
-                scenario.plan, scenario.scheduling, scenario.source(), seed=scenario.seed, observer=seen, paranoid=True
+                scenario.plan,
+                scenario.scheduling,
+                scenario.workload(),
+                seed=scenario.seed,
+                observer=seen,
+                paranoid=True,
             )
             parties = Parties(scenario, others, window_frames=2, delivery=number)  # type: ignore[arg-type]
             assert tuple(parties.run()) == totals.stages

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from stageline.cost.entries import Affine
-from stageline.cost.load import Load
+from stageline.cost.totals import BatchTotals
 from stageline.engine import inprocess
 from stageline.engine.conductor import Conductor
 from stageline.engine.kv import make_kv_policy
@@ -33,7 +33,7 @@ class NotAPolicy:
 
 
 class Events:
-    """A source of given requests and cancellations."""
+    """A workload of given requests and cancellations."""
 
     reactive = False
 
@@ -42,22 +42,22 @@ class Events:
         self.ended: list[tuple[int, int]] = []
 
     def next_arrival_ns(self) -> int | None:
-        """See Source."""
+        """See Workload."""
         if not self.events:
             return None
         head = self.events[0]
         return head.arrival_ns if isinstance(head, Request) else head.at_ns
 
     def horizon_ns(self) -> int:
-        """See Source."""
+        """See Workload."""
         return NEVER
 
     def take(self) -> Request | Cancellation:
-        """See Source."""
+        """See Workload."""
         return self.events.pop(0)
 
     def finished(self, index: int, now_ns: int) -> None:
-        """See Source."""
+        """See Workload."""
         self.ended.append((index, now_ns))
 
 
@@ -137,7 +137,7 @@ def test_slo_counts_the_work_of_verification() -> None:
     route = Route(msgspec.structs.replace(base, costs=(cost,)))
     settings = Scheduling(batching="slo", speculate=3, acceptance_ppm=0)
     for members in (1, 2, 5):
-        load = Load(members, 4 * members, members * (256 + 3), sampled=4 * members)
+        load = BatchTotals(members, 4 * members, members * (256 + 3), sampled=4 * members)
         exact = msgspec.structs.replace(settings, tpot_slo_ns=route.models[0].service_ns(load))
         less = msgspec.structs.replace(exact, tpot_slo_ns=exact.tpot_slo_ns - 1)
         assert make_sizing(exact, route, 1, 8).limit(1, 0, 200) == members
@@ -145,8 +145,8 @@ def test_slo_counts_the_work_of_verification() -> None:
 
 
 def test_a_request_that_fits_no_ledger_is_refused_and_counted() -> None:
-    source, seen = Events(request(0, prompt=40), request(1)), Seen()
-    totals = inprocess.run(plan(budget_bytes=4), Scheduling(), source, seed=0, observer=seen, paranoid=True)
+    workload, seen = Events(request(0, prompt=40), request(1)), Seen()
+    totals = inprocess.run(plan(budget_bytes=4), Scheduling(), workload, seed=0, observer=seen, paranoid=True)
     assert [(r.index, r.outcome, r.replica) for r in seen.records] == [(0, "refused", None), (1, "finished", 0)]
     assert totals.requests == 2
 
@@ -163,20 +163,20 @@ def test_round_robin_skips_nobody_and_least_loaded_sees_the_load() -> None:
 @pytest.mark.parametrize(("at_ns", "tokens"), [(1, 0), (400, 1), (10**6, 3)])
 def test_a_client_that_leaves_frees_its_kv(at_ns: int, tokens: int) -> None:
     events = [request(0), Cancellation(index=0, at_ns=at_ns)]
-    source, seen = Events(*events), Seen()
-    inprocess.run(plan(), Scheduling(kv="grow"), source, seed=0, observer=seen, paranoid=True)
+    workload, seen = Events(*events), Seen()
+    inprocess.run(plan(), Scheduling(kv="grow"), workload, seed=0, observer=seen, paranoid=True)
     (record,) = seen.records
     assert (record.outcome, record.output_tokens) == ("cancelled" if tokens < 3 else "finished", tokens)
-    assert source.ended[0][0] == 0
+    assert workload.ended[0][0] == 0
     if tokens < 3:
-        assert source.ended[0][1] >= at_ns
+        assert workload.ended[0][1] >= at_ns
 
 
 def test_a_waiting_client_that_leaves_is_never_admitted() -> None:
     requests = [request(0, prompt=8, output=4), request(1, 1, prompt=8, output=4)]
     seen = Seen()
-    source = Events(*requests, Cancellation(index=1, at_ns=2))
-    inprocess.run(plan(budget_bytes=3), Scheduling(), source, seed=0, observer=seen, paranoid=True)
+    workload = Events(*requests, Cancellation(index=1, at_ns=2))
+    inprocess.run(plan(budget_bytes=3), Scheduling(), workload, seed=0, observer=seen, paranoid=True)
     by_index = {r.index: r for r in seen.records}
     assert (by_index[1].outcome, by_index[1].admitted_ns) == ("cancelled", None)
     assert by_index[0].outcome == "finished"
@@ -187,11 +187,11 @@ def test_what_exceeds_the_models_context_is_refused_and_what_fills_it_is_served(
     fills, exceeds = request(0, prompt=8, output=4), request(1, prompt=8, output=5)
     may = msgspec.structs.replace(request(2, prompt=8, output=1), max_output_tokens=5)
     for limit, wanted in ((12, ["finished", "refused", "refused"]), (0, ["finished"] * 3)):
-        seen, source = Seen(), Events(fills, exceeds, may)
+        seen, workload = Seen(), Events(fills, exceeds, may)
         bound = msgspec.structs.replace(plan(), max_context_tokens=limit)
-        inprocess.run(bound, Scheduling(), source, seed=0, observer=seen, paranoid=True)
+        inprocess.run(bound, Scheduling(), workload, seed=0, observer=seen, paranoid=True)
         assert [r.outcome for r in sorted(seen.records, key=lambda r: r.index)] == wanted
-        assert sorted(index for index, _ in source.ended) == [0, 1, 2]
+        assert sorted(index for index, _ in workload.ended) == [0, 1, 2]
 
 
 def test_policies_of_unknown_names_are_refused() -> None:
@@ -203,16 +203,16 @@ def test_policies_of_unknown_names_are_refused() -> None:
 
 
 def test_nothing_happens_beyond_the_horizon() -> None:
-    """A source that knows only part of its future holds the router back, and no further than that."""
-    source = Events(request(0))
-    source.horizon_ns = lambda: 5  # type: ignore[method-assign]
-    conductor = Conductor(Router(Route(plan()), Scheduling(), 0, Seen()), source)
+    """A workload that knows only part of its future holds the router back, and no further than that."""
+    workload = Events(request(0))
+    workload.horizon_ns = lambda: 5  # type: ignore[method-assign]
+    conductor = Conductor(Router(Route(plan()), Scheduling(), 0, Seen()), workload)
     conductor.advance()
     assert [item.microbatch.dispatch_ns for item in conductor.dispatched[0]] == [0]
     conductor.returns[0].append(300)
     conductor.advance()
     assert conductor.returns[0] == type(conductor.returns[0])([300])
-    source.horizon_ns = lambda: 301  # type: ignore[method-assign]
+    workload.horizon_ns = lambda: 301  # type: ignore[method-assign]
     conductor.advance()
     assert not conductor.returns[0]
     assert not conductor.done

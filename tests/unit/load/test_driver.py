@@ -18,7 +18,7 @@ from stageline.load.reply import Reply
 from stageline.load.sample import Sample
 from stageline.load.schedule import Schedule, Warmup, parse_warmup
 from stageline.workload import RowCounts, open_workload
-from stageline.workload.sources import StreamSource
+from stageline.workload.workloads import IteratedWorkload
 from tests.unit.load.manual import Manual, ManualClock, settle
 
 MS = 1_000_000
@@ -30,7 +30,7 @@ class Bench:
 
     def __init__(
         self, spec: str, *, dilation: str = "1", ramp: str = "", turns: int = 1, think_ns: int = 0, kind: Kind = "ids",
-        warmup: str = "0", duration_ns: int | None = None, source: StreamSource | None = None,
+        warmup: str = "0", duration_ns: int | None = None, source: IteratedWorkload | None = None,
     ) -> None:  # fmt: skip
         self.clock = ManualClock()
         self.clock.time_ns = 7_000  # no clock begins at zero
@@ -193,13 +193,13 @@ async def test_a_failed_turn_ends_its_session() -> None:
     assert [s.outcome for s in b.samples] == ["failed"]
 
 
-def rows(*entries: Request | Cancellation) -> StreamSource:
+def rows(*entries: Request | Cancellation) -> IteratedWorkload:
     """A source of exactly these."""
 
     def each() -> Iterator[Request]:
         yield from entries  # type: ignore[misc]
 
-    source = StreamSource(each(), description="rows", counts=RowCounts(), fraction=lambda: 0.5)
+    source = IteratedWorkload(each(), description="rows", counts=RowCounts(), fraction=lambda: 0.5)
     times = {id(e): e.at_ns if isinstance(e, Cancellation) else e.arrival_ns for e in entries}
     source.next_arrival_ns = lambda: None if source._head is None else times[id(source._head)]  # type: ignore[method-assign]
     return source

@@ -10,20 +10,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stageline.catalog.loader import Catalog
-from stageline.cost.load import Load
 from stageline.cost.service import compile_cost
 from stageline.cost.topology import nearby
+from stageline.cost.totals import BatchTotals
 from stageline.errors import UsageError
 from stageline.hardware.device import AllReduce, Device, Network, Overhead, Peak, ScaleUp, Share, on_topology
 from stageline.model.attention import Gqa
 from stageline.model.ffn import Dense, Moe
 from stageline.model.formats import Formats
 from stageline.model.spec import Layer, ModelSpec
-from stageline.plan.axes import prefill_load, strides_of
+from stageline.plan.axes import prefill_totals, strides_of
 from stageline.plan.build import make_plan
 from stageline.plan.explain import explain
 from stageline.plan.options import AXES, Axis, PlanOptions
-from stageline.plan.pace import decode_load
+from stageline.plan.pace import decode_totals
 from stageline.plan.report import report
 from stageline.plan.schema import Plan
 
@@ -56,7 +56,7 @@ def cluster(domain: int, slow_bytes_per_s: int, latency_ns: int = 500, flops: in
     )
 
 
-def trip_ns(plan: Plan, loads: Sequence[Load]) -> int:
+def trip_ns(plan: Plan, loads: Sequence[BatchTotals]) -> int:
     """Summed from the plan file alone."""
     models = [compile_cost(entry) for entry in plan.costs]
     total = 0
@@ -66,9 +66,9 @@ def trip_ns(plan: Plan, loads: Sequence[Load]) -> int:
     return total
 
 
-def loads_of(plan: Plan, asked: PlanOptions) -> list[Load]:
+def loads_of(plan: Plan, asked: PlanOptions) -> list[BatchTotals]:
     context = int(plan.info["context_tokens"])
-    return [decode_load(plan.defaults.microbatch, context), prefill_load(asked.batched_tokens, context)]
+    return [decode_totals(plan.defaults.microbatch, context), prefill_totals(asked.batched_tokens, context)]
 
 
 shapes = st.sampled_from(
@@ -180,7 +180,7 @@ def test_a_row_measured_inside_a_domain_serves_no_scattered_group() -> None:
     )
     asked = PlanOptions(devices=8, tensor_parallel=2, context_parallel=4, microbatch=4)
     both = [msgspec.structs.replace(asked, axes=axes) for axes in (("tp", "cp"), ("cp", "tp"))]
-    inside, scattered = (trip_ns(make_plan(small_model(4), device, o).plan, [decode_load(4, 100)]) for o in both)
+    inside, scattered = (trip_ns(make_plan(small_model(4), device, o).plan, [decode_totals(4, 100)]) for o in both)
     assert scattered > inside + 12 * 2 * 900  # an all-reduce per half layer, two steps of 500 ns against 1 ns
 
 

@@ -3,11 +3,11 @@
 import msgspec
 
 from stageline.catalog.loader import Catalog
-from stageline.cost.load import Load
 from stageline.cost.service import compile_cost
+from stageline.cost.totals import BatchTotals
 from stageline.plan.build import Planned, make_plan
 from stageline.plan.options import PlanOptions
-from stageline.plan.pace import decode_load, pace
+from stageline.plan.pace import decode_totals, pace
 
 SHELF = Catalog()
 H100 = SHELF.device("h100-sxm").device
@@ -21,13 +21,13 @@ def planned(model: str, device: str = "h100-sxm", **options: object) -> Planned:
 def trip_ns(found: Planned, sequences: int = 1) -> int:
     """One token's trip with a microbatch of so many."""
     plan = found.plan
-    return pace(len(plan.stages), plan.visits, plan.links, plan.costs, decode_load(sequences, 1024)).trip_ns
+    return pace(len(plan.stages), plan.visits, plan.links, plan.costs, decode_totals(sequences, 1024)).trip_ns
 
 
 def prefill_ns(found: Planned, tokens: int) -> int:
     """All stages, one prompt in one chunk."""
     pairs = tokens * (tokens + 1) // 2
-    load = Load(prefill_sequences=1, prefill_tokens=tokens, prefill_kv_tokens=tokens, prefill_pairs=pairs)
+    load = BatchTotals(prefill_sequences=1, prefill_tokens=tokens, prefill_kv_tokens=tokens, prefill_pairs=pairs)
     return sum(compile_cost(found.plan.costs[visit.cost]).service_ns(load) for visit in found.plan.visits)
 
 

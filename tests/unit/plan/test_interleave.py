@@ -13,7 +13,7 @@ from stageline.plan.explain import explain
 from stageline.plan.options import PlanOptions
 from stageline.report.summary import RunFacts, Summary
 from stageline.report.writer import RunWriter
-from tests.reference.sources import ListSource
+from tests.reference.workloads import ListWorkload
 
 SHELF = Catalog()
 LLAMA, H100 = SHELF.model("llama-3.1-70b").spec, SHELF.device("h100-sxm").device
@@ -54,7 +54,7 @@ def test_the_work_stays_and_hops_are_added() -> None:
 
 def run(found: Planned, requests: list[Request]) -> Summary:
     with RunWriter(found.plan) as writer:
-        totals = inprocess.run(found.plan, Scheduling(), ListSource(requests), seed=0, observer=writer, paranoid=True)
+        totals = inprocess.run(found.plan, Scheduling(), ListWorkload(requests), seed=0, observer=writer, paranoid=True)
         facts = RunFacts(engine="inprocess", seed=0, command="", workload="", rows={}, wall_s=0.0, credits=8)
         return writer.finish(totals, facts)
 

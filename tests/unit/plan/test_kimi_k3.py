@@ -9,7 +9,7 @@ from stageline.plan.build import Planned, make_plan
 from stageline.plan.check import check_plan
 from stageline.plan.explain import explain
 from stageline.plan.options import LayerBytes, Placement, PlanOptions
-from stageline.plan.pace import decode_load, pace
+from stageline.plan.pace import decode_totals, pace
 from stageline.plan.report import report
 
 SHELF = Catalog()
@@ -138,7 +138,7 @@ def test_equal_layer_times_give_the_knee_47() -> None:
     costs = (Affine(base_ns=1000), Affine(base_ns=2000))
     visits = [msgspec.structs.replace(visit, cost=len(visit.layers) - 1) for visit in plan.visits]
     links = [msgspec.structs.replace(link, latency_ns=0, bytes_per_token=0) for link in plan.links]
-    assert pace(59, visits, links, costs, decode_load(1, 1)).knee == 47
+    assert pace(59, visits, links, costs, decode_totals(1, 1)).knee == 47
 
 
 def test_links_carry_attention_residuals() -> None:

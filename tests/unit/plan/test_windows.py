@@ -16,11 +16,11 @@ from stageline.model.spec import ModelSpec
 from stageline.plan.build import make_plan
 from stageline.plan.check import check_plan
 from stageline.plan.explain import explain
-from stageline.plan.load import parse_plan
 from stageline.plan.options import PlanOptions
+from stageline.plan.parse import parse_plan
 from stageline.plan.schema import KvWindow, Stage
 from stageline.report.writer import RunWriter
-from tests.reference.sources import ListSource
+from tests.reference.workloads import ListWorkload
 
 SHELF = Catalog()
 LLAMA, H100 = SHELF.model("llama-3.1-8b").spec, SHELF.device("h100-sxm").device
@@ -118,12 +118,12 @@ def test_a_run_keeps_what_the_rule_says() -> None:
     request = Request(index=0, arrival_ns=0, prompt_tokens=3000, output_tokens=40, max_output_tokens=40)
     with RunWriter(plan) as writer:
         for kv, blocks in (("reserve", 190), ("grow", 190)):
-            source = ListSource([request])
-            totals = inprocess.run(plan, Scheduling(kv=kv), source, seed=0, observer=writer, paranoid=True)
+            workload = ListWorkload([request])
+            totals = inprocess.run(plan, Scheduling(kv=kv), workload, seed=0, observer=writer, paranoid=True)
             assert totals.stages[0].kv_peak_bytes == KV_BYTES * 16 * LAYERS // 2 * (blocks + 64)
 
 
 def test_a_prefix_cache_is_refused_with_the_way_out() -> None:
     plan = make_plan(windowed(1024, 0), H100, PlanOptions()).plan
     with RunWriter(plan) as writer, pytest.raises(UsageError, match="--whole-kv"):
-        inprocess.run(plan, Scheduling(prefix_cache=True), ListSource([]), seed=0, observer=writer)
+        inprocess.run(plan, Scheduling(prefix_cache=True), ListWorkload([]), seed=0, observer=writer)

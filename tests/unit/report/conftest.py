@@ -34,10 +34,10 @@ def plan(stages: int = 8, slow: int = 5, replicas: int = 1) -> Plan:
 def run_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run directory with events and an objective."""
     directory = tmp_path_factory.mktemp("run")
-    source = open_workload("closed:users=20,requests=60,input=uniform(10,50),output=uniform(1,9)", seed=3)
+    workload = open_workload("closed:users=20,requests=60,input=uniform(10,50),output=uniform(1,9)", seed=3)
     with RunWriter(plan(), directory, slo=parse_slo("ttft=1s"), events=True) as writer:
         totals = inprocess.run(
-            plan(), Scheduling(), source, seed=3, observer=writer, stage_observer=writer.stage_observer, paranoid=True
+            plan(), Scheduling(), workload, seed=3, observer=writer, stage_observer=writer.stage_observer, paranoid=True
         )
         facts = RunFacts(engine="inprocess", seed=3, command="x", workload="w", rows={}, wall_s=1.0, credits=8)
         writer.finish(totals, facts)

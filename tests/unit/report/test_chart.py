@@ -43,7 +43,7 @@ def test_events_add_up_to_the_stages(run_directory: Path) -> None:
 
 
 def served(stage: int, sequence: int, start: int, end: int) -> Served:
-    return Served(replica=0, stage=stage, visit=stage, sequence=sequence, arrival_ns=start, start_ns=start, end_ns=end)
+    return Served(replica=0, stage=stage, visit=stage, number=sequence, arrival_ns=start, start_ns=start, end_ns=end)
 
 
 def test_timeline_is_cut_at_the_end_of_the_last_microbatch() -> None:
@@ -58,7 +58,7 @@ def test_timeline_is_cut_at_the_end_of_the_last_microbatch() -> None:
     timeline = first_microbatches(events, 2, 2)
     assert timeline is not None
     assert (timeline.start_ns, timeline.end_ns) == (10, 38)
-    assert [(s.stage, s.sequence) for s in timeline.services] == [(0, 0), (1, 0), (0, 1), (1, 1)]
+    assert [(s.stage, s.number) for s in timeline.services] == [(0, 0), (1, 0), (0, 1), (1, 1)]
     assert set(timeline.gaps) == {(1, "fill", 10, 12), (0, "starved", 25, 10), (0, "upstream", 35, 3)}
 
 

@@ -13,11 +13,11 @@ from tests.unit.report.conftest import plan
 def peak_bytes(trace: Path, directory: Path, requests: int) -> int:
     """Replays through an engine that is done with each request when the next ten have arrived."""
     tracemalloc.start()
-    source = open_workload(str(trace), requests=requests)
+    workload = open_workload(str(trace), requests=requests)
     waiting = []
     with RunWriter(plan(), directory) as writer:
-        while source.next_arrival_ns() is not None:
-            request = take(source)
+        while workload.next_arrival_ns() is not None:
+            request = take(workload)
             writer.arrived(request.index, request.arrival_ns)
             waiting.append(request)
             if len(waiting) > 10:

@@ -15,10 +15,10 @@ from stageline.report.spans.context import Sampler, TraceContext, parse_tracepar
 from stageline.report.spans.otlp import Exporter, SpanSender
 from stageline.report.spans.recorder import RequestTrace, TraceRecorder
 from stageline.report.writer import RunWriter
-from tests.collector import Collector, collecting
 from tests.known import OUTPUT, known_plan, known_requests
+from tests.otlp_collector import Collector, collecting
 from tests.reference.plans import pipeline
-from tests.reference.sources import ListSource
+from tests.reference.workloads import ListWorkload
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 
@@ -76,7 +76,7 @@ def traced(directory: Path, scheduling: Scheduling, ratio: float = 1) -> list[Re
         for request in requests:
             writer.arrived(request.index, request.arrival_ns)
         inprocess.run(
-            plan, scheduling, ListSource(requests), seed=0, observer=writer, stage_observer=writer.stage_observer,
+            plan, scheduling, ListWorkload(requests), seed=0, observer=writer, stage_observer=writer.stage_observer,
             members=trace,
         )  # fmt: skip
     return ended
@@ -86,7 +86,7 @@ def traced(directory: Path, scheduling: Scheduling, ratio: float = 1) -> list[Re
 def test_children_are_the_services_of_the_event_log(tmp_path: Path, scheduling: Scheduling) -> None:
     ended = traced(tmp_path, scheduling)
     log = {
-        (e.replica, e.stage, e.visit, e.sequence, e.arrival_ns, e.start_ns, e.end_ns)
+        (e.replica, e.stage, e.visit, e.number, e.arrival_ns, e.start_ns, e.end_ns)
         for e in read_events(tmp_path)
         if isinstance(e, Served)
     }

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from router.live.alarm import SHORTEST_S, Alarm
+from router.live.alarm import MIN_S, Alarm
 
 
 class Loop:
@@ -71,5 +71,5 @@ def test_it_can_be_set_again_and_off() -> None:
 def test_the_past_is_as_soon_as_timers_are_good() -> None:
     loop, rung, alarm = set_up()
     alarm.within(-4.0)
-    assert [at_s for at_s, _ in loop.calls] == [100.0 + SHORTEST_S]
+    assert [at_s for at_s, _ in loop.calls] == [100.0 + MIN_S]
     assert rung == []

@@ -26,7 +26,7 @@ class Bells:
         self.heard: list[list[int]] = []
 
     def ring(self) -> None:
-        """See Bell."""
+        """See Wakeup."""
         self.heard.append([s.tokens for s in self.streams])
 
     def stream(self) -> Stream:

@@ -1,6 +1,6 @@
 """Gaps between tokens go into the histograms in bulk, and none is lost."""
 
-from router.serving import Engine
+from router.metrics.vllm import Engine
 
 
 def test_all_gaps_are_counted_once() -> None:

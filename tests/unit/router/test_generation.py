@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router import tokens
-from router.generation import DEFAULT_TOKENS, Lengths, Wish
+from router.api import tokens
+from router.api.generation import DEFAULT_TOKENS, GenerationParams, Lengths
 from stageline.errors import BadInput
 
 
-def wish(**fields: object) -> Wish:
+def params(**fields: object) -> GenerationParams:
     """A short prompt."""
-    return Wish(prompt=b"hello", prompt_tokens=1, **fields)
+    return GenerationParams(prompt=b"hello", prompt_tokens=1, **fields)
 
 
 @pytest.mark.parametrize(
@@ -30,19 +30,19 @@ def wish(**fields: object) -> Wish:
     ],
 )
 def test_lengths(rule: str, fields: dict[str, object], tokens_: int, reason: str) -> None:
-    output = Lengths(rule, seed=0).output(wish(**fields), 0)
+    output = Lengths(rule, seed=0).output(params(**fields), 0)
     assert (output.tokens, output.reason) == (tokens_, reason)
     assert output.max_tokens == max(tokens_, int(str(fields.get("max_tokens", 0))))
 
 
 def test_echo_says_the_prompt() -> None:
-    output = Lengths("echo", seed=0).output(wish(echo="one two three"), 0)
+    output = Lengths("echo", seed=0).output(params(echo="one two three"), 0)
     assert output.text(0, output.tokens) == "one two three"
 
 
 def test_contradictions_are_refused() -> None:
     with pytest.raises(BadInput, match="min_tokens"):
-        Lengths("max", seed=0).output(wish(max_tokens=3, min_tokens=4), 0)
+        Lengths("max", seed=0).output(params(max_tokens=3, min_tokens=4), 0)
     with pytest.raises(BadInput, match="--output-lengths"):
         Lengths("often", seed=0)
 
@@ -50,11 +50,11 @@ def test_contradictions_are_refused() -> None:
 @given(st.integers(0, 5), st.integers(1, 60), st.integers(0, 40), st.integers(0, 30))
 def test_a_stop_text_ends_the_output_before_its_first_place(seed: int, most: int, at: int, least: int) -> None:
     lengths = Lengths("max", seed=0)
-    whole = lengths.output(wish(max_tokens=most, seed=seed), 0)
+    whole = lengths.output(params(max_tokens=most, seed=seed), 0)
     text = whole.text(0, most)
     stop = text[at % len(text) :][:5]
     least = min(least, most)
-    cut = lengths.output(wish(max_tokens=most, seed=seed, stop=(stop,), min_tokens=least), 0)
+    cut = lengths.output(params(max_tokens=most, seed=seed, stop=(stop,), min_tokens=least), 0)
     said = cut.text(0, cut.tokens)
     assert text.startswith(said)
     assert cut.tokens >= min(least, most)
@@ -66,7 +66,7 @@ def test_a_stop_text_ends_the_output_before_its_first_place(seed: int, most: int
 
 @given(st.integers(1, 200), st.integers(-9, 9), st.integers(0, 3))
 def test_output_of_n_tokens_counts_as_n_tokens(count: int, seed: int, choice: int) -> None:
-    output = Lengths("max", seed=0).output(wish(max_tokens=count, seed=seed), choice)
+    output = Lengths("max", seed=0).output(params(max_tokens=count, seed=seed), choice)
     assert tokens.count(output.text(0, count)) == count
     assert "".join(output.piece(i) for i in range(count)) == output.text(0, count)
 
@@ -85,5 +85,5 @@ def test_blocks_are_equal_where_their_tokens_are() -> None:
 
 def test_a_stop_text_is_not_looked_for_without_end() -> None:
     most = 2**31 - 1
-    asked = wish(max_tokens=most, stop=("no such text",))
+    asked = params(max_tokens=most, stop=("no such text",))
     assert Lengths("max", seed=0).output(asked, 0).tokens == most

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from router.generation import Output
-from router.openai.replies import Head, Kind
-from router.tokens import encoded_word, word
+from router.api.generation import Output
+from router.api.openai.replies import Head, Kind
+from router.api.tokens import encoded_word, word
 
 
 def parsed(data: bytes) -> list[dict[str, object]]:

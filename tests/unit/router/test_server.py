@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
+from router.metrics.vllm import ServingMetrics
 from router.server import live_service
-from router.serving import ServingMetrics
 from router.settings import RouterSettings
 from stageline.errors import UsageError
 from stageline.plan.schema import KvWindow, Plan

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from router.generation import Lengths, Wish
-from router.tokenizer import SYNTHETIC, open_tokenizer
-from router.tokenizer_file import FileTokenizer
+from router.api.generation import GenerationParams, Lengths
+from router.api.tokenizer import SYNTHETIC, open_tokenizer
+from router.api.tokenizer_file import FileTokenizer
 from stageline.cli.main import run
 from stageline.errors import BadInput
 from tests.tokenizer import trained
@@ -31,7 +31,7 @@ def test_it_counts_as_the_library_does(tokenizer: FileTokenizer, tmp_path: Path)
 @given(seed=st.integers(0, 1 << 40), tokens=st.integers(1, 300))
 def test_outputs_count_as_the_tokens_that_were_asked_for(tokenizer: FileTokenizer, seed: int, tokens: int) -> None:
     lengths = Lengths("max", 0, tokenizer)
-    output = lengths.output(Wish(prompt=b"x", prompt_tokens=1, max_tokens=tokens, seed=seed), 0)
+    output = lengths.output(GenerationParams(prompt=b"x", prompt_tokens=1, max_tokens=tokens, seed=seed), 0)
     assert tokenizer.count(output.text(0, output.tokens)) == tokens == output.tokens
     assert output.text(0, 1) + output.text(1, tokens) == output.text(0, tokens)
     assert "".join(json.loads(output.encoded(n)) for n in range(tokens)) == output.text(0, tokens)
@@ -44,15 +44,17 @@ def test_pieces_are_the_text_token_by_token(tokenizer: FileTokenizer, text: str)
 
 
 def test_echo_and_half_a_surrogate_pair(tokenizer: FileTokenizer) -> None:
-    output = Lengths("echo", 0, tokenizer).output(Wish(prompt=b"x", prompt_tokens=1, echo="the \ud800 end"), 0)
+    output = Lengths("echo", 0, tokenizer).output(
+        GenerationParams(prompt=b"x", prompt_tokens=1, echo="the \ud800 end"), 0
+    )
     assert output.text(0, output.tokens) == "the ? end"
     assert output.tokens == tokenizer.count("the ? end")
 
 
 def test_the_prefix_cache_sees_the_ids_of_the_file(tokenizer: FileTokenizer) -> None:
-    wish = Wish(prompt=b"the end", prompt_tokens=2)
-    assert wish.token_ids(tokenizer) == tokenizer.ids("the end") != wish.token_ids(SYNTHETIC)
-    assert Wish(prompt=b"[7]", prompt_tokens=1, ids=(7,)).token_ids(tokenizer) == (7,)
+    params = GenerationParams(prompt=b"the end", prompt_tokens=2)
+    assert params.token_ids(tokenizer) == tokenizer.ids("the end") != params.token_ids(SYNTHETIC)
+    assert GenerationParams(prompt=b"[7]", prompt_tokens=1, ids=(7,)).token_ids(tokenizer) == (7,)
 
 
 def test_a_vocabulary_of_other_words_speaks_those(tmp_path: Path) -> None:

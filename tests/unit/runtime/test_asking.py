@@ -2,7 +2,7 @@
 
 import asyncio
 
-from stageline.runtime.asking import LEAST_S, MOST_S, Asking
+from stageline.runtime.asking import MAX_S, MIN_S, Asking
 
 
 class Link:
@@ -44,13 +44,13 @@ async def test_patience_grows_with_asks_that_answer_themselves_and_shrinks_with_
 
 async def test_patience_follows_the_pace_of_the_party_within_bounds() -> None:
     asking = Link().asking
-    assert asking.patience_s == LEAST_S
+    assert asking.patience_s == MIN_S
     asking._turned_at_s -= 0.08  # a slow turn
     asking.turned()
     assert 0.03 < asking.patience_s < 0.1
     asking._turned_at_s -= 1000
     asking.turned()
-    assert asking.patience_s == MOST_S
+    assert asking.patience_s == MAX_S
 
 
 async def test_nothing_is_asked_after_the_end() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from stageline.cost.load import Load
+from stageline.cost.totals import BatchTotals
 from stageline.engine.microbatch import Item, Microbatch
 from stageline.engine.types import NEVER
 from stageline.runtime.clock import LiveClock
@@ -52,7 +52,7 @@ async def paced() -> Paced:
 
 def item(arrival_ns: int) -> Item:
     """A microbatch that arrives then."""
-    load = Load(
+    load = BatchTotals(
         decode_sequences=1, decode_tokens=1, decode_kv_tokens=1, decode_pairs=1, prefill_sequences=0, prefill_tokens=0,
         prefill_kv_tokens=0, prefill_pairs=0, sampled=1,
     )  # fmt: skip

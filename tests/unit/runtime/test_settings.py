@@ -7,34 +7,34 @@ import pytest
 from router.settings import RouterSettings, stage_addresses
 from stage_server.settings import StageSettings
 from stageline.errors import BadInput, UsageError
-from stageline.runtime.settings import load
+from stageline.runtime.settings import read_settings
 from tests.cluster.plans import small_plan
 
 
 def test_defaults():
-    assert load(StageSettings, [], {}, "p") == StageSettings()
+    assert read_settings(StageSettings, [], {}, "p") == StageSettings()
 
 
 def test_flags_win_over_the_environment_and_that_over_the_file(tmp_path: Path):
     file = tmp_path / "settings.toml"
     file.write_text('grpc_port = 1\nstage = 1\nlog_level = "error"\n')
     environ = {"STAGELINE_GRPC_PORT": "2", "STAGELINE_STAGE": "2", "STAGELINE_CONFIG": str(file), "OTHER": "x"}
-    settings = load(StageSettings, ["--grpc-port", "3"], environ, "p")
+    settings = read_settings(StageSettings, ["--grpc-port", "3"], environ, "p")
     assert (settings.grpc_port, settings.stage, settings.log_level) == (3, 2, "error")
 
 
 def test_a_json_file(tmp_path: Path):
     file = tmp_path / "settings.json"
     file.write_text('{"drain_s": 2, "exit_with_parent": true}')
-    settings = load(StageSettings, ["--config", str(file)], {}, "p")
+    settings = read_settings(StageSettings, ["--config", str(file)], {}, "p")
     assert (settings.drain_s, settings.exit_with_parent) == (2.0, True)
 
 
 def test_switches():
-    assert load(StageSettings, ["--exit-with-parent"], {}, "p").exit_with_parent
+    assert read_settings(StageSettings, ["--exit-with-parent"], {}, "p").exit_with_parent
     environ = {"STAGELINE_EXIT_WITH_PARENT": "true"}
-    assert not load(StageSettings, ["--no-exit-with-parent"], environ, "p").exit_with_parent
-    assert load(StageSettings, [], environ, "p").exit_with_parent
+    assert not read_settings(StageSettings, ["--no-exit-with-parent"], environ, "p").exit_with_parent
+    assert read_settings(StageSettings, [], environ, "p").exit_with_parent
 
 
 @pytest.mark.parametrize(
@@ -47,18 +47,18 @@ def test_switches():
 )
 def test_a_bad_value_is_named(argv, environ, text):
     with pytest.raises(UsageError, match=text):
-        load(StageSettings, argv, environ, "p")
+        read_settings(StageSettings, argv, environ, "p")
 
 
 def test_a_bad_file_is_named(tmp_path: Path):
     with pytest.raises(BadInput, match="missing"):
-        load(StageSettings, ["--config", str(tmp_path / "missing")], {}, "p")
+        read_settings(StageSettings, ["--config", str(tmp_path / "missing")], {}, "p")
     (tmp_path / "bad.toml").write_text("= 1")
     with pytest.raises(BadInput, match=r"bad\.toml"):
-        load(StageSettings, ["--config", str(tmp_path / "bad.toml")], {}, "p")
+        read_settings(StageSettings, ["--config", str(tmp_path / "bad.toml")], {}, "p")
     (tmp_path / "odd.toml").write_text("colour = 1")
     with pytest.raises(UsageError, match="colour"):
-        load(StageSettings, ["--config", str(tmp_path / "odd.toml")], {}, "p")
+        read_settings(StageSettings, ["--config", str(tmp_path / "odd.toml")], {}, "p")
 
 
 def test_stage_addresses_by_list_and_by_pattern():
@@ -75,9 +75,9 @@ def test_bad_addresses(text, reason):
 
 def test_a_seed_fits_the_wire():
     largest = (1 << 63) - 1
-    assert load(RouterSettings, ["--seed", str(largest)], {}, "p").seed == largest
+    assert read_settings(RouterSettings, ["--seed", str(largest)], {}, "p").seed == largest
     with pytest.raises(UsageError, match="seed"):
-        load(RouterSettings, ["--seed", str(largest + 1)], {}, "p")
+        read_settings(RouterSettings, ["--seed", str(largest + 1)], {}, "p")
 
 
 def test_the_router_needs_a_plan():

@@ -12,13 +12,13 @@ from stageline.engine.router import Router
 from stageline.engine.settings import Scheduling
 from stageline.engine.types import NEVER, Cancellation, Request, RequestRecord
 from stageline.errors import LawBroken
-from stageline.sync.foresight import MOST_AHEAD, ForesightedConductor
+from stageline.sync.foresight import MAX_AHEAD, ForesightedConductor
 from tests.reference.plans import pipeline
 from tests.reference.strategies import Scenario, build
 
 
 class Open:
-    """A source whose future opens step by step, as wall time would open it."""
+    """A workload whose future opens step by step, as wall time would open it."""
 
     reactive = False
 
@@ -26,20 +26,20 @@ class Open:
         self._requests, self._step_ns, self.edge_ns = requests, step_ns, step_ns
 
     def next_arrival_ns(self) -> int | None:
-        """See Source."""
+        """See Workload."""
         known = self._requests and self._requests[0].arrival_ns < self.edge_ns
         return self._requests[0].arrival_ns if known else None
 
     def horizon_ns(self) -> int:
-        """See Source."""
+        """See Workload."""
         return self.edge_ns if self._requests else NEVER
 
     def take(self) -> Request | Cancellation:
-        """See Source."""
+        """See Workload."""
         return self._requests.pop(0)
 
     def finished(self, index: int, now_ns: int) -> None:
-        """See Source."""
+        """See Workload."""
 
     def open(self) -> None:
         """The next edge."""
@@ -63,19 +63,19 @@ class Records:
 class Late(ForesightedConductor):
     """Its driver's clock is far ahead of the frames, which come back some turns late."""
 
-    def __init__(self, router: Router, source: Open, seed: int) -> None:
-        super().__init__(router, source, seed, ahead_ns=1 << 40)
-        self._source, self._turn = source, 0
+    def __init__(self, router: Router, workload: Open, seed: int) -> None:
+        super().__init__(router, workload, seed, ahead_ns=1 << 40)
+        self._workload, self._turn = workload, 0
         self._out: list[tuple[int, int, list[int]]] = []
         self.most_ahead = 0
 
     def advance(self) -> None:
-        """The clock is where the source's future begins."""
+        """The clock is where the workload's future begins."""
         self._turn += 1
         while self._out and self._out[0][0] < self._turn:
             _, replica, arrivals_ns = self._out.pop(0)
             super().returned(replica, arrivals_ns)
-        self.reached_ns = min(self._source.edge_ns, NEVER - 1)
+        self.reached_ns = min(self._workload.edge_ns, NEVER - 1)
         super().advance()
         self.most_ahead = max(self.most_ahead, *map(len, self._unconfirmed))
 
@@ -93,9 +93,9 @@ def finished(scenario: Scenario, kind: type[Conductor], step_ns: int) -> tuple[C
     """See `drive`."""
     route, records = Route(scenario.plan), Records()
     router = Router(route, scenario.scheduling, scenario.seed, records)
-    source = Open(list(scenario.users[0]), step_ns)
+    workload = Open(list(scenario.users[0]), step_ns)
     extra = () if kind is Conductor else (scenario.seed,)
-    conductor = kind(router, source, *extra)
+    conductor = kind(router, workload, *extra)
     replicas = range(scenario.plan.replicas)
     stages = [HeapStages(route, scenario.plan.replicas, scenario.seed) for _ in replicas]
     for _ in range(100_000):
@@ -114,7 +114,7 @@ def finished(scenario: Scenario, kind: type[Conductor], step_ns: int) -> tuple[C
             if conductor.waits_for(r) and kind is not Late:  # a promise does not overtake what is on its way
                 bound = min(NEVER, stages[r].next_ns + 1)
                 conductor.promised_ns[r] = max(conductor.promised_ns[r], bound)
-        source.open()
+        workload.open()
     raise AssertionError("stuck")
 
 
@@ -140,7 +140,7 @@ def test_running_ahead_of_the_frames_changes_no_record() -> None:
         assert seen == drive(scenario, Conductor, NEVER), number
         assert isinstance(conductor, Late)
         most_ahead = max(most_ahead, conductor.most_ahead)
-    assert 10 < most_ahead <= MOST_AHEAD
+    assert 10 < most_ahead <= MAX_AHEAD
 
 
 def test_it_runs_ahead_so_far_and_no_further() -> None:
@@ -151,16 +151,16 @@ def test_it_runs_ahead_so_far_and_no_further() -> None:
     assert conductor.foreseen_ns == 38
     conductor.reached_ns = 37
     conductor.advance()
-    assert router.live[0].generated == 0
+    assert router.sequences[0].generated == 0
     conductor.reached_ns = 38
     conductor.advance()
-    assert (router.live[0].generated, conductor.foreseen_ns, conductor.overdue_ns) == (1, 71, 38)
+    assert (router.sequences[0].generated, conductor.foreseen_ns, conductor.overdue_ns) == (1, 71, 38)
     conductor.reached_ns = 1000
     conductor.advance()
-    assert (router.live[0].generated, conductor.foreseen_ns, conductor.overdue_ns) == (3, NEVER, 38)
+    assert (router.sequences[0].generated, conductor.foreseen_ns, conductor.overdue_ns) == (3, NEVER, 38)
     conductor.returned(0, [38])
     conductor.advance()
-    assert (router.live[0].generated, conductor.overdue_ns) == (4, 71)
+    assert (router.sequences[0].generated, conductor.overdue_ns) == (4, 71)
     with pytest.raises(LawBroken, match="came back at 72 ns, the mirror says 71 ns"):
         conductor.returned(0, [72])
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from stageline.cost.load import Load
+from stageline.cost.totals import BatchTotals
 from stageline.engine.microbatch import Item, Microbatch
 from stageline.engine.route import Route
 from stageline.engine.types import NEVER
@@ -11,7 +11,7 @@ from stageline.sync.stage import StageNode
 from tests.cluster.plans import small_plan
 
 STEP_NS = 4000
-ONE = Load(decode_sequences=1, decode_tokens=1, decode_kv_tokens=1, decode_pairs=1, sampled=1)
+ONE = BatchTotals(decode_sequences=1, decode_tokens=1, decode_kv_tokens=1, decode_pairs=1, sampled=1)
 
 
 def dispatched(first: int, count: int) -> Frame:

@@ -5,7 +5,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stageline.cost.load import Load
+from stageline.cost.totals import BatchTotals
 from stageline.engine.microbatch import Item, Microbatch
 from stageline.errors import ProtocolError
 from stageline.sync.frames import Frame
@@ -16,8 +16,8 @@ COUNT = st.integers(0, 1 << 40)
 OWNER = st.integers(-(1 << 31), 1 << 31)
 MICROBATCHES = st.builds(
     Microbatch,
-    sequence=COUNT,
-    load=st.builds(Load, *[st.sampled_from([0, 0, 1, 70_000]) for _ in Load.__struct_fields__]),
+    number=COUNT,
+    totals=st.builds(BatchTotals, *[st.sampled_from([0, 0, 1, 70_000]) for _ in BatchTotals.__struct_fields__]),
     dispatch_ns=COUNT,
     work_since_ns=COUNT,
     empty_since_ns=COUNT,
@@ -28,7 +28,7 @@ MICROBATCHES = st.builds(
 ITEMS = st.lists(st.builds(Item, arrival_ns=COUNT, prev_end_ns=COUNT, microbatch=MICROBATCHES), max_size=5).map(
     lambda items: sorted(items, key=lambda item: item.arrival_ns)
 )
-ONE = Item(7, 5, Microbatch(0, Load(decode_sequences=2, decode_tokens=2, sampled=1), 1, 1, 1, 0))
+ONE = Item(7, 5, Microbatch(0, BatchTotals(decode_sequences=2, decode_tokens=2, sampled=1), 1, 1, 1, 0))
 
 
 def encoder(bytes_per_token=10, returns=False, mode="size"):
@@ -49,7 +49,7 @@ def test_what_goes_in_comes_out(items, promise_ns, releases):
 
 
 def test_the_columns_stand_in_the_order_of_the_protocol():
-    load = Load(10, 11, 12, 13, 14, 15, 16, 17, 18)
+    load = BatchTotals(10, 11, 12, 13, 14, 15, 16, 17, 18)
     items = [Item(7, 2, Microbatch(1, load, 3, 4, 5, 6)), Item(8, 2, Microbatch(2, load, 3, 4, 5, 6))]
     (request,) = encoder().encode(Frame(0, items, 9))
     assert list(request.frame.value) == [
@@ -57,7 +57,7 @@ def test_the_columns_stand_in_the_order_of_the_protocol():
         10, 10, 11, 11, 12, 12, 13, 13, 14, 14, 15, 15, 16, 16, 17, 17, 18, 18,
     ]  # fmt: skip
     assert COLUMNS == (
-        "sequence", "arrival_ns", "prev_end_ns", "dispatch_ns", "work_since_ns", "empty_since_ns", "credit_since_ns",
+        "number", "arrival_ns", "prev_end_ns", "dispatch_ns", "work_since_ns", "empty_since_ns", "credit_since_ns",
         "decode_sequences", "decode_tokens", "decode_kv_tokens", "decode_pairs",
         "prefill_sequences", "prefill_tokens", "prefill_kv_tokens", "prefill_pairs", "sampled",
     )  # fmt: skip

@@ -35,16 +35,16 @@ def brief(requests: list[Request]) -> list[tuple[int, int, int, int]]:
 
 def test_azure_2023_keeps_seven_digits(write: Write) -> None:
     text = AZURE + "2023-11-16 23:59:59.9799600,4808,10\n2023-11-17 00:00:00.0319601,3180,8\n"
-    source = open_workload(write(text))
-    assert source.description == "azure:trace"
-    assert brief(drain(source)) == [(0, 0, 4808, 10), (1, 52_000_100, 3180, 8)]
+    workload = open_workload(write(text))
+    assert workload.description == "azure:trace"
+    assert brief(drain(workload)) == [(0, 0, 4808, 10), (1, 52_000_100, 3180, 8)]
 
 
 def test_azure_2024_offsets(write: Write) -> None:
     text = AZURE + "2024-05-10 00:00:00.009930+00:00,1,2\n2024-05-10 01:00:00+01:00,3,4\n"
-    source = open_workload(write(text))
-    assert brief(drain(source)) == [(1, 0, 3, 4), (0, 9_930_000, 1, 2)]
-    assert source.counts.reordered == 1
+    workload = open_workload(write(text))
+    assert brief(drain(workload)) == [(1, 0, 3, 4), (0, 9_930_000, 1, 2)]
+    assert workload.counts.reordered == 1
 
 
 @pytest.mark.parametrize(
@@ -75,15 +75,15 @@ def test_a_bad_row_says_where_what_and_why(write: Write, row: str, column: str |
 
 def test_skip_bad_rows_counts_them(write: Write) -> None:
     path = write(AZURE + "x,1,1\n2023-11-16 18:17:03,1,1\n1\n2023-11-16 18:17:04,2,2\n")
-    source = open_workload(path, skip_bad_rows=True)
-    assert brief(drain(source)) == [(0, 0, 1, 1), (1, 10**9, 2, 2)]
-    assert (source.counts.read, source.counts.accepted, source.counts.skipped_bad) == (4, 2, 2)
+    workload = open_workload(path, skip_bad_rows=True)
+    assert brief(drain(workload)) == [(0, 0, 1, 1), (1, 10**9, 2, 2)]
+    assert (workload.counts.read, workload.counts.accepted, workload.counts.skipped_bad) == (4, 2, 2)
 
 
 def test_zero_tokens_are_raised_and_counted(write: Write) -> None:
-    source = open_workload(write(AZURE + "2023-11-16 18:17:03,5,0\n2023-11-16 18:17:03,0,7\n"))
-    assert brief(drain(source)) == [(0, 0, 5, 1), (1, 0, 1, 7)]
-    assert (source.counts.output_raised, source.counts.prompt_raised) == (1, 1)
+    workload = open_workload(write(AZURE + "2023-11-16 18:17:03,5,0\n2023-11-16 18:17:03,0,7\n"))
+    assert brief(drain(workload)) == [(0, 0, 5, 1), (1, 0, 1, 7)]
+    assert (workload.counts.output_raised, workload.counts.prompt_raised) == (1, 1)
 
 
 @pytest.mark.parametrize(
@@ -93,10 +93,10 @@ def test_zero_tokens_are_raised_and_counted(write: Write) -> None:
 def test_burstgpt_leaves_failed_requests_out(write: Write, header: str, row: str) -> None:
     rows = [("5", 472, 18), ("45.5", 1087, 0), ("118.000000001", 417, 276)]
     text = header + "".join(row.format(t=t, p=p, r=r) + "\n" for t, p, r in rows)
-    source = open_workload(write(text))
-    requests = drain(source)
+    workload = open_workload(write(text))
+    requests = drain(workload)
     assert brief(requests) == [(0, 0, 472, 18), (1, 113_000_000_001, 417, 276)]
-    assert source.counts.left_out_failed == 1
+    assert workload.counts.left_out_failed == 1
     assert requests[0].session == ("s-1" if header is BURST_NEW else "")
 
 
@@ -111,11 +111,11 @@ def test_mooncake_keeps_hash_ids(write: Write) -> None:
         {"timestamp": 3, "input_length": 600, "output_length": 5, "hash_ids": [0, 1]},
         {"timestamp": 3.25, "input_length": 6, "output_length": 1, "hash_ids": [7]},
     ]
-    source = open_workload(write("\n".join(map(json.dumps, rows))))
-    requests = drain(source)
+    workload = open_workload(write("\n".join(map(json.dumps, rows))))
+    requests = drain(workload)
     assert brief(requests) == [(0, 0, 600, 5), (1, 250_000, 6, 1)]
     assert [r.hash_ids for r in requests] == [(0, 1), (7,)]
-    assert source.hash_block_tokens == 512
+    assert workload.hash_block_tokens == 512
 
 
 @pytest.mark.parametrize(
@@ -153,12 +153,12 @@ def test_bailian_sessions_follow_the_chat_to_its_root(write: Write) -> None:
         },
         {"chat_id": 12, "parent_chat_id": 5, "timestamp": 1, "input_length": 1, "output_length": 1},
     ]
-    source = open_workload(write("\n".join(map(json.dumps, rows))))
-    requests = drain(source)
-    assert source.description == "bailian:trace"
+    workload = open_workload(write("\n".join(map(json.dumps, rows))))
+    requests = drain(workload)
+    assert workload.description == "bailian:trace"
     assert [r.session for r in requests] == ["9", "9", "9", "5"]
     assert [r.arrival_ns for r in requests] == [0, 250_000_000, 250_000_000, 500_000_000]
-    assert source.hash_block_tokens == 16
+    assert workload.hash_block_tokens == 16
 
 
 def test_native_times_are_kept(write: Write) -> None:
@@ -207,10 +207,10 @@ def test_sharegpt_lengths(write: Write, indent: int | None) -> None:
         conversation("system says", "abcd", "", first="system"),
         conversation("x" * 200_000, "日" * 9),
     ]
-    source = open_workload(write(json.dumps(items, indent=indent, ensure_ascii=False)))
+    workload = open_workload(write(json.dumps(items, indent=indent, ensure_ascii=False)))
     second = -(-len('a "quoted" \\ ]} [{ back\\\\slash é') // 4)
-    assert brief(drain(source)) == [(0, 0, 2, second), (1, 0, 1, 1), (2, 0, 50_000, 3)]
-    assert source.counts.left_out_failed == 1
+    assert brief(drain(workload)) == [(0, 0, 2, second), (1, 0, 1, 1), (2, 0, 50_000, 3)]
+    assert workload.counts.left_out_failed == 1
 
 
 @pytest.mark.parametrize(
@@ -232,9 +232,9 @@ def test_sharegpt_bad_items_are_skippable(write: Write) -> None:
     text = json.dumps([{"conversations": 4}, conversation("a", "b"), {}])
     with pytest.raises(BadInput, match=r"not a conversation.*\$\.conversations"):
         open_workload(write(text))
-    source = open_workload(write(text), skip_bad_rows=True)
-    assert len(drain(source)) == 1
-    assert source.counts.skipped_bad == 2
+    workload = open_workload(write(text), skip_bad_rows=True)
+    assert len(drain(workload)) == 1
+    assert workload.counts.skipped_bad == 2
 
 
 @pytest.mark.parametrize(
@@ -270,9 +270,9 @@ def test_native_rows_say_how_long_their_blocks_are(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     row = '{"arrival_ns":0,"prompt_tokens":9,"output_tokens":1,"hash_ids":[4,5],"hash_block_tokens": 8}\n'
     path.write_text(row + row)
-    source = open_workload(str(path))
-    assert source.hash_block_tokens == 8
-    assert [r.hash_ids for r in drain(source)] == [(4, 5)] * 2
+    workload = open_workload(str(path))
+    assert workload.hash_block_tokens == 8
+    assert [r.hash_ids for r in drain(workload)] == [(4, 5)] * 2
     path.write_text(row + row.replace(": 8", ": 16"))
     with pytest.raises(BadInput, match=r"t.jsonl:2, column hash_block_tokens.*first row \(8\)"):
         drain(open_workload(str(path)))

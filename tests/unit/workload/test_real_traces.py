@@ -25,9 +25,9 @@ def test_published_figures(
     prompts: tuple[float, int | None, int | None],
     outputs: tuple[float, int | None, int | None],
 ) -> None:
-    source = open_workload(str(shared_data / "traces" / name))
-    requests = drain(source)
-    assert (source.counts.read, source.counts.accepted, len(requests)) == (rows, rows, rows)
+    workload = open_workload(str(shared_data / "traces" / name))
+    requests = drain(workload)
+    assert (workload.counts.read, workload.counts.accepted, len(requests)) == (rows, rows, rows)
     assert [r.index for r in requests] == list(range(rows))
     assert requests[0].arrival_ns == 0
     assert requests[-1].arrival_ns / 1e9 == pytest.approx(last_s, abs=0.6)
@@ -41,11 +41,11 @@ def test_published_figures(
 
 
 def test_mooncake_hash_ids_are_whole(shared_data: Path) -> None:
-    source = open_workload(str(shared_data / "traces" / "mooncake_conversation_trace.jsonl"))
+    workload = open_workload(str(shared_data / "traces" / "mooncake_conversation_trace.jsonl"))
     seen: set[int] = set()
     blocks = hits = 0
-    for request in drain(source):
-        assert len(request.hash_ids) == -(-request.prompt_tokens // source.hash_block_tokens)
+    for request in drain(workload):
+        assert len(request.hash_ids) == -(-request.prompt_tokens // workload.hash_block_tokens)
         blocks += len(request.hash_ids)
         hits += len(seen.intersection(request.hash_ids))
         seen.update(request.hash_ids)

@@ -9,7 +9,7 @@ from stageline.engine.types import Cancellation, Request
 from stageline.errors import BadInput
 from stageline.workload import open_workload
 from stageline.workload.recording import (
-    RecordedSource,
+    RecordedWorkload,
     RecordingHeader,
     cancel_line,
     end_line,
@@ -29,10 +29,10 @@ def request(index: int, arrival_ns: int) -> Request:
 
 
 def taken(path: Path, **options: object) -> list[Request | Cancellation]:
-    """Everything that a source has."""
-    source, events = open_workload(str(path), **options), []
-    while source.next_arrival_ns() is not None:
-        events.append(source.take())
+    """Everything that a workload has."""
+    workload, events = open_workload(str(path), **options), []
+    while workload.next_arrival_ns() is not None:
+        events.append(workload.take())
     return events
 
 
@@ -47,11 +47,11 @@ def path(tmp_path: Path) -> Path:
 
 def test_what_is_written_comes_back(path: Path) -> None:
     assert taken(path) == [request(0, 10), request(1, 20), Cancellation(index=0, at_ns=30)]
-    source = open_workload(str(path))
-    assert isinstance(source, RecordedSource)
-    assert (source.header.seed, source.header.scheduling.kv) == (3, "grow")
-    while source.next_arrival_ns() is not None:
-        source.take()
+    workload = open_workload(str(path))
+    assert isinstance(workload, RecordedWorkload)
+    assert (workload.header.seed, workload.header.scheduling.kv) == (3, "grow")
+    while workload.next_arrival_ns() is not None:
+        workload.take()
 
 
 def test_rate_and_number_of_requests_can_be_changed(path: Path) -> None:

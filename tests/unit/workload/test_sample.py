@@ -18,7 +18,7 @@ def test_the_sample_is_fresh(root: Path, tmp_path: Path) -> None:
 
 
 def test_the_sample_can_be_replayed(root: Path) -> None:
-    source = open_workload(str(root / "examples/traces/sample_azure.csv"))
-    tokens = sum(request.output_tokens for request in drain(source))
-    assert (source.counts.read, source.counts.accepted) == (300, 300)
+    workload = open_workload(str(root / "examples/traces/sample_azure.csv"))
+    tokens = sum(request.output_tokens for request in drain(workload))
+    assert (workload.counts.read, workload.counts.accepted) == (300, 300)
     assert tokens / 300 == pytest.approx(100, rel=0.2)

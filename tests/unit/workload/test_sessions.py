@@ -7,7 +7,7 @@ import pytest
 from stageline.engine.types import Request
 from stageline.errors import BadInput
 from stageline.workload import open_workload
-from stageline.workload.sessions import LoadStage, staged_times
+from stageline.workload.sessions import RateStage, staged_times
 from tests.draining import drain
 
 SMALL = "sessions:system_prompts=2,users=3,system=40,question=7,output=10,turns=3,rate=5"
@@ -69,7 +69,7 @@ def test_stages_of_load_follow_each_other() -> None:
 
 
 def test_each_stage_has_its_own_length_and_its_own_draws() -> None:
-    stages = [LoadStage(Fraction(1), Fraction(100)), LoadStage(Fraction(1), Fraction(50))]
+    stages = [RateStage(Fraction(1), Fraction(100)), RateStage(Fraction(1), Fraction(50))]
     times = list(staged_times(stages, 1))
     first, second = [t for t in times if t < 100 * 10**9], [t - 100 * 10**9 for t in times if t >= 100 * 10**9]
     assert max(second) < 50 * 10**9

@@ -113,28 +113,28 @@ def test_a_trace_without_times_gets_them_from_a_process(tmp_path: Path) -> None:
 
 
 def test_closed_loop_waits_and_thinks() -> None:
-    source = open_workload("closed:users=2,think=1s,requests=4,input=uniform(1,9),output=5")
-    first, second = take(source), take(source)
+    workload = open_workload("closed:users=2,think=1s,requests=4,input=uniform(1,9),output=5")
+    first, second = take(workload), take(workload)
     assert (first.arrival_ns, second.arrival_ns) == (0, 0)
-    assert source.next_arrival_ns() is None
-    source.finished(1, 50)
-    source.finished(0, 50)
-    assert source.next_arrival_ns() == 1_000_000_050
-    third, fourth = take(source), take(source)
+    assert workload.next_arrival_ns() is None
+    workload.finished(1, 50)
+    workload.finished(0, 50)
+    assert workload.next_arrival_ns() == 1_000_000_050
+    third, fourth = take(workload), take(workload)
     assert [r.session for r in (first, second, third, fourth)] == ["user-0", "user-1", "user-0", "user-1"]
     assert [r.index for r in (third, fourth)] == [2, 3]
-    source.finished(2, 99)
-    source.finished(3, 99)
-    assert source.next_arrival_ns() is None  # the limit is reached
+    workload.finished(2, 99)
+    workload.finished(3, 99)
+    assert workload.next_arrival_ns() is None  # the limit is reached
 
 
 def test_closed_loop_lengths_depend_on_user_and_turn_only() -> None:
     def lengths(order: tuple[int, int]) -> dict[str, list[int]]:
-        source = open_workload("closed:users=2,requests=4,input=uniform(1,1000000)")
-        taken = [take(source), take(source)]
+        workload = open_workload("closed:users=2,requests=4,input=uniform(1,1000000)")
+        taken = [take(workload), take(workload)]
         for at, index in enumerate(order):
-            source.finished(index, 10 + at)
-        taken += [take(source), take(source)]
+            workload.finished(index, 10 + at)
+        taken += [take(workload), take(workload)]
         return {user: [r.prompt_tokens for r in taken if r.session == user] for user in ("user-0", "user-1")}
 
     assert lengths((0, 1)) == lengths((1, 0))

@@ -24,21 +24,21 @@ function decodeLanes(raw) {
   if (!data.events) return [];
   const counts = column(raw, "lane.services"), gaps = column(raw, "service.gap");
   const durations = column(raw, "service.duration"), waits = column(raw, "service.wait");
-  const steps = column(raw, "service.sequence"), visits = column(raw, "service.visit", Uint16Array);
+  const steps = column(raw, "service.number"), visits = column(raw, "service.visit", Uint16Array);
   const pieces = column(raw, "service.pieces", Uint8Array);
   const causes = column(raw, "piece.cause", Uint8Array), lengths = column(raw, "piece.length");
   let service = 0, piece = 0;
   return data.stages.map((record, l) => {
     const n = counts[l], lane = {
       record, n, waits: waits.subarray(service, service + n), visits: visits.subarray(service, service + n),
-      starts: new Float64Array(n), ends: new Float64Array(n), sequences: new Uint32Array(n),
+      starts: new Float64Array(n), ends: new Float64Array(n), numbers: new Uint32Array(n),
       first: new Uint32Array(n + 1), causes, lengths,
     };
-    let at = 0, sequence = 0;
+    let at = 0, number = 0;
     for (let i = 0; i < n; i++, service++) {
       const step = steps[service];
-      sequence += step % 2 ? -(step + 1) / 2 : step / 2;
-      lane.sequences[i] = sequence;
+      number += step % 2 ? -(step + 1) / 2 : step / 2;
+      lane.numbers[i] = number;
       lane.starts[i] = at + gaps[service];
       at = lane.ends[i] = lane.starts[i] + durations[service];
       lane.first[i] = piece;

@@ -47,7 +47,7 @@ function exactLane(context, lane, y, h, width, palette, services) {
       bar(context, at, at + lane.lengths[p], y, h, width, palette[data.categories[lane.causes[p]]]);
       at += lane.lengths[p];
     }
-    if (i < to) bar(context, lane.starts[i], lane.ends[i], y, h, width, services[lane.sequences[i] % 3]);
+    if (i < to) bar(context, lane.starts[i], lane.ends[i], y, h, width, services[lane.numbers[i] % 3]);
   }
   if (to === lane.n) bar(context, lane.n ? lane.ends[lane.n - 1] : 0, whole, y, h, width, palette[lane.n ? "drain" : "fill"]);
 }
@@ -80,7 +80,7 @@ function slicedLane(context, l, y, h, width, palette) {
 
 // The selected microbatch wherever it is in sight.
 function outlineSelected(context, width, row) {
-  const { lane: chosen, index } = selected, sequence = lanes[chosen].sequences[index];
+  const { lane: chosen, index } = selected, number = lanes[chosen].numbers[index];
   const replica = data.stages[chosen].replica;
   context.strokeStyle = colour("mark");
   context.lineWidth = 1.5;
@@ -88,7 +88,7 @@ function outlineSelected(context, width, row) {
     if (lane.record.replica !== replica) return;
     const [from, to] = visible(lane);
     for (let i = from; i < to; i++) {
-      if (lane.sequences[i] !== sequence) continue;
+      if (lane.numbers[i] !== number) continue;
       const x = Math.max(GUTTER, xOf(lane.starts[i], width)), right = Math.max(x + 2, xOf(lane.ends[i], width));
       context.strokeRect(x, l * row + 0.5, right - x, row - 2);
     }
@@ -99,7 +99,7 @@ function outlineSelected(context, width, row) {
 function describe(l, i) {
   const lane = lanes[l], stage = data.plan_stages[lane.record.stage];
   const range = view.end - view.begin;
-  let text = `Stage ${laneName(lane.record)} (${stage.name}): microbatch ${lane.sequences[i]}`;
+  let text = `Stage ${laneName(lane.record)} (${stage.name}): microbatch ${lane.numbers[i]}`;
   if (lane.record.visits > 1) text += `, visit ${lane.visits[i]}`;
   text += `, served at ${instant(lane.starts[i], range)} for ${duration(lane.ends[i] - lane.starts[i])}`;
   if (lane.waits[i] > 0) text += `, after queueing here for ${duration(lane.waits[i])}`;

@@ -1,0 +1,104 @@
+"""Router.Generate: the live side over gRPC."""
+
+import asyncio
+from typing import Any
+
+import msgspec
+from grpc import aio
+
+from router.api.generation import GenerationParams
+from router.api.tokenizer import Tokenizer
+from router.live.keeper import LiveKeeper
+from router.live.service import Choice, LiveService
+from router.live.stream import STALL_S
+from stageline.errors import Busy, Unavailable
+from stageline.report.spans.context import TRACEPARENT, TRACESTATE, parse_traceparent
+from stageline.v1 import router_pb2
+
+GenerateContext = aio.ServicerContext[Any, Any]
+
+
+async def generate(service: LiveService | None, request: router_pb2.GenerateRequest, context: GenerateContext) -> None:
+    """See router.proto. Writing waits for the client: what it does not take stays a number here.
+
+    Raises the StagelineError that the call ends with.
+    """
+    if service is None:
+        raise Unavailable("this router serves no live requests; start it with --live")
+    service.check_model(request.model)
+    said = dict(context.invocation_metadata() or ())
+    parent = parse_traceparent(_text(said.get(TRACEPARENT)), _text(said.get(TRACESTATE)))
+    params_list = [params_of(request, service.tokenizer)]
+    reply = service.submit(params_list, 1, priority=request.priority, session=request.session, parent=parent)
+    try:
+        choice, sent = reply.choices[0], 0
+        while not (choice.stream.ended and sent == choice.stream.tokens):
+            await reply.wait()
+            due = choice.stream.tokens
+            if due > sent:
+                text = choice.output.text(sent, due)
+                await _write(context, router_pb2.GenerateReply(text=text, tokens=due - sent))
+                sent = due
+        if choice.stream.error:
+            raise choice.stream.error
+        await _write(context, router_pb2.GenerateReply(finished=_finished(choice, service.dilation)))
+    finally:
+        reply.close()
+
+
+async def _write(context: GenerateContext, reply: router_pb2.GenerateReply) -> None:
+    """Raises Busy for a client that takes nothing for too long."""
+    try:
+        async with asyncio.timeout(STALL_S):
+            await context.write(reply)
+    except TimeoutError:
+        raise Busy(f"the client took nothing for {STALL_S:g} s") from None
+
+
+def params_of(request: router_pb2.GenerateRequest, tokenizer: Tokenizer) -> GenerationParams:
+    """What the client asks for."""
+    ids, text = list(request.prompt_ids), request.prompt
+    count = request.prompt_tokens or len(ids) or tokenizer.count(text)
+    return GenerationParams(
+        prompt=msgspec.json.encode(ids) if ids else text.encode(),
+        prompt_tokens=count,
+        ids=tuple(ids),
+        echo=text or None,
+        max_tokens=request.max_tokens,
+        min_tokens=request.min_tokens,
+        exact_tokens=request.output_tokens,
+        ignore_eos=request.ignore_eos,
+        stop=tuple(s for s in request.stop if s),
+        seed=request.seed,
+    )
+
+
+def live_state(keeper: LiveKeeper) -> router_pb2.LiveState:
+    """What the live session is and does, for Status."""
+    session = keeper.session
+    return router_pb2.LiveState(
+        session=session.id if session else "",
+        dilation=keeper.options.dilation,
+        requests=session.live if session else 0,
+        slip_ns=session.clock.slip_ns if session else 0,
+        last_digest=keeper.last_digest,
+        reason=keeper.reason,
+    )
+
+
+def _text(value: str | bytes | None) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _finished(choice: Choice, dilation: float) -> router_pb2.Finished:
+    record = choice.stream.record
+    assert record is not None
+    return router_pb2.Finished(
+        reason=choice.output.reason,
+        prompt_tokens=record.prompt_tokens,
+        output_tokens=record.output_tokens,
+        dilation=dilation,
+        queue_ns=(record.admitted_ns or record.arrival_ns) - record.arrival_ns,
+        ttft_ns=(record.first_token_ns or record.arrival_ns) - record.arrival_ns,
+        e2e_ns=(record.last_token_ns or record.arrival_ns) - record.arrival_ns,
+    )

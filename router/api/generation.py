@@ -1,0 +1,140 @@
+"""What a request will produce, decided when it arrives: the engine must know its length then.
+
+Output tokens, first that applies: the header or field that says so exactly; with `ignore_eos` max_tokens; the
+router's length distribution, or the prompt itself (echo), at most max_tokens; max_tokens; DEFAULT_TOKENS. `min_tokens`
+raises it, a stop text that the output would contain shortens it.
+"""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+from router.api.tokenizer import SYNTHETIC, Tokenizer
+from router.api.tokens import output_key
+from stageline.engine.rng import STREAM_OUTPUT, draw_at, stream_key
+from stageline.errors import BadInput
+from stageline.workload.length_text import parse_length
+from stageline.workload.lengths import Length
+
+STOP_TOKENS = 1 << 15  # a stop text is looked for in so many tokens: what a client asks for must not stop the router
+DEFAULT_TOKENS = 128  # where neither the request nor the router says how long the output is
+Reason = Literal["stop", "length"]
+
+
+class GenerationParams(msgspec.Struct, frozen=True, kw_only=True):
+    """What one request asks for. 0: not said."""
+
+    prompt: bytes  # what decides the text, besides the seed: the prompt's text in UTF-8, or its ids as JSON
+    prompt_tokens: int
+    ids: tuple[int, ...] = ()  # token ids, where the prompt came as such
+    echo: str | None = None  # the prompt's text, where it has one
+    max_tokens: int = 0
+    min_tokens: int = 0
+    exact_tokens: int = 0
+    ignore_eos: bool = False
+    stop: Sequence[str] = ()
+    seed: int = 0
+
+    def token_ids(self, tokenizer: Tokenizer) -> Sequence[int]:
+        """The prompt as token ids."""
+        return self.ids or tokenizer.ids(self.prompt.decode("utf-8", "surrogatepass"))
+
+
+class Output(msgspec.Struct, frozen=True, kw_only=True):
+    """One choice: its length, why it ends, and its text by position."""
+
+    tokens: int
+    max_tokens: int
+    reason: Reason
+    key: int
+    words: tuple[str, ...] | None = None  # where the text is not that of `key`
+    tokenizer: Tokenizer = SYNTHETIC  # it spells `key`
+
+    def piece(self, position: int) -> str:
+        """The text of one token."""
+        return self.words[position] if self.words is not None else self.tokenizer.word(self.key, position)
+
+    def encoded(self, position: int) -> bytes:
+        """The text of one token as a JSON string."""
+        if self.words is None:
+            return self.tokenizer.encoded(self.key, position)
+        return msgspec.json.encode(self.words[position])
+
+    def text(self, start: int, end: int) -> str:
+        """The text of the tokens [start, end)."""
+        if self.words is not None:
+            return "".join(self.words[start:end])
+        word, key = self.tokenizer.word, self.key
+        return "".join([word(key, i) for i in range(start, end)])
+
+
+class Lengths:
+    """The router's rule for output lengths: `max` (what requests ask for), `echo`, or a distribution."""
+
+    def __init__(self, text: str, seed: int, tokenizer: Tokenizer = SYNTHETIC) -> None:
+        self.echo, self._tokenizer = text == "echo", tokenizer
+        self._length: Length | None = None
+        if text not in ("max", "echo"):
+            spec = text.removeprefix("constant:")
+            self._length = parse_length(spec, f"--output-lengths {text!r}")
+        self._key = stream_key(seed, STREAM_OUTPUT, 0, 0)
+        self._drawn = 0
+
+    def draw(self) -> int:
+        """The next request's length; 0 without a distribution."""
+        if self._length is None:
+            return 0
+        self._drawn += 1
+        return self._length.tokens(draw_at(self._key, self._drawn - 1))
+
+    def output(self, params: GenerationParams, choice: int) -> Output:
+        """What one choice of a request produces. Raises BadInput for a params that contradicts itself."""
+        if params.max_tokens and params.min_tokens > params.max_tokens:
+            raise BadInput("min_tokens", params.min_tokens, f"more than max_tokens ({params.max_tokens})")
+        words = tuple(self._tokenizer.pieces(params.echo)) if self.echo and params.echo else None
+        tokens = self._tokens(params, len(words) if words else 0)
+        most = max(tokens, params.max_tokens)
+        if words is not None:
+            words = tuple(words[i % len(words)] for i in range(tokens))
+        limit = params.exact_tokens or params.max_tokens
+        reason: Reason = "length" if limit and tokens >= limit else "stop"
+        key = output_key(params.prompt, params.seed, choice)
+        output = Output(tokens=tokens, max_tokens=most, reason=reason, key=key, words=words, tokenizer=self._tokenizer)
+        return _stopped(output, params) if params.stop else output
+
+    def shortened(self, output: Output, tokens: int) -> Output:
+        """An output that the model's context cuts off."""
+        return msgspec.structs.replace(output, tokens=tokens, max_tokens=tokens, reason="length")
+
+    def _tokens(self, params: GenerationParams, echoed: int) -> int:
+        if params.exact_tokens:
+            return params.exact_tokens
+        if params.ignore_eos and params.max_tokens:
+            return params.max_tokens
+        tokens = self.draw() or echoed or params.max_tokens or DEFAULT_TOKENS
+        tokens = max(tokens, params.min_tokens)
+        return min(tokens, params.max_tokens) if params.max_tokens else tokens
+
+
+def _stopped(output: Output, params: GenerationParams) -> Output:
+    """The output up to the first stop text, which itself is not sent; the token that completes it is produced."""
+    longest = max(len(stop) for stop in params.stop)
+    text, ends = "", []
+    for position in range(min(output.tokens, STOP_TOKENS)):
+        before = len(text)
+        text += output.piece(position)
+        ends.append(len(text))
+        if position + 1 < params.min_tokens:
+            continue
+        found = [at for stop in params.stop if (at := text.find(stop, max(0, before - longest + 1))) >= 0]
+        if found:
+            return _cut(output, ends, text, min(found))
+    return output
+
+
+def _cut(output: Output, ends: list[int], text: str, at: int) -> Output:
+    """The text before `at`, spread over its tokens; those from there on are produced without text."""
+    starts = [0, *ends[:-1]]
+    words = tuple(text[min(a, at) : min(b, at)] for a, b in zip(starts, ends, strict=True))
+    return msgspec.structs.replace(output, tokens=len(ends), reason="stop", words=words)

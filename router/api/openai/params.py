@@ -1,0 +1,113 @@
+"""Requests as clients send them → params_list."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from router.api.generation import GenerationParams
+from router.api.openai.schema import ChatRequest, Common, CompletionRequest, Message
+from router.api.tokenizer import SYNTHETIC, Tokenizer
+from stageline.errors import BadInput
+from stageline.workload.rows import MAX_TOKENS
+
+MAX_STOPS = 16
+
+
+def chat_params(body: ChatRequest, exact_tokens: int, tokenizer: Tokenizer = SYNTHETIC) -> list[GenerationParams]:
+    """The one params of a chat. Raises BadInput, naming the field."""
+    if body.logprobs or body.top_logprobs:
+        raise no_logprobs("logprobs")
+    if not body.messages:
+        raise BadInput("messages", None, "the list is empty", "send at least one message")
+    text = chat_text(body.messages)
+    limit = body.max_completion_tokens if body.max_completion_tokens is not None else body.max_tokens
+    prompt = text.encode("utf-8", "surrogatepass")
+    last = _content(body.messages[-1])
+    return [_params(body, prompt, tokenizer.count(text), last, limit, exact_tokens)]
+
+
+def completion_params(
+    body: CompletionRequest, exact_tokens: int, tokenizer: Tokenizer = SYNTHETIC
+) -> list[GenerationParams]:
+    """One params per prompt. Raises BadInput, naming the field."""
+    if body.logprobs:
+        raise no_logprobs("logprobs")
+    if body.suffix:
+        raise BadInput("suffix", body.suffix, "insertion is not emulated", "leave it out")
+    if body.best_of is not None and body.best_of != (body.n or 1):
+        raise BadInput("best_of", body.best_of, "candidates are not ranked here", "leave it out or make it equal to n")
+    return [
+        _params(body, prompt, count, echo, body.max_tokens, exact_tokens)
+        for prompt, count, echo in _prompts(body.prompt, tokenizer)
+    ]
+
+
+def chat_text(messages: Iterable[Message]) -> str:
+    """All messages as one text, which is what counts as the prompt."""
+    return "\n".join(f"{m.role}: {_content(m)}" for m in messages)
+
+
+def no_logprobs(field: str) -> BadInput:
+    """Synthetic output has no probabilities."""
+    return BadInput(field, None, "the output is synthetic and has no log probabilities", "leave logprobs out")
+
+
+def _content(message: Message) -> str:
+    content = message.content
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    return "".join(part["text"] for part in content if isinstance(part.get("text"), str))
+
+
+Prompt = tuple[bytes, int, str | list[int]]  # what decides the text, how many tokens, the prompt
+
+
+def _prompts(prompt: str | list[str | int | list[int]], tokenizer: Tokenizer) -> list[Prompt]:
+    if isinstance(prompt, str):
+        return [_prompt(prompt, tokenizer)]
+    if not prompt:
+        raise BadInput("prompt", None, "the list is empty", "send at least one prompt")
+    ids = [one for one in prompt if isinstance(one, int)]
+    if not ids:
+        return [_prompt(one, tokenizer) for one in prompt if not isinstance(one, int)]
+    if len(ids) != len(prompt):
+        raise BadInput("prompt", None, "token ids and texts in one list", "send a text, token ids, or a list of either")
+    return [_prompt(ids, tokenizer)]
+
+
+def _prompt(prompt: str | list[int], tokenizer: Tokenizer) -> Prompt:
+    if isinstance(prompt, str):
+        return prompt.encode("utf-8", "surrogatepass"), tokenizer.count(prompt), prompt
+    if not all(0 <= one < 1 << 63 for one in prompt):
+        raise BadInput("prompt", None, "token ids are whole numbers from 0 to 2**63 - 1")
+    return msgspec.json.encode(prompt), len(prompt), prompt
+
+
+def _params(
+    body: Common, prompt: bytes, count: int, echo: str | list[int], limit: int | None, exact: int
+) -> GenerationParams:
+    stop = [body.stop] if isinstance(body.stop, str) else body.stop or []
+    if len(stop) > MAX_STOPS:
+        raise BadInput("stop", len(stop), f"more than {MAX_STOPS} stop texts")
+    if limit is not None and not 1 <= limit <= MAX_TOKENS:
+        raise BadInput("max_tokens", limit, "not a positive number of tokens", "give 1 or more, or null")
+    least = body.min_tokens or 0
+    if not 0 <= least <= MAX_TOKENS:
+        raise BadInput("min_tokens", least, "not a number of tokens", "give 0 or more")
+    seed = body.seed or 0
+    if not -(1 << 63) <= seed < 1 << 64:
+        raise BadInput("seed", seed, "does not fit 64 bits")
+    return GenerationParams(
+        prompt=prompt,
+        prompt_tokens=count,
+        ids=tuple(echo) if isinstance(echo, list) else (),
+        echo=echo if isinstance(echo, str) else None,
+        max_tokens=limit or 0,
+        min_tokens=least,
+        exact_tokens=exact,
+        ignore_eos=bool(body.ignore_eos),
+        stop=tuple(s for s in stop if s),
+        seed=seed,
+    )

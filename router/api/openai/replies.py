@@ -1,0 +1,111 @@
+"""Bodies of replies: JSON documents, chunks of a stream, errors."""
+
+import time
+import uuid
+from collections.abc import Iterable
+from typing import Any, Literal
+
+import msgspec
+
+from router.api.generation import Output
+from router.api.openai.schema import PromptDetails, Usage
+from router.live.service import Choice, Reply
+from stageline.engine.types import RequestRecord
+from stageline.errors import StagelineError
+
+Kind = Literal["chat", "completion"]
+DONE = b"data: [DONE]\n\n"
+# What surrounds the text of a token: before the first one, before any other, after it.
+_CHAT = (
+    b'"delta":{"role":"assistant","content":', b'"delta":{"content":', b'},"logprobs":null,"finish_reason":'
+)  # fmt: skip
+_COMPLETION = (b'"text":', b'"text":', b',"logprobs":null,"finish_reason":')
+_encode = msgspec.json.Encoder().encode
+
+
+class Head:
+    """What all parts of one reply share."""
+
+    def __init__(self, kind: Kind, model: str, *, streamed: bool) -> None:
+        self.kind = kind
+        self.id = ("chatcmpl-" if kind == "chat" else "cmpl-") + uuid.uuid4().hex
+        self.model = model
+        name = "chat.completion" if kind == "chat" else "text_completion"
+        if streamed and kind == "chat":
+            name += ".chunk"
+        self.fields: dict[str, Any] = {"id": self.id, "object": name, "created": int(time.time()), "model": model}
+        self._open = b"data: " + _encode(self.fields)[:-1] + b',"choices":[{"index":'
+
+    def events(self, index: int, output: Output) -> "Events":
+        """The events of one choice."""
+        return Events(self._open + b"%d," % index, output, chat=self.kind == "chat")
+
+    def usage_chunk(self, usage: Usage) -> bytes:
+        """The last event before [DONE], if the client asked for it."""
+        return b"data: " + _encode(self.fields | {"choices": [], "usage": usage}) + b"\n\n"
+
+    def document(self, choices: Iterable[tuple[str, str]], usage: Usage) -> bytes:
+        """The whole reply; `choices` are (text, finish_reason)."""
+        entries: list[dict[str, Any]] = []
+        for index, (text, reason) in enumerate(choices):
+            message = {"role": "assistant", "content": text}
+            body = {"message": message} if self.kind == "chat" else {"text": text}
+            entries.append({"index": index} | body | {"logprobs": None, "finish_reason": reason})
+        return _encode(self.fields | {"choices": entries, "usage": usage})
+
+
+class Events:
+    """The tokens of one choice as events. All but the text is made once: this is done for every token."""
+
+    def __init__(self, opening: bytes, output: Output, *, chat: bool) -> None:
+        self._output, self._last = output, output.tokens - 1
+        first, before, after = _CHAT if chat else _COMPLETION
+        self._first, self._before = opening + first, opening + before
+        self._after = after + b"null}]}\n\n"
+        self._end = after + _encode(output.reason) + b"}]}\n\n"
+
+    def event(self, position: int) -> bytes:
+        """Of one token."""
+        before = self._before if position else self._first
+        return before + self._output.encoded(position) + (self._end if position == self._last else self._after)
+
+    def between(self, start: int, end: int) -> bytes:
+        """Of the tokens [start, end)."""
+        return b"".join([self.event(position) for position in range(start, end)])
+
+
+def usage_of(reply: Reply, prompt_tokens: int, dilation: float) -> Usage:
+    """Of a reply whose choices have all ended. `prompt_tokens`: all prompts, each once."""
+    records = [r for c in reply.choices if (r := c.stream.record) is not None]
+    produced = sum(r.output_tokens for r in records)
+    firsts = [r for c in reply.choices[:: reply.n] if (r := c.stream.record) is not None]
+    return Usage(
+        prompt_tokens=prompt_tokens,
+        completion_tokens=produced,
+        total_tokens=prompt_tokens + produced,
+        prompt_tokens_details=PromptDetails(cached_tokens=sum(r.cached_tokens or 0 for r in firsts)),
+        queue_s=_longest_s(records, "admitted_ns"),
+        ttft_s=_longest_s(records, "first_token_ns"),
+        e2e_s=_longest_s(records, "last_token_ns"),
+        dilation=dilation,
+    )
+
+
+def _longest_s(records: Iterable[RequestRecord], until: str) -> float:
+    times = [(end - r.arrival_ns) / 1e9 for r in records if (end := getattr(r, until)) is not None]
+    return max(times, default=0.0)
+
+
+def failure_of(choices: Iterable[Choice]) -> StagelineError | None:
+    """Why a reply can't be completed, if it can't."""
+    return next((c.stream.error for c in choices if c.stream.error is not None), None)
+
+
+def error_body(message: str, kind: str, *, code: str | None = None, param: str | None = None) -> bytes:
+    """An error as the real API words it."""
+    return _encode({"error": {"message": message, "type": kind, "param": param, "code": code}})
+
+
+def error_event(error: StagelineError) -> bytes:
+    """An error in the middle of a stream."""
+    return b"data: " + error_body(str(error), error.error_type, code=str(error.http_status)) + b"\n\n"

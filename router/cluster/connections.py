@@ -1,0 +1,184 @@
+"""A session's connections: one Open stream per stage that holds the session, and the links from and to the router."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Iterable
+from typing import TypeVar
+
+from grpc import aio
+
+from router.cluster.stages import RemoteStage, StageTable
+from stageline.engine.route import Route
+from stageline.errors import ProtocolError, RunFailed, StagelineError, Unavailable
+from stageline.runtime.calls import answer
+from stageline.runtime.clock import LiveClock
+from stageline.runtime.names import upstream_name
+from stageline.runtime.party import Party
+from stageline.v1 import flow_pb2, stage_pb2
+from stageline.wire import grpc_options
+from stageline.wire.errors import LocatedError, error_from, is_transport, locate
+from stageline.wire.frames import MODES, FrameEncoder, PayloadMode
+from stageline.wire.inlink import InLink
+from stageline.wire.outlink import OutLink, Peer
+
+R = TypeVar("R")
+_BLAME_S = 0.5  # how long the loss of a stage may take to show after its neighbours noticed
+
+
+class StageConnections:
+    """Opens the session everywhere, watches it, and closes it everywhere. Link keys are replicas."""
+
+    def __init__(
+        self,
+        session: str,
+        route: Route,
+        table: StageTable,
+        party: Party,
+        mode: PayloadMode,
+        clock: LiveClock | None = None,
+    ) -> None:
+        self.session, self._route, self._table, self._party, self._mode = session, route, table, party, mode
+        self._clock = clock
+        visits, replicas = route.visits, range(route.plan.replicas)
+        self.in_links = [InLink(party, r, visits, upstream_name(route.plan, r, visits)) for r in replicas]
+        self.out_links = [self._out_link(r) for r in replicas]
+        self._watchers: list[asyncio.Task[None]] = []
+        self._lost: list[StagelineError] = []
+        self._blamed = asyncio.Event()
+        self._closing = False
+        self.started = False
+
+    async def open(self, digest: str, seed: int, advertise: str) -> None:
+        """Returns when every link stands. Raises StagelineError, naming the stage, when one does not."""
+        loop = asyncio.get_running_loop()
+        if trouble := next((s.trouble for s in self._table if s.trouble), None):
+            raise trouble
+        described = await self._together(
+            answer(
+                s.stub.Describe(stage_pb2.DescribeRequest(), timeout=grpc_options.HELLO_S, wait_for_ready=True), s.place
+            )
+            for s in self._table
+        )
+        plan = self._route.plan.canonical()
+        opened: list[asyncio.Future[None]] = []
+        for stage, reply in zip(self._table, described, strict=True):
+            request = self._request(stage, digest, seed, advertise)
+            request.plan = b"" if reply.plan_digest == digest else plan
+            opened.append(loop.create_future())
+            self._watchers.append(asyncio.create_task(self._watch(stage, request, opened[-1])))
+        try:
+            async with asyncio.timeout(grpc_options.CONNECT_S + grpc_options.HELLO_S):
+                await self._together([*(link.open() for link in self.out_links), *opened])
+        except TimeoutError:
+            silent = [s.place for s, o in zip(self._table, opened, strict=True) if not o.done()]
+            raise Unavailable(f"the session did not open in time at {', '.join(silent) or 'a link'}") from None
+        self.started = True
+
+    def in_link(self, hello: flow_pb2.Hello) -> InLink:
+        """The return link that a hello means."""
+        if hello.link != self._route.visits or hello.replica >= len(self.in_links):
+            raise ProtocolError(f"link {hello.link} of replica {hello.replica} does not end at the router")
+        return self.in_links[hello.replica]
+
+    async def failure(self) -> StagelineError:
+        """Why the session failed, once it has: the loss of a stage explains what its neighbours reported."""
+        error = self._party.error
+        assert error is not None
+        if isinstance(error.error, Unavailable) and not self._lost:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_BLAME_S):
+                    await self._blamed.wait()
+        found = self._lost[0] if self._lost else error
+        if isinstance(found, LocatedError) and isinstance(found.error, Unavailable) and self.started:
+            return LocatedError(RunFailed(str(found.error)), found.party)
+        return found
+
+    async def close(self) -> None:
+        """Closes the session at every stage that still answers. Never raises; the second time nothing is left to do."""
+        if self._closing:
+            return
+        self._closing = True
+        self._party.close()
+        request = stage_pb2.CloseRequest(session=self.session)
+        if self._watchers:
+            calls = [
+                answer(s.stub.Close(request, timeout=grpc_options.HELLO_S), s.place)
+                for s, watcher in zip(self._table, self._watchers, strict=True)
+                if not watcher.done()
+            ]
+            await asyncio.gather(*calls, return_exceptions=True)
+        for watcher in self._watchers:
+            watcher.cancel()
+        await asyncio.gather(*self._watchers, return_exceptions=True)
+        await asyncio.gather(*(link.close() for link in self.out_links))
+
+    async def snapshots(self, start_ns: int, end_ns: int) -> list[stage_pb2.SnapshotReply]:
+        """The final accounts of all stages, by replica and stage."""
+        request = stage_pb2.SnapshotRequest(
+            session=self.session, final=True, window_start_ns=start_ns, window_end_ns=end_ns
+        )
+        return await self._together(
+            answer(s.stub.Snapshot(request, timeout=grpc_options.CALL_S), s.place) for s in self._table
+        )
+
+    async def _watch(self, stage: RemoteStage, request: stage_pb2.OpenRequest, opened: "asyncio.Future[None]") -> None:
+        """Holds one stage's Open stream."""
+        call = stage.stub.Open(request)
+        try:
+            first = await call.read()
+            if isinstance(first, stage_pb2.OpenReply):
+                if not opened.done():
+                    opened.set_result(None)
+                await call.read()
+            error: StagelineError = Unavailable(f"{stage.place} ended the session")
+        except aio.AioRpcError as failed:
+            error = error_from(failed, stage.place)
+            if is_transport(failed):
+                error = Unavailable(f"{stage.place} was lost during the run" if opened.done() else str(error))
+        finally:
+            call.cancel()
+        if self._closing:
+            return
+        located = locate(error, stage.name)
+        if isinstance(error, Unavailable):
+            self._lost.append(located)
+            self._blamed.set()
+        if not opened.done():
+            opened.set_exception(located)
+        self._party.fail(located)
+
+    async def _together(self, awaitables: Iterable[Awaitable[R]]) -> list[R]:
+        """All results in order, or the first error as it comes; the rest is cancelled then."""
+        tasks = [asyncio.ensure_future(awaitable) for awaitable in awaitables]
+        try:
+            return await asyncio.gather(*tasks)
+        except BaseException:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            raise
+
+    def _request(self, stage: RemoteStage, digest: str, seed: int, advertise: str) -> stage_pb2.OpenRequest:
+        row, visits = self._table.rows[stage.replica], self._route.visits
+        stage_of, clock = self._route.stage_of, self._clock
+        downstream = [
+            stage_pb2.Downstream(link=v + 1, address=advertise if v + 1 == visits else row[stage_of[v + 1]].address)
+            for v in self._route.inputs[stage.stage]
+        ]
+        return stage_pb2.OpenRequest(
+            session=self.session,
+            plan_digest=digest,
+            replica=stage.replica,
+            stage=stage.stage,
+            seed=seed,
+            payload_mode=MODES[self._mode],
+            downstream=downstream,
+            clock=stage_pb2.LiveClock(anchor_unix_ns=clock.anchor_unix_ns, dilation=clock.dilation) if clock else None,
+        )
+
+    def _out_link(self, replica: int) -> OutLink:
+        first = self._table.rows[replica][self._route.stage_of[0]]
+        encoder = FrameEncoder(self._route.plan.links[0].bytes_per_token, returns=False, mode=self._mode)
+        hello = flow_pb2.Hello(session=self.session, link=0, replica=replica)
+        peer = Peer(first.address, first.place)
+        return OutLink(self._party, replica, hello, to=peer, encoder=encoder, dialer=self._table.dialer)

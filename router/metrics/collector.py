@@ -1,0 +1,97 @@
+"""What the router tells Prometheus of its own: figures of whatever goes on, read when they are scraped."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol
+
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+import stageline
+from router.cluster.connections import StageConnections
+from router.runs.session import RunSession
+from stageline.engine.conductor import Conductor
+from stageline.engine.router import Router
+from stageline.plan.schema import Plan
+from stageline.runtime import metric_names as names
+from stageline.units import NS_PER_S
+
+
+class Activity(Protocol):
+    """A run or a live session."""
+
+    @property
+    def router(self) -> Router: ...
+    @property
+    def mesh(self) -> StageConnections: ...
+    @property
+    def conductor(self) -> Conductor: ...
+
+
+class RouterCollector(Collector):
+    """Counters go on over runs and live sessions. `health` tells which stages serve."""
+
+    def __init__(self, plan: Plan, live: Callable[[], Activity | None] = lambda: None) -> None:
+        self._plan, self._digest = plan, plan.digest()
+        self._live = live
+        self._run: RunSession | None = None
+        self._seen: Activity | None = None
+        self._past: Counter[tuple[str, ...]] = Counter()
+        self.health: Callable[[], dict[tuple[int, int], bool]] = dict
+
+    def on_run(self, run: RunSession | None) -> None:
+        """A run begins, or (None) the one that went on has ended."""
+        self._run = run
+        self._current()
+
+    def collect(self) -> Iterable[Metric]:
+        """The families; see docs/metrics.md."""
+        goes = self._current()
+        values = self._past + counts_of(goes) if goes else self._past
+        for spec in _COUNTERS:
+            yield spec.single(values[(spec.name,)])
+        places = [(str(s), str(r)) for r in range(self._plan.replicas) for s in range(len(self._plan.stages))]
+        yield names.KV_REFUSALS.family((place, values[names.KV_REFUSALS.name, *place]) for place in places)
+        yield from self._gauges(goes)
+
+    def _gauges(self, goes: Activity | None) -> Iterator[Metric]:
+        plan, replicas = self._plan, goes.router.replicas if goes else []
+        running = sum(len(r.running) for r in replicas)
+        yield names.RUNNING.single(running)
+        yield names.WAITING.single(len(goes.router.sequences) - running if goes else 0)
+        yield names.EMULATED.single(goes.conductor.last_completion_ns / NS_PER_S if goes else 0)
+        yield names.RUN_OPEN.single(int(self._run is not None))
+        yield names.CREDITS.family(((str(r.index),), r.all_credits) for r in replicas)
+        yield names.IN_FLIGHT.family(((str(r.index),), len(r.in_flight)) for r in replicas)
+        yield names.STAGE_UP.family(((str(s), str(r)), float(up)) for (r, s), up in self.health().items())
+        facts = (self._digest, plan.model, plan.device, *map(str, (len(plan.stages), len(plan.visits), plan.replicas)))
+        yield names.PLAN_INFO.family([(facts, 1)])
+        yield names.BUILD_INFO.family([((stageline.__version__,), 1)])
+
+    def _current(self) -> Activity | None:
+        """What goes on; the counts of what went on before are kept once it is over."""
+        goes = self._run or self._live()
+        if goes is not self._seen:
+            if self._seen:
+                self._past += counts_of(self._seen)
+            self._seen = goes
+        return goes
+
+
+_COUNTERS = (names.REQUESTS, names.FINISHED, names.FAILED, names.MICROBATCHES, names.FRAMES, names.FRAME_MICROBATCHES)
+
+
+def counts_of(goes: Activity) -> Counter[tuple[str, ...]]:
+    """The counters of one run or session, by metric and label values."""
+    router, decoders = goes.router, [link.decoder for link in goes.mesh.in_links]
+    counts: Counter[tuple[str, ...]] = Counter()
+    counts[names.REQUESTS.name,] = router.arrived
+    counts[names.FINISHED.name,] = router.finished
+    counts[names.FAILED.name,] = router.failed
+    counts[names.MICROBATCHES.name,] = sum(r.formed for r in router.replicas)
+    counts[names.FRAMES.name,] = sum(d.frames for d in decoders)
+    counts[names.FRAME_MICROBATCHES.name,] = sum(d.items for d in decoders)
+    for replica in router.replicas:
+        for stage, refusals in enumerate(replica.mirror.refusals):
+            counts[names.KV_REFUSALS.name, str(stage), str(replica.index)] = refusals
+    return counts

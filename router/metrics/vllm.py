@@ -1,0 +1,190 @@
+"""The serving metrics under vLLM's names, in emulated seconds: an Observer of runs and live sessions."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+from stageline.engine.microbatch import Item
+from stageline.engine.replica import Replica
+from stageline.engine.router import Router
+from stageline.engine.sequence import Sequence
+from stageline.engine.types import Observer, RequestRecord, SpeculationStats
+from stageline.plan.schema import Plan
+from stageline.report.times import times_of
+from stageline.runtime import metric_names as own
+from stageline.runtime import vllm_names as vllm
+from stageline.runtime.metrics import Buckets, MetricSpec
+from stageline.units import NS_PER_S
+
+_REASONS = {"cancelled": "abort", "failed": "error", "incomplete": "error", "refused": "error"}
+_COUNTERS = (vllm.PROMPT_TOKENS, vllm.GENERATION_TOKENS, vllm.PREEMPTIONS, vllm.CACHE_QUERIES, vllm.CACHE_HITS)
+_DRAFT_COUNTERS = (vllm.DRAFTS, vllm.DRAFT_TOKENS, vllm.ACCEPTED_TOKENS)
+_HISTOGRAMS = tuple(spec for spec in vllm.DROP_IN if spec.kind == "histogram")
+_GAPS = 256  # different gaps that wait for the histograms
+
+
+class Watch(Observer, Protocol):
+    """An Observer that is told whose run it sees."""
+
+    def begin(self, router: Router) -> None:
+        """Another run or live session begins."""
+        ...
+
+    def dispatched(self, replica: int, items: Iterable[Item]) -> None:
+        """Microbatches leave the router."""
+        ...
+
+
+class Engine:
+    """What one replica has counted since the server started."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.reasons: Counter[str] = Counter(dict.fromkeys(("stop", "length", "abort", "error"), 0))
+        specs = (*_HISTOGRAMS, own.TTFT, own.ITL)
+        self.histograms: dict[str, Buckets] = {spec.name: spec.buckets() for spec in specs}
+        self.itl = (self.histograms[vllm.ITL.name], self.histograms[own.ITL.name])
+        self.ttft = (self.histograms[vllm.TTFT.name], self.histograms[own.TTFT.name])
+        self.steps = self.histograms[vllm.STEP_TOKENS.name]
+        self.tokens = 0
+        self.drafts = SpeculationStats()  # of runs and sessions that are over
+        self._gaps: dict[int, int] = {}  # between tokens, ns -> how often, not in the histograms yet
+
+    def gap(self, gap_ns: int) -> None:
+        """A token came so long after the one before it. Those of a microbatch share their gap: one entry for all."""
+        gaps = self._gaps
+        gaps[gap_ns] = gaps.get(gap_ns, 0) + 1
+        if len(gaps) >= _GAPS:
+            self.settle()
+
+    def settle(self) -> None:
+        """Brings the histograms of gaps up to date."""
+        for gap_ns, times in self._gaps.items():
+            for buckets in self.itl:
+                buckets.observe(gap_ns / NS_PER_S, times)
+        self._gaps.clear()
+
+
+class ServingMetrics(Collector):
+    """Watches whatever goes on; one session at a time. Counters go on over runs."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._engines = [Engine() for _ in range(plan.replicas)]
+        self._labels = [(plan.model, str(r)) for r in range(plan.replicas)]
+        self._replicas: list[Replica] = []
+        self._live: Mapping[int, Sequence] = {}
+        self._most: dict[int, int] = {}  # largest output that a request may have, by index, from its first token on
+
+    # -- what goes on
+
+    def begin(self, router: Router) -> None:
+        """See Watch."""
+        for engine, stats in zip(self._engines, self._drafts(), strict=True):
+            engine.drafts = stats
+        self._live, self._replicas = router.sequences, router.replicas
+        self._most.clear()
+
+    def dispatched(self, replica: int, items: Iterable[Item]) -> None:
+        """See Watch."""
+        steps = self._engines[replica].steps
+        for item in items:
+            steps.observe(item.microbatch.totals.tokens)
+
+    def token(self, index: int, now_ns: int, since_ns: int | None) -> None:
+        """See Observer."""
+        sequence = self._live[index]
+        engine = self._engines[sequence.replica]
+        engine.tokens += 1
+        if since_ns is not None:
+            engine.gap(now_ns - since_ns)
+            return
+        request = sequence.request
+        engine.counts[vllm.PROMPT_TOKENS.name] += request.prompt_tokens
+        self._most[index] = request.max_output_tokens
+        for buckets in engine.ttft:
+            buckets.observe((now_ns - request.arrival_ns) / NS_PER_S)
+
+    def request(self, record: RequestRecord) -> None:
+        """See Observer."""
+        most = self._most.pop(record.index, 0)
+        engine = self._engines[record.replica or 0]
+        engine.counts[vllm.PREEMPTIONS.name] += record.preemptions
+        if record.cached_tokens is not None:
+            engine.counts[vllm.CACHE_QUERIES.name] += record.prompt_tokens
+            engine.counts[vllm.CACHE_HITS.name] += record.cached_tokens
+        if record.outcome == "finished":
+            engine.reasons["length" if record.output_tokens >= most else "stop"] += 1
+            self._finished(engine, record, most)
+        else:
+            engine.reasons[_REASONS[record.outcome]] += 1
+
+    @staticmethod
+    def _finished(engine: Engine, record: RequestRecord, most: int) -> None:
+        times = times_of(record)
+        if times is None:
+            return
+        seconds = {
+            vllm.E2E: times.e2e_ns,
+            vllm.QUEUE: times.queue_ns,
+            vllm.INFERENCE: times.e2e_ns - times.queue_ns,
+            vllm.PREFILL: times.ttft_ns - times.queue_ns,
+            vllm.DECODE: times.e2e_ns - times.ttft_ns,
+        }
+        for spec, ns in seconds.items():
+            engine.histograms[spec.name].observe(ns / NS_PER_S)
+        if times.tpot_ns is not None:
+            engine.histograms[vllm.TPOT.name].observe(times.tpot_ns / NS_PER_S)
+        tokens = ((vllm.REQUEST_PROMPT, record.prompt_tokens), (vllm.REQUEST_OUTPUT, record.output_tokens))
+        for spec, count in (
+            *tokens,
+            (vllm.MAX_OUTPUT, record.output_tokens),
+            (vllm.PARAM_MAX, most),
+            (vllm.PARAM_N, 1),
+        ):
+            engine.histograms[spec.name].observe(count)
+
+    # -- what is scraped
+
+    def collect(self) -> Iterable[Metric]:
+        """The families; see docs/metrics.md."""
+        replicas: list[Replica | None] = [*self._replicas] or [None] * len(self._engines)
+        yield vllm.RUNNING.family(self._each(len(r.running) if r else 0 for r in replicas))
+        yield vllm.WAITING.family(self._each(len(r.waiting) if r else 0 for r in replicas))
+        yield vllm.KV_USAGE.family(self._each(r.mirror.fill(0, 0) / 2**40 if r else 0 for r in replicas))
+        blocks = min((s.kv_budget_bytes // s.kv_block_bytes for s in self._plan.stages if s.kv_block_bytes), default=0)
+        more = (str(self._plan.block_tokens), str(blocks))
+        yield vllm.CACHE_CONFIG.family(((*labels, *more), 1) for labels in self._labels)
+        yield vllm.LORA.family(((*labels, "0", "", ""), 0) for labels in self._labels)
+        for engine in self._engines:
+            engine.settle()
+            engine.counts[vllm.GENERATION_TOKENS.name] = engine.tokens
+        for spec in _COUNTERS:
+            yield spec.family(self._each(engine.counts[spec.name] for engine in self._engines))
+        drafts = [(s.steps, s.drafted_tokens, s.accepted_tokens) for s in self._drafts()]
+        for spec, values in zip(_DRAFT_COUNTERS, zip(*drafts, strict=True), strict=True):
+            yield spec.family(self._each(values))
+        pairs = zip(self._labels, self._engines, strict=True)
+        yield vllm.SUCCESS.family(((*labels, reason), n) for labels, e in pairs for reason, n in e.reasons.items())
+        for spec in _HISTOGRAMS:
+            yield spec.histogram(self._buckets(spec, self._labels))
+        names = [(str(r),) for r in range(len(self._engines))]
+        for spec in (own.TTFT, own.ITL):
+            yield spec.histogram(self._buckets(spec, names))
+
+    def _drafts(self) -> list[SpeculationStats]:
+        """By replica, with those of what goes on now."""
+        now = [r.speculation.stats() if r.speculation else SpeculationStats() for r in self._replicas]
+        past = [engine.drafts for engine in self._engines]
+        return [a + b for a, b in zip(past, now or [SpeculationStats()] * len(past), strict=True)]
+
+    def _each(self, values: Iterable[float]) -> Iterable[tuple[tuple[str, ...], float]]:
+        return zip(self._labels, values, strict=True)
+
+    def _buckets(
+        self, spec: MetricSpec, labels: Iterable[tuple[str, ...]]
+    ) -> Iterable[tuple[tuple[str, ...], Buckets]]:
+        return zip(labels, (engine.histograms[spec.name] for engine in self._engines), strict=True)

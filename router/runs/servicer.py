@@ -1,0 +1,301 @@
+"""The Router service: one run at a time."""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from typing import Any
+
+import msgspec
+from grpc import aio
+
+import stageline
+from router.api.generate import GenerateContext, generate, live_state
+from router.api.keys import check_key
+from router.api.openai.door import HttpDoor
+from router.cluster.stages import StageTable, metrics_of
+from router.live.service import LiveService
+from router.metrics.vllm import Watch
+from router.runs.session import RunSession
+from router.runs.workload import SentWorkload
+from stageline.engine.route import Route
+from stageline.engine.settings import Scheduling
+from stageline.engine.types import Workload
+from stageline.errors import BadInput, Busy, PlanMismatch, ProtocolError, SessionUnknown, StagelineError
+from stageline.plan.schema import Plan
+from stageline.runtime.server import Endpoints
+from stageline.v1 import flow_pb2, router_pb2, router_pb2_grpc
+from stageline.wire.channels import SECURE, Dialer
+from stageline.wire.errors import abort, plain
+from stageline.wire.frames import PayloadMode, mode_of
+from stageline.wire.inlink import FlowContext, InLink, serve_flow
+from stageline.wire.runs import requests_of
+from stageline.workload import open_workload
+from stageline.workload.spec import parse_spec
+
+_HEAR_S = 5.0
+RunContext = aio.ServicerContext[router_pb2.RunRequest, router_pb2.RunReply]
+
+
+class RouterServicer(router_pb2_grpc.RouterServicer):
+    """Drives sessions on all stages of a plan. `on_health`, if set, is told whether every stage serves."""
+
+    name = "stageline.v1.Router"
+
+    def __init__(
+        self,
+        plan: Plan,
+        addresses: list[list[str]],
+        *,
+        advertise: str = "",
+        window: int = 0,
+        payload: PayloadMode = "size",
+        on_run: Callable[[RunSession | None], None] = lambda _: None,
+        watch: Watch | None = None,
+        live: LiveService | None = None,
+        door: HttpDoor | None = None,
+        trust_runs: bool = False,
+        dialer: Dialer | None = None,
+        api_key: str = "",
+    ) -> None:
+        self._dialer, self._api_key = dialer or Dialer(), api_key
+        self._trust_runs = trust_runs
+        self._route, self._digest = Route(plan), plan.digest()
+        self._addresses, self._advertise, self._payload = addresses, advertise, payload
+        self._window = window or max(2, 2 * len(os.sched_getaffinity(0)))
+        self.on_health: Callable[[bool], Awaitable[None]] | None = None
+        self._on_run, self._watch = on_run, watch
+        self.metrics: Callable[[], bytes] = bytes  # in Prometheus' text format
+        self._live, self._keeper, self._door = live, live.keeper if live else None, door
+        self._table: StageTable | None = None
+        self._run: RunSession | None = None
+        self._busy = False
+        self._ending: asyncio.Task[None] | None = None
+        self._free = asyncio.Event()
+        self._free.set()
+        self._draining = False
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # -- the life of the server
+
+    def add_to(self, server: aio.Server) -> None:
+        """Registers the servicer."""
+        router_pb2_grpc.add_RouterServicer_to_server(self, server)
+
+    async def start(self, endpoints: Endpoints) -> Endpoints:
+        """Begins to watch the stages."""
+        own = self._advertise or endpoints.grpc
+        self._advertise = own if "://" in own or not self._dialer.files.cert else SECURE + own
+        self._table = StageTable(self._route.plan, self._addresses, self._health_changed, self._dialer)
+        if self._keeper:
+            self._keeper.start(self._table, self._advertise)
+        if self._door:
+            return msgspec.structs.replace(endpoints, http=await self._door.start())
+        return endpoints
+
+    def health(self) -> dict[tuple[int, int], bool]:
+        """Whether each (replica, stage) serves."""
+        return {(s.replica, s.stage): s.healthy for s in self._table or ()}
+
+    async def drained(self) -> None:
+        """Refuses new runs; returns when the one that goes on has ended."""
+        self._draining = True
+        await self._free.wait()
+        if self._keeper:
+            await self._keeper.drained()
+
+    async def stop(self) -> None:
+        """Ends the run that is left and lets the stages go."""
+        if self._run:
+            self._run.party.fail(Busy("the router is shutting down"))
+        if self._keeper:
+            await self._keeper.stop()
+        if self._door:
+            await self._door.stop()
+        if self._table:
+            await self._table.close()
+
+    # -- the service
+
+    async def Run(  # type: ignore[override]  # noqa: N802 - it reads and writes by itself
+        self, request_iterator: object, context: RunContext
+    ) -> None:
+        """See router.proto."""
+        try:
+            self._check_key(context)
+            await self._claim()
+            try:
+                if self._keeper:
+                    await self._keeper.pause()
+                await self._carry_out(context)
+            finally:
+                self._ending = asyncio.create_task(self._end())
+                await asyncio.shield(self._ending)
+        except StagelineError as error:
+            await _hear_out(context)
+            await abort(context, plain(error))
+
+    async def Flow(  # type: ignore[override]  # noqa: N802 - it reads and writes by itself
+        self, request_iterator: object, context: FlowContext
+    ) -> None:
+        """See router.proto."""
+        await serve_flow(context, self._link_of)
+
+    async def Generate(  # type: ignore[override]  # noqa: N802 - it writes by itself
+        self, request: router_pb2.GenerateRequest, context: GenerateContext
+    ) -> None:
+        """See router.proto."""
+        try:
+            self._check_key(context)
+            await generate(self._live, request, context)
+        except StagelineError as error:
+            await abort(context, error)
+
+    async def Status(  # noqa: N802
+        self, request: router_pb2.StatusRequest, context: aio.ServicerContext[Any, Any]
+    ) -> router_pb2.StatusReply:
+        """See router.proto."""
+        try:
+            self._check_key(context)
+        except StagelineError as error:
+            await abort(context, error)
+        run, table = self._run, self._table
+        told = await metrics_of(table) if request.metrics and table else {}
+        return router_pb2.StatusReply(
+            plan=self._route.plan.canonical(),
+            plan_digest=self._digest,
+            session=run.id if run else "",
+            progress=run.progress() if run else None,
+            stages=[
+                router_pb2.StageState(
+                    replica=s.replica,
+                    stage=s.stage,
+                    name=self._route.plan.stages[s.stage].name,
+                    address=s.address,
+                    healthy=s.healthy,
+                    metrics=told.get((s.replica, s.stage), b""),
+                )
+                for s in table or ()
+            ],
+            version=stageline.__version__,
+            live=live_state(self._keeper) if self._keeper else None,
+            metrics=self.metrics() if request.metrics else b"",
+        )
+
+    def _check_key(self, context: aio.ServicerContext[Any, Any]) -> None:
+        """Clients show the key as over HTTP; stages, which open Flow, know the session's id."""
+        if self._api_key:
+            given = dict(context.invocation_metadata() or ()).get("authorization", "")
+            check_key(str(given), self._api_key)
+
+    # -- runs
+
+    async def _claim(self) -> None:
+        """Makes this the run that goes on."""
+        if self._ending:  # its client has left, the stages are still being told
+            await asyncio.shield(self._ending)
+        if self._draining:
+            raise Busy("the router is shutting down")
+        if self._busy:
+            now = f" ({self._run.progress().done} requests done)" if self._run else ""
+            raise Busy(f"another run goes on{now}; one at a time")
+        self._busy = True
+        self._free.clear()
+
+    async def _carry_out(self, context: RunContext) -> None:
+        run = await self._prepare(context)
+        self._run = run
+        self._on_run(run)
+        async with aclosing(run.replies(self._digest, self._advertise)) as replies:
+            async for reply in replies:
+                await context.write(reply)
+
+    async def _end(self) -> None:
+        """Lets the stages go, even if the client has left."""
+        if self._run:
+            await self._run.close()
+            self._on_run(None)
+        self._run, self._busy, self._ending = None, False, None
+        if self._keeper:
+            self._keeper.resume()
+        self._free.set()
+
+    async def _prepare(self, context: RunContext) -> RunSession:
+        """Reads the start and all requests."""
+        first = await context.read()
+        if not isinstance(first, router_pb2.RunRequest) or first.WhichOneof("message") != "start":
+            raise ProtocolError("the first message of a run is its start")
+        start = first.start
+        if start.plan_digest and start.plan_digest != self._digest:
+            raise PlanMismatch(
+                f"this cluster serves plan {self._digest}, the run is for plan {start.plan_digest}; "
+                "run the plan that the cluster was started with"
+            )
+        try:
+            scheduling = msgspec.json.decode(start.scheduling or b"{}", type=Scheduling)
+        except msgspec.DecodeError as error:
+            raise BadInput("scheduling", None, str(error)) from None
+        if scheduling.policy and not self._trust_runs:
+            raise BadInput(
+                "scheduling policy", scheduling.policy, "a class by name", "start the router with --trust-runs"
+            )
+        workload, total = await self._workload(start, context)
+        assert self._table is not None
+        return RunSession(
+            self._route,
+            self._table,
+            workload,
+            scheduling,
+            seed=start.seed,
+            window=start.window or self._window,
+            mode=mode_of(start.payload_mode) if start.payload_mode else self._payload,
+            tokens=start.tokens,
+            total=total,
+            watch=self._watch,
+        )
+
+    async def _workload(self, start: router_pb2.RunStart, context: RunContext) -> tuple[Workload, int]:
+        """Where the run's requests come from, and how many there are if that is known."""
+        rows = SentWorkload()
+        while isinstance(request := await context.read(), router_pb2.RunRequest):
+            if request.WhichOneof("message") != "rows":
+                raise ProtocolError("after the start a run takes rows")
+            rows.add(requests_of(request.rows, rows.total))
+        if not start.HasField("workload"):
+            return rows, rows.total
+        if rows.total:
+            raise ProtocolError("a run takes rows or a workload, not both")
+        spec = start.workload
+        if parse_spec(spec.text) is None:
+            raise BadInput("workload", spec.text, "not a synthetic workload", "send the rows of a file instead")
+        if "trace" in spec.text and not self._trust_runs:
+            raise BadInput("workload", spec.text, "names a file of the router's", "start the router with --trust-runs")
+        workload = open_workload(
+            spec.text, seed=spec.seed, rate_scale=spec.rate_scale or "1", requests=spec.requests or None
+        )
+        return workload, spec.requests
+
+    async def _link_of(self, hello: flow_pb2.Hello) -> InLink:
+        live = self._keeper.current if self._keeper else None
+        if live and live.id == hello.session:
+            return live.mesh.in_link(hello)
+        if self._run is None or self._run.id != hello.session:
+            raise SessionUnknown(f"session {hello.session!r} is not open at this router")
+        return self._run.mesh.in_link(hello)
+
+    def _health_changed(self) -> None:
+        if self._keeper:
+            self._keeper.look_again()
+        if self.on_health and self._table:
+            task = asyncio.ensure_future(self.on_health(self._table.healthy))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+
+async def _hear_out(context: RunContext) -> None:
+    """Takes what the client still sends: one that is cut off while it writes never learns why."""
+    with contextlib.suppress(TimeoutError, aio.UsageError):
+        async with asyncio.timeout(_HEAR_S):
+            while isinstance(await context.read(), router_pb2.RunRequest):
+                pass

@@ -1,0 +1,134 @@
+"""One run: the router's machines, their connections, and what the client is told."""
+
+import asyncio
+import time
+import uuid
+from collections.abc import AsyncGenerator, Iterable
+
+from router.cluster.connections import StageConnections
+from router.cluster.stages import StageTable
+from router.machine import RouterMachine
+from router.metrics.vllm import Watch
+from router.runs.outbox import Outbox, TeeObserver
+from stageline.engine.closing import close_run, window_of
+from stageline.engine.conductor import Conductor
+from stageline.engine.route import Route
+from stageline.engine.router import Router
+from stageline.engine.settings import Scheduling
+from stageline.engine.types import Observer, Workload
+from stageline.runtime.party import Party
+from stageline.sync.router import RouterNode
+from stageline.v1 import router_pb2, stage_pb2
+from stageline.wire.frames import PayloadMode
+from stageline.wire.runs import ended_of, stage_record
+
+_REPORT_S = 0.25  # wall time between two messages to the client, unless there is much to say
+
+
+class RunSession:
+    """Built when a run's requests are there; `replies` drives it to its end."""
+
+    def __init__(
+        self,
+        route: Route,
+        table: StageTable,
+        workload: Workload,
+        scheduling: Scheduling,
+        *,
+        seed: int,
+        window: int,
+        mode: PayloadMode,
+        tokens: bool,
+        total: int = 0,
+        watch: Watch | None = None,
+    ) -> None:
+        self.id = uuid.uuid4().hex
+        self.total, self._seed, self._window = total, seed, window
+        self.outbox = Outbox(tokens=tokens)
+        self._told: Observer = TeeObserver(self.outbox, watch) if watch else self.outbox
+        self.router = Router(route, scheduling, seed, self._told)
+        if watch:
+            watch.begin(self.router)
+        self.conductor = Conductor(self.router, workload)
+        self.node = RouterNode(self.conductor, window)
+        self.party = Party(
+            "the router", RouterMachine(self.node, watch.dispatched if watch else None), after_turn=self._after_turn
+        )
+        self.mesh = StageConnections(self.id, route, table, self.party, mode)
+        self._stir = asyncio.Event()
+
+    async def replies(self, digest: str, advertise: str) -> AsyncGenerator[router_pb2.RunReply, None]:
+        """Everything that the client is told. Raises the StagelineError that ended the run early.
+
+        The end is told when all stages are free again. Whoever stops listening earlier must `close`.
+        """
+        cpu_ns, wall_ns = time.process_time_ns(), time.perf_counter_ns()
+        await self.mesh.open(digest, self._seed, advertise)
+        started = router_pb2.Started(session=self.id, plan_digest=digest, window=self._window)
+        yield router_pb2.RunReply(started=started)
+        self.party.ended.add_done_callback(lambda _: self._stir.set())
+        self.party.release()
+        async for reply in self._reports():
+            yield reply
+        snapshots = await self.mesh.snapshots(*window_of(self.conductor))
+        totals = close_run(self.conductor, [stage_record(s.account) for s in snapshots])
+        ended = ended_of(totals)
+        ended.cost.CopyFrom(self._cost(snapshots))
+        ended.cost.cpu_ns += time.process_time_ns() - cpu_ns
+        ended.cost.wall_ns = time.perf_counter_ns() - wall_ns
+        await self.mesh.close()
+        yield router_pb2.RunReply(ended=ended)
+
+    async def close(self) -> None:
+        """Lets all stages go."""
+        await self.mesh.close()
+
+    def progress(self) -> router_pb2.Progress:
+        """How far the run is."""
+        replicas = self.router.replicas
+        return router_pb2.Progress(
+            now_ns=self.conductor.last_completion_ns,
+            done=self.router.finished + self.router.failed,
+            total=self.total,
+            running=sum(len(r.running) for r in replicas),
+            waiting=len(self.router.sequences) - sum(len(r.running) for r in replicas),
+        )
+
+    async def _reports(self) -> AsyncGenerator[router_pb2.RunReply, None]:
+        """Progress, tokens and records until the run is over. Raises why it failed, after what was there by then."""
+        while not self.node.done and not self.party.ended.done():
+            try:
+                async with asyncio.timeout(_REPORT_S):
+                    await self._stir.wait()
+            except TimeoutError:
+                pass
+            self._stir.clear()
+            for reply in self.outbox.take():
+                yield reply
+            yield router_pb2.RunReply(progress=self.progress())
+            self.party.release()
+        if self.node.done:
+            return
+        for sequence in self.router.sequences.values():
+            self._told.request(sequence.record("incomplete"))
+        for reply in self.outbox.take():
+            yield reply
+        raise await self.mesh.failure()
+
+    def _after_turn(self) -> None:
+        if self.node.done:
+            self._stir.set()
+        elif self.outbox.full:
+            self.party.hold()
+            self._stir.set()
+
+    def _cost(self, snapshots: Iterable[stage_pb2.SnapshotReply]) -> router_pb2.RunCost:
+        decoders = [link.decoder for link in self.mesh.in_links]
+        cost = router_pb2.RunCost(
+            frames=sum(d.frames for d in decoders), promise_frames=sum(d.promise_frames for d in decoders)
+        )
+        for snapshot in snapshots:
+            cost.frames += snapshot.frames
+            cost.promise_frames += snapshot.promise_frames
+            cost.cpu_ns += snapshot.cpu_ns
+        return cost

@@ -1,0 +1,50 @@
+"""Where a catalogue number comes from: every one is covered by exactly one source, with a mark of how good it is."""
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import msgspec
+
+from stageline.errors import BadInput
+
+Mark = Literal["published", "second-hand", "computed", "recalled", "assumed"]
+
+
+class Citation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A source and the fields it covers: dotted paths or prefixes of them; "*" covers what no other source does."""
+
+    mark: Mark
+    where: str
+    covers: tuple[str, ...]
+
+    def reaches(self, path: str) -> bool:
+        """Whether one of the paths is `path` or a parent of it."""
+        return any(path == c or path.startswith(f"{c}.") for c in self.covers)
+
+
+def numbers(value: Any, path: str = "") -> Iterator[str]:
+    """Dotted paths of all numbers in a document, list positions left out."""
+    if isinstance(value, dict):
+        for key, child in value.items():
+            if path or key != "source":
+                yield from numbers(child, f"{path}.{key}" if path else key)
+    elif isinstance(value, list):
+        for child in value:
+            yield from numbers(child, path)
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        yield path
+
+
+def check_sources(document: Any, sources: tuple[Citation, ...], place: str) -> None:
+    """Refuse a number without a source, and one with two. Raises BadInput naming it."""
+    for path in numbers(document):
+        found = [s for s in sources if s.reaches(path)] or [s for s in sources if "*" in s.covers]
+        if len(found) != 1:
+            reason = "no [[source]] covers this number" if not found else "several [[source]] cover this number"
+            raise BadInput(f"{place}: $.{path}", None, reason, 'name it in the `covers` of one, or use covers = ["*"]')
+
+
+def source_of(path: str, sources: tuple[Citation, ...]) -> Citation | None:
+    """The source of a number; None for one that the file leaves to its default and that no source covers."""
+    specific = next((s for s in sources if s.reaches(path)), None)
+    return specific or next((s for s in sources if "*" in s.covers), None)

@@ -1,0 +1,123 @@
+"""The cluster as an engine of `stageline run`: same requests in, same records out."""
+
+import asyncio
+import tempfile
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import uvloop
+
+from stageline.cluster.local import LocalCluster, LocalOptions
+from stageline.engine.settings import Scheduling
+from stageline.engine.types import Cancellation, Observer, Request, RequestRecord, RunTotals, Workload
+from stageline.errors import UsageError
+from stageline.plan.schema import Plan
+from stageline.runtime.logs import say
+from stageline.wire.channels import Dialer
+from stageline.wire.frames import PayloadMode
+from stageline.wire.router_client import Cost, RouterClient, RunOrder, WorkloadSpec
+from stageline.wire.tls import TlsFiles
+
+
+class Replay:
+    """Takes a reactive workload along as the router reports: the router makes the same requests from the same spec.
+
+    Requests that arrive before a time are taken before anything that leaves at that time, as in the router.
+    """
+
+    def __init__(self, workload: Workload, observer: Observer) -> None:
+        self._workload, self._observer = workload, observer
+        self._taken = -1
+
+    def token(self, index: int, now_ns: int, since_ns: int | None) -> None:
+        """See Observer."""
+        self._take(index)
+        self._observer.token(index, now_ns, since_ns)
+
+    def request(self, record: RequestRecord) -> None:
+        """See Observer."""
+        left_ns = record.arrival_ns if record.last_token_ns is None else record.last_token_ns
+        self._take(record.index)
+        while (arrival := self._workload.next_arrival_ns()) is not None and arrival < left_ns:
+            self._taken = self._workload.take().index
+        self._workload.finished(record.index, left_ns)
+        self._observer.request(record)
+
+    def _take(self, index: int) -> None:
+        while self._taken < index:
+            self._taken = self._workload.take().index
+
+
+def requests_of(workload: Workload) -> Iterator[Request | Cancellation]:
+    """All requests of a workload that nothing feeds back into."""
+    while workload.next_arrival_ns() is not None:
+        yield workload.take()
+
+
+async def run_at(
+    address: str,
+    order: RunOrder,
+    workload: Workload,
+    observer: Observer,
+    *,
+    wait_s: float = 0.0,
+    dialer: Dialer | None = None,
+) -> tuple[RunTotals, Cost]:
+    """One run on the cluster whose router listens at `address`. Raises StagelineError."""
+    async with RouterClient(address, dialer) as client:
+        if wait_s:
+            await client.healthy(wait_s)
+        if not workload.reactive:
+            return await client.run(order, requests_of(workload), observer)
+        if order.spec is None:
+            raise UsageError("a workload that waits for its answers runs on a cluster only as a spec: closed:users=...")
+        return await client.run(order, iter(()), Replay(workload, observer))
+
+
+async def run_on_throwaway(
+    plan: Plan, order: RunOrder, workload: Workload, observer: Observer, options: LocalOptions
+) -> tuple[RunTotals, Cost]:
+    """One run on a cluster that is started for it and stopped after it."""
+    async with AsyncExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="stageline-"))
+        path = Path(folder) / "plan.json"
+        path.write_bytes(plan.canonical())
+        servers = await stack.enter_async_context(LocalCluster(plan, path, options, say))
+        await servers.healthy()
+        run = asyncio.ensure_future(run_at(servers.address, order, workload, observer))
+        try:
+            return await asyncio.shield(run)
+        except asyncio.CancelledError:  # Ctrl-C: nobody is left who wants to know how its servers part
+            servers.kill()
+            run.cancel()
+            await asyncio.gather(run, return_exceptions=True)
+            raise
+
+
+def run(
+    plan: Plan,
+    scheduling: Scheduling,
+    workload: Workload,
+    *,
+    seed: int,
+    observer: Observer,
+    address: str | None = None,
+    tls: TlsFiles | None = None,
+    api_key: str = "",
+    spec: WorkloadSpec | None = None,
+    payload: PayloadMode | None = None,
+    window: int = 0,
+) -> RunTotals:
+    """Runs to the end on the cluster at `address`, or on a throw-away one."""
+    order = RunOrder(
+        plan_digest=plan.digest(), scheduling=scheduling, seed=seed, payload=payload, window=window, spec=spec
+    )
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        if address is not None:
+            dialer = Dialer(tls, api_key=api_key)
+            totals, _ = runner.run(run_at(address, order, workload, observer, dialer=dialer))
+        else:
+            options = LocalOptions(restart=False)
+            totals, _ = runner.run(run_on_throwaway(plan, order, workload, observer, options))
+    return totals

@@ -1,0 +1,113 @@
+"""Sequences and the prefix cache: what a request finds of its prompt, what it leaves behind, and what that saved."""
+
+from stageline.cost.totals import BatchTotals
+from stageline.engine.mirror import KvMirror
+from stageline.engine.prefix import Grant, PrefixCache
+from stageline.engine.route import Route
+from stageline.engine.sequence import Sequence
+from stageline.engine.settings import Scheduling
+from stageline.engine.types import PrefixStats
+from stageline.errors import UsageError
+
+
+class PromptCache(PrefixCache):
+    """The index of one replica as its sequences use it."""
+
+    def __init__(
+        self, mirror: KvMirror, hash_block_tokens: int, snapshot_hash_blocks: int, route: Route, chunk_tokens: int
+    ) -> None:
+        super().__init__(mirror, hash_block_tokens, snapshot_hash_blocks)
+        self._route = route
+        self._chunk_tokens = chunk_tokens
+        self._saved_ns: dict[int, int] = {0: 0}  # by hit tokens
+        self._queried_blocks = self._hit_blocks = self._queried_tokens = self._hit_tokens = self._total_saved_ns = 0
+
+    def stats(self) -> PrefixStats:
+        """What it did so far."""
+        return PrefixStats(
+            queried_blocks=self._queried_blocks, hit_blocks=self._hit_blocks, queried_tokens=self._queried_tokens,
+            hit_tokens=self._hit_tokens, evictions=self.evicted_blocks, saved_prefill_ns=self._total_saved_ns,
+        )  # fmt: skip
+
+    def acquire(self, sequence: Sequence) -> int:
+        """Hold the longest usable chain for a sequence that may be admitted; the tokens it need not prefill."""
+        chain = self.match(sequence.request.hash_ids, sequence.request.prompt_tokens)
+        for block in chain:
+            self.hold(block)
+        sequence.chain = chain
+        sequence.cached_blocks = len(chain) * self.kv_blocks
+        return len(chain) * self.hash_block_tokens
+
+    def release(self, sequence: Sequence) -> None:
+        """It stopped running, or could not be admitted: its blocks stay until room is needed."""
+        self.let_go(sequence.chain)
+        sequence.chain = []
+        sequence.cached_blocks = 0
+
+    def cache_full_blocks(self, sequence: Sequence, grants: list[Grant]) -> None:
+        """A chunk has been dispatched: every full block of the prompt that it completes can be hit from now on."""
+        request = sequence.request
+        full = min(request.prompt_tokens, sequence.written_tokens) // self.hash_block_tokens
+        for key in request.hash_ids[len(sequence.chain) : full]:
+            self.extend(sequence.chain, key, request.index, grants)
+            sequence.blocks -= self.kv_blocks
+            sequence.cached_blocks += self.kv_blocks
+
+    def count(self, sequence: Sequence) -> None:
+        """Book an admission."""
+        if sequence.cached_tokens is not None:
+            return
+        request = sequence.request
+        hit = sequence.cached_tokens = len(sequence.chain) * self.hash_block_tokens
+        self._queried_blocks += len(request.hash_ids)
+        self._hit_blocks += len(sequence.chain)
+        self._queried_tokens += request.prompt_tokens
+        self._hit_tokens += hit
+        if hit not in self._saved_ns:
+            self._saved_ns[hit] = self._prefill_ns(hit)
+        self._total_saved_ns += self._saved_ns[hit]
+
+    def _prefill_ns(self, tokens: int) -> int:
+        """Service time of so much of a prompt's beginning, in chunks as large as microbatches allow, each alone."""
+        total_ns = 0
+        for start in range(0, tokens, self._chunk_tokens):
+            chunk = min(self._chunk_tokens, tokens - start)
+            totals = BatchTotals(
+                prefill_sequences=1, prefill_tokens=chunk, prefill_kv_tokens=start + chunk,
+                prefill_pairs=chunk * start + chunk * (chunk + 1) // 2,
+            )  # fmt: skip
+            total_ns += sum(m.service_ns(totals) for m in self._route.models)
+        return total_ns
+
+    def clear(self) -> None:
+        """See PrefixCache; what the end of a run clears away does not count as evicted."""
+        evicted = self.evicted_blocks
+        super().clear()
+        self.evicted_blocks = evicted
+
+
+def make_cache(mirror: KvMirror, route: Route, scheduling: Scheduling) -> PromptCache | None:
+    """The cache that the settings ask for, if any. Raises UsageError when its blocks don't match the plan's."""
+    if not scheduling.prefix_cache:
+        return None
+    plan = route.plan
+    if any(s.windows for s in plan.stages):
+        raise UsageError(
+            "--prefix-cache: this plan's ledgers forget what sliding windows have passed, and a prefix needs all of "
+            "it; plan with --whole-kv"
+        )
+    hash_block_tokens = scheduling.hash_block_tokens or plan.block_tokens
+    chunk_tokens = scheduling.batched_tokens or plan.defaults.batched_tokens
+    if hash_block_tokens % plan.block_tokens:
+        raise UsageError(
+            f"--prefix-cache: {hash_block_tokens}-token blocks are not a multiple of the plan's KV blocks of "
+            f"{plan.block_tokens}; plan with --block-tokens that divide them"
+        )
+    if not any(s.state_bytes for s in plan.stages):
+        return PromptCache(mirror, hash_block_tokens, 0, route, chunk_tokens)
+    if scheduling.snapshot_tokens < hash_block_tokens or scheduling.snapshot_tokens % hash_block_tokens:
+        raise UsageError(
+            f"--snapshot-tokens {scheduling.snapshot_tokens}: states are kept at block ends; give a multiple of "
+            f"{hash_block_tokens}"
+        )
+    return PromptCache(mirror, hash_block_tokens, scheduling.snapshot_tokens // hash_block_tokens, route, chunk_tokens)
