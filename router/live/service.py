@@ -47,7 +47,7 @@ class LiveService:
     def __init__(self, keeper: LiveKeeper, lengths: Lengths, tokenizer: Tokenizer, names: ModelNames) -> None:
         self.keeper, self._lengths, self.tokenizer, self.names = keeper, lengths, tokenizer, names
         plan = keeper.route.plan
-        self.max_context_tokens = plan.max_context_tokens or MAX_TOKENS
+        self.max_context_tokens = min(keeper.route.max_context_tokens, MAX_TOKENS)
         self.dilation = keeper.options.dilation
         scheduling = keeper.options.scheduling
         self._block_tokens = (scheduling.hash_block_tokens or plan.block_tokens) if scheduling.prefix_cache else 0
