@@ -69,3 +69,11 @@ def test_the_package_list_of_the_architecture_is_the_tree(root: Path) -> None:
     packages = {path.parent.name for path in (root / "stageline").glob("*/__init__.py")} - {"v1"}
     block = text[text.index("## The packages") : text.index("## One microbatch")]
     assert {name for name in packages if not re.search(rf"\b{name}\b", block)} == set()
+
+
+def test_the_messages_that_the_security_page_explains_are_those_of_the_code(root: Path) -> None:
+    table = (root / "docs/security.md").read_text().partition("## What fails")[2]
+    shown = [message.removesuffix(" (...)") for message in re.findall(r"^\| `(.*?)` \|", table, re.MULTILINE)]
+    code = "".join(path.read_text() for name in ("stageline/wire", "router") for path in (root / name).rglob("*.py"))
+    assert len(shown) == 5
+    assert [message for message in shown if message not in code] == []
