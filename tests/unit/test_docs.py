@@ -60,6 +60,13 @@ def test_there_is_a_recipe(root: Path, kind: str) -> None:
     assert re.search(rf"^### A {kind}$", (root / "CONTRIBUTING.md").read_text(), re.MULTILINE)
 
 
+def test_every_test_that_the_recipes_name_exists(root: Path) -> None:
+    names = set(re.findall(r"`(test_\w+)`", (root / "CONTRIBUTING.md").read_text()))
+    code = "".join(path.read_text() for path in (root / "tests").rglob("*.py") if "recipes" not in path.parts)
+    assert names
+    assert [name for name in names if f"def {name}(" not in code] == []
+
+
 def test_every_law_is_listed_once(root: Path) -> None:
     assert LAW.findall((root / "docs/invariants.md").read_text()) == [str(n) for n in range(1, 10)]
 
