@@ -8,12 +8,10 @@ from stageline.catalog.citation import Citation, check_sources
 from stageline.catalog.decode import convert
 from stageline.errors import BadInput
 from stageline.model.attention import Attention
-from stageline.model.check import check_spec
+from stageline.model.check import MAX_LAYERS, check_spec
 from stageline.model.ffn import Ffn
-from stageline.model.formats import Formats
+from stageline.model.formats import WeightFormats
 from stageline.model.spec import ElementType, Layer, ModelSpec
-
-MAX_LAYERS = 4096
 
 
 class Block(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -34,7 +32,7 @@ class ModelFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     ffn: dict[str, Ffn]
     block: tuple[Block, ...]
     source: tuple[Citation, ...]
-    formats: Formats = Formats()
+    formats: WeightFormats = WeightFormats()
     tied_embeddings: bool = False
     context_tokens: int = 0
     kv_type: ElementType = "bf16"

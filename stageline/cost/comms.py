@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable
 
-from stageline.cost.collective import Line, all_reduce, all_to_all, half, network_of
+from stageline.cost.collective import AlphaBeta, all_reduce, all_to_all, half, network_of
 from stageline.cost.entries import Collective, CollectiveCost, Ring
 from stageline.cost.group import Group
-from stageline.cost.topology import domain_devices, joined, nearby
+from stageline.cost.topology import domain_devices, joined, ranks_in_domain
 from stageline.hardware.device import Device
 from stageline.model.attention import Gqa, Mla
 from stageline.model.ffn import Moe
@@ -15,7 +15,7 @@ from stageline.model.spec import Layer, ModelSpec
 DISPATCH_BYTES, COMBINE_BYTES = 1, 2  # per element: fp8 to the experts, bf16 back
 
 
-def _ways(lines: Iterable[Line], token_bytes: float) -> tuple[Collective, ...]:
+def _ways(lines: Iterable[AlphaBeta], token_bytes: float) -> tuple[Collective, ...]:
     ways = tuple(CollectiveCost(latency_ns=line.latency_ns, token_ns=line.ns_per_byte * token_bytes) for line in lines)
     return (Collective(ways=ways),) if ways else ()
 
@@ -28,7 +28,7 @@ def collectives(spec: ModelSpec, layer: Layer, device: Device, group: Group) -> 
     live in, and gathers the result over its tensor ranks.
     """
     domain = domain_devices(device)
-    reduce = all_reduce(device, group.tensor, nearby(domain, group.tensor_devices, group.outer_devices))
+    reduce = all_reduce(device, group.tensor, ranks_in_domain(domain, group.tensor_devices, group.outer_devices))
     token_bytes = spec.hidden * ELEMENT_BYTES[spec.activation_type] / group.attention_replicas
     if group.sequence_parallel:
         one = _ways(half(reduce), token_bytes) * 2
@@ -38,7 +38,9 @@ def collectives(spec: ModelSpec, layer: Layer, device: Device, group: Group) -> 
         return one * 2
     ranks, k = group.expert_ranks, layer.ffn.top_k
     copies = k * (layer.ffn.latent_width or spec.hidden) / ranks
-    lines = all_to_all(device, ranks, k, nearby(domain, joined(group.outer_devices, group.tensor_devices), (0,)))
+    lines = all_to_all(
+        device, ranks, k, ranks_in_domain(domain, joined(group.outer_devices, group.tensor_devices), (0,))
+    )
     there, back = _ways(lines, copies * DISPATCH_BYTES), _ways(lines, copies * COMBINE_BYTES)
     return (*one, *there, *back, *_ways(half(reduce), token_bytes))
 
@@ -52,7 +54,7 @@ def ring(spec: ModelSpec, attention: Gqa | Mla, device: Device, group: Group) ->
     n = group.context
     if n == 1:
         return None
-    link = network_of(device, n, nearby(domain_devices(device), group.outer_devices, group.tensor_devices))
+    link = network_of(device, n, ranks_in_domain(domain_devices(device), group.outer_devices, group.tensor_devices))
     rate = link.bytes_per_s * group.tensor
     width = attention.head_dim if isinstance(attention, Gqa) else attention.nope_dim + attention.rope_dim
     kv, query = attention.kv_elements(), attention.heads * width

@@ -4,7 +4,7 @@ import msgspec
 
 from stageline.cost.profile import Residual
 
-FORMAT = "stageline-efficiencies/1"
+EFFICIENCIES_FORMAT = "stageline-efficiencies/1"
 
 
 class Efficiencies(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -19,4 +19,4 @@ class Efficiencies(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     tensor_parallel: int = 1
     residuals: tuple[Residual, ...] = ()
     source: str = ""
-    format: str = FORMAT
+    format: str = EFFICIENCIES_FORMAT

@@ -7,7 +7,7 @@ are reached when the plan was made, so that a run needs only + - * / and compari
 
 import msgspec
 
-from stageline.cost.measured_entries import Measured
+from stageline.cost.measured_entries import MeasuredCost
 
 
 class Affine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="affine", tag_field="kind"):
@@ -20,18 +20,18 @@ class Affine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     imbalance_ns: int = 0  # a counter-based draw in [0, imbalance_ns] is added: stands for expert imbalance
 
 
-class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class CostStruct(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Parts of an entry refuse unknown fields."""
 
 
-class Gemm(Part, frozen=True):
+class Gemm(CostStruct, frozen=True):
     """Weights read once per step: max(token_ns * tokens, weights_ns)."""
 
     token_ns: float
     weights_ns: float
 
 
-class Experts(Part, frozen=True):
+class Experts(CostStruct, frozen=True):
     """Routed experts: max(token_ns * tokens, expert_ns * distinct), distinct = N * (1 - ((N - k) / N) ** tokens).
 
     The expected number of distinct experts that a step reads, exact under uniform routing and an upper bound otherwise.
@@ -44,7 +44,7 @@ class Experts(Part, frozen=True):
     imbalance: tuple[float, ...] = ()  # ascending, >= 1: a draw picks one, the most loaded rank has so much more work
 
 
-class Ring(Part, frozen=True):
+class Ring(CostStruct, frozen=True):
     """Context parallelism of prefill: what passes round the ring, and when which.
 
     KV passes if new tokens >= kv_threshold_tokens or new >= kv_share x all tokens, else queries do.
@@ -59,7 +59,7 @@ class Ring(Part, frozen=True):
     decode_ns: float = 0.0  # gathering queries and merging partial outputs of a decode step
 
 
-class FullAttention(Part, frozen=True):
+class FullAttention(CostStruct, frozen=True):
     """KV read against query-key pairs, decode and prefill apart: max(pair_ns * pairs, kv_ns * kv_tokens) each.
 
     A sliding window caps both: pairs at tokens * window, KV at sequences * window + tokens.
@@ -72,27 +72,27 @@ class FullAttention(Part, frozen=True):
     ring: Ring | None = None
 
 
-class LinearAttention(Part, frozen=True):
+class LinearAttention(CostStruct, frozen=True):
     """State read and written once per sequence and step: max(token_ns * tokens, sequence_ns * sequences)."""
 
     token_ns: float
     sequence_ns: float
 
 
-class CollectiveCost(Part, frozen=True):
+class CollectiveCost(CostStruct, frozen=True):
     """One way of a collective: latency_ns + token_ns x tokens."""
 
     latency_ns: float
     token_ns: float
 
 
-class Collective(Part, frozen=True):
+class Collective(CostStruct, frozen=True):
     """The quickest of its ways."""
 
     ways: tuple[CollectiveCost, ...]
 
 
-class LayerGroup(Part, frozen=True):
+class LayerGroup(CostStruct, frozen=True):
     """`layers` layers of one kind: the sum of its operations, plus an overhead, per layer."""
 
     layers: int
@@ -105,7 +105,7 @@ class LayerGroup(Part, frozen=True):
     collectives: tuple[Collective, ...] = ()
 
 
-class Head(Part, frozen=True):
+class LmHead(CostStruct, frozen=True):
     """The LM head, which sees sampled rows only: max(row_ns * sampled, weights_ns) + overhead, 0 without a row."""
 
     row_ns: float
@@ -122,7 +122,7 @@ class Roofline(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """
 
     groups: tuple[LayerGroup, ...]
-    head: Head | None = None
+    head: LmHead | None = None
     context_ranks: int = 1
     overlap: bool = False
     floor_ns: float = 0.0
@@ -130,4 +130,4 @@ class Roofline(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     step_ns: float = 0.0
 
 
-CostEntry = Affine | Roofline | Measured
+CostEntry = Affine | Roofline | MeasuredCost

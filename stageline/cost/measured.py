@@ -3,11 +3,11 @@
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from stageline.cost.measured_entries import AttentionGrid, Curve, Measured
+from stageline.cost.measured_entries import AttentionGrid, Curve, MeasuredCost
 from stageline.cost.totals import BatchTotals
 
 
-def locate(axis: Sequence[int], x: float) -> tuple[int, float]:
+def segment(axis: Sequence[int], x: float) -> tuple[int, float]:
     """(index of the segment, position in it): 0 at or left of its start, above 1 right of the last point."""
     if x <= axis[0]:
         return 0, 0.0
@@ -17,7 +17,7 @@ def locate(axis: Sequence[int], x: float) -> tuple[int, float]:
 
 def curve_ns(curve: Curve, x: int) -> float:
     """lo + (hi - lo) * position."""
-    i, f = locate(curve.at, x)
+    i, f = segment(curve.at, x)
     lo = curve.ns[i]
     return lo + (curve.ns[i + 1] - lo) * f
 
@@ -40,7 +40,7 @@ class GridTable:
 
     def at(self, point: Sequence[float]) -> float:
         """Multilinear between the corners of the cell."""
-        places = [locate(axis, x) for axis, x in zip(self.axes, point, strict=True)]
+        places = [segment(axis, x) for axis, x in zip(self.axes, point, strict=True)]
         base = sum(i * stride for (i, _), stride in zip(places, self.strides, strict=True))
         return self._reduce(0, base, [f for _, f in places])
 
@@ -60,7 +60,7 @@ class MeasuredModel:
 
     uses_draw = False
 
-    def __init__(self, entry: Measured) -> None:
+    def __init__(self, entry: MeasuredCost) -> None:
         self._entry = entry
         self._grid = GridTable(entry.attention)
 

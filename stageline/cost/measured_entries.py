@@ -30,7 +30,9 @@ class AttentionGrid(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         return (self.chunk, self.history, self.sequences, self.kv)
 
 
-class Measured(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="measured", tag_field="kind"):
+class MeasuredCost(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="measured", tag_field="kind"
+):
     """tokens(new tokens) + attention(...) + sampled(rows) if any row is sampled; all layers of the visit together."""
 
     tokens: Curve

@@ -5,11 +5,11 @@ from typing import Protocol
 
 import msgspec
 
-from stageline.cost.measured_entries import AttentionGrid, Curve, Measured
+from stageline.cost.measured_entries import AttentionGrid, Curve, MeasuredCost
 from stageline.errors import UsageError
 from stageline.model.spec import ModelSpec
 
-FORMAT = "stageline-profile/1"
+PROFILE_FORMAT = "stageline-profile/1"
 
 
 class Residual(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -36,7 +36,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     attention_scale: float = 1.0  # the fitted scalar: unequal contexts in a batch cost more than their mean
     residuals: tuple[Residual, ...] = ()
     source: str = ""
-    format: str = FORMAT
+    format: str = PROFILE_FORMAT
 
 
 def scaled(curve: Curve, factor: float) -> Curve:
@@ -75,14 +75,14 @@ def check_profile(profile: Profile, spec: ModelSpec, device: str, ranks: int) ->
         raise UsageError(f"profile {profile.name} holds one kind of layer; {spec.name} has several")
 
 
-def fold_profile(profile: Profile, layers: Sequence[int], last: int) -> Measured:
+def measured_entry(profile: Profile, layers: Sequence[int], last: int) -> MeasuredCost:
     """The entry of a visit: its layers, the embedding with layer 0, the head with layer `last`."""
     count = len(layers)
     tokens = scaled(profile.layer, count)
     if layers[0] == 0:
         tokens = _sum(tokens, profile.embedding)
     grid, factor = profile.attention, count * profile.attention_scale
-    return Measured(
+    return MeasuredCost(
         tokens=tokens,
         attention=msgspec.structs.replace(grid, ns=tuple(ns * factor for ns in grid.ns)),
         sampled=profile.head if layers[-1] == last else None,

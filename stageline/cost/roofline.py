@@ -1,7 +1,7 @@
 """The service model of a `Roofline` entry. A call is one table look-up and a few comparisons per kind of attention."""
 
 from stageline.cost.entries import FullAttention, Ring, Roofline
-from stageline.cost.tables import halves_tables, loaded_experts, work_table
+from stageline.cost.tables import halves_tables, imbalanced_experts, work_table
 from stageline.cost.totals import BatchTotals
 
 
@@ -23,7 +23,7 @@ class RooflineModel:
         self.table = work_table(entry)
         self._values = self.table.values  # grows in place
         self._halves = halves_tables(entry)
-        self._experts = loaded_experts(entry)
+        self._experts = imbalanced_experts(entry)
         self._full = attention_rows(entry)
         self._linear = linear_rows(entry)
         self._head = (entry.head.row_ns, entry.head.weights_ns, entry.head.overhead_ns) if entry.head else None

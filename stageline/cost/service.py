@@ -6,7 +6,7 @@ import msgspec
 
 from stageline.cost.entries import Affine, CostEntry, Roofline
 from stageline.cost.measured import MeasuredModel
-from stageline.cost.measured_entries import Measured
+from stageline.cost.measured_entries import MeasuredCost
 from stageline.cost.roofline import RooflineModel
 from stageline.cost.totals import BatchTotals
 
@@ -40,7 +40,7 @@ def compile_cost(entry: CostEntry) -> ServiceModel:
     """The model of one entry."""
     if isinstance(entry, Affine):
         return AffineModel(entry)
-    return MeasuredModel(entry) if isinstance(entry, Measured) else RooflineModel(entry)
+    return MeasuredModel(entry) if isinstance(entry, MeasuredCost) else RooflineModel(entry)
 
 
 SMALLEST = (

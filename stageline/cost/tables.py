@@ -123,7 +123,7 @@ def halves_tables(entry: Roofline) -> tuple[TokenTable, TokenTable] | None:
     return TokenTable(work), TokenTable([_halves(_layers_collectives(group)) for group in entry.groups])
 
 
-class LoadedExperts:
+class ImbalancedExperts:
     """Experts of a group whose most loaded rank is drawn: layers x max(token_ns x tokens x factor, reading)."""
 
     def __init__(self, group: LayerGroup, part: Experts) -> None:
@@ -137,6 +137,6 @@ class LoadedExperts:
         return self.layers * (work if work > reading else reading)
 
 
-def loaded_experts(entry: Roofline) -> list[LoadedExperts]:
+def imbalanced_experts(entry: Roofline) -> list[ImbalancedExperts]:
     """One per group whose experts have a table of factors."""
-    return [LoadedExperts(g, g.experts) for g in entry.groups if g.experts and g.experts.imbalance]
+    return [ImbalancedExperts(g, g.experts) for g in entry.groups if g.experts and g.experts.imbalance]

@@ -15,7 +15,7 @@ def domain_devices(device: Device) -> int:
 
 
 @cache
-def nearby(domain: int, group: Devices, starts: Devices) -> int:
+def ranks_in_domain(domain: int, group: Devices, starts: Devices) -> int:
     """The most ranks of a group that share one domain, in the least lucky of its copies, which begin at `starts`."""
     return min(max(Counter((start + d) // domain for d in group).values()) for start in starts)
 

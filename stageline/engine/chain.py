@@ -9,8 +9,8 @@ that the result equals the heap's to the nanosecond (a property test compares th
 import numpy as np
 import numpy.typing as npt
 
-from stageline.cost.many import ManyModel, compile_many
 from stageline.cost.totals import BatchTotals
+from stageline.cost.vectorised import VectorisedModel, compile_vectorised
 from stageline.engine.attribution import GAP_CAUSES
 from stageline.engine.heap import HeapStages
 from stageline.engine.ledger import Ledger
@@ -20,7 +20,7 @@ from stageline.engine.rng_many import draw_many
 from stageline.engine.route import Route
 from stageline.engine.stage import Stage
 from stageline.errors import LawBroken
-from stageline.plan.schema import Stage as StagePlan
+from stageline.plan.schema import StagePlan
 
 Ints = npt.NDArray[np.int64]
 TOTALS_FIELDS = BatchTotals.__struct_fields__
@@ -32,7 +32,7 @@ class ChainStages(HeapStages):
 
     def __init__(self, route: Route, replicas: int, seed: int) -> None:
         super().__init__(route, replicas, seed)
-        self._models: list[ManyModel] = [compile_many(c) for c in route.plan.costs]
+        self._models: list[VectorisedModel] = [compile_vectorised(c) for c in route.plan.costs]
         self._tables: dict[tuple[int, int], Ints] = {}
         self._ledgers = [merge_ledgers(row) for row in self.stages]
 

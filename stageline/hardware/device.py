@@ -8,11 +8,11 @@ from stageline.errors import UsageError
 from stageline.model.formats import Precision
 
 
-class Base(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class CatalogStruct(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Catalogue values refuse unknown fields."""
 
 
-class Network(Base, frozen=True):
+class Network(CatalogStruct, frozen=True):
     """A link, one direction: t = latency + bytes / bytes_per_s."""
 
     bytes_per_s: int
@@ -25,7 +25,7 @@ class ScaleUp(Network, frozen=True):
     devices: int  # devices in one domain
 
 
-class AllReduce(Base, frozen=True):
+class AllReduce(CatalogStruct, frozen=True):
     """Whole-operation time of an all-reduce over `devices`: latency_ns + bytes / bytes_per_s (algorithm bandwidth)."""
 
     devices: int
@@ -33,7 +33,7 @@ class AllReduce(Base, frozen=True):
     bytes_per_s: int
 
 
-class AllToAll(Base, frozen=True):
+class AllToAll(CatalogStruct, frozen=True):
     """Whole-operation time of an all-to-all over `devices`: latency_ns + bytes sent by a rank / bytes_per_s."""
 
     devices: int
@@ -41,7 +41,7 @@ class AllToAll(Base, frozen=True):
     bytes_per_s: int
 
 
-class Peak(Base, frozen=True):
+class Peak(CatalogStruct, frozen=True):
     """Dense peak FLOP/s by precision; 0: not supported in hardware."""
 
     bf16: int
@@ -57,7 +57,7 @@ class Peak(Base, frozen=True):
         return self.bf16
 
 
-class Overhead(Base, frozen=True):
+class Overhead(CatalogStruct, frozen=True):
     """Time that no roofline sees, in ns: per operation (launch), and per layer by FFN kind (fitted)."""
 
     op_ns: int = 0
@@ -65,7 +65,7 @@ class Overhead(Base, frozen=True):
     moe_layer_ns: int = 0
 
 
-class Share(Base, frozen=True):
+class Share(CatalogStruct, frozen=True):
     """Reached shares, 0 < share <= 1: of peak FLOP/s, of memory bandwidth, and of memory that may be used."""
 
     flops: float
@@ -73,7 +73,7 @@ class Share(Base, frozen=True):
     memory: float
 
 
-class Device(Base, frozen=True):
+class Device(CatalogStruct, frozen=True):
     """One accelerator."""
 
     name: str

@@ -8,7 +8,7 @@ import msgspec
 from stageline.model.tensors import Tensor, tensor
 
 
-class Kind(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag_field="kind"):
+class AttentionKind(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag_field="kind"):
     """Common to all kinds of attention; the defaults are those of linear attention."""
 
     @property
@@ -29,7 +29,7 @@ class Kind(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
         return (0, 0)
 
 
-class Gqa(Kind, frozen=True, tag="gqa"):
+class Gqa(AttentionKind, frozen=True, tag="gqa"):
     """Grouped-query attention (multi-head and multi-query are its ends)."""
 
     heads: int
@@ -66,7 +66,7 @@ class Gqa(Kind, frozen=True, tag="gqa"):
         return (4 * self.heads * self.head_dim,) * 2
 
 
-class Mla(Kind, frozen=True, tag="mla"):
+class Mla(AttentionKind, frozen=True, tag="mla"):
     """Multi-head latent attention: the cache holds one latent vector and one rotary key per token."""
 
     heads: int
@@ -105,7 +105,7 @@ class Mla(Kind, frozen=True, tag="mla"):
         return (absorbed, 2 * self.heads * (self.nope_dim + self.rope_dim + self.value_dim))
 
 
-class Kda(Kind, frozen=True, tag="kda"):
+class Kda(AttentionKind, frozen=True, tag="kda"):
     """Kimi delta attention: per head a head_dim x head_dim state, channel-wise decay, short convolutions."""
 
     heads: int
@@ -130,7 +130,7 @@ class Kda(Kind, frozen=True, tag="kda"):
         return (self.heads * self.head_dim**2, (self.conv_kernel - 1) * 3 * self.heads * self.head_dim)
 
 
-class GatedDelta(Kind, frozen=True, tag="gated-delta"):
+class GatedDelta(AttentionKind, frozen=True, tag="gated-delta"):
     """Gated delta rule: per value head a key_dim x value_dim state, scalar decay, short convolutions."""
 
     key_heads: int

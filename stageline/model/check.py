@@ -6,7 +6,8 @@ from stageline.errors import BadInput
 from stageline.model.ffn import Moe
 from stageline.model.spec import ModelSpec
 
-MAX_SIZE = 1 << 40  # larger than any count of a model; keeps sums within what a plan can hold
+MAX_LAYERS = 4096
+MAX_SIZE = 1 << 40  # larger than any size of a model; keeps sums within what a plan can hold
 
 
 def _positive(struct: msgspec.Struct, optional: frozenset[str], place: str) -> None:

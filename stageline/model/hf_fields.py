@@ -111,7 +111,7 @@ IGNORED = frozenset(
 )
 
 
-class Fields:
+class ConfigFields:
     """A JSON object with typed access. Null counts as absent."""
 
     def __init__(self, raw: object, place: str) -> None:
@@ -178,9 +178,9 @@ class Fields:
             raise BadInput(self.at(name), type(value).__name__, "expected a list of strings")
         return value
 
-    def inner(self, name: str) -> "Fields":
+    def inner(self, name: str) -> "ConfigFields":
         """A nested object. Raises BadInput when it is missing."""
-        return Fields(self.get(name), self.at(name))
+        return ConfigFields(self.get(name), self.at(name))
 
     def finish(self, ignored: frozenset[str] = IGNORED) -> None:
         """Refuse fields that nobody read and that may change bytes; null and false switch nothing on."""

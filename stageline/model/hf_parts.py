@@ -4,14 +4,14 @@ from collections.abc import Callable
 
 from stageline.errors import BadInput
 from stageline.model.attention import Attention, GatedDelta, Gqa, Kda, Mla
+from stageline.model.check import MAX_LAYERS
 from stageline.model.ffn import Dense, Ffn, Moe
-from stageline.model.hf_fields import Fields
+from stageline.model.hf_fields import ConfigFields
 
-MAX_LAYERS = 4096
 Parts = list[tuple[Attention, Ffn]]
 
 
-def layer_count(f: Fields) -> int:
+def layer_count(f: ConfigFields) -> int:
     """num_hidden_layers, within reason."""
     count = f.integer("num_hidden_layers")
     if not 1 <= count <= MAX_LAYERS:
@@ -19,7 +19,7 @@ def layer_count(f: Fields) -> int:
     return count
 
 
-def _gqa(f: Fields, *, qkv_bias: bool = False, qk_norm: bool = False, window: int = 0) -> Gqa:
+def _gqa(f: ConfigFields, *, qkv_bias: bool = False, qk_norm: bool = False, window: int = 0) -> Gqa:
     heads = f.integer("num_attention_heads")
     if not heads:
         raise BadInput(f.at("num_attention_heads"), heads, "must be positive")
@@ -36,7 +36,7 @@ def _gqa(f: Fields, *, qkv_bias: bool = False, qk_norm: bool = False, window: in
     )
 
 
-def _windows(f: Fields, count: int) -> list[int]:
+def _windows(f: ConfigFields, count: int) -> list[int]:
     """Sliding window of every layer, 0 for none."""
     window = f.integer("sliding_window", default=0)
     kinds = f.words("layer_types")
@@ -50,16 +50,16 @@ def _windows(f: Fields, count: int) -> list[int]:
     return [window if i >= full else 0 for i in range(count)]
 
 
-def _dense(f: Fields) -> Dense:
+def _dense(f: ConfigFields) -> Dense:
     if f.flag("mlp_bias"):
         raise BadInput(f.at("mlp_bias"), True, "FFN biases are not modelled")
     return Dense(width=f.integer("intermediate_size"))
 
 
-def gqa_dense(qkv_bias: bool = False, qk_norm: bool = False) -> Callable[[Fields], Parts]:
+def gqa_dense(qkv_bias: bool = False, qk_norm: bool = False) -> Callable[[ConfigFields], Parts]:
     """Llama, Mistral, Qwen 2 and 3."""
 
-    def parts(f: Fields) -> Parts:
+    def parts(f: ConfigFields) -> Parts:
         windows = _windows(f, layer_count(f))
         by_window = {w: _gqa(f, qkv_bias=qkv_bias, qk_norm=qk_norm, window=w) for w in set(windows)}
         ffn = _dense(f)
@@ -68,7 +68,7 @@ def gqa_dense(qkv_bias: bool = False, qk_norm: bool = False) -> Callable[[Fields
     return parts
 
 
-def gqa_moe(f: Fields) -> Parts:
+def gqa_moe(f: ConfigFields) -> Parts:
     """Qwen3-MoE: every `decoder_sparse_step`-th layer is MoE, except `mlp_only_layers`."""
     windows = _windows(f, layer_count(f))
     by_window = {w: _gqa(f, qk_norm=True, window=w) for w in set(windows)}
@@ -78,7 +78,7 @@ def gqa_moe(f: Fields) -> Parts:
     return [(by_window[w], moe if s else dense) for w, s in zip(windows, sparse, strict=True)]
 
 
-def mixtral(f: Fields) -> Parts:
+def mixtral(f: ConfigFields) -> Parts:
     """Mixtral: GQA, every layer MoE with experts of the intermediate size."""
     windows = _windows(f, layer_count(f))
     by_window = {w: _gqa(f, window=w) for w in set(windows)}
@@ -90,7 +90,7 @@ def mixtral(f: Fields) -> Parts:
     return [(by_window[w], moe) for w in windows]
 
 
-def _moe(f: Fields) -> Moe:
+def _moe(f: ConfigFields) -> Moe:
     width = f.integer("moe_intermediate_size")
     return Moe(
         experts=f.integer("n_routed_experts", "num_experts"),
@@ -101,14 +101,14 @@ def _moe(f: Fields) -> Moe:
     )
 
 
-def _first_dense(f: Fields, count: int) -> list[Ffn]:
+def _first_dense(f: ConfigFields, count: int) -> list[Ffn]:
     """The first k layers dense, then MoE every `moe_layer_freq` layers."""
     dense, moe = _dense(f), _moe(f)
     first, every = f.integer("first_k_dense_replace", default=0), f.integer("moe_layer_freq", default=1)
     return [moe if every and i >= first and i % every == 0 else dense for i in range(count)]
 
 
-def _mla(f: Fields) -> Mla:
+def _mla(f: ConfigFields) -> Mla:
     if f.flag("attention_bias"):
         raise BadInput(f.at("attention_bias"), True, "biases of MLA are not modelled")
     heads = f.integer("num_attention_heads")
@@ -125,13 +125,13 @@ def _mla(f: Fields) -> Mla:
     )
 
 
-def mla_moe(f: Fields) -> Parts:
+def mla_moe(f: ConfigFields) -> Parts:
     """DeepSeek V3 and Kimi K2."""
     attention = _mla(f)
     return [(attention, ffn) for ffn in _first_dense(f, layer_count(f))]
 
 
-def kimi_linear(f: Fields) -> Parts:
+def kimi_linear(f: ConfigFields) -> Parts:
     """Kimi Linear and K3: KDA and MLA layers by 1-based lists."""
     count = layer_count(f)
     inner = f.inner("linear_attn_config")
@@ -149,7 +149,7 @@ def kimi_linear(f: Fields) -> Parts:
     return [(mla if i + 1 in full else kda, ffn) for i, ffn in enumerate(_first_dense(f, count))]
 
 
-def gated_delta(f: Fields) -> Parts:
+def gated_delta(f: ConfigFields) -> Parts:
     """Qwen 3.5 and 3.6 dense: gated delta layers with full attention at every n-th layer."""
     count = layer_count(f)
     every = f.integer("full_attention_interval", default=4)
@@ -169,7 +169,7 @@ def gated_delta(f: Fields) -> Parts:
     return [(full if kind == "full_attention" else delta, ffn) for kind in kinds]
 
 
-FAMILIES: dict[str, Callable[[Fields], Parts]] = {
+FAMILIES: dict[str, Callable[[ConfigFields], Parts]] = {
     "llama": gqa_dense(),
     "mistral": gqa_dense(),
     "qwen2": gqa_dense(qkv_bias=True),

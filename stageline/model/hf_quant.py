@@ -15,8 +15,8 @@ import msgspec
 from stageline.errors import BadInput
 from stageline.model.attention import Attention, GatedDelta
 from stageline.model.ffn import Ffn, Moe
-from stageline.model.formats import Formats
-from stageline.model.hf_fields import Fields
+from stageline.model.formats import WeightFormats
+from stageline.model.hf_fields import ConfigFields
 
 PREFIXES = ("model.", "language_model.model.", "model.language_model.", "")
 KNOWN = frozenset(
@@ -91,7 +91,7 @@ class Quantisation(NamedTuple):
                 return rule.format
         return default
 
-    def layer(self, index: int, attention: Attention, ffn: Ffn, default: Formats) -> Formats:
+    def layer(self, index: int, attention: Attention, ffn: Ffn, default: WeightFormats) -> WeightFormats:
         """The formats of one layer. Routers, norms, convolutions and small projections are never quantised.
 
         Nor are the projections of a latent MoE: Kimi K3's ignore list does not name them, but the size of its
@@ -112,7 +112,7 @@ def quantisation(raw: object, place: str) -> Quantisation:
     """Read the section; None: nothing is quantised. Raises BadInput for methods and schemes that are not understood."""
     if raw is None:
         return Quantisation()
-    f = Fields(raw, place)
+    f = ConfigFields(raw, place)
     f.finish(KNOWN)
     method = f.text("quant_method")
     if method == "fp8":
@@ -127,12 +127,12 @@ def quantisation(raw: object, place: str) -> Quantisation:
     groups = f.get("config_groups")
     if not isinstance(groups, dict):
         raise BadInput(f.at("config_groups"), None, "expected an object of groups")
-    rules = tuple(_rule(Fields(group, f"{f.at('config_groups')}.{name}")) for name, group in groups.items())
+    rules = tuple(_rule(ConfigFields(group, f"{f.at('config_groups')}.{name}")) for name, group in groups.items())
     scheme = f.get("kv_cache_scheme")
     return Quantisation(rules, _by_name(f), Patterns(f.words("ignore"), f.at("ignore")), scheme is not None)
 
 
-def _rule(group: Fields) -> Rule:
+def _rule(group: ConfigFields) -> Rule:
     weights, targets = group.inner("weights"), Patterns(group.words("targets"), group.at("targets"))
     bits, size = weights.integer("num_bits"), weights.integer("group_size", default=0)
     key = (weights.text("type"), bits, size)
@@ -151,14 +151,14 @@ def _rule(group: Fields) -> Rule:
     return Rule(targets, formats[key])
 
 
-def _by_name(f: Fields) -> dict[str, str]:
+def _by_name(f: ConfigFields) -> dict[str, str]:
     """modelopt's list of layers, each with its algorithm."""
     raw = f.get("quantized_layers")
     if raw is None:
         return {}
     found = {}
-    for name, value in Fields(raw, f.at("quantized_layers")).raw.items():
-        algorithm = Fields(value, f"{f.at('quantized_layers')}.{name}").text("quant_algo")
+    for name, value in ConfigFields(raw, f.at("quantized_layers")).raw.items():
+        algorithm = ConfigFields(value, f"{f.at('quantized_layers')}.{name}").text("quant_algo")
         if algorithm is None or algorithm not in BY_ALGORITHM:
             raise BadInput(f"{f.at('quantized_layers')}.{name}", str(algorithm), "an algorithm that is not modelled")
         found[name] = BY_ALGORITHM[algorithm]

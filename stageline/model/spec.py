@@ -6,7 +6,7 @@ import msgspec
 
 from stageline.model.attention import Attention, Gqa
 from stageline.model.ffn import Ffn
-from stageline.model.formats import ELEMENT_BYTES, Formats, weight_bytes
+from stageline.model.formats import ELEMENT_BYTES, WeightFormats, weight_bytes
 from stageline.model.tensors import Tensor, tensor
 
 ElementType = Literal["fp32", "bf16", "fp16", "fp8"]
@@ -18,7 +18,7 @@ class Layer(msgspec.Struct, frozen=True):
 
     attention: Attention
     ffn: Ffn
-    formats: Formats
+    formats: WeightFormats
 
     def tensors(self, hidden: int) -> tuple[Tensor, ...]:
         """All weights of the layer: attention, FFN and the two norms before them."""
@@ -36,7 +36,7 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
     hidden: int
     vocab: int
     layers: tuple[Layer, ...]
-    formats: Formats  # of embedding and head
+    formats: WeightFormats  # of embedding and head
     tied: bool = False  # the head is the embedding
     context: int = 0  # longest context in tokens; 0: not said
     kv_type: ElementType = "bf16"

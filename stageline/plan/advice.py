@@ -33,7 +33,7 @@ class Planning(msgspec.Struct, frozen=True):
 def advice(spec: ModelSpec, device: Device, options: PlanOptions, planned: Planned) -> list[str]:
     """A sentence or two per mistake; none for a sound plan."""
     asked = Planning(spec, device, options, planned)
-    return [text for rule in RULES if (text := rule(asked))]
+    return [text for rule in PLAN_RULES if (text := rule(asked))]
 
 
 def _split_without_need(p: Planning) -> str:
@@ -69,25 +69,25 @@ def _trip_inside(p: Planning, inside: int) -> str:
         p.options, tensor_parallel=inside, expert_parallel=1, devices=devices, credits=None
     )
     try:
-        found = make_plan(p.spec, p.device, options).pace.trip_ns
+        found = make_plan(p.spec, p.device, options).timing.trip_ns
     except (DoesNotFit, UsageError):
         return ""
-    return f", {p.planned.pace.trip_ns:,} ns per token's trip where --tp {inside} on as many devices takes {found:,}"
+    return f", {p.planned.timing.trip_ns:,} ns per token's trip where --tp {inside} on as many devices takes {found:,}"
 
 
 def _hops_dominate(p: Planning) -> str:
-    pace = p.planned.pace
-    share = pace.network_ns / pace.trip_ns
+    timing = p.planned.timing
+    share = timing.network_ns / timing.trip_ns
     if share < HOPS_SHARE:
         return ""
     return (
-        f"{share:.0%} of a token's trip is latency of the network ({pace.network_ns:,} of {pace.trip_ns:,} ns): "
+        f"{share:.0%} of a token's trip is latency of the network ({timing.network_ns:,} of {timing.trip_ns:,} ns): "
         f"no faster device saves that. Use fewer stages or a network with less latency."
     )
 
 
 def _unbalanced(p: Planning) -> str:
-    times = p.planned.pace.stage_ns
+    times = p.planned.timing.stage_ns
     mean, now = sum(times) / len(times), Cut(len(times), evenness(times))
     worst = max(range(len(times)), key=lambda i: times[i])
     if len(times) == 1 or times[worst] <= IMBALANCE * mean:
@@ -126,7 +126,7 @@ def _kv_binds(p: Planning) -> str:
 
 
 def _too_few_in_flight(p: Planning) -> str:
-    asked, knee = p.options.concurrency, p.planned.pace.knee
+    asked, knee = p.options.concurrency, p.planned.timing.knee
     if asked == 1 or asked >= knee:
         return ""
     return (
@@ -178,7 +178,7 @@ def _smaller_weights(p: Planning) -> str:
     return ""
 
 
-RULES: tuple[Callable[[Planning], str], ...] = (
+PLAN_RULES: tuple[Callable[[Planning], str], ...] = (
     _split_without_need,
     _replicas_instead_of_split,
     _tensor_group_across_nodes,

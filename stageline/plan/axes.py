@@ -14,15 +14,15 @@ from typing import Literal
 import msgspec
 
 from stageline.cost.service import compile_cost
-from stageline.cost.topology import domain_devices, joined, nearby
+from stageline.cost.topology import domain_devices, joined, ranks_in_domain
 from stageline.cost.totals import BatchTotals
 from stageline.hardware.device import Device
 from stageline.model.spec import ModelSpec
-from stageline.plan.costing import cost_entry
+from stageline.plan.cost_entry import cost_entry
 from stageline.plan.links import leaves_domain, links
 from stageline.plan.options import AXES, Axis, PlanOptions, Strides
-from stageline.plan.pace import serialisation_ns
 from stageline.plan.placement import LayerRun
+from stageline.plan.timing import serialisation_ns
 
 Sizes = Mapping[Axis, int]
 Where = Literal["scale-up", "scale-out", "both"]
@@ -69,7 +69,7 @@ def orders(sizes: Sizes) -> Iterator[tuple[Axis, ...]]:
     return permutations([axis for axis in AXES if sizes[axis] > 1])
 
 
-class Topology:
+class AxisPlanner:
     """One plan's runs under any strides."""
 
     def __init__(
@@ -107,7 +107,7 @@ class Topology:
         if axis == "pp":
             return "both" if len(set(hops)) > 1 else "scale-out" if hops[0] else "scale-up"
         copies = range(0, self.sizes["dp"] * strides.dp, strides.dp)
-        near = {"tp": tensor, "cp": outer, "ep": everyone, "dp": nearby(self._domain, copies, (0,))}[axis]
+        near = {"tp": tensor, "cp": outer, "ep": everyone, "dp": ranks_in_domain(self._domain, copies, (0,))}[axis]
         ranks = self.sizes["tp"] * self.sizes["ep"] if axis == "ep" else self.sizes[axis]
         return "scale-up" if near == ranks and self._device.scale_up else "scale-out"
 
@@ -136,9 +136,9 @@ class Topology:
         group, domain = options.group, self._domain
         hops = tuple(leaves_domain(self._device, options, a.stage, b.stage) for a, b in pairwise(self._runs))
         return (
-            nearby(domain, group.tensor_devices, group.outer_devices),
-            nearby(domain, group.outer_devices, group.tensor_devices),
-            nearby(domain, joined(group.outer_devices, group.tensor_devices), (0,)),
+            ranks_in_domain(domain, group.tensor_devices, group.outer_devices),
+            ranks_in_domain(domain, group.outer_devices, group.tensor_devices),
+            ranks_in_domain(domain, joined(group.outer_devices, group.tensor_devices), (0,)),
             hops,
         )
 

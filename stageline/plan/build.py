@@ -11,20 +11,20 @@ from stageline.cost.service import compile_cost, min_service_ns
 from stageline.errors import DoesNotFit
 from stageline.hardware.device import Device
 from stageline.model.spec import ModelSpec
-from stageline.plan.axes import AxisRow, Topology, prefill_totals
+from stageline.plan.axes import AxisPlanner, AxisRow, prefill_totals
 from stageline.plan.check_shape import check_shape
-from stageline.plan.costing import cost_entry
+from stageline.plan.cost_entry import cost_entry
 from stageline.plan.fit import check_fit
-from stageline.plan.fitted import with_efficiencies
+from stageline.plan.fitted_efficiencies import with_efficiencies
 from stageline.plan.interleave import interleaved
 from stageline.plan.links import links
 from stageline.plan.memory import Memory
 from stageline.plan.options import AXES, MAX_MICROBATCH, PlanOptions
-from stageline.plan.pace import Pace, decode_totals, pace
 from stageline.plan.partition import balanced, fewest
 from stageline.plan.placement import LayerRun, Layers, by_kind, route
-from stageline.plan.schema import Defaults, Plan, Stage, Visit
-from stageline.plan.work import stage_work
+from stageline.plan.schema import Defaults, Plan, StagePlan, Visit
+from stageline.plan.stage_work import stage_work
+from stageline.plan.timing import PipelineTiming, decode_totals, pipeline_timing
 
 BALANCE_MICROBATCH = 8  # at which stage times are balanced
 
@@ -34,7 +34,7 @@ class Planned(NamedTuple):
 
     plan: Plan
     memory: Memory
-    pace: Pace
+    timing: PipelineTiming
     requests: tuple[int, ...]  # by stage: how many fit at the asked-for context
     axes: tuple[AxisRow, ...]  # where the ranks of every axis sit, innermost first
 
@@ -57,12 +57,12 @@ def make_plan(spec: ModelSpec, device: Device, options: PlanOptions) -> Planned:
     decode = decode_totals(microbatch, memory.context_tokens)
     runs = route(layouts)
     loads = (decode, prefill_totals(options.batched_tokens, memory.context_tokens))
-    strides, axes = Topology(spec, device, options, runs, loads).choose()
+    strides, axes = AxisPlanner(spec, device, options, runs, loads).choose()
     options = msgspec.structs.replace(options, strides=strides)
     costs, visits = _visits(spec, device, options, runs)
     wires = links(spec, device, options, runs)
-    speed = pace(len(stages), visits, wires, costs, decode)
-    in_flight = options.credits or max(len(stages), speed.knee)
+    timing = pipeline_timing(len(stages), visits, wires, costs, decode)
+    in_flight = options.credits or max(len(stages), timing.knee)
     plan = Plan(
         model=spec.name,
         device=device.name,
@@ -76,7 +76,7 @@ def make_plan(spec: ModelSpec, device: Device, options: PlanOptions) -> Planned:
         replicas=options.replicas,
         info=_info(spec, memory, options) | _order(axes),
     )
-    return Planned(plan=plan, memory=memory, pace=speed, requests=requests, axes=axes)
+    return Planned(plan=plan, memory=memory, timing=timing, requests=requests, axes=axes)
 
 
 def _layouts(spec: ModelSpec, device: Device, memory: Memory, options: PlanOptions) -> list[Layers]:
@@ -136,9 +136,11 @@ def _visits(
     return tuple(index), tuple(visits)
 
 
-def _stage(index: int, layers: Layers, spec: ModelSpec, device: Device, memory: Memory, options: PlanOptions) -> Stage:
+def _stage(
+    index: int, layers: Layers, spec: ModelSpec, device: Device, memory: Memory, options: PlanOptions
+) -> StagePlan:
     weights = memory.weight_bytes(layers)
-    return Stage(
+    return StagePlan(
         name=f"stage-{index}",
         layers=layers,
         devices=options.stage_devices,
@@ -153,7 +155,7 @@ def _stage(index: int, layers: Layers, spec: ModelSpec, device: Device, memory: 
     )
 
 
-def _requests(stage: Stage, memory: Memory) -> int:
+def _requests(stage: StagePlan, memory: Memory) -> int:
     """Requests of the asked-for context that the ledger holds."""
     return stage.kv_budget_bytes // max(1, memory.request_bytes(stage.layers))
 

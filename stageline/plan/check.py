@@ -7,13 +7,13 @@ from typing import Any
 import msgspec
 
 from stageline.cost.entries import CostEntry, Roofline
-from stageline.cost.measured_entries import Measured
+from stageline.cost.measured_entries import MeasuredCost
 from stageline.cost.service import min_service_ns
 from stageline.errors import BadInput
 from stageline.plan.check_measured import check_measured
-from stageline.plan.schema import FORMAT, Plan
+from stageline.plan.schema import PLAN_FORMAT, Plan
 
-LARGEST = 1 << 62  # integers stay within a signed 64-bit field, sums of a few included
+MAX_INTEGER = 1 << 62  # integers stay within a signed 64-bit field, sums of a few included
 MAX_FLOAT_NS = 1e9  # per token, sequence, row or expert: a second
 MAX_FLOAT = {"floor_ns": 1e12, "step_ns": 1e12, "steps_ns": 1e12, "kv_threshold_tokens": 1e18} | {
     "latency_ns": 1e12,
@@ -29,7 +29,7 @@ MAX_BY_NAME = dict.fromkeys(("token_ns", "kv_token_ns", "sampled_ns"), 10**9)  #
 MAX_BY_NAME |= {"window_tokens": 1 << 32} | dict.fromkeys(("token_flops", "pair_flops", "row_flops"), 1 << 62)
 MAX_FACTOR = 1e6
 MAX_TABLE = 1 << 20  # experts of one layer
-MAX_STAGES, MAX_VISITS, MAX_REPLICAS = 65_536, 262_144, 65_536
+MAX_STAGES, MAX_ROUTE_VISITS, MAX_REPLICAS = 65_536, 262_144, 65_536
 
 AT_LEAST_ONE = frozenset(
     {
@@ -50,8 +50,10 @@ AT_LEAST_ONE = frozenset(
 def check_plan(plan: Plan, place: str) -> None:
     """Raise BadInput naming the path of the first value that can't be."""
     at = f"{place}: $"
-    if plan.format != FORMAT:
-        raise BadInput(f"{at}.format", plan.format, "not a plan of this version", f"make it anew; expected {FORMAT}")
+    if plan.format != PLAN_FORMAT:
+        raise BadInput(
+            f"{at}.format", plan.format, "not a plan of this version", f"make it anew; expected {PLAN_FORMAT}"
+        )
     _check_sizes(plan, at)
     _check_numbers(plan, at)
     for i, entry in enumerate(plan.costs):
@@ -61,8 +63,8 @@ def check_plan(plan: Plan, place: str) -> None:
 
 
 def _check_sizes(plan: Plan, at: str) -> None:
-    counts = {"stages": (len(plan.stages), MAX_STAGES), "visits": (len(plan.visits), MAX_VISITS)}
-    counts["costs"] = (len(plan.costs), MAX_VISITS)
+    counts = {"stages": (len(plan.stages), MAX_STAGES), "visits": (len(plan.visits), MAX_ROUTE_VISITS)}
+    counts["costs"] = (len(plan.costs), MAX_ROUTE_VISITS)
     for name, (count, most) in counts.items():
         if not 1 <= count <= most:
             raise BadInput(f"{at}.{name}", count, f"a plan has 1 to {most:,} of them")
@@ -96,13 +98,13 @@ def _check_numbers(plan: Plan, at: str) -> None:
                 raise BadInput(path, value, f"must lie between 0 and {top:g}")
             continue
         least = int(name in AT_LEAST_ONE)
-        most = MAX_BY_NAME.get(name, MAX_NS if name.endswith("_ns") else LARGEST)
+        most = MAX_BY_NAME.get(name, MAX_NS if name.endswith("_ns") else MAX_INTEGER)
         if not least <= value <= most:
             raise BadInput(path, value, f"must lie between {least} and {most:,}")
 
 
 def _check_cost(entry: CostEntry, at: str) -> None:
-    if isinstance(entry, Measured):
+    if isinstance(entry, MeasuredCost):
         check_measured(entry, at)
     if not isinstance(entry, Roofline):
         return

@@ -7,6 +7,7 @@ from stageline.model.spec import ModelSpec
 from stageline.plan.axes import AxisRow
 from stageline.plan.build import Planned
 from stageline.plan.report import ranges
+from stageline.units import bytes_text
 
 SHOWN = 3  # examples of stages that are visited twice
 
@@ -19,8 +20,8 @@ def explain(spec: ModelSpec, planned: Planned) -> list[str]:
     return [*lines, visits, *_axes(planned), *_room(planned), _in_flight(planned)]
 
 
-def _gb(size: int) -> str:
-    return f"{size / 1e9:.2f} GB"
+def _microseconds(ns: int) -> str:
+    return f"{ns / 1e3:,.1f} us"
 
 
 def _published_rule(spec: ModelSpec, planned: Planned) -> list[str]:
@@ -35,7 +36,7 @@ def _published_rule(spec: ModelSpec, planned: Planned) -> list[str]:
     share = max(1, memory.capacity_bytes // size)
     rule = -(-len(linear) // share)
     lines = [
-        f"{len(linear)} linear-attention layers of {_gb(size)}, {share} to a stage of {_gb(memory.capacity_bytes)} -> "
+        f"{len(linear)} linear-attention layers of {bytes_text(size)}, {share} to a stage of {bytes_text(memory.capacity_bytes)} -> "
         f"ceil({len(linear)} / {share}) = {rule} stages.",
         f"{full} full-attention layers, each alone on a stage, the rest of which is KV cache -> {full} stages.",
         f"{len(linear)}/{share} -> {rule}, + {full} = {rule + full}.",
@@ -52,7 +53,7 @@ def _published_rule(spec: ModelSpec, planned: Planned) -> list[str]:
     biggest = max(planned.plan.stages, key=lambda stage: len(stage.layers))
     lines.append(
         f"This plan has {stages}: real layers differ in size, and {biggest.name} holds layers "
-        f"{ranges(biggest.layers)} in {_gb(biggest.weight_bytes)}."
+        f"{ranges(biggest.layers)} in {bytes_text(biggest.weight_bytes)}."
     )
     return lines
 
@@ -64,8 +65,8 @@ def _fewest(planned: Planned) -> list[str]:
     counts = Counter(len(stage.layers) for stage in planned.plan.stages)
     shape = ", ".join(f"{n} x {size} layers" for size, n in sorted(counts.items(), reverse=True))
     return [
-        f"Weights and room for {memory.concurrency} request(s) of {memory.context_tokens:,} tokens need {_gb(need)}: "
-        f"at least {bound} stages of {_gb(memory.capacity_bytes)}. Whole consecutive layers, embedding and head where "
+        f"Weights and room for {memory.concurrency} request(s) of {memory.context_tokens:,} tokens need {bytes_text(need)}: "
+        f"at least {bound} stages of {bytes_text(memory.capacity_bytes)}. Whole consecutive layers, embedding and head where "
         f"they sit, give {len(planned.plan.stages)}: {shape}."
     ]
 
@@ -113,8 +114,8 @@ def _elsewhere(row: AxisRow) -> str:
     if row.link == "scale-out":
         what = "with these ranks on the scale-up link, they"
     return (
-        f"A decode step of the nominal microbatch and a prefill chunk take {row.trip_ns / 1e3:,.1f} us together; "
-        f"{what} would take {abs(row.elsewhere_ns) / 1e3:,.1f} us {'less' if row.elsewhere_ns < 0 else 'more'}."
+        f"A decode step of the nominal microbatch and a prefill chunk take {_microseconds(row.trip_ns)} together; "
+        f"{what} would take {_microseconds(abs(row.elsewhere_ns))} {'less' if row.elsewhere_ns < 0 else 'more'}."
     )
 
 
@@ -138,7 +139,7 @@ def _room(planned: Planned) -> list[str]:
         if stage.state_bytes:
             keeps.append(f"{stage.state_bytes:,} B of state per request")
         lines.append(
-            f"{stage.name} (layers {ranges(stage.layers)}) has {_gb(stage.kv_budget_bytes)} left and keeps "
+            f"{stage.name} (layers {ranges(stage.layers)}) has {bytes_text(stage.kv_budget_bytes)} left and keeps "
             f"{' and '.join(keeps)}: {planned.requests[i]:,} requests of {planned.memory.context_tokens:,} tokens"
             f"{' (binds)' if i == binding else ''}."
         )
@@ -146,9 +147,9 @@ def _room(planned: Planned) -> list[str]:
 
 
 def _in_flight(planned: Planned) -> str:
-    pace, plan = planned.pace, planned.plan
+    timing, plan = planned.timing, planned.plan
     return (
-        f"One token's trip L = {pace.trip_ns / 1e3:,.1f} us, the busiest stage T = {pace.busiest_ns / 1e3:,.1f} us: "
-        f"L/T -> {pace.knee} microbatches fill the pipeline. Credits: {plan.defaults.credits}; the published rule puts "
-        f"stages x microbatch = {len(plan.stages) * plan.defaults.microbatch} requests in flight."
+        f"One token's trip L = {_microseconds(timing.trip_ns)}, the busiest stage T = {_microseconds(timing.busiest_ns)}: "
+        f"L/T -> {timing.knee} microbatches fill the pipeline. Credits: {plan.defaults.credits}; the published rule "
+        f"puts stages x microbatch = {len(plan.stages) * plan.defaults.microbatch} requests in flight."
     )

@@ -8,12 +8,12 @@ from stageline.hardware.device import Device, Network
 from stageline.model.spec import ModelSpec
 from stageline.plan.options import PlanOptions
 from stageline.plan.placement import LayerRun
-from stageline.plan.schema import Link
+from stageline.plan.schema import LinkPlan
 
 TOKEN_BYTES = 4  # a token id, to the first stage and back from the last
 
 
-def links(spec: ModelSpec, device: Device, options: PlanOptions, runs: Sequence[LayerRun]) -> tuple[Link, ...]:
+def links(spec: ModelSpec, device: Device, options: PlanOptions, runs: Sequence[LayerRun]) -> tuple[LinkPlan, ...]:
     """Link v enters visit v; the last one returns to the router."""
     entering = [_link(device.scale_out, TOKEN_BYTES, options)]
     for before, run in pairwise(runs):
@@ -31,9 +31,9 @@ def leaves_domain(device: Device, options: PlanOptions, sender: int, receiver: i
     return any((sender * stride + d) // domain != (receiver * stride + d) // domain for d in devices)
 
 
-def _link(network: Network, token_bytes: int, options: PlanOptions) -> Link:
+def _link(network: Network, token_bytes: int, options: PlanOptions) -> LinkPlan:
     latency, rate = options.hop_latency_ns, options.hop_bytes_per_s
-    return Link(
+    return LinkPlan(
         latency_ns=network.latency_ns if latency is None else latency,
         bytes_per_s=network.bytes_per_s if rate is None else rate,
         bytes_per_token=token_bytes,

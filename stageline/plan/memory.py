@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
-from stageline.cost.fold import kv_group_elements
 from stageline.cost.group import Group, layer_group_bytes
+from stageline.cost.roofline_entry import kv_group_elements
 from stageline.hardware.device import Device
 from stageline.model.attention import Gqa
 from stageline.model.formats import ELEMENT_BYTES

@@ -5,9 +5,9 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from stageline.cost.efficiencies import Efficiencies
-from stageline.cost.fold import Host
 from stageline.cost.group import Group
 from stageline.cost.profile import Profile
+from stageline.cost.roofline_entry import HostOverhead
 
 Placement = Literal["fewest", "by-kind", "interleaved"]
 LayerBytes = Literal["exact", "nominal"]
@@ -47,7 +47,7 @@ class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
     ring_step_ns: int = 0
     axes: tuple[Axis, ...] = ()  # order from the innermost; empty: chosen by cost
     strides: Strides = Strides()  # what the order comes to; the planner's
-    host: Host = Host()
+    host: HostOverhead = HostOverhead()
     context_tokens: int | None = None
     concurrency: int = 1  # requests of that context that every stage must have room for
     memory_share: float | None = None

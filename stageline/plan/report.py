@@ -3,9 +3,9 @@
 import msgspec
 
 from stageline.plan.axes import AxisRow
-from stageline.plan.binding import Binding, by_context, crossover_tokens
 from stageline.plan.build import Planned
-from stageline.plan.schema import Stage
+from stageline.plan.capacity import ContextCapacity, by_context, crossover_tokens
+from stageline.plan.schema import StagePlan
 
 
 class DeviceMemory(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,13 +54,13 @@ class PlanReport(msgspec.Struct, frozen=True, kw_only=True):
     digest: str
     stages: tuple[StageRow, ...]
     axes: tuple[AxisRow, ...]  # innermost first
-    by_context: tuple[Binding, ...]
+    by_context: tuple[ContextCapacity, ...]
     state_binds_below_tokens: int | None  # KV binds from there on; None: one of them does at every context
 
 
-def report(planned: Planned) -> PlanReport:
+def plan_report(planned: Planned) -> PlanReport:
     """Sum a plan up."""
-    plan, pace = planned.plan, planned.pace
+    plan, timing = planned.plan, planned.timing
     devices = sum(stage.devices for stage in plan.stages)
     binding = min(range(len(plan.stages)), key=lambda i: planned.requests[i])
     return PlanReport(
@@ -77,11 +77,11 @@ def report(planned: Planned) -> PlanReport:
         binding_stage=plan.stages[binding].name,
         microbatch=plan.defaults.microbatch,
         credits=plan.defaults.credits,
-        knee=pace.knee,
+        knee=timing.knee,
         published_in_flight=len(plan.stages) * plan.defaults.microbatch,
-        trip_ns=pace.trip_ns,
-        busiest_ns=pace.busiest_ns,
-        network_floor_ns=pace.network_ns,
+        trip_ns=timing.trip_ns,
+        busiest_ns=timing.busiest_ns,
+        network_floor_ns=timing.network_ns,
         digest=plan.digest(),
         stages=tuple(_row(planned, i, stage) for i, stage in enumerate(plan.stages)),
         axes=planned.axes,
@@ -90,7 +90,7 @@ def report(planned: Planned) -> PlanReport:
     )
 
 
-def _row(planned: Planned, index: int, stage: Stage) -> StageRow:
+def _row(planned: Planned, index: int, stage: StagePlan) -> StageRow:
     return StageRow(
         name=stage.name,
         layers=ranges(stage.layers),
@@ -98,12 +98,12 @@ def _row(planned: Planned, index: int, stage: Stage) -> StageRow:
         weight_bytes=stage.weight_bytes,
         free_bytes=stage.kv_budget_bytes,
         requests=planned.requests[index],
-        service_ns=planned.pace.stage_ns[index],
+        service_ns=planned.timing.stage_ns[index],
         device=_device_memory(planned, stage),
     )
 
 
-def _device_memory(planned: Planned, stage: Stage) -> DeviceMemory:
+def _device_memory(planned: Planned, stage: StagePlan) -> DeviceMemory:
     memory, last = planned.memory, stage.layers[-1] == planned.memory.layers - 1
     return DeviceMemory(
         weight_bytes=-(-stage.weight_bytes // stage.devices),

@@ -11,14 +11,14 @@ from msgspec import UNSET, UnsetType
 
 from stageline.cost.entries import CostEntry
 
-FORMAT = "stageline-plan/1"
+PLAN_FORMAT = "stageline-plan/1"
 
 
-class Base(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class PlanStruct(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Plans refuse unknown fields: a misspelt one must not be ignored."""
 
 
-class Work(Base, frozen=True):
+class StageWork(PlanStruct, frozen=True):
     """What a stage works per token and step, all devices of the group together; engines ignore it."""
 
     token_flops: int
@@ -32,14 +32,14 @@ class Work(Base, frozen=True):
     experts_per_token: int = 0
 
 
-class KvWindow(Base, frozen=True):
+class KvWindow(PlanStruct, frozen=True):
     """Sliding-window layers of a stage: of a sequence they keep at most so many of the ledger's blocks."""
 
     most_blocks: int
     block_bytes: int  # one block, all layers of this window
 
 
-class Stage(Base, frozen=True):
+class StagePlan(PlanStruct, frozen=True):
     """One stage: a group of devices with its layer shards and its KV budget."""
 
     name: str
@@ -51,7 +51,7 @@ class Stage(Base, frozen=True):
     kv_budget_bytes: int = 0  # what the ledger may hold
     kv_block_bytes: int = 0  # one block of `block_tokens` tokens, full-attention layers without a window
     state_bytes: int = 0  # constant state of one sequence, all linear-attention layers of the stage
-    work: Work | None = None
+    work: StageWork | None = None
     kv_windows: tuple[KvWindow, ...] | UnsetType = UNSET  # layers that forget; left out where there are none
 
     @property
@@ -65,7 +65,7 @@ class Stage(Base, frozen=True):
         return size + sum(min(blocks, w.most_blocks) * w.block_bytes for w in self.windows)
 
 
-class Visit(Base, frozen=True):
+class Visit(PlanStruct, frozen=True):
     """One visit of the route: which stage, which layers, what it costs."""
 
     stage: int  # index into Plan.stages
@@ -74,7 +74,7 @@ class Visit(Base, frozen=True):
     min_service_ns: int  # lower bound of the service time of any microbatch; at least 1
 
 
-class Link(Base, frozen=True):
+class LinkPlan(PlanStruct, frozen=True):
     """One visit boundary. Link v enters visit v; link `len(visits)` returns to the router."""
 
     latency_ns: int
@@ -83,7 +83,7 @@ class Link(Base, frozen=True):
     jitter_ns: int = 0  # uniform integer in [0, jitter_ns], counter-based
 
 
-class Defaults(Base, frozen=True):
+class Defaults(PlanStruct, frozen=True):
     """What a run uses unless a flag says otherwise."""
 
     microbatch: int  # nominal and largest number of sequences in a microbatch
@@ -91,20 +91,20 @@ class Defaults(Base, frozen=True):
     batched_tokens: int = 2048  # largest number of new tokens in a microbatch
 
 
-class Plan(Base, frozen=True):
+class Plan(PlanStruct, frozen=True):
     """A pipeline that can be run. `replicas` copies of it stand behind one router."""
 
     model: str
     device: str
-    stages: tuple[Stage, ...]
+    stages: tuple[StagePlan, ...]
     visits: tuple[Visit, ...]
-    links: tuple[Link, ...]  # len(visits) + 1
+    links: tuple[LinkPlan, ...]  # len(visits) + 1
     costs: tuple[CostEntry, ...]
     defaults: Defaults
     block_tokens: int = 16
     max_context_tokens: int = 0  # 0: not limited by the model
     replicas: int = 1
-    format: str = FORMAT
+    format: str = PLAN_FORMAT
     info: dict[str, str | int | float | bool] = {}  # how the plan was made, for people; engines ignore it
 
     def canonical(self) -> bytes:

@@ -61,13 +61,13 @@ def state_bytes(parameters: int) -> int:
     return parameters * (WEIGHT_BYTES + GRADIENT_BYTES + OPTIMISER_BYTES)
 
 
-def bubble_ratio(stages: int, microbatches: int, interleaved: int = 1) -> float:
+def training_bubble_ratio(stages: int, microbatches: int, interleaved: int = 1) -> float:
     """Idle share of a step: b / (1 + b) with b = (p - 1) / (v m), relative to the ideal time."""
     idle = (stages - 1) / (interleaved * microbatches)
     return idle / (1 + idle)
 
 
-def layer_activation_bytes(spec: ModelSpec, index: int, t: Training) -> float:
+def training_activation_bytes(spec: ModelSpec, index: int, t: Training) -> float:
     """Of one layer and one sequence on one device (arXiv 2205.05198, flash attention: no scores are kept).
 
     34 x tokens x hidden bytes, with tensor and sequence parallelism all of it split; recomputed, only the input: 2.
@@ -101,8 +101,8 @@ def train(spec: ModelSpec, device: Device, t: Training) -> TrainingReport:
     optimiser = OPTIMISER_BYTES * shard / (over if t.zero >= 1 else 1)
     layers = -(-len(spec.layers) // t.pp)
     in_flight = min(t.pp, t.batch_sequences)
-    activations = in_flight * layers * max(layer_activation_bytes(spec, i, t) for i in range(len(spec.layers)))
-    bubble = bubble_ratio(t.pp, t.batch_sequences, t.interleaved)
+    activations = in_flight * layers * max(training_activation_bytes(spec, i, t) for i in range(len(spec.layers)))
+    bubble = training_bubble_ratio(t.pp, t.batch_sequences, t.interleaved)
     reached = device.share.flops * (1 - bubble) * (3 / 4 if t.recompute else 1)
     per_token = flops_per_token(spec, t.sequence_tokens)
     seconds = t.tokens * per_token / (reached * device.peak_flops.bf16 * t.devices)

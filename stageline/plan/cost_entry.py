@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from stageline.cost.entries import CostEntry
-from stageline.cost.fold import fold
-from stageline.cost.profile import fold_profile
+from stageline.cost.profile import measured_entry
+from stageline.cost.roofline_entry import roofline_entry
 from stageline.hardware.device import Device
 from stageline.model.spec import ModelSpec
 from stageline.plan.options import PlanOptions
@@ -14,5 +14,7 @@ def cost_entry(spec: ModelSpec, layers: Sequence[int], device: Device, options: 
     """Of a visit to these layers; the head is paid for with the last layer."""
     last = len(spec.layers) - 1
     if options.profile:
-        return fold_profile(options.profile, layers, last)
-    return fold(spec, layers, device, options.group, layers[-1] == last, options.expert_imbalance, options.host)
+        return measured_entry(options.profile, layers, last)
+    return roofline_entry(
+        spec, layers, device, options.group, layers[-1] == last, options.expert_imbalance, options.host
+    )

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stageline.cost.measured import GridTable
-from stageline.cost.measured_entries import Curve, Measured
+from stageline.cost.measured_entries import Curve, MeasuredCost
 
 Ints = npt.NDArray[np.int64]
 Doubles = npt.NDArray[np.float64]
@@ -51,7 +51,7 @@ def _grid(table: GridTable) -> Callable[[Sequence[npt.NDArray[np.int64 | np.floa
     return at
 
 
-def measured_many(entry: Measured) -> Callable[[Columns, npt.NDArray[np.uint64] | None], Ints]:
+def vectorised_measured(entry: MeasuredCost) -> Callable[[Columns, npt.NDArray[np.uint64] | None], Ints]:
     """The vectorised `MeasuredModel`; draws are not used."""
     tokens_ns, attention_ns = _curve(entry.tokens), _grid(GridTable(entry.attention))
     head_ns = _curve(entry.sampled) if entry.sampled else None

@@ -7,10 +7,10 @@ from stageline.model.spec import ModelSpec
 from stageline.plan.memory import Memory
 from stageline.plan.options import PlanOptions
 from stageline.plan.placement import Layers
-from stageline.plan.schema import Work
+from stageline.plan.schema import StageWork
 
 
-def stage_work(spec: ModelSpec, layers: Layers, device: Device, memory: Memory, options: PlanOptions) -> Work:
+def stage_work(spec: ModelSpec, layers: Layers, device: Device, memory: Memory, options: PlanOptions) -> StageWork:
     """Useful work only: 2 x active parameters per token, the model's own attention, the head per sampled row.
 
     Peak is dense bf16 of all devices, whatever the weights are stored in. Copies of weights are read by every device.
@@ -24,7 +24,7 @@ def stage_work(spec: ModelSpec, layers: Layers, device: Device, memory: Memory, 
     experts = moes[0][1].experts + group.redundant_experts if moes else 0
     embedding = memory.embedding_bytes if layers[0] == 0 and not (spec.tied and layers[-1] == last) else 0
     whole = memory.weight_bytes(layers) - embedding
-    return Work(
+    return StageWork(
         token_flops=2 * sum(t.active for x in kinds for t in x.tensors(spec.hidden)),
         pair_flops=sum(x.attention.pair_flops()[1] for x in kinds),
         row_flops=2 * spec.head().active if layers[-1] == last else 0,

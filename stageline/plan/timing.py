@@ -6,10 +6,10 @@ from typing import NamedTuple
 from stageline.cost.entries import CostEntry
 from stageline.cost.service import compile_cost
 from stageline.cost.totals import BatchTotals
-from stageline.plan.schema import Link, Visit
+from stageline.plan.schema import LinkPlan, Visit
 
 
-class Pace(NamedTuple):
+class PipelineTiming(NamedTuple):
     """Times in ns of one decode step of the nominal microbatch."""
 
     trip_ns: int  # L: all visits and links
@@ -35,14 +35,14 @@ def decode_totals(sequences: int, context_tokens: int) -> BatchTotals:
     )
 
 
-def serialisation_ns(link: Link, tokens: int) -> int:
+def serialisation_ns(link: LinkPlan, tokens: int) -> int:
     """ceil(bytes / bandwidth) in ns."""
     return -(-tokens * link.bytes_per_token * 10**9 // link.bytes_per_s)
 
 
-def pace(
-    stages: int, visits: Sequence[Visit], links: Sequence[Link], costs: Sequence[CostEntry], totals: BatchTotals
-) -> Pace:
+def pipeline_timing(
+    stages: int, visits: Sequence[Visit], links: Sequence[LinkPlan], costs: Sequence[CostEntry], totals: BatchTotals
+) -> PipelineTiming:
     """Add up a route. Jitter counts with its mean."""
     services = [compile_cost(entry).service_ns(totals) for entry in costs]
     stage_ns = [0] * stages
@@ -50,7 +50,7 @@ def pace(
         stage_ns[visit.stage] += services[visit.cost]
     wires = [serialisation_ns(link, totals.sampled) for link in links]
     hops = sum(link.latency_ns + link.jitter_ns // 2 for link in links)
-    return Pace(
+    return PipelineTiming(
         trip_ns=sum(stage_ns) + hops + sum(wires),
         busiest_ns=max(*stage_ns, *wires, 1),
         stage_ns=tuple(stage_ns),

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from stageline.cost.comms import collectives, ring
-from stageline.cost.entries import Experts, FullAttention, Gemm, Head, LayerGroup, LinearAttention, Roofline
+from stageline.cost.entries import Experts, FullAttention, Gemm, LayerGroup, LinearAttention, LmHead, Roofline
 from stageline.cost.group import Group, local_params
 from stageline.cost.imbalance import imbalance_factors
 from stageline.hardware.device import Device
 from stageline.model.attention import Gqa, Mla
 from stageline.model.ffn import Moe
-from stageline.model.formats import ELEMENT_BYTES, FORMATS, Format
+from stageline.model.formats import ELEMENT_BYTES, WEIGHT_FORMATS, WeightFormat
 from stageline.model.spec import CONV_STATE_BYTES, Layer, ModelSpec
 
 # Operations (kernels) of a layer, for the overhead per operation: assumed, a projection or a fused kernel each.
@@ -25,7 +25,7 @@ ATTENTION_OPS = {"gqa": 4, "mla": 7, "kda": 6, "gated-delta": 6}
 DENSE_OPS, MOE_OPS, SHARED_OPS, LATENT_OPS, NORM_OPS = 3, 6, 3, 2, 2
 
 
-class Host(NamedTuple):
+class HostOverhead(NamedTuple):
     """What the host adds to a step: max(step, floor_ns) + sequence_ns x sequences + step_ns."""
 
     floor_ns: float = 0.0
@@ -39,7 +39,7 @@ class Rates(NamedTuple):
     device: Device
     group: Group
 
-    def flops_ns(self, flops: float, fmt: Format, ranks: float = 1) -> float:
+    def flops_ns(self, flops: float, fmt: WeightFormat, ranks: float = 1) -> float:
         """Time of FLOPs that are split over `ranks`."""
         return flops * 1e9 / (self.device.peak_flops.at(fmt.precision) * self.device.share.flops * ranks)
 
@@ -47,22 +47,22 @@ class Rates(NamedTuple):
         """Time to read bytes that are split over `ranks`."""
         return size * 1e9 / (self.device.bandwidth_bytes_per_s * self.device.share.bandwidth * ranks)
 
-    def weights_ns(self, params: float, fmt: Format) -> float:
+    def weights_ns(self, params: float, fmt: WeightFormat) -> float:
         """Time to read `params` weights on one device, scales included."""
         return self.bytes_ns(params * float(fmt.bits) / 8)
 
 
-PLAIN = FORMATS["bf16"]  # attention multiplies in bf16 whatever the cache is stored in
+ATTENTION_FORMAT = WEIGHT_FORMATS["bf16"]  # attention multiplies in bf16 whatever the cache is stored in
 
 
-def fold(
+def roofline_entry(
     spec: ModelSpec,
     layers: Sequence[int],
     device: Device,
     group: Group = Group(),  # noqa: B008  (immutable)
     head: bool = False,
     alpha: float = 0.0,
-    host: Host = Host(),  # noqa: B008
+    host: HostOverhead = HostOverhead(),  # noqa: B008
 ) -> Roofline:
     """The entry of a visit to these layers on a group, with the LM head or without.
 
@@ -106,7 +106,7 @@ def operations(layer: Layer) -> int:
 
 def _gemms(spec: ModelSpec, layer: Layer, rates: Rates) -> tuple[Gemm, ...]:
     """One GEMM per weight format: all weights that every token uses, as far as one device holds them."""
-    params: dict[Format, float] = {}
+    params: dict[WeightFormat, float] = {}
     for t in layer.tensors(spec.hidden):
         if t.weight_class not in ("routed_experts", "norms"):
             fmt = layer.formats.of(t.weight_class)
@@ -155,8 +155,8 @@ def _full(spec: ModelSpec, layer: Layer, rates: Rates) -> FullAttention:
     decode, prefill = layer.attention.pair_flops()
     kv = kv_group_elements(layer, group.tensor) * ELEMENT_BYTES[spec.kv_type]
     return FullAttention(
-        decode_pair_ns=rates.flops_ns(decode, PLAIN, group.devices),
-        prefill_pair_ns=rates.flops_ns(prefill, PLAIN, group.devices),
+        decode_pair_ns=rates.flops_ns(decode, ATTENTION_FORMAT, group.devices),
+        prefill_pair_ns=rates.flops_ns(prefill, ATTENTION_FORMAT, group.devices),
         kv_ns=rates.bytes_ns(kv, group.devices),
         window_tokens=layer.attention.window_tokens if isinstance(layer.attention, Gqa) else 0,
         ring=ring(spec, layer.attention, rates.device, group),
@@ -172,15 +172,15 @@ def _linear(spec: ModelSpec, layer: Layer, rates: Rates) -> LinearAttention:
     recurrent, conv = layer.attention.state_elements()
     size = recurrent * ELEMENT_BYTES[spec.state_type] + conv * CONV_STATE_BYTES
     return LinearAttention(
-        token_ns=rates.flops_ns(8 * recurrent, PLAIN, ranks), sequence_ns=rates.bytes_ns(2 * size, ranks)
+        token_ns=rates.flops_ns(8 * recurrent, ATTENTION_FORMAT, ranks), sequence_ns=rates.bytes_ns(2 * size, ranks)
     )
 
 
-def _head(spec: ModelSpec, rates: Rates) -> Head:
+def _head(spec: ModelSpec, rates: Rates) -> LmHead:
     """The vocabulary is split over tensor ranks, rows over attention replicas."""
     fmt = spec.formats.of("embedding" if spec.tied else "head")
     params = spec.vocab * spec.hidden / rates.group.tensor
-    return Head(
+    return LmHead(
         row_ns=rates.flops_ns(2 * params, fmt, rates.group.attention_replicas),
         weights_ns=rates.weights_ns(params, fmt),
         overhead_ns=float(rates.device.overhead.op_ns),

@@ -24,7 +24,7 @@ PER_LAYER = {
     "down_proj": 1,
     "layernorm": 2,
 }
-Attention = dict[tuple[int, int, int, int], float]  # (chunk, history, sequences, kv) -> ns
+AttentionPoints = dict[tuple[int, int, int, int], float]  # (chunk, history, sequences, kv) -> ns
 
 
 def rows(text: str, columns: Sequence[str], place: str) -> Iterable[list[str]]:
@@ -57,10 +57,10 @@ def curves(text: str, key: str, place: str) -> dict[str, dict[int, float]]:
     return dict(found)
 
 
-def attention_points(text: str, place: str) -> Attention:
+def attention_points(text: str, place: str) -> AttentionPoints:
     """Every measured mix of prefill and decode."""
     columns = ("prefill_chunk", "kv_prefill", "n_decode", "kv_decode", "time_us")
-    found: Attention = {}
+    found: AttentionPoints = {}
     for row in rows(text, columns, place):
         chunk, history, sequences, kv = (int(_number(x, place)) for x in row[:4])
         found[chunk, history, sequences, kv] = _number(row[4], place) * US
@@ -90,7 +90,7 @@ def _powers_of_two(values: Iterable[int]) -> tuple[int, ...]:
     return tuple(sorted({v for v in values if v & (v - 1) == 0}))
 
 
-def grid(points: Attention, place: str) -> AttentionGrid:
+def grid(points: AttentionPoints, place: str) -> AttentionGrid:
     """The product grid of the powers of two; the other points are kept for the residuals. Raises BadInput for gaps.
 
     Without a decoding sequence the KV axis says nothing, without a chunk the history.

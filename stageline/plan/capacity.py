@@ -6,13 +6,13 @@ from typing import Literal
 import msgspec
 
 from stageline.plan.memory import Memory
-from stageline.plan.schema import Stage
+from stageline.plan.schema import StagePlan
 
-MIN_CONTEXT = 1024
-MAX_CONTEXT = 1 << 20  # where the model does not say
+MIN_CONTEXT_TOKENS = 1024
+MAX_CONTEXT_TOKENS = 1 << 20  # where the model does not say
 
 
-class Binding(msgspec.Struct, frozen=True, kw_only=True):
+class ContextCapacity(msgspec.Struct, frozen=True, kw_only=True):
     """At contexts from this one on."""
 
     context_tokens: int
@@ -21,16 +21,16 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
     binds: Literal["kv", "state", "weights"]  # the larger part of a request there; weights: no room at all
 
 
-def by_context(stages: Sequence[Stage], memory: Memory, longest: int) -> tuple[Binding, ...]:
+def by_context(stages: Sequence[StagePlan], memory: Memory, longest: int) -> tuple[ContextCapacity, ...]:
     """At every power of two up to the model's longest context."""
-    contexts, tokens = [], min(MIN_CONTEXT, longest or MIN_CONTEXT)
-    while tokens <= (longest or MAX_CONTEXT):
+    contexts, tokens = [], min(MIN_CONTEXT_TOKENS, longest or MIN_CONTEXT_TOKENS)
+    while tokens <= (longest or MAX_CONTEXT_TOKENS):
         contexts.append(tokens)
         tokens *= 2
-    return tuple(binding_at(stages, memory, tokens) for tokens in contexts)
+    return tuple(capacity_at(stages, memory, tokens) for tokens in contexts)
 
 
-def binding_at(stages: Sequence[Stage], memory: Memory, context_tokens: int) -> Binding:
+def capacity_at(stages: Sequence[StagePlan], memory: Memory, context_tokens: int) -> ContextCapacity:
     """The stage that holds the fewest requests of that context; equal ones: the first."""
     blocks = -(-context_tokens // memory.block_tokens)
     count = [s.kv_budget_bytes // max(1, s.kv_bytes(blocks, 1)) for s in stages]
@@ -38,7 +38,7 @@ def binding_at(stages: Sequence[Stage], memory: Memory, context_tokens: int) -> 
     stage = stages[tightest]
     kv_bytes = stage.kv_bytes(blocks, 0)
     binds: Literal["kv", "state", "weights"] = "kv" if kv_bytes >= stage.state_bytes else "state"
-    return Binding(
+    return ContextCapacity(
         context_tokens=context_tokens,
         requests=count[tightest],
         stage=stage.name,
@@ -46,15 +46,15 @@ def binding_at(stages: Sequence[Stage], memory: Memory, context_tokens: int) -> 
     )
 
 
-def crossover_tokens(stages: Sequence[Stage], memory: Memory, longest: int) -> int | None:
+def crossover_tokens(stages: Sequence[StagePlan], memory: Memory, longest: int) -> int | None:
     """The shortest context, in whole blocks, at which KV binds where state does below; None: one binds throughout."""
-    low, high = memory.block_tokens, longest or MAX_CONTEXT
-    if binding_at(stages, memory, low).binds != "state" or binding_at(stages, memory, high).binds == "state":
+    low, high = memory.block_tokens, longest or MAX_CONTEXT_TOKENS
+    if capacity_at(stages, memory, low).binds != "state" or capacity_at(stages, memory, high).binds == "state":
         return None
     low, high = 1, high // memory.block_tokens
     while high - low > 1:
         middle = (low + high) // 2
-        if binding_at(stages, memory, middle * memory.block_tokens).binds == "state":
+        if capacity_at(stages, memory, middle * memory.block_tokens).binds == "state":
             low = middle
         else:
             high = middle

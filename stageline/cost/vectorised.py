@@ -9,32 +9,32 @@ import numpy as np
 import numpy.typing as npt
 
 from stageline.cost.entries import Affine, CostEntry, FullAttention, Ring, Roofline
-from stageline.cost.measured_entries import Measured
-from stageline.cost.measured_many import measured_many
+from stageline.cost.measured_entries import MeasuredCost
 from stageline.cost.roofline import attention_rows, linear_rows
 from stageline.cost.tables import (
     TABLE_LIMIT,
-    LoadedExperts,
+    ImbalancedExperts,
     TokenTable,
     halves_tables,
-    loaded_experts,
+    imbalanced_experts,
     work_table,
 )
+from stageline.cost.vectorised_measured import vectorised_measured
 
 Ints = npt.NDArray[np.int64]
 Doubles = npt.NDArray[np.float64]
 Columns = Mapping[str, Ints]  # Load's fields, all of one length
-ManyModel = Callable[[Columns, npt.NDArray[np.uint64] | None], Ints]
+VectorisedModel = Callable[[Columns, npt.NDArray[np.uint64] | None], Ints]
 
 
-def compile_many(entry: CostEntry) -> ManyModel:
+def compile_vectorised(entry: CostEntry) -> VectorisedModel:
     """A function (columns, draws) -> ns, int64. `draws`: one 64-bit number per microbatch; None stands for zeros."""
     if isinstance(entry, Affine):
         return _affine(entry)
-    return measured_many(entry) if isinstance(entry, Measured) else _roofline(entry)
+    return vectorised_measured(entry) if isinstance(entry, MeasuredCost) else _roofline(entry)
 
 
-def _affine(e: Affine) -> ManyModel:
+def _affine(e: Affine) -> VectorisedModel:
     def many(c: Columns, draws: npt.NDArray[np.uint64] | None = None) -> Ints:
         ns = e.base_ns + e.token_ns * (c["decode_tokens"] + c["prefill_tokens"]) + e.sampled_ns * c["sampled"]
         ns = ns + e.kv_token_ns * (c["decode_kv_tokens"] + c["prefill_kv_tokens"])
@@ -46,9 +46,9 @@ def _affine(e: Affine) -> ManyModel:
     return many
 
 
-def _roofline(entry: Roofline) -> ManyModel:
+def _roofline(entry: Roofline) -> VectorisedModel:
     look_up, full, linear, head = _look_up(work_table(entry)), attention_rows(entry), linear_rows(entry), entry.head
-    tables, loaded = halves_tables(entry), [_loaded(e) for e in loaded_experts(entry)]
+    tables, loaded = halves_tables(entry), [_loaded(e) for e in imbalanced_experts(entry)]
     halves = (_look_up(tables[0]), _look_up(tables[1])) if tables else None
 
     def many(c: Columns, draws: npt.NDArray[np.uint64] | None = None) -> Ints:
@@ -99,7 +99,7 @@ def _look_up(table: TokenTable) -> Callable[[Ints], Doubles]:
     return look_up
 
 
-def _loaded(part: LoadedExperts) -> Callable[[Ints, npt.NDArray[np.uint64] | None], Doubles]:
+def _loaded(part: ImbalancedExperts) -> Callable[[Ints, npt.NDArray[np.uint64] | None], Doubles]:
     factors, reading = np.array(part.factors), np.array(part.reading)
 
     def loaded(tokens: Ints, draws: npt.NDArray[np.uint64] | None) -> Doubles:
