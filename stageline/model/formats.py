@@ -1,4 +1,4 @@
-"""Weight formats: how many bits a stored weight takes, scales included, and in which precision it is multiplied."""
+"""Weight formats: the bits per stored weight, scales included, and the precision of its matrix multiplication."""
 
 from fractions import Fraction
 from typing import Literal, NamedTuple
@@ -35,13 +35,13 @@ WEIGHT_FORMATS: dict[str, WeightFormat] = {
     "nvfp4-w4a16": WeightFormat(4 + Fraction(8, 16), "bf16"),
 }
 
-ELEMENT_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1}  # of caches, states and activations
+ELEMENT_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1}  # of KV, states and activations
 
 QUANTISABLE: tuple[WeightClass, ...] = ("attention", "ffn", "routed_experts", "shared_experts", "latent")
 
 
 class WeightFormats(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The format of every class of weights of a layer (or, for embedding and head, of the model)."""
+    """The format of every class of weights. Embedding and head count on the model, the others on its layers."""
 
     embedding: str = "bf16"
     head: str = "bf16"
@@ -51,31 +51,31 @@ class WeightFormats(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     ffn: str = "bf16"  # dense FFN
     routed_experts: str = "bf16"
     shared_experts: str = "bf16"
-    latent: str = "bf16"  # projections into and out of a latent MoE
+    latent: str = "bf16"  # projections into and out of the latent space of a MoE
     router: str = "bf16"
 
     def of(self, weight_class: WeightClass) -> WeightFormat:
-        """The format of a class."""
+        """The format of one class of weights."""
         name: str = getattr(self, weight_class)
         return WEIGHT_FORMATS[name]
 
     def check(self, place: str) -> None:
-        """Refuse names that are not formats."""
+        """Refuse unknown formats. Raises BadInput."""
         for field in self.__struct_fields__:
             format_named(getattr(self, field), f"{place}.{field}")
 
     def with_linear(self, name: str) -> "WeightFormats":
-        """Every linear layer's weights in one format; embedding, head, router and norms stay as they are."""
+        """All linear layers in another format; embedding, head, router and norms keep theirs."""
         return msgspec.structs.replace(self, **dict.fromkeys(QUANTISABLE, name))
 
 
 def format_named(name: str, place: str) -> WeightFormat:
-    """Look a format up. Raises BadInput."""
+    """The format of this name. Raises BadInput for an unknown one."""
     if name not in WEIGHT_FORMATS:
         raise BadInput(place, name, "not a weight format", f"use one of {', '.join(WEIGHT_FORMATS)}")
     return WEIGHT_FORMATS[name]
 
 
 def weight_bytes(params: int, fmt: WeightFormat) -> int:
-    """Bytes of `params` weights, scales included, rounded up."""
+    """ceil(params x bits / 8), scales included."""
     return -(-params * fmt.bits.numerator // (fmt.bits.denominator * 8))

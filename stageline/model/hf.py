@@ -1,4 +1,4 @@
-"""A Hugging Face config.json becomes a ModelSpec."""
+"""Imports a Hugging Face config.json as a ModelSpec."""
 
 from typing import Any
 
@@ -13,14 +13,14 @@ from stageline.model.hf_quant import Quantisation, quantisation
 from stageline.model.spec import ElementType, Layer, ModelSpec
 
 BASE_FORMATS = {"bfloat16": "bf16", "float16": "bf16", "float32": "fp32"}
-WRAPPERS = frozenset({"kimi_k3", "kimi_k25", "qwen3_5"})  # multimodal: the text model is in text_config
+WRAPPERS = frozenset({"kimi_k3", "kimi_k25", "qwen3_5"})  # multimodal models, whose text model is in text_config
 
 
 def import_config(data: bytes, place: str, name: str) -> ModelSpec:
-    """Read a config.json. Vision towers and MTP layers are left out and named in `left_out`.
+    """Import a config.json. Vision towers and MTP layers are left out; `left_out` names them.
 
-    Raises BadInput naming the field: malformed, missing, of a model type or format that is not modelled, or unknown
-    and therefore possibly changing sizes.
+    `place` names the file in errors. Raises BadInput naming the field that is malformed or missing, a model type or
+    format that is not modelled, and any unknown field, because it may change sizes.
     """
     try:
         document: Any = msgspec.json.decode(data)
@@ -29,7 +29,7 @@ def import_config(data: bytes, place: str, name: str) -> ModelSpec:
     outer = ConfigFields(document, f"{place}: $")
     if "text_config" in outer.raw:
         if outer.text("model_type") not in WRAPPERS:
-            raise BadInput(outer.at("model_type"), str(outer.text("model_type")), "a wrapper that is not modelled")
+            raise BadInput(outer.at("model_type"), str(outer.text("model_type")), "this wrapper is not modelled")
         return _import(outer, outer.inner("text_config"), name)
     return _import(outer, outer, name)
 
@@ -62,15 +62,15 @@ def _import(outer: ConfigFields, f: ConfigFields, name: str) -> ModelSpec:
 
 
 def _base_formats(f: ConfigFields, outer: ConfigFields) -> WeightFormats:
-    """The type of weights that are not quantised."""
+    """The formats of weights that are not quantised: the config's dtype."""
     name = next((t for g in (f, outer) for n in ("dtype", "torch_dtype") if (t := g.text(n))), "bfloat16")
     if name not in BASE_FORMATS:
-        raise BadInput(f.at("dtype"), str(name), "a type that is not modelled", f"known: {', '.join(BASE_FORMATS)}")
+        raise BadInput(f.at("dtype"), str(name), "this type is not modelled", f"known: {', '.join(BASE_FORMATS)}")
     return WeightFormats(**dict.fromkeys(WeightFormats.__struct_fields__, BASE_FORMATS[name]))
 
 
 def _kv_type(f: ConfigFields, quant: Quantisation) -> ElementType:
-    """8-bit where the file says so, and for models with attention residuals (Kimi K3 is served that way)."""
+    """fp8 if the config says so, and for models with attention residuals, because Kimi K3 is served that way."""
     return "fp8" if quant.kv_fp8 or f.get("attn_res_block_size") else "bf16"
 
 

@@ -1,4 +1,4 @@
-"""Attention and FFN of each layer, by family of Hugging Face model types."""
+"""Reads the attention and FFN of every layer from a config.json, by family of Hugging Face model types."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,7 @@ Parts = list[tuple[Attention, Ffn]]
 
 
 def layer_count(f: ConfigFields) -> int:
-    """num_hidden_layers, within reason."""
+    """num_hidden_layers. Raises BadInput past MAX_LAYERS."""
     count = f.integer("num_hidden_layers")
     if not 1 <= count <= MAX_LAYERS:
         raise BadInput(f.at("num_hidden_layers"), count, f"a model has 1 to {MAX_LAYERS} layers")
@@ -37,13 +37,13 @@ def _gqa(f: ConfigFields, *, qkv_bias: bool = False, qk_norm: bool = False, wind
 
 
 def _windows(f: ConfigFields, count: int) -> list[int]:
-    """Sliding window of every layer, 0 for none."""
+    """Sliding window of every layer in tokens; 0: none."""
     window = f.integer("sliding_window", default=0)
     kinds = f.words("layer_types")
     if not window or not f.flag("use_sliding_window", default=True):
         return [0] * count
     if kinds and len(kinds) != count:
-        raise BadInput(f.at("layer_types"), len(kinds), f"names another number of layers than the {count} there are")
+        raise BadInput(f.at("layer_types"), len(kinds), f"the model has {count} layers")
     if kinds:
         return [window if kind == "sliding_attention" else 0 for kind in kinds]
     full = f.integer("max_window_layers", default=0) if "use_sliding_window" in f.raw else 0
@@ -79,7 +79,7 @@ def gqa_moe(f: ConfigFields) -> Parts:
 
 
 def mixtral(f: ConfigFields) -> Parts:
-    """Mixtral: GQA, every layer MoE with experts of the intermediate size."""
+    """Mixtral: GQA; every layer is MoE, with experts of the intermediate size."""
     windows = _windows(f, layer_count(f))
     by_window = {w: _gqa(f, window=w) for w in set(windows)}
     moe = Moe(
@@ -102,7 +102,7 @@ def _moe(f: ConfigFields) -> Moe:
 
 
 def _first_dense(f: ConfigFields, count: int) -> list[Ffn]:
-    """The first k layers dense, then MoE every `moe_layer_freq` layers."""
+    """The first k layers are dense; of the others, those whose index `moe_layer_freq` divides are MoE."""
     dense, moe = _dense(f), _moe(f)
     first, every = f.integer("first_k_dense_replace", default=0), f.integer("moe_layer_freq", default=1)
     return [moe if every and i >= first and i % every == 0 else dense for i in range(count)]
@@ -110,9 +110,9 @@ def _first_dense(f: ConfigFields, count: int) -> list[Ffn]:
 
 def _mla(f: ConfigFields) -> Mla:
     if f.flag("attention_bias"):
-        raise BadInput(f.at("attention_bias"), True, "biases of MLA are not modelled")
+        raise BadInput(f.at("attention_bias"), True, "MLA biases are not modelled")
     heads = f.integer("num_attention_heads")
-    f.integer("num_key_value_heads", "head_dim", default=heads)  # MLA shares one latent, whatever these say
+    f.integer("num_key_value_heads", "head_dim", default=heads)  # unused: all heads read one latent
     f.get("head_dim")
     return Mla(
         heads=heads,
@@ -132,7 +132,7 @@ def mla_moe(f: ConfigFields) -> Parts:
 
 
 def kimi_linear(f: ConfigFields) -> Parts:
-    """Kimi Linear and K3: KDA and MLA layers by 1-based lists."""
+    """Kimi Linear and K3: two 1-based lists say which layers are KDA and which are MLA."""
     count = layer_count(f)
     inner = f.inner("linear_attn_config")
     kda = Kda(
@@ -144,20 +144,22 @@ def kimi_linear(f: ConfigFields) -> Parts:
     full, linear = set(inner.integers("full_attn_layers")), set(inner.integers("kda_layers"))
     inner.finish(frozenset({"gate_lower_bound"}))
     if full & linear or full | linear != set(range(1, count + 1)):
-        raise BadInput(inner.place, None, f"kda_layers and full_attn_layers must name layers 1 to {count} once each")
+        raise BadInput(inner.place, None, f"kda_layers and full_attn_layers must name each of layers 1 to {count} once")
     mla = _mla(f)
     return [(mla if i + 1 in full else kda, ffn) for i, ffn in enumerate(_first_dense(f, count))]
 
 
 def gated_delta(f: ConfigFields) -> Parts:
-    """Qwen 3.5 and 3.6 dense: gated delta layers with full attention at every n-th layer."""
+    """Qwen 3.5 and 3.6, dense: gated delta layers, with full attention at every n-th layer."""
     count = layer_count(f)
     every = f.integer("full_attention_interval", default=4)
     kinds = f.words("layer_types") or [
         "full_attention" if every and (i + 1) % every == 0 else "linear_attention" for i in range(count)
     ]
     if len(kinds) != count or not set(kinds) <= {"full_attention", "linear_attention"}:
-        raise BadInput(f.at("layer_types"), None, f"must hold full_attention or linear_attention for {count} layers")
+        raise BadInput(
+            f.at("layer_types"), None, f"must name full_attention or linear_attention for each of {count} layers"
+        )
     delta = GatedDelta(
         key_heads=f.integer("linear_num_key_heads"),
         value_heads=f.integer("linear_num_value_heads"),

@@ -14,7 +14,7 @@ from stageline.cost.service import compile_cost
 from stageline.cost.topology import ranks_in_domain
 from stageline.cost.totals import BatchTotals
 from stageline.errors import UsageError
-from stageline.hardware.device import AllReduce, Device, Network, Overhead, Peak, ScaleUp, Share, on_topology
+from stageline.hardware.device import Device, MeasuredCollective, Network, Overhead, Peak, ScaleUp, Share, on_topology
 from stageline.model.attention import Gqa
 from stageline.model.ffn import Dense, Moe
 from stageline.model.formats import WeightFormats
@@ -176,7 +176,7 @@ def test_other_nodes_drop_what_was_measured_on_their_links() -> None:
 
 def test_a_row_measured_inside_a_domain_serves_no_scattered_group() -> None:
     device = msgspec.structs.replace(
-        cluster(4, 10**8), all_reduce=(AllReduce(devices=2, latency_ns=1, bytes_per_s=10**12),)
+        cluster(4, 10**8), all_reduce=(MeasuredCollective(devices=2, latency_ns=1, bytes_per_s=10**12),)
     )
     asked = PlanOptions(devices=8, tensor_parallel=2, context_parallel=4, microbatch=4)
     both = [msgspec.structs.replace(asked, axes=axes) for axes in (("tp", "cp"), ("cp", "tp"))]
