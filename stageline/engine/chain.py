@@ -9,8 +9,9 @@ that the result equals the heap's to the nanosecond (a property test compares th
 import numpy as np
 import numpy.typing as npt
 
+from stageline.cost.arrays import VectorisedModel
 from stageline.cost.totals import BatchTotals
-from stageline.cost.vectorised import VectorisedModel, compile_vectorised
+from stageline.cost.vectorised import compile_vectorised
 from stageline.engine.attribution import GAP_CAUSES
 from stageline.engine.heap import HeapStages
 from stageline.engine.ledger import Ledger
