@@ -1,4 +1,4 @@
-"""What binds at which context: how many requests fit, on which stage, and whether KV or state is what fills it."""
+"""How many requests fit at each context length, which stage limits them, and whether KV or state fills it."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -9,20 +9,20 @@ from stageline.plan.memory import Memory
 from stageline.plan.schema import StagePlan
 
 MIN_CONTEXT_TOKENS = 1024
-MAX_CONTEXT_TOKENS = 1 << 20  # where the model does not say
+MAX_CONTEXT_TOKENS = 1 << 20  # of a model whose longest context is unknown
 
 
 class ContextCapacity(msgspec.Struct, frozen=True, kw_only=True):
-    """At contexts from this one on."""
+    """The limit at one context length."""
 
     context_tokens: int
-    requests: int  # at exactly this context, per replica
-    stage: str
-    binds: Literal["kv", "state", "weights"]  # the larger part of a request there; weights: no room at all
+    requests: int  # of this context that fit, per replica
+    stage: str  # that limits them
+    binds: Literal["kv", "state", "weights"]  # the larger part of a request on that stage; weights: no request fits
 
 
 def by_context(stages: Sequence[StagePlan], memory: Memory, longest: int) -> tuple[ContextCapacity, ...]:
-    """At every power of two up to the model's longest context."""
+    """The limit at every power of two up to `longest` tokens, the model's longest context; 0: unknown."""
     contexts, tokens = [], min(MIN_CONTEXT_TOKENS, longest or MIN_CONTEXT_TOKENS)
     while tokens <= (longest or MAX_CONTEXT_TOKENS):
         contexts.append(tokens)
@@ -31,7 +31,7 @@ def by_context(stages: Sequence[StagePlan], memory: Memory, longest: int) -> tup
 
 
 def capacity_at(stages: Sequence[StagePlan], memory: Memory, context_tokens: int) -> ContextCapacity:
-    """The stage that holds the fewest requests of that context; equal ones: the first."""
+    """The stage that holds the fewest requests of that context; of equal ones the first."""
     blocks = -(-context_tokens // memory.block_tokens)
     count = [s.kv_budget_bytes // max(1, s.kv_bytes(blocks, 1)) for s in stages]
     tightest = count.index(min(count))
@@ -47,7 +47,7 @@ def capacity_at(stages: Sequence[StagePlan], memory: Memory, context_tokens: int
 
 
 def crossover_tokens(stages: Sequence[StagePlan], memory: Memory, longest: int) -> int | None:
-    """The shortest context, in whole blocks, at which KV binds where state does below; None: one binds throughout."""
+    """The shortest context, in whole blocks, from which on KV is the limit instead of state; None: it never changes."""
     low, high = memory.block_tokens, longest or MAX_CONTEXT_TOKENS
     if capacity_at(stages, memory, low).binds != "state" or capacity_at(stages, memory, high).binds == "state":
         return None

@@ -1,4 +1,4 @@
-"""What the curves and grids of a measured cost entry must satisfy."""
+"""Checks of the curves and grids of a measured cost entry."""
 
 import math
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ MAX_POINTS, MAX_POINT_NS, MAX_AXIS = 1 << 20, 1e12, 1 << 40
 
 
 def check_measured(entry: MeasuredCost, at: str) -> None:
-    """Raise BadInput naming the path: axes that do not ascend, times that fall, counts that do not match."""
+    """Refuse axes that do not ascend, times that fall along an axis, and wrong counts. Raises BadInput."""
     _curve(entry.tokens, f"{at}.tokens")
     if entry.sampled:
         _curve(entry.sampled, f"{at}.sampled")
@@ -36,7 +36,7 @@ def _curve(curve: Curve, at: str) -> None:
     _times(curve.ns, len(curve.at), f"{at}.ns")
     for i, (a, b) in enumerate(pairwise(curve.ns)):
         if b < a:
-            raise BadInput(f"{at}.ns[{i + 1}]", b, f"less than {a} before it: times may not fall")
+            raise BadInput(f"{at}.ns[{i + 1}]", b, f"less than {a} before it: times must not fall")
 
 
 def _grid(grid: AttentionGrid, at: str) -> None:
@@ -48,5 +48,7 @@ def _grid(grid: AttentionGrid, at: str) -> None:
     for name, axis in zip(reversed(names), reversed(grid.axes()), strict=True):
         for i in range(len(grid.ns) - stride):
             if (i // stride) % len(axis) < len(axis) - 1 and grid.ns[i + stride] < grid.ns[i]:
-                raise BadInput(f"{at}.ns[{i + stride}]", grid.ns[i + stride], f"falls along {name}: times may not")
+                raise BadInput(
+                    f"{at}.ns[{i + stride}]", grid.ns[i + stride], f"falls along {name}: times must not fall"
+                )
         stride *= len(axis)

@@ -1,4 +1,4 @@
-"""The cost entry of a visit: folded from the specification, or from a profile where one was named."""
+"""The cost entry of a visit: from the device's specification, or from a profile if the options name one."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from stageline.plan.options import PlanOptions
 
 
 def cost_entry(spec: ModelSpec, layers: Sequence[int], device: Device, options: PlanOptions) -> CostEntry:
-    """Of a visit to these layers; the head is paid for with the last layer."""
+    """The cost entry of a visit to these layers; the last layer's includes the head."""
     last = len(spec.layers) - 1
     if options.profile:
         return measured_entry(options.profile, layers, last)

@@ -1,4 +1,4 @@
-"""How a plan came about, in sentences: the derivation that readers know, and what the layer order makes of it."""
+"""Explains a plan in sentences: its number of stages, its visits, its axes, and the requests that fit."""
 
 from collections import Counter
 from itertools import pairwise
@@ -13,11 +13,11 @@ SHOWN = 3  # examples of stages that are visited twice
 
 
 def explain(spec: ModelSpec, planned: Planned) -> list[str]:
-    """One sentence or two per line."""
+    """The explanation, in lines of one or two sentences."""
     placement = planned.plan.info["placement"]
     lines = _published_rule(spec, planned) if placement == "by-kind" else _fewest(planned)
     visits = _interleaved(planned) if placement == "interleaved" else _visits(planned)
-    return [*lines, visits, *_axes(planned), *_room(planned), _in_flight(planned)]
+    return [*lines, visits, *_axes(planned), *_capacity(planned), _in_flight(planned)]
 
 
 def _microseconds(ns: int) -> str:
@@ -25,7 +25,7 @@ def _microseconds(ns: int) -> str:
 
 
 def _published_rule(spec: ModelSpec, planned: Planned) -> list[str]:
-    """69 / 2 -> 35, + 24 = 59, and where the plan differs from it."""
+    """The published arithmetic, such as 69/2 -> 35, + 24 = 59, and why the plan differs."""
     memory = planned.memory
     linear = [i for i, layer in enumerate(spec.layers) if layer.attention.linear]
     full = len(spec.layers) - len(linear)
@@ -33,21 +33,21 @@ def _published_rule(spec: ModelSpec, planned: Planned) -> list[str]:
     if not linear:
         return [f"{full} full-attention layers, each alone on a stage -> {full} stages."]
     size = max(memory.weights[i] for i in linear)
-    share = max(1, memory.capacity_bytes // size)
-    rule = -(-len(linear) // share)
+    per_stage = max(1, memory.capacity_bytes // size)
+    rule = -(-len(linear) // per_stage)
     lines = [
-        f"{len(linear)} linear-attention layers of {bytes_text(size)}, {share} to a stage of {bytes_text(memory.capacity_bytes)} -> "
-        f"ceil({len(linear)} / {share}) = {rule} stages.",
+        f"{len(linear)} linear-attention layers of {bytes_text(size)}, {per_stage} per stage of "
+        f"{bytes_text(memory.capacity_bytes)} -> ceil({len(linear)} / {per_stage}) = {rule} stages.",
         f"{full} full-attention layers, each alone on a stage, the rest of which is KV cache -> {full} stages.",
-        f"{len(linear)}/{share} -> {rule}, + {full} = {rule + full}.",
+        f"{len(linear)}/{per_stage} -> {rule}, + {full} = {rule + full}.",
     ]
     if stages == rule + full:
         return lines
     if planned.plan.info["consecutive"]:
         changes = sum(a.attention.linear != b.attention.linear for a, b in pairwise(spec.layers))
         lines.append(
-            f"This plan has {stages}: a stage may hold only consecutive layers, and the layer order "
-            f"({changes + 1} runs) leaves odd layers over that can't be paired across a full-attention layer."
+            f"This plan has {stages}: a stage may hold only consecutive layers, and the layer order ({changes + 1} "
+            f"runs) leaves single linear-attention layers, which can't share a stage across a full-attention layer."
         )
         return lines
     biggest = max(planned.plan.stages, key=lambda stage: len(stage.layers))
@@ -65,9 +65,9 @@ def _fewest(planned: Planned) -> list[str]:
     counts = Counter(len(stage.layers) for stage in planned.plan.stages)
     shape = ", ".join(f"{n} x {size} layers" for size, n in sorted(counts.items(), reverse=True))
     return [
-        f"Weights and room for {memory.concurrency} request(s) of {memory.context_tokens:,} tokens need {bytes_text(need)}: "
-        f"at least {bound} stages of {bytes_text(memory.capacity_bytes)}. Whole consecutive layers, embedding and head where "
-        f"they sit, give {len(planned.plan.stages)}: {shape}."
+        f"Weights and {memory.concurrency} request(s) of {memory.context_tokens:,} tokens need {bytes_text(need)}: at "
+        f"least {bound} stages of {bytes_text(memory.capacity_bytes)}. Cut into whole consecutive layers, with "
+        f"embedding and head, the model takes {len(planned.plan.stages)}: {shape}."
     ]
 
 
@@ -75,13 +75,13 @@ def _interleaved(planned: Planned) -> str:
     plan, chunks = planned.plan, planned.plan.info["chunks"]
     return (
         f"Every stage holds {chunks} runs of layers ({plan.stages[0].name}: {ranges(plan.stages[0].layers)}) and is "
-        f"visited once for each: {len(plan.visits)} visits per token. The busiest stage takes as long as with one run; "
+        f"visited once per run: {len(plan.visits)} visits per token. The busiest stage takes as long as with one run; "
         f"each further round costs {len(plan.stages)} hops."
     )
 
 
 def _visits(planned: Planned) -> str:
-    """Why the route has more visits than stages."""
+    """The number of visits, and why it exceeds the number of stages."""
     plan = planned.plan
     count = Counter(visit.stage for visit in plan.visits)
     again = [stage for stage in sorted(count) if count[stage] > 1]
@@ -97,7 +97,7 @@ def _visits(planned: Planned) -> str:
 
 
 def _axes(planned: Planned) -> list[str]:
-    """Which links every axis has, and what it would cost on the others."""
+    """The link of every axis, and what the other one would cost."""
     return [
         f"{row.axis}: {row.ranks} ranks, {row.stride} device(s) apart, on "
         f"{'both links' if row.link == 'both' else f'the {row.link} link'}. {_elsewhere(row)}"
@@ -107,9 +107,9 @@ def _axes(planned: Planned) -> list[str]:
 
 def _elsewhere(row: AxisRow) -> str:
     if row.axis == "dp":
-        return "Copies say nothing to each other."
+        return "Replicas do not communicate."
     if row.elsewhere_ns is None:
-        return "No order brings them to another link."
+        return "No order of the axes gives them another link."
     what = "with every rank in another domain, they"
     if row.link == "scale-out":
         what = "with these ranks on the scale-up link, they"
@@ -119,8 +119,8 @@ def _elsewhere(row: AxisRow) -> str:
     )
 
 
-def _room(planned: Planned) -> list[str]:
-    """What binds, and what the tightest stage of each kind of content holds."""
+def _capacity(planned: Planned) -> list[str]:
+    """The requests that fit the tightest stage of every kind, and which stage binds."""
     plan = planned.plan
     seen: dict[tuple[object, ...], int] = {}
     for i, stage in enumerate(plan.stages):
@@ -149,7 +149,8 @@ def _room(planned: Planned) -> list[str]:
 def _in_flight(planned: Planned) -> str:
     timing, plan = planned.timing, planned.plan
     return (
-        f"One token's trip L = {_microseconds(timing.trip_ns)}, the busiest stage T = {_microseconds(timing.busiest_ns)}: "
-        f"L/T -> {timing.knee} microbatches fill the pipeline. Credits: {plan.defaults.credits}; the published rule "
-        f"puts stages x microbatch = {len(plan.stages) * plan.defaults.microbatch} requests in flight."
+        f"One token's trip takes L = {_microseconds(timing.trip_ns)}, the busiest stage "
+        f"T = {_microseconds(timing.busiest_ns)}: L/T -> {timing.knee} microbatches fill the pipeline. Credits: "
+        f"{plan.defaults.credits}; the published rule puts stages x microbatch = "
+        f"{len(plan.stages) * plan.defaults.microbatch} requests in flight."
     )

@@ -1,4 +1,4 @@
-"""A plan for people and scripts: what each stage holds, what binds, how many microbatches fill it."""
+"""The report of a plan: what each stage holds, which one limits requests, how many microbatches fill the pipeline."""
 
 import msgspec
 
@@ -9,12 +9,12 @@ from stageline.plan.schema import StagePlan
 
 
 class DeviceMemory(msgspec.Struct, frozen=True, kw_only=True):
-    """One device of a stage: weights, ledger and reserve are its memory; activations come out of the reserve."""
+    """Memory of one device of a stage: weights, ledger and reserve. Activations use the reserve."""
 
-    weight_bytes: int  # the mean of the stage's devices
-    kv_bytes: int  # KV and state: what the ledger may hold
+    weight_bytes: int  # the mean over the stage's devices
+    kv_bytes: int  # KV and state that the ledger may hold
     activation_bytes: int
-    reserve_bytes: int  # kept out of the plan: activations (unless the ledger made room), the runtime, fragmentation
+    reserve_bytes: int  # for activations, the runtime and fragmentation; includes what the ledger leaves to activations
 
 
 class StageRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,13 +25,13 @@ class StageRow(msgspec.Struct, frozen=True, kw_only=True):
     visits: int
     weight_bytes: int
     free_bytes: int
-    requests: int  # of the asked-for context
-    service_ns: int  # all visits, one decode step of the nominal microbatch
+    requests: int  # of the planned context that fit
+    service_ns: int  # of all visits, one decode step of the nominal microbatch
     device: DeviceMemory
 
 
 class PlanReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What `stageline plan --json` prints. Counts are per replica unless they say total."""
+    """What `stageline plan --json` prints. Numbers are per replica unless their names say total."""
 
     model: str
     device: str
@@ -55,11 +55,11 @@ class PlanReport(msgspec.Struct, frozen=True, kw_only=True):
     stages: tuple[StageRow, ...]
     axes: tuple[AxisRow, ...]  # innermost first
     by_context: tuple[ContextCapacity, ...]
-    state_binds_below_tokens: int | None  # KV binds from there on; None: one of them does at every context
+    state_binds_below_tokens: int | None  # KV is the limit from there on; None: the limit never changes
 
 
 def plan_report(planned: Planned) -> PlanReport:
-    """Sum a plan up."""
+    """Summarise a plan."""
     plan, timing = planned.plan, planned.timing
     devices = sum(stage.devices for stage in plan.stages)
     binding = min(range(len(plan.stages)), key=lambda i: planned.requests[i])
@@ -114,7 +114,7 @@ def _device_memory(planned: Planned, stage: StagePlan) -> DeviceMemory:
 
 
 def ranges(layers: tuple[int, ...]) -> str:
-    """0-based layers as people read them: (0, 1, 2, 4) is "0-2, 4"."""
+    """0-based layers as text: (0, 1, 2, 4) is "0-2, 4"."""
     runs: list[list[int]] = []
     for layer in layers:
         if runs and runs[-1][1] == layer - 1:

@@ -1,4 +1,4 @@
-"""What a stage has to compute and to read, and what its devices could: from these a run's utilisation follows."""
+"""The useful work of a stage and the peaks of its devices, from which reports compute a run's utilisation."""
 
 from stageline.hardware.device import Device
 from stageline.model.ffn import Moe
@@ -11,9 +11,9 @@ from stageline.plan.schema import StageWork
 
 
 def stage_work(spec: ModelSpec, layers: Layers, device: Device, memory: Memory, options: PlanOptions) -> StageWork:
-    """Useful work only: 2 x active parameters per token, the model's own attention, the head per sampled row.
+    """FLOPs: 2 x active parameters per token, attention per query-key pair, the head per sampled row.
 
-    Peak is dense bf16 of all devices, whatever the weights are stored in. Copies of weights are read by every device.
+    The peak is dense bf16 of all devices, whatever the weight format. Every device reads its copies of weights.
     """
     group = options.group
     last = len(spec.layers) - 1

@@ -46,7 +46,7 @@ def test_uneven_divisions_are_refused_and_every_way_out_is_one(
 
 def test_expert_ranks_need_experts_and_copies_need_ranks() -> None:
     dense, moe = SHELF.model("llama-3.1-8b").spec, SHELF.model("deepseek-v3").spec
-    with pytest.raises(BadInput, match=r"dense, it has no experts .*--tensor-parallel-size 4 or --replicas 4"):
+    with pytest.raises(BadInput, match=r"dense and has no experts .*--tensor-parallel-size 4 or --replicas 4"):
         check_shape(dense, PlanOptions(expert_parallel=4))
     with pytest.raises(BadInput, match=r"serves nobody .got 8.; spread experts with --ep"):
         check_shape(moe, PlanOptions(redundant_experts=8))
