@@ -118,8 +118,9 @@ def _kv_binds(p: Planning) -> str:
         return ""
     context = p.planned.memory.context_tokens
     return (
-        f"Memory holds {requests} request(s) of {context:,} tokens, {requests / stages:.1f} per stage: KV and state are "
-        f"the limit long before compute. Use --kv-cache-dtype fp8, a shorter --context, or more devices per replica."
+        f"Memory holds {requests} request(s) of {context:,} tokens, {requests / stages:.1f} per stage: KV and state "
+        f"limit this plan long before compute. Use --kv-cache-dtype fp8, a shorter --context, or more devices per "
+        f"replica."
     )
 
 

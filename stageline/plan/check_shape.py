@@ -32,7 +32,8 @@ def check_shape(spec: ModelSpec, options: PlanOptions) -> None:
         raise BadInput(REDUNDANT, redundant, reason, f"spread experts with {EP}, or omit it")
     for count in sorted(experts):
         if redundant > count * (ranks - 1):
-            reason = f"{ranks} ranks hold each of {count} experts at most once: at most {count * (ranks - 1):,} copies"
+            most = count * (ranks - 1)
+            reason = f"a rank holds each of {count} experts at most once: {ranks} ranks hold at most {most:,} copies"
             raise BadInput(REDUNDANT, redundant, reason, "use fewer")
         if (count + redundant) % ranks:
             more = redundant + -(count + redundant) % ranks
