@@ -24,7 +24,7 @@ from stageline.cluster.local import LocalCluster, LocalOptions
 from stageline.cost.entries import Affine
 from stageline.engine.settings import Scheduling
 from stageline.engine.types import RequestRecord
-from stageline.plan.schema import Defaults, Link, Plan, Stage, Visit
+from stageline.plan.schema import Defaults, LinkPlan, Plan, StagePlan, Visit
 from stageline.runtime.logs import say
 from stageline.wire.router_client import Cost, RunOrder
 from stageline.workload import open_workload
@@ -86,11 +86,11 @@ def chain(stages: int, in_flight: int) -> Plan:
         model=f"chain-{stages}",
         device="bench",
         stages=tuple(
-            Stage(name=f"s{s}", layers=(s,), kv_budget_bytes=1 << 40, kv_block_bytes=1 << 16) for s in range(stages)
+            StagePlan(name=f"s{s}", layers=(s,), kv_budget_bytes=1 << 40, kv_block_bytes=1 << 16) for s in range(stages)
         ),
         visits=tuple(Visit(stage=s, layers=(s,), cost=0, min_service_ns=SERVICE_NS) for s in range(stages)),
         links=tuple(
-            Link(latency_ns=latency_ns, bytes_per_s=300 * 10**9, bytes_per_token=14336) for _ in range(stages + 1)
+            LinkPlan(latency_ns=latency_ns, bytes_per_s=300 * 10**9, bytes_per_token=14336) for _ in range(stages + 1)
         ),
         costs=(Affine(base_ns=SERVICE_NS, token_ns=10),),
         defaults=Defaults(microbatch=8, credits=stages),

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from stageline.errors import KvOverdraw, LawBroken
-from stageline.plan.schema import Stage
+from stageline.plan.schema import StagePlan
 
 
 class Ledger:
@@ -15,7 +15,7 @@ class Ledger:
     __slots__ = ("_block_bytes", "_held", "_stage", "_state_bytes", "_windows", "budget_bytes", "peak_bytes",
                  "used_bytes")  # fmt: skip
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: StagePlan) -> None:
         self._stage = stage
         self._windows = stage.windows
         self._block_bytes = stage.kv_block_bytes

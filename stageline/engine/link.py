@@ -2,7 +2,7 @@
 
 from stageline.engine.rng import STREAM_JITTER, draw_at, stream_key
 from stageline.engine.types import NEVER
-from stageline.plan.schema import Link as LinkPlan
+from stageline.plan.schema import LinkPlan
 
 NS_PER_S = 1_000_000_000
 

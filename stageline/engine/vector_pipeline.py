@@ -11,8 +11,9 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from stageline.cost.many import ManyModel, compile_many
+from stageline.cost.arrays import VectorisedModel
 from stageline.cost.totals import BatchTotals
+from stageline.cost.vectorised import compile_vectorised
 from stageline.engine.attribution import GAP_CAUSES
 from stageline.engine.heap_pipeline import HeapPipeline
 from stageline.engine.ledger import Ledger
@@ -22,7 +23,7 @@ from stageline.engine.rng_many import draw_many
 from stageline.engine.route import Route
 from stageline.engine.stage import Stage
 from stageline.errors import LawBroken
-from stageline.plan.schema import Stage as StagePlan
+from stageline.plan.schema import StagePlan
 
 Ints = npt.NDArray[np.int64]
 TOTALS_FIELDS = BatchTotals.__struct_fields__
@@ -36,7 +37,7 @@ class VectorPipeline(HeapPipeline):
     ledger here, and the pipeline applies the changes once.
     """
 
-    def __init__(self, route: Route, replica: int, seed: int, models: Sequence[ManyModel]) -> None:
+    def __init__(self, route: Route, replica: int, seed: int, models: Sequence[VectorisedModel]) -> None:
         """`models`, by cost entry of the plan: see `compile_models`."""
         distinct: dict[tuple[object, ...], Ledger] = {}
         ledgers = [distinct.setdefault(_weight(s), Ledger(s)) for s in route.plan.stages]
@@ -183,9 +184,9 @@ def send_fifo(link: Link, ends: Ints, serialisation: tuple[Ints, Ints], numbers:
     return arrivals
 
 
-def compile_models(route: Route) -> list[ManyModel]:
+def compile_models(route: Route) -> list[VectorisedModel]:
     """The vectorised service models of a plan; all its replicas can share them."""
-    return [compile_many(entry) for entry in route.plan.costs]
+    return [compile_vectorised(entry) for entry in route.plan.costs]
 
 
 def _weight(stage: StagePlan) -> tuple[object, ...]:
