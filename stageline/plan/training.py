@@ -84,7 +84,7 @@ def training_activation_bytes(spec: ModelSpec, index: int, t: Training) -> float
     width = getattr(layer.ffn, "width", 4 * hidden) * getattr(layer.ffn, "top_k", 1)
     query = kv = hidden
     if isinstance(layer.attention, Gqa):
-        query, kv = layer.attention.heads * layer.attention.head_dim, layer.attention.kv_elements()
+        query, kv = layer.attention.query_elements(), layer.attention.kv_elements()
     return 2.0 * tokens * (4 * hidden + 2 * query + kv + 3 * width)
 
 

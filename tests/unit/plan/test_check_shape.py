@@ -7,7 +7,7 @@ import pytest
 from stageline.catalog.loader import Catalog
 from stageline.cli.main import run
 from stageline.errors import BadInput
-from stageline.plan.check_shape import check_shape, heads_divide
+from stageline.plan.check_shape import check_shape, ranks_divide
 from stageline.plan.options import PlanOptions
 
 SHELF = Catalog()
@@ -58,7 +58,7 @@ def test_expert_ranks_need_experts_and_copies_need_ranks() -> None:
 
 def test_heads_that_divide() -> None:
     kimi = SHELF.model("kimi-k3").spec
-    assert [n for n in range(1, 13) if heads_divide(kimi, n)] == [1, 2, 3, 4, 6, 8, 12]
+    assert [n for n in range(1, 13) if ranks_divide(kimi, n)] == [1, 2, 3, 4, 6, 8, 12]
 
 
 @pytest.mark.parametrize("flags", [["--tp", "3"], ["--ep", "4"], ["--enable-expert-parallel", "--tp", "2"]])
