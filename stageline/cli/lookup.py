@@ -31,7 +31,9 @@ def find_model(text: str, catalog: Catalog) -> ModelSpec:
     path = Path(text)
     path = path / "config.json" if path.is_dir() else path
     name = path.parent.name if path.name == "config.json" and path.parent.name else path.stem
-    return import_config(read_file(path), str(path), name or "model")
+    beside = path.with_name("hf_quant_config.json")
+    quantisation = read_file(beside) if path.name == "config.json" and beside.is_file() else None
+    return import_config(read_file(path), str(path), name or "model", quantisation)
 
 
 def find_profile(text: str, shelves: Sequence[Path]) -> Profile | Efficiencies:

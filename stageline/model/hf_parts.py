@@ -1,185 +1,278 @@
-"""Reads the attention and FFN of every layer from a config.json, by family of Hugging Face model types."""
+"""Reads the layers of a config.json, by Hugging Face model type.
+
+Most types differ in a few traits of one transformer; the others have a reader of their own.
+"""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
-from stageline.errors import BadInput
-from stageline.model.attention import Attention, GatedDelta, Gqa, Kda, Mla
-from stageline.model.check import MAX_LAYERS
-from stageline.model.ffn import Dense, Ffn, Moe
+from stageline.model.attention import Attention, Gqa
+from stageline.model.ffn import Dense, Ffn
 from stageline.model.hf_fields import ConfigFields
+from stageline.model.hf_hybrid import gated_delta, kimi_linear, minimax, nemotron_h, nemotron_nas
+from stageline.model.hf_latent import deepseek_v4, mla_moe
+from stageline.model.hf_layers import (
+    CHUNKED,
+    FULL,
+    SLIDING,
+    LayerParts,
+    Parts,
+    Traits,
+    attentions,
+    dense,
+    ffns,
+    gqa,
+    layer_count,
+    moe,
+    per_layer,
+    sparse_layers,
+)
+from stageline.model.tensors import Tensor, tensor
 
-Parts = list[tuple[Attention, Ffn]]
+Reader = Callable[[ConfigFields, Traits], Parts]
 
 
-def layer_count(f: ConfigFields) -> int:
-    """num_hidden_layers. Raises BadInput past MAX_LAYERS."""
-    count = f.integer("num_hidden_layers")
-    if not 1 <= count <= MAX_LAYERS:
-        raise BadInput(f.at("num_hidden_layers"), count, f"a model has 1 to {MAX_LAYERS} layers")
-    return count
+def norm_vectors(count: int, hidden: int) -> tuple[Tensor, ...]:
+    """Norms besides the two of a layer, or their biases."""
+    return (tensor("more_norms", "norms", count * hidden),) if count else ()
 
 
-def _gqa(f: ConfigFields, *, qkv_bias: bool = False, qk_norm: bool = False, window: int = 0) -> Gqa:
-    heads = f.integer("num_attention_heads")
-    if not heads:
-        raise BadInput(f.at("num_attention_heads"), heads, "must be positive")
-    bias = f.flag("attention_bias")
+def transformer(f: ConfigFields, traits: Traits) -> Parts:
+    """GQA and a dense FFN or experts in every layer."""
+    count, hidden = layer_count(f), f.positive("hidden_size")
+    extra = norm_vectors(traits.extra_norms, hidden)
+    found = attentions(f, count, traits)
+    return Parts([LayerParts(a, b, extra) for a, b in zip(found, ffns(f, count, traits), strict=True)])
+
+
+def biased_norms(f: ConfigFields, traits: Traits) -> Parts:
+    """A transformer whose final norm has a bias too, and whose head may have one: Phi, Phi-MoE, Nemotron."""
+    parts = transformer(f, traits)
+    head = f.positive("vocab_size") * f.flag(
+        "lm_head_bias", default=isinstance(parts.layers[0].ffn, Dense) and traits.bias
+    )
+    size = f.positive("hidden_size")
+    return parts._replace(extra=(tensor("final_norm_bias", "norms", size), tensor("head_bias", "norms", head)))
+
+
+def llama4(f: ConfigFields, traits: Traits) -> Parts:
+    """Llama 4: attention within chunks, except in layers without rotary positions; some layers without experts."""
+    count = layer_count(f)
+    positions = f.integers("no_rope_layers")  # 1: with rotary positions
+    every = f.integer("no_rope_layer_interval", default=4)
+    if not positions:
+        positions = [int(every == 0 or (i + 1) % every != 0) for i in range(count)]
+    kinds = f.words("layer_types") or [CHUNKED if x and f.has("attention_chunk_size") else FULL for x in positions]
+    kinds = per_layer(f, "layer_types", kinds, count)
+    f.unused("use_qk_norm", "attention_chunk_size", "attn_temperature_tuning", "for_llm_compressor")
+    by_kind = {kind: gqa(f, traits, kind) for kind in set(kinds)}
+    experts = moe(f, traits)
+    experts = type(experts)(
+        experts=experts.experts, top_k=experts.top_k, width=experts.width, shared_width=f.positive("intermediate_size")
+    )
+    plain = dense(f, traits, "intermediate_size_mlp")
+    layers = f.integers("moe_layers")
+    sparse = [i in layers for i in range(count)] if layers else sparse_layers(f, count)
+    return Parts(
+        [LayerParts(by_kind[k], experts if s else plain) for k, s in zip(kinds, sparse, strict=True)],
+    )
+
+
+def gemma4(f: ConfigFields, traits: Traits) -> Parts:
+    """Gemma 4: sliding and global layers of different heads; experts beside a dense FFN; per-layer embeddings."""
+    count, hidden = layer_count(f), f.positive("hidden_size")
+    kinds = f.words("layer_types") or [SLIDING if (i + 1) % 6 else FULL for i in range(count)]
+    kinds = per_layer(f, "layer_types", kinds, count)
+    kinds[-1] = FULL
+    shared = f.integer("num_kv_shared_layers", default=0)
+    own = {(kind, lent): _gemma4_attention(f, traits, kind, lent) for kind in (SLIDING, FULL) for lent in (False, True)}
+    per_layer_width = f.integer("hidden_size_per_layer_input", default=0)
+    routed = f.flag("enable_moe_block")
+    norms = 2 + 3 * routed + (per_layer_width > 0)
+    extra = norm_vectors(norms, hidden)
+    if per_layer_width:
+        extra += (tensor("per_layer_input", "attention_minor", 2 * hidden * per_layer_width),)
+    layers = []
+    for i, kind in enumerate(kinds):
+        lent = i >= count - shared > 0
+        layers.append(LayerParts(own[kind, lent], _gemma4_ffn(f, traits, routed, lent), extra))
+    return _with_per_layer_inputs(f, Parts(layers), count * per_layer_width, hidden)
+
+
+def _gemma4_attention(f: ConfigFields, traits: Traits, kind: str, lent: bool) -> Gqa:
+    found = gqa(f, traits, kind)
+    alike = f.flag("attention_k_eq_v") and kind == FULL
+    heads, size = found.kv_heads, found.head_dim
+    if kind == FULL:
+        size = f.positive("global_head_dim", default=512)
+        heads = f.positive("num_global_key_value_heads", default=heads) if alike else heads
+        f.unused("num_global_key_value_heads")
     return Gqa(
-        heads=heads,
-        kv_heads=f.integer("num_key_value_heads", default=heads),
-        head_dim=f.integer("head_dim", default=f.integer("hidden_size") // heads),
-        qkv_bias=bias or qkv_bias,
-        o_bias=bias,
-        qk_norm=qk_norm,
-        output_gate=f.flag("attn_output_gate"),
-        window_tokens=window,
+        heads=found.heads, kv_heads=heads, head_dim=size, qkv_bias=found.qkv_bias, o_bias=found.o_bias, qk_norm=True,
+        window_tokens=found.window_tokens, shared_kv_projection=alike, borrowed_kv=lent,
+    )  # fmt: skip
+
+
+def _gemma4_ffn(f: ConfigFields, traits: Traits, routed: bool, lent: bool) -> Ffn:
+    """Where experts are, the dense FFN works beside them, like a shared expert."""
+    width = f.positive("intermediate_size")
+    if routed:
+        experts = moe(f, traits)
+        return type(experts)(experts=experts.experts, top_k=experts.top_k, width=experts.width, shared_width=width)
+    f.unused("num_experts", "top_k_experts", "moe_intermediate_size")
+    double = f.flag("use_double_wide_mlp") and lent
+    return Dense(width=2 * width if double else width, gated=traits.gated)
+
+
+def _with_per_layer_inputs(f: ConfigFields, parts: Parts, width: int, hidden: int) -> Parts:
+    """Per-layer embeddings: a table for all layers, and a projection of the embedding."""
+    vocab = f.integer("vocab_size_per_layer_input", default=0)
+    if not width:
+        return parts
+    size = f.positive("hidden_size_per_layer_input")
+    extra = (
+        tensor("per_layer_embedding", "embedding", vocab * width, 0),
+        tensor("per_layer_projection", "attention_minor", hidden * width),
+        tensor("per_layer_norm", "norms", size),
     )
+    return parts._replace(extra=extra, carried=width)
 
 
-def _windows(f: ConfigFields, count: int) -> list[int]:
-    """Sliding window of every layer in tokens; 0: none."""
-    window = f.integer("sliding_window", default=0)
-    kinds = f.words("layer_types")
-    if not window or not f.flag("use_sliding_window", default=True):
-        return [0] * count
-    if kinds and len(kinds) != count:
-        raise BadInput(f.at("layer_types"), len(kinds), f"the model has {count} layers")
-    if kinds:
-        return [window if kind == "sliding_attention" else 0 for kind in kinds]
-    full = f.integer("max_window_layers", default=0) if "use_sliding_window" in f.raw else 0
-    return [window if i >= full else 0 for i in range(count)]
-
-
-def _dense(f: ConfigFields) -> Dense:
-    if f.flag("mlp_bias"):
-        raise BadInput(f.at("mlp_bias"), True, "FFN biases are not modelled")
-    return Dense(width=f.integer("intermediate_size"))
-
-
-def gqa_dense(qkv_bias: bool = False, qk_norm: bool = False) -> Callable[[ConfigFields], Parts]:
-    """Llama, Mistral, Qwen 2 and 3."""
-
-    def parts(f: ConfigFields) -> Parts:
-        windows = _windows(f, layer_count(f))
-        by_window = {w: _gqa(f, qkv_bias=qkv_bias, qk_norm=qk_norm, window=w) for w in set(windows)}
-        ffn = _dense(f)
-        return [(by_window[w], ffn) for w in windows]
-
-    return parts
-
-
-def gqa_moe(f: ConfigFields) -> Parts:
-    """Qwen3-MoE: every `decoder_sparse_step`-th layer is MoE, except `mlp_only_layers`."""
-    windows = _windows(f, layer_count(f))
-    by_window = {w: _gqa(f, qk_norm=True, window=w) for w in set(windows)}
-    dense, moe = _dense(f), _moe(f)
-    step, only_dense = f.integer("decoder_sparse_step", default=1), set(f.integers("mlp_only_layers"))
-    sparse = [step > 0 and (i + 1) % step == 0 and i not in only_dense for i in range(len(windows))]
-    return [(by_window[w], moe if s else dense) for w, s in zip(windows, sparse, strict=True)]
-
-
-def mixtral(f: ConfigFields) -> Parts:
-    """Mixtral: GQA; every layer is MoE, with experts of the intermediate size."""
-    windows = _windows(f, layer_count(f))
-    by_window = {w: _gqa(f, window=w) for w in set(windows)}
-    moe = Moe(
-        experts=f.integer("num_local_experts"),
-        top_k=f.integer("num_experts_per_tok"),
-        width=f.integer("intermediate_size"),
-    )
-    return [(by_window[w], moe) for w in windows]
-
-
-def _moe(f: ConfigFields) -> Moe:
-    width = f.integer("moe_intermediate_size")
-    return Moe(
-        experts=f.integer("n_routed_experts", "num_experts"),
-        top_k=f.integer("num_experts_per_tok", "num_experts_per_token"),
-        width=width,
-        shared_width=width * f.integer("n_shared_experts", "num_shared_experts", default=0),
-        latent_width=f.integer("routed_expert_hidden_size", default=0),
-    )
-
-
-def _first_dense(f: ConfigFields, count: int) -> list[Ffn]:
-    """The first k layers are dense; of the others, those whose index `moe_layer_freq` divides are MoE."""
-    dense, moe = _dense(f), _moe(f)
-    first, every = f.integer("first_k_dense_replace", default=0), f.integer("moe_layer_freq", default=1)
-    return [moe if every and i >= first and i % every == 0 else dense for i in range(count)]
-
-
-def _mla(f: ConfigFields) -> Mla:
-    if f.flag("attention_bias"):
-        raise BadInput(f.at("attention_bias"), True, "MLA biases are not modelled")
-    heads = f.integer("num_attention_heads")
-    f.integer("num_key_value_heads", "head_dim", default=heads)  # unused: all heads read one latent
-    f.get("head_dim")
-    return Mla(
-        heads=heads,
-        q_rank=f.integer("q_lora_rank", default=0),
-        kv_rank=f.integer("kv_lora_rank"),
-        nope_dim=f.integer("qk_nope_head_dim"),
-        rope_dim=f.integer("qk_rope_head_dim"),
-        value_dim=f.integer("v_head_dim"),
-        output_gate=f.flag("mla_use_output_gate"),
-    )
-
-
-def mla_moe(f: ConfigFields) -> Parts:
-    """DeepSeek V3 and Kimi K2."""
-    attention = _mla(f)
-    return [(attention, ffn) for ffn in _first_dense(f, layer_count(f))]
-
-
-def kimi_linear(f: ConfigFields) -> Parts:
-    """Kimi Linear and K3: two 1-based lists say which layers are KDA and which are MLA."""
+def mimo_v2(f: ConfigFields, traits: Traits) -> Parts:
+    """MiMo V2: sliding layers with sinks and heads of their own; keys wider than values."""
     count = layer_count(f)
-    inner = f.inner("linear_attn_config")
-    kda = Kda(
-        heads=inner.integer("num_heads"),
-        head_dim=inner.integer("head_dim"),
-        conv_kernel=inner.integer("short_conv_kernel_size"),
-        full_rank_gate=inner.flag("use_full_rank_gate"),
+    pattern = [SLIDING if x else FULL for x in f.integers("hybrid_layer_pattern")] or f.words("layer_types")
+    if not pattern:
+        pattern = [SLIDING if i and (i + 1) % 6 else FULL for i in range(count)]
+    kinds = per_layer(f, "hybrid_layer_pattern", pattern, count)
+    full = gqa(f, traits, FULL)
+    full = _with_sinks(full, f.flag("add_full_attention_sink_bias"))
+    window = Gqa(
+        heads=f.positive("swa_num_attention_heads", default=full.heads),
+        kv_heads=f.positive("swa_num_key_value_heads", default=2 * full.kv_heads),
+        head_dim=f.positive("swa_head_dim", default=full.head_dim),
+        value_dim=f.integer("swa_v_head_dim", default=full.value_dim),
+        qkv_bias=full.qkv_bias,
+        sinks=f.flag("add_swa_attention_sink_bias", default=True),
+        window_tokens=f.positive("sliding_window", "sliding_window_size"),
     )
-    full, linear = set(inner.integers("full_attn_layers")), set(inner.integers("kda_layers"))
-    inner.finish(frozenset({"gate_lower_bound"}))
-    if full & linear or full | linear != set(range(1, count + 1)):
-        raise BadInput(inner.place, None, f"kda_layers and full_attn_layers must name each of layers 1 to {count} once")
-    mla = _mla(f)
-    return [(mla if i + 1 in full else kda, ffn) for i, ffn in enumerate(_first_dense(f, count))]
+    f.unused("attention_chunk_size", "layer_types")
+    by_kind: dict[str, Attention] = {FULL: full, SLIDING: window}
+    found = ffns(f, count, traits)
+    return Parts([LayerParts(by_kind[k], x) for k, x in zip(kinds, found, strict=True)])
 
 
-def gated_delta(f: ConfigFields) -> Parts:
-    """Qwen 3.5 and 3.6, dense: gated delta layers, with full attention at every n-th layer."""
+def _with_sinks(a: Gqa, sinks: bool) -> Gqa:
+    return Gqa(
+        heads=a.heads, kv_heads=a.kv_heads, head_dim=a.head_dim, value_dim=a.value_dim, qkv_bias=a.qkv_bias, sinks=sinks
+    )
+
+
+def step3(f: ConfigFields, traits: Traits) -> Parts:
+    """Step 3.5 and 3.7: gated heads; sliding layers may have more of them; the first three layers are dense."""
     count = layer_count(f)
-    every = f.integer("full_attention_interval", default=4)
-    kinds = f.words("layer_types") or [
-        "full_attention" if every and (i + 1) % every == 0 else "linear_attention" for i in range(count)
-    ]
-    if len(kinds) != count or not set(kinds) <= {"full_attention", "linear_attention"}:
-        raise BadInput(
-            f.at("layer_types"), None, f"must name full_attention or linear_attention for each of {count} layers"
+    kinds = f.words("layer_types") or [FULL] * count
+    kinds = per_layer(f, "layer_types", kinds, count)
+    other = f.inner("attention_other_setting") if f.has("attention_other_setting") else ConfigFields({}, f.place)
+    f.unused("use_head_wise_attn_gate", "use_qk_norm", "zero_centered", "head_dim")
+    full = gqa(f, traits, FULL)
+    by_kind: dict[str, Attention] = {FULL: full}
+    if SLIDING in kinds:
+        heads = f.positive("num_sliding_attention_heads", default=full.heads)
+        by_kind[SLIDING] = Gqa(
+            heads=other.positive("num_attention_heads", default=heads),
+            kv_heads=other.positive("num_attention_groups", "num_key_value_heads", default=full.kv_heads),
+            head_dim=other.positive("head_dim", default=full.head_dim),
+            qkv_bias=full.qkv_bias,
+            o_bias=full.o_bias,
+            qk_norm=True,
+            head_gate=True,
+            window_tokens=f.positive("sliding_window"),
         )
-    delta = GatedDelta(
-        key_heads=f.integer("linear_num_key_heads"),
-        value_heads=f.integer("linear_num_value_heads"),
-        key_dim=f.integer("linear_key_head_dim"),
-        value_dim=f.integer("linear_value_head_dim"),
-        conv_kernel=f.integer("linear_conv_kernel_dim"),
-    )
-    full, ffn = _gqa(f, qk_norm=True), _dense(f)
-    return [(full if kind == "full_attention" else delta, ffn) for kind in kinds]
+    sparse = sparse_layers(f, count)
+    if not f.has("mlp_layer_types", "moe_layers_enum", "first_k_dense_replace"):
+        sparse = [i >= 3 for i in range(count)]
+    plain, experts = dense(f, traits), moe(f, traits)
+    return Parts([LayerParts(by_kind[k], experts if s else plain) for k, s in zip(kinds, sparse, strict=True)])
 
 
-FAMILIES: dict[str, Callable[[ConfigFields], Parts]] = {
-    "llama": gqa_dense(),
-    "mistral": gqa_dense(),
-    "qwen2": gqa_dense(qkv_bias=True),
-    "qwen3": gqa_dense(qk_norm=True),
-    "qwen3_moe": gqa_moe,
-    "mixtral": mixtral,
-    "deepseek_v3": mla_moe,
-    "kimi_k2": mla_moe,
-    "kimi_linear": kimi_linear,
-    "qwen3_5_text": gated_delta,
+class Family(NamedTuple):
+    """How a model type is read."""
+
+    reader: Reader
+    traits: Traits = Traits()
+
+
+_QWEN2 = Traits(qkv_bias=True, o_bias=False, window=False)
+_QWEN3 = Traits(qk_norm=True, window=False)
+_QWEN_NEXT = Traits(qk_norm=True, output_gate=True, shared_gate=True)
+_GEMMA = Traits(extra_norms=2, tied=True)
+_OLMO = Traits(qk_norm_all_heads=True, pattern=4)
+_EXPERTS = Traits(experts=True)
+_LN = Traits(extra_norms=2)
+
+FAMILIES: dict[str, Family] = {
+    "apertus": Family(transformer, Traits(qk_norm=True, gated=False)),
+    "arcee": Family(transformer, Traits(gated=False)),
+    "deepseek_v2": Family(mla_moe, _EXPERTS),
+    "deepseek_v3": Family(mla_moe, _EXPERTS),
+    "deepseek_v32": Family(mla_moe, _EXPERTS),
+    "deepseek_v4": Family(deepseek_v4),
+    "dots1": Family(transformer, Traits(qk_norm=True, window=False, experts=True)),
+    "ernie4_5": Family(transformer, Traits(tied=True)),
+    "ernie4_5_moe": Family(transformer, Traits(tied=True, experts=True)),
+    "exaone4": Family(transformer, Traits(qk_norm=True, pattern=4)),
+    "gemma": Family(transformer, Traits(tied=True)),
+    "gemma2": Family(transformer, _GEMMA._replace(pattern=2)),
+    "gemma3_text": Family(transformer, _GEMMA._replace(qk_norm=True, pattern=6)),
+    "gemma4_text": Family(gemma4, Traits(qk_norm=True, tied=True)),
+    "glm": Family(transformer, Traits(qkv_bias=True, o_bias=False)),
+    "glm4": Family(transformer, Traits(qkv_bias=True, o_bias=False, extra_norms=2)),
+    "glm4_moe": Family(transformer, Traits(o_bias=False, experts=True)),
+    "glm4_moe_lite": Family(mla_moe, _EXPERTS),
+    "glm_moe_dsa": Family(mla_moe, _EXPERTS),
+    "gpt_oss": Family(transformer, Traits(qkv_bias=True, sinks=True, bias=True, experts=True)),
+    "granite": Family(transformer, Traits(tied=True)),
+    "granitemoe": Family(transformer, Traits(tied=True, experts=True)),
+    "hunyuan_v1_dense": Family(transformer, Traits(qk_norm=True)),
+    "kimi_k2": Family(mla_moe, _EXPERTS),
+    "kimi_linear": Family(kimi_linear, _EXPERTS),
+    "llama": Family(transformer),
+    "llama4_text": Family(llama4),
+    "mimo": Family(transformer, _QWEN2),
+    "mimo_v2_flash": Family(mimo_v2, Traits(o_bias=False, experts=True)),
+    "minimax": Family(minimax, _EXPERTS),
+    "minimax_m1": Family(minimax, _EXPERTS),
+    "minimax_m2": Family(transformer, Traits(qk_norm_all_heads=True, experts=True)),
+    "minimax_text_01": Family(minimax, _EXPERTS),
+    "ministral": Family(transformer),
+    "ministral3": Family(transformer),
+    "mistral": Family(transformer),
+    "mistral4": Family(mla_moe, _EXPERTS),
+    "mixtral": Family(transformer, _EXPERTS),
+    "nemotron": Family(biased_norms, _LN._replace(gated=False)),
+    "nemotron-nas": Family(nemotron_nas),
+    "nemotron_h": Family(nemotron_h, Traits(gated=False)),
+    "olmo2": Family(transformer, _OLMO),
+    "olmo3": Family(transformer, _OLMO),
+    "olmoe": Family(transformer, _OLMO._replace(experts=True)),
+    "phi": Family(biased_norms, Traits(qkv_bias=True, gated=False, bias=True)),
+    "phi3": Family(transformer),
+    "phimoe": Family(biased_norms, _LN._replace(experts=True)),
+    "qwen2": Family(transformer, _QWEN2),
+    "qwen2_5_vl_text": Family(transformer, _QWEN2),
+    "qwen2_moe": Family(transformer, _QWEN2._replace(shared_gate=True, experts=True)),
+    "qwen2_vl_text": Family(transformer, _QWEN2),
+    "qwen3": Family(transformer, _QWEN3),
+    "qwen3_5_moe_text": Family(gated_delta, _QWEN_NEXT._replace(experts=True)),
+    "qwen3_5_text": Family(gated_delta, _QWEN_NEXT),
+    "qwen3_moe": Family(transformer, _QWEN3._replace(experts=True)),
+    "qwen3_next": Family(gated_delta, _QWEN_NEXT._replace(experts=True)),
+    "qwen3_vl_moe_text": Family(transformer, _QWEN3._replace(experts=True)),
+    "qwen3_vl_text": Family(transformer, _QWEN3),
+    "seed_oss": Family(transformer, Traits(qkv_bias=True, o_bias=False)),
+    "smollm3": Family(transformer, Traits(tied=True, window=False)),
+    "step3p5": Family(step3, Traits(qk_norm=True, head_gate=True)),
+    "step3p7": Family(step3, Traits(qk_norm=True, head_gate=True)),
 }
+ALIASES = {"deci": "nemotron-nas"}
