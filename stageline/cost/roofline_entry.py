@@ -148,7 +148,8 @@ def _experts(spec: ModelSpec, layer: Layer, rates: Rates, alpha: float) -> Exper
 def _full(spec: ModelSpec, layer: Layer, rates: Rates) -> list[FullAttention]:
     """Full attention, cache by cache.
 
-    Tensor ranks split heads, attention replicas requests, context ranks pairs and KV. Indexers split nothing over tensor ranks. Only the first cache goes round the ring of context ranks.
+    Tensor ranks split heads, attention replicas requests, context ranks pairs and KV. Every tensor rank runs the whole
+    indexer. Only the first cache goes round the ring of context ranks.
     """
     group = rates.group
     found = []
@@ -171,8 +172,7 @@ def _full(spec: ModelSpec, layer: Layer, rates: Rates) -> list[FullAttention]:
 
 def cache_group_bytes(spec: ModelSpec, layer: Layer, cache: KvCache, ranks: int) -> int:
     """Bytes per token of a cache, summed over a tensor group: each rank holds MLA's whole latent, or its KV heads."""
-    size = cache.elements * ELEMENT_BYTES[spec.kv_type] + cache.fixed_bytes
-    return size * layer.attention.copies(ranks)
+    return cache.token_bytes(ELEMENT_BYTES[spec.kv_type]) * layer.attention.copies(ranks)
 
 
 def _linear(spec: ModelSpec, layer: Layer, rates: Rates) -> LinearAttention:

@@ -74,8 +74,8 @@ class Gqa(AttentionKind, frozen=True, tag="gqa"):
         flops = 2 * self.heads * (self.head_dim + self.values)
         reads = self.window_tokens or -(-self.chunk_tokens // 2)
         kept = self.window_tokens or self.chunk_tokens
-        elements = 0 if self.borrowed_kv else self.kv_heads * (self.head_dim + self.values)
-        return (KvCache(elements, 0, flops, flops, kept, reads),)
+        elements = self.kv_heads * (self.head_dim + self.values)
+        return (KvCache(elements, 0, flops, flops, kept, reads, owned=not self.borrowed_kv),)
 
     def copies(self, ranks: int) -> int:
         """More ranks than KV heads hold each head several times."""

@@ -21,6 +21,11 @@ class KvCache(NamedTuple):
     kept_tokens: int = 0  # the most that are kept of a sequence; 0: all
     read_tokens: int = 0  # the most that a query reads, on average; 0: all
     precision: Precision = "bf16"
+    owned: bool = True  # this layer keeps it; otherwise an earlier one does
+
+    def token_bytes(self, element_bytes: int) -> int:
+        """Bytes per token."""
+        return self.elements * element_bytes + self.fixed_bytes
 
 
 class AttentionKind(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag_field="kind"):
@@ -64,8 +69,8 @@ class AttentionKind(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         return 0
 
     def kv_elements(self) -> int:
-        """KV cache elements per token, in all caches."""
-        return sum(cache.elements for cache in self.caches())
+        """KV cache elements per token, in all caches of the layer's own."""
+        return sum(cache.elements for cache in self.caches() if cache.owned)
 
     def pair_flops(self) -> tuple[int, int]:
         """FLOPs per query-key pair: (decode, prefill)."""

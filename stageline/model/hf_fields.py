@@ -19,6 +19,7 @@ IGNORED = frozenset(
         "chunk_size",
         "chunk_size_feed_forward",
         "cross_attention_hidden_size",
+        "dual_chunk_attention_config",
         "embedding_multiplier",
         "encoder_no_repeat_ngram_size",
         "ep_size",
@@ -32,6 +33,7 @@ IGNORED = frozenset(
         "mla_use_nope",
         "model_type",
         "moe_aux_loss_coeff",
+        "moe_every_n_layer",
         "moe_renormalize",
         "moe_router_activation_func",
         "moe_router_enable_expert_bias",
@@ -41,7 +43,11 @@ IGNORED = frozenset(
         "mtp_layers_block_type",
         "mtp_hybrid_override_pattern",
         "mtp_use_dedicated_embeddings",
+        "n_ctx",
         "n_group",
+        "n_positions",
+        "need_fp32_gate",
+        "norm_expert_weight",
         "no_repeat_ngram_size",
         "norm_topk_prob",
         "num_beam_groups",
@@ -54,7 +60,6 @@ IGNORED = frozenset(
         "output_gate_type",
         "output_hidden_states",
         "output_router_logits",
-        "per_layer_config",
         "pretraining_tp",
         "qk_norm_type",
         "query_pre_attn_scalar",
@@ -69,6 +74,7 @@ IGNORED = frozenset(
         "topk_group",
         "use_bidirectional_attention",
         "use_grouped_topk",
+        "use_moe",
         "use_moe_router_bias",
         "use_rope_in_full_attn",
         "use_router_bias",
@@ -80,7 +86,7 @@ IGNORED = frozenset(
 _HARMLESS = re.compile(
     r"_.*|.*(_token_ids?|_token_index|_eps|_epsilon|_dtype|_dropout|_coef|_theta|_softcapping|_impl|_version)"
     r"|.*rope.*|.*rotary.*|initializer.*|time_step_.*|swiglu_.*|.*loss.*|.*_alpha|.*_beta|router_.*|.*jitter.*"
-    r"|(vision|image|video|audio|boa|boi|eoa|eoi)_.*"
+    r"|(vision|image|video|audio|boa|boi|eoa|eoi|max|original)_.*"
 )
 _SIZE = re.compile(
     r"(size|dims?|num|n|heads?|layers?|experts?|ranks?|width|hidden|intermediate|bias|kernel|groups?|window|lora|adapter"
@@ -90,15 +96,21 @@ _SIZE = re.compile(
 )
 
 
+_LISTING = frozenset({"pattern", "layer", "layers", "types", "block", "blocks", "freq"})  # what a text may list
+
+
 def _may_change_sizes(name: str, value: object) -> bool:
     """Whether an unread field could be a size: its name says so, and its value is one."""
+    words = name.split("_")
+    if isinstance(value, str) and not _LISTING & set(words):
+        return False
     if value in (None, False, 0, "") or isinstance(value, float) or name in IGNORED or _HARMLESS.fullmatch(name):
         return False
     if isinstance(value, (list, dict)):
         inner = value.values() if isinstance(value, dict) else value
         if all(x is None or isinstance(x, float) for x in inner):  # empty too
             return False
-    return any(_SIZE.fullmatch(word) for word in name.split("_"))
+    return any(_SIZE.fullmatch(word) for word in words)
 
 
 class ConfigFields:

@@ -19,16 +19,21 @@ NAS_MULTIPLE = 256  # FFN widths of a searched architecture are rounded up to it
 def kimi_linear(f: ConfigFields, traits: Traits) -> Parts:
     """Kimi Linear and K3: two 1-based lists say which layers are KDA and which are MLA."""
     count = layer_count(f)
-    inner = f.inner("linear_attn_config")
+    inner = f.inner("linear_attn_config") if f.has("linear_attn_config") else f
     kda = Kda(
-        heads=inner.positive("num_heads"),
-        head_dim=inner.positive("head_dim"),
-        conv_kernel=inner.positive("short_conv_kernel_size"),
+        heads=inner.positive("num_heads", "linear_num_heads"),
+        head_dim=inner.positive("head_dim") if inner is not f else f.positive("linear_head_dim"),
+        conv_kernel=inner.positive("short_conv_kernel_size", "linear_conv_kernel_dim"),
         full_rank_gate=inner.flag("use_full_rank_gate"),
     )
+    kinds = f.words("layer_types")
     full, linear = set(inner.integers("full_attn_layers")), set(inner.integers("kda_layers"))
+    if inner is f:
+        full = {i + 1 for i, kind in enumerate(kinds) if kind == FULL}
+        linear = {i + 1 for i, kind in enumerate(kinds) if kind == LINEAR}
     inner.unused("gate_lower_bound")
-    inner.finish()
+    if inner is not f:
+        inner.finish()
     if full & linear or full | linear != set(range(1, count + 1)):
         raise BadInput(inner.place, None, f"kda_layers and full_attn_layers must name each of layers 1 to {count} once")
     latent = mla(f)

@@ -56,6 +56,7 @@ def mla_moe(f: ConfigFields, traits: Traits) -> Parts:
     """DeepSeek V2 to V3.2, Kimi K2, GLM-5, GLM-4.7-Flash: latent attention, dense and sparse layers."""
     count = layer_count(f)
     own = _indexers(f, count)
+    f.unused("layer_types")  # every layer attends alike
     kinds = {indexed: mla(f, indexed) for indexed in set(own)}
     return Parts([LayerParts(kinds[o], x) for o, x in zip(own, ffns(f, count, traits), strict=True)])
 

@@ -82,6 +82,8 @@ def per_layer(f: ConfigFields, name: str, found: list[str], count: int) -> list[
 def attention_kinds(f: ConfigFields, count: int, traits: Traits) -> list[str]:
     """ "full_attention", "sliding_attention" or another kind for every layer."""
     window = f.integer("sliding_window", "sliding_window_size", default=0)
+    if 0 < f.integer("max_position_embeddings", default=0) <= window:
+        window = 0
     pattern = f.get("sliding_window_pattern") or f.get("_sliding_window_pattern")
     kinds, used = f.words("layer_types"), f.flag("use_sliding_window", default=traits.window)
     if kinds:

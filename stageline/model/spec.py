@@ -111,15 +111,14 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
 
         Of a layer with windows alone, before they are full; of one that keeps other entries too, only those.
         """
-        caches = self.layers[index].attention.caches()
+        caches = [c for c in self.layers[index].attention.caches() if c.owned]
         kept = [c for c in caches if not c.kept_tokens] or caches
-        return sum(c.elements * ELEMENT_BYTES[self.kv_type] + c.fixed_bytes for c in kept)
+        return sum(c.token_bytes(ELEMENT_BYTES[self.kv_type]) for c in kept)
 
     def window_bytes(self, index: int) -> int:
         """Bytes of one sequence's windows in one layer, once they are full."""
-        element = ELEMENT_BYTES[self.kv_type]
-        caches = self.layers[index].attention.caches()
-        return sum(c.kept_tokens * (c.elements * element + c.fixed_bytes) for c in caches)
+        caches = [c for c in self.layers[index].attention.caches() if c.owned]
+        return sum(c.kept_tokens * c.token_bytes(ELEMENT_BYTES[self.kv_type]) for c in caches)
 
     def state_bytes(self, index: int) -> int:
         """Bytes of one request's constant state in one layer."""

@@ -108,6 +108,8 @@ def _kept(spec: ModelSpec, layer: Layer, options: PlanOptions) -> list[tuple[int
     """
     found = []
     for cache in layer.attention.caches():
+        if not cache.owned:
+            continue
         tokens = 0 if options.whole_kv or (spec.context and cache.kept_tokens >= spec.context) else cache.kept_tokens
         size = cache_group_bytes(spec, layer, cache, options.tensor_parallel)
         found.append((-(-tokens // options.block_tokens), size))
