@@ -8,7 +8,7 @@ from collections.abc import Callable
 from stageline.errors import BadInput
 from stageline.model.formats import format_named
 from stageline.model.hf_fields import ConfigFields
-from stageline.model.hf_modules import Patterns
+from stageline.model.hf_modules import Patterns, without_prefix
 from stageline.model.hf_quant import Quantisation, Rule
 
 BY_ALGORITHM = {
@@ -236,7 +236,7 @@ def _by_name(f: ConfigFields) -> dict[str, str]:
     found = {}
     for name, value in f.inner("quantized_layers").raw.items():
         inner = ConfigFields(value, f"{f.at('quantized_layers')}.{name}")
-        found[name] = _algorithm(inner.text("quant_algo"), _group_size(inner, 0), inner.place)
+        found[without_prefix(name)] = _algorithm(inner.text("quant_algo"), _group_size(inner, 0), inner.place)
     return found
 
 

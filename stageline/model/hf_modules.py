@@ -7,7 +7,7 @@ from stageline.errors import BadInput
 from stageline.model.attention import Attention, GatedDelta, Lightning, Mamba2
 from stageline.model.formats import WeightClass
 
-PREFIXES = ("model.", "language_model.model.", "model.language_model.", "backbone.", "language_model.", "")
+PREFIXES = ("language_model.model.", "model.language_model.", "model.", "backbone.", "language_model.", "")
 
 # One module per class of weights stands for all of them; types name it differently.
 ATTENTION = ("self_attn.o_proj", "mixer.o_proj", "attention.o_proj", "attn.wo_a")
@@ -49,19 +49,27 @@ class Patterns:
         """Raises BadInput for an invalid regular expression."""
         found = sorted(set(patterns))
         self.every = "Linear" in found
-        self._exact = frozenset(p for p in found if not p.startswith("re:") and not any(c in p for c in "*?["))
-        wild = [p for p in found if not p.startswith("re:") and p not in self._exact]
+        plain = {without_prefix(p) for p in found if not p.startswith("re:")}
+        wild = sorted(p for p in plain if any(c in p for c in "*?["))
+        self._exact = plain - set(wild)
         tests = [rf"(?:.*\.)?(?:{'|'.join(map(_glob, wild))})(?:\..*)?\Z"] if wild else []
-        self._tests = [re.compile(test, re.DOTALL) for test in tests]
-        self._tests += [_regular(pattern, place) for pattern in found if pattern.startswith("re:")]
+        self._wild = [re.compile(test, re.DOTALL) for test in tests]
+        self._regular = [_regular(pattern, place) for pattern in found if pattern.startswith("re:")]
 
     def match(self, name: str) -> bool:
-        """Whether a pattern names this module, "Linear" apart."""
-        if any(test.match(name) for test in self._tests):
+        """Whether a pattern names this module, given without prefix; "Linear" apart."""
+        if any(test.match(name) for test in self._wild):
             return True
-        words = name.split(".")
+        if self._regular and any(test.match(prefix + name) for prefix in PREFIXES for test in self._regular):
+            return True
+        words = name.split(".") if self._exact else []
         runs = (".".join(words[i:j]) for i in range(len(words)) for j in range(i + 1, len(words) + 1))
         return any(run in self._exact for run in runs)
+
+
+def without_prefix(name: str) -> str:
+    """The name of a module without what comes before the layers."""
+    return next((name.removeprefix(prefix) for prefix in PREFIXES if prefix and name.startswith(prefix)), name)
 
 
 def _glob(pattern: str) -> str:

@@ -13,7 +13,7 @@ from stageline.model.attention import Attention
 from stageline.model.attention_kind import NoAttention
 from stageline.model.ffn import Dense, Ffn, Moe
 from stageline.model.formats import WeightClass, WeightFormats
-from stageline.model.hf_modules import MODULES, PREFIXES, Patterns, attention_modules
+from stageline.model.hf_modules import MODULES, Patterns, attention_modules
 
 
 class Rule(NamedTuple):
@@ -36,7 +36,7 @@ class Quantisation(NamedTuple):
 
         One such as "layers.3.self_attn.o_proj"; `default` if it is not quantised.
         """
-        names = [prefix + module for module in modules for prefix in PREFIXES]
+        names = list(modules)
         if self.ignore and (self.ignore.every or any(map(self.ignore.match, names))):
             return default
         if self.by_name:
