@@ -11,7 +11,7 @@ from stageline import units
 from stageline.catalog.citation import Citation, source_of
 from stageline.catalog.loader import Catalog
 from stageline.cli import output
-from stageline.cli.lookup import find_model, looks_like_path
+from stageline.cli.lookup import find_entry, find_model
 from stageline.model.summary import ModelSummary, summarise
 
 models_app = App(name="models", help="List the catalogue's models, or show one.")
@@ -36,10 +36,10 @@ def models(*, catalog: tuple[Path, ...] = (), json: Json = False) -> int:
 
 @models_app.command(name="show")
 def show_model(model: str, /, *, catalog: tuple[Path, ...] = (), json: Json = False) -> int:
-    """Show a model layer by layer: a catalogue name, or the path of a Hugging Face config.json."""
+    """Show a model layer by layer: a catalogue name, a Hugging Face id, or the path of a config.json."""
     shelf = Catalog(catalog)
-    summary = summarise(find_model(model, shelf))
-    sources = () if looks_like_path(model) else shelf.model(model).sources
+    summary, entry = summarise(find_model(model, shelf)), find_entry(model, shelf)
+    sources = entry.sources if entry else ()
     if json:
         output.print_json(msgspec.to_builtins(summary) | {"sources": msgspec.to_builtins(sources)})
         return 0
@@ -51,6 +51,11 @@ def show_model(model: str, /, *, catalog: tuple[Path, ...] = (), json: Json = Fa
         f"per token   {summary.kv_bytes_per_token:,} B of KV ({summary.kv_type})",
         f"per request {summary.state_bytes_per_request:,} B of state ({summary.state_type})",
     ]
+    if summary.window_bytes_per_request:
+        lines.append(
+            f"windows     {units.bytes_text(summary.window_bytes_per_request)} of a long request's KV; "
+            f"{summary.kv_bytes_per_long_token:,} B per token beyond them"
+        )
     if summary.left_out:
         lines.append(f"left out    {', '.join(summary.left_out)}")
     output.print_lines(lines + _source_lines(sources))
