@@ -90,8 +90,9 @@ def training_activation_bytes(spec: ModelSpec, index: int, t: Training) -> float
 
 def flops_per_token(spec: ModelSpec, sequence_tokens: int) -> int:
     """FLOPs of forward and backward: 3 x (2 x active parameters + attention over half the sequence on average)."""
-    pairs = sum(layer.attention.pair_flops()[1] for layer in spec.layers)
-    return 3 * (2 * spec.active_params() + pairs * sequence_tokens // 2)
+    caches = [cache for layer in spec.layers for cache in layer.attention.caches()]
+    pairs = sum(c.prefill_flops * min(sequence_tokens, 2 * c.read_tokens or sequence_tokens) for c in caches)
+    return 3 * (2 * spec.active_params() + pairs // 2)
 
 
 def train(spec: ModelSpec, device: Device, t: Training) -> TrainingReport:

@@ -181,3 +181,15 @@ def test_every_kind_plans_in_every_division(attention: Attention, ranks: dict[st
     plan = make_plan(model(attention, experts), H100, PlanOptions(**ranks)).plan  # type: ignore[arg-type]
     check_plan(plan, "plan")
     assert all(visit.min_service_ns > 1 for visit in plan.visits)
+
+
+def test_utilisation_counts_what_queries_read() -> None:
+    work = make_plan(model(SPARSE, layers=2), H100, PlanOptions()).plan.stages[0].work
+    assert work and work.pair_flops == 2 * 2 * 8 * 128 and work.read_limits
+    (limit,) = work.read_limits
+    assert (limit.read_tokens, limit.kv_bytes) == (2048, 2 * 576 * 2)
+    assert limit.pair_flops == 2 * 2 * 16 * (2 * 512 + 64)
+    window = Gqa(heads=16, kv_heads=4, head_dim=128, window_tokens=1024)
+    for options, kept in ((PlanOptions(), 0), (PlanOptions(whole_kv=True), 4 * 2 * 4 * 128 * 2)):
+        work = make_plan(model(window), H100, options).plan.stages[0].work
+        assert work and work.read_limits and work.pair_flops == 0 and work.read_limits[0].kv_bytes == kept
