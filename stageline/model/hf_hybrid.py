@@ -9,7 +9,18 @@ from stageline.model.check import MAX_LAYERS
 from stageline.model.ffn import Dense, Ffn, Moe, NoFfn
 from stageline.model.hf_fields import ConfigFields
 from stageline.model.hf_latent import mla
-from stageline.model.hf_layers import FULL, LayerParts, Parts, Traits, dense, ffns, gqa, layer_count, per_layer
+from stageline.model.hf_layers import (
+    FULL,
+    LayerParts,
+    Parts,
+    Traits,
+    check_kinds,
+    dense,
+    ffns,
+    gqa,
+    layer_count,
+    per_layer,
+)
 from stageline.model.tensors import Tensor, tensor
 
 LINEAR = "linear_attention"
@@ -70,8 +81,7 @@ def minimax(f: ConfigFields, traits: Traits) -> Parts:
     f.unused("layer_types", "block_size", "postnorm", "shared_moe_mode", "layernorm_mlp_alpha", "layernorm_mlp_beta")
     f.unused(*(f"{name}_factor" for name in ("full_attn_alpha", "full_attn_beta", "mlp_alpha", "mlp_beta")))
     f.unused("linear_attn_alpha_factor", "linear_attn_beta_factor")
-    if not set(kinds) <= set(by_kind):
-        raise BadInput(f.at("layer_types"), None, f"must name {FULL} or {LINEAR} for each of {count} layers")
+    check_kinds(f, kinds, *by_kind)
     return Parts([LayerParts(by_kind[k], x) for k, x in zip(kinds, ffns(f, count, traits), strict=True)])
 
 

@@ -122,13 +122,18 @@ def gqa(f: ConfigFields, traits: Traits, kind: str = FULL) -> Gqa:
     )
 
 
+def check_kinds(f: ConfigFields, kinds: list[str], *known: str) -> None:
+    """Refuse a kind of layer that the model type does not have. Raises BadInput."""
+    unknown = sorted(set(kinds) - set(known))
+    if unknown:
+        way_out = f"known: {', '.join(known)}"
+        raise BadInput(f.at("layer_types"), unknown[0], "not modelled for this model type", way_out)
+
+
 def attentions(f: ConfigFields, count: int, traits: Traits) -> list[Gqa]:
     """The grouped-query attention of every layer. Raises BadInput for a kind that is none."""
     kinds = attention_kinds(f, count, traits)
-    unknown = set(kinds) - {FULL, SLIDING, CHUNKED}
-    if unknown:
-        known = f"known: {FULL}, {SLIDING}, {CHUNKED}"
-        raise BadInput(f.at("layer_types"), sorted(unknown)[0], "not modelled for this model type", known)
+    check_kinds(f, kinds, FULL, SLIDING, CHUNKED)
     by_kind = {kind: gqa(f, traits, kind) for kind in set(kinds)}
     return [by_kind[kind] for kind in kinds]
 
@@ -156,6 +161,16 @@ def moe(f: ConfigFields, traits: Traits = Traits()) -> Moe:  # noqa: B008  (immu
     )
 
 
+def _listed_layers(f: ConfigFields, name: str) -> set[int]:
+    """Layers in a list, or in a text such as "3,4,5". Raises BadInput."""
+    if not isinstance(f.get(name), str):
+        return set(f.integers(name))
+    words = [word.strip() for word in str(f.text(name)).split(",")]
+    if not all(word.isascii() and word.isdigit() and len(word) < 7 for word in words):
+        raise BadInput(f.at(name), f.text(name), 'expected layers, such as "3,4,5"')
+    return {int(word) for word in words}
+
+
 def sparse_layers(f: ConfigFields, count: int) -> list[bool]:
     """Which layers have experts, from whichever of the fields is there; all of them without one."""
     kinds = f.words("mlp_layer_types")
@@ -164,10 +179,9 @@ def sparse_layers(f: ConfigFields, count: int) -> list[bool]:
     freq = f.get("moe_layer_freq")
     if isinstance(freq, list):
         return [bool(x) for x in per_layer(f, "moe_layer_freq", freq, count)]
-    listed = f.get("moe_layers_enum") or f.get("moe_layers")
+    listed = _listed_layers(f, "moe_layers_enum") or _listed_layers(f, "moe_layers")
     if listed:
-        found = [int(x) for x in (listed.split(",") if isinstance(listed, str) else listed) if str(x).strip().isdigit()]
-        return [i in found for i in range(count)]
+        return [i in listed for i in range(count)]
     first = f.integer("first_k_dense_replace", "moe_layer_start_index", default=0)
     every = f.integer("moe_layer_freq", "moe_layer_interval", default=1)
     last = f.raw.get("moe_layer_end_index")

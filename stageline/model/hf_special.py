@@ -1,5 +1,7 @@
 """Readers of model types whose layers differ in more than traits: Llama 4, Gemma 4, MiMo V2, Step 3, biased norms."""
 
+import msgspec
+
 from stageline.model.attention import Attention, Gqa
 from stageline.model.ffn import Dense, Ffn
 from stageline.model.hf_fields import ConfigFields
@@ -11,6 +13,7 @@ from stageline.model.hf_layers import (
     Parts,
     Traits,
     attentions,
+    check_kinds,
     dense,
     ffns,
     gqa,
@@ -61,19 +64,14 @@ def llama4(f: ConfigFields, traits: Traits) -> Parts:
         positions = [int(every == 0 or (i + 1) % every != 0) for i in range(count)]
     kinds = f.words("layer_types") or [CHUNKED if x and f.has("attention_chunk_size") else FULL for x in positions]
     kinds = per_layer(f, "layer_types", kinds, count)
+    check_kinds(f, kinds, FULL, CHUNKED)
     f.unused("use_qk_norm", "attention_chunk_size", "attn_temperature_tuning", "for_llm_compressor")
     by_kind = {kind: gqa(f, traits, kind) for kind in set(kinds)}
-    experts = moe(f, traits)
-    experts = type(experts)(
-        experts=experts.experts, top_k=experts.top_k, width=experts.width, shared_width=f.positive("intermediate_size")
-    )
+    experts = msgspec.structs.replace(moe(f, traits), shared_width=f.positive("intermediate_size"))
     plain = dense(f, traits, "intermediate_size_mlp")
     f.unused("interleave_moe_layer_step")
-    layers = f.integers("moe_layers")
-    sparse = [i in layers for i in range(count)] if layers else sparse_layers(f, count)
-    return Parts(
-        [LayerParts(by_kind[k], experts if s else plain) for k, s in zip(kinds, sparse, strict=True)],
-    )
+    sparse = sparse_layers(f, count)
+    return Parts([LayerParts(by_kind[k], experts if s else plain) for k, s in zip(kinds, sparse, strict=True)])
 
 
 def gemma4(f: ConfigFields, traits: Traits) -> Parts:
@@ -81,6 +79,7 @@ def gemma4(f: ConfigFields, traits: Traits) -> Parts:
     count, hidden = layer_count(f), f.positive("hidden_size")
     kinds = f.words("layer_types") or [SLIDING if (i + 1) % 6 else FULL for i in range(count)]
     kinds = per_layer(f, "layer_types", kinds, count)
+    check_kinds(f, kinds, FULL, SLIDING)
     kinds[-1] = FULL
     shared = f.integer("num_kv_shared_layers", default=0)
     own = {(kind, lent): _gemma4_attention(f, traits, kind, lent) for kind in (SLIDING, FULL) for lent in (False, True)}
@@ -107,18 +106,14 @@ def _gemma4_attention(f: ConfigFields, traits: Traits, kind: str, lent: bool) ->
         heads = f.positive("num_global_key_value_heads", default=heads) if alike else heads
         heads = own.positive("num_key_value_heads", default=heads)
         f.unused("num_global_key_value_heads")
-    return Gqa(
-        heads=found.heads, kv_heads=heads, head_dim=size, qkv_bias=found.qkv_bias, o_bias=found.o_bias, qk_norm=True,
-        window_tokens=found.window_tokens, shared_kv_projection=alike, borrowed_kv=lent,
-    )  # fmt: skip
+    return msgspec.structs.replace(found, kv_heads=heads, head_dim=size, shared_kv_projection=alike, borrowed_kv=lent)
 
 
 def _gemma4_ffn(f: ConfigFields, traits: Traits, routed: bool, lent: bool) -> Ffn:
     """Where experts are, the dense FFN works beside them, like a shared expert."""
     width = f.positive("intermediate_size")
     if routed:
-        experts = moe(f, traits)
-        return type(experts)(experts=experts.experts, top_k=experts.top_k, width=experts.width, shared_width=width)
+        return msgspec.structs.replace(moe(f, traits), shared_width=width)
     f.unused("num_experts", "top_k_experts", "moe_intermediate_size")
     double = f.flag("use_double_wide_mlp") and lent
     return Dense(width=2 * width if double else width, gated=traits.gated)
@@ -145,8 +140,8 @@ def mimo_v2(f: ConfigFields, traits: Traits) -> Parts:
     if not pattern:
         pattern = [SLIDING if i and (i + 1) % 6 else FULL for i in range(count)]
     kinds = per_layer(f, "hybrid_layer_pattern", pattern, count)
-    full = gqa(f, traits, FULL)
-    full = _with_sinks(full, f.flag("add_full_attention_sink_bias"))
+    check_kinds(f, kinds, FULL, SLIDING)
+    full = msgspec.structs.replace(gqa(f, traits, FULL), sinks=f.flag("add_full_attention_sink_bias"))
     window = Gqa(
         heads=f.positive("swa_num_attention_heads", default=full.heads),
         kv_heads=f.positive("swa_num_key_value_heads", default=2 * full.kv_heads),
@@ -162,17 +157,12 @@ def mimo_v2(f: ConfigFields, traits: Traits) -> Parts:
     return Parts([LayerParts(by_kind[k], x) for k, x in zip(kinds, found, strict=True)])
 
 
-def _with_sinks(a: Gqa, sinks: bool) -> Gqa:
-    return Gqa(
-        heads=a.heads, kv_heads=a.kv_heads, head_dim=a.head_dim, value_dim=a.value_dim, qkv_bias=a.qkv_bias, sinks=sinks
-    )
-
-
 def step3(f: ConfigFields, traits: Traits) -> Parts:
     """Step 3.5 and 3.7: gated heads; sliding layers may have more of them; the first three layers are dense."""
     count = layer_count(f)
     kinds = f.words("layer_types") or [FULL] * count
     kinds = per_layer(f, "layer_types", kinds, count)
+    check_kinds(f, kinds, FULL, SLIDING)
     other = f.inner("attention_other_setting") if f.has("attention_other_setting") else ConfigFields({}, f.place)
     f.unused("use_head_wise_attn_gate", "use_qk_norm", "zero_centered", "head_dim")
     full = gqa(f, traits, FULL)
