@@ -12,7 +12,7 @@ from stageline.model.formats import WeightFormats
 from stageline.model.hf_fields import ConfigFields
 from stageline.model.hf_layers import Parts, predicted_layers
 from stageline.model.hf_methods import quantisation
-from stageline.model.hf_parts import ALIASES, FAMILIES, Family
+from stageline.model.hf_parts import ALIASES, BY_ARCHITECTURE, FAMILIES, Family
 from stageline.model.hf_quant import Quantisation
 from stageline.model.spec import ElementType, Layer, ModelSpec
 
@@ -56,7 +56,8 @@ def _family(outer: ConfigFields, f: ConfigFields) -> Family:
         if found is None or found not in WRAPPED:
             raise BadInput(place, str(found), "this wrapper is not modelled", "text_config must name its model_type")
         found = WRAPPED[found]
-    name = ALIASES.get(str(found), found)
+    by_architecture = [BY_ARCHITECTURE[name] for name in f.words("architectures") if name in BY_ARCHITECTURE]
+    name = by_architecture[0] if by_architecture else ALIASES.get(str(found), found)
     if name in FAMILIES:
         return FAMILIES[str(name)]
     close = get_close_matches(str(found), FAMILIES, 3)
@@ -67,6 +68,7 @@ def _family(outer: ConfigFields, f: ConfigFields) -> Family:
 
 def _import(outer: ConfigFields, f: ConfigFields, name: str, side: ConfigFields | None) -> ModelSpec:
     family = _family(outer, f)
+    f.raw = {**family.defaults, **f.raw}
     section = f.get("quantization_config")
     section = outer.get("quantization_config") if section is None else section
     quant = quantisation(section, f.at("quantization_config"), side)

@@ -23,6 +23,7 @@ IGNORED = frozenset(
         "embedding_multiplier",
         "encoder_no_repeat_ngram_size",
         "ep_size",
+        "full_attn_mod",
         "hidden_act",
         "hidden_activation",
         "hidden_dropout",

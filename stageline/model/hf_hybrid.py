@@ -182,9 +182,11 @@ def _nas_block(f: ConfigFields, block: ConfigFields, hidden: int) -> LayerParts:
         extra += (tensor("linear_ffn", "attention_minor", hidden * hidden + hidden),)
     elif not part.flag("no_op"):
         ffn = Dense(width=_nas_width(part, hidden), bias=f.flag("mlp_bias"))
-    for fields, name in ((inner, "attention"), (part, "ffn")):
+    for fields in (inner, part):
         if fields.get("sparsify"):
-            raise BadInput(fields.at("sparsify"), name, "sparse weights are not modelled")
+            raise BadInput(fields.at("sparsify"), None, "sparse weights are not modelled")
+        fields.finish()
+    block.finish()
     return LayerParts(attention, ffn, extra)
 
 

@@ -39,7 +39,8 @@ class Traits(NamedTuple):
     """What the code of a model type fixes and its config does not say."""
 
     qkv_bias: bool = False  # if the config does not say
-    o_bias: bool = True  # the config's attention_bias is the output's too
+    always_qkv_bias: bool = False
+    o_bias: bool = True  # the output has a bias where q, k and v have
     qk_norm: bool = False
     qk_norm_all_heads: bool = False
     sinks: bool = False
@@ -104,14 +105,15 @@ def gqa(f: ConfigFields, traits: Traits, kind: str = FULL) -> Gqa:
     """The grouped-query attention of a layer of this kind."""
     heads = f.positive("num_attention_heads")
     bias = f.flag("attention_bias", default=f.flag("qkv_bias", default=f.flag("use_qkv_bias", default=traits.qkv_bias)))
+    bias = bias or traits.always_qkv_bias
     all_heads = traits.qk_norm_all_heads and f.flag("use_qk_norm", default=True)
     return Gqa(
         heads=heads,
         kv_heads=f.positive("num_key_value_heads", "num_attention_groups", default=heads),
         head_dim=f.positive("head_dim", "attention_head_dim", default=f.positive("hidden_size") // heads),
         value_dim=f.integer("v_head_dim", default=0),
-        qkv_bias=bias or traits.qkv_bias,
-        o_bias=f.flag("attention_out_bias", default=f.flag("attention_bias") and traits.o_bias),
+        qkv_bias=bias,
+        o_bias=f.flag("attention_out_bias", default=bias and traits.o_bias),
         qk_norm=not all_heads and f.flag("use_qk_norm", default=traits.qk_norm),
         qk_norm_all_heads=all_heads,
         output_gate=f.flag("attn_output_gate", default=traits.output_gate),

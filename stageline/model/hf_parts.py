@@ -3,14 +3,15 @@
 Most types differ in a few traits of one transformer; the others have a reader of their own.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from stageline.model.hf_fields import ConfigFields
 from stageline.model.hf_hybrid import gated_delta, kimi_linear, minimax, nemotron_h, nemotron_nas
 from stageline.model.hf_latent import deepseek_v4, mla_moe
 from stageline.model.hf_layers import Parts, Traits
-from stageline.model.hf_special import biased_norms, gemma4, llama4, mimo_v2, step3, transformer
+from stageline.model.hf_special import biased_norms, gemma4, llama4, mimo_v2, minimax_m2, step3, transformer
 
 Reader = Callable[[ConfigFields, Traits], Parts]
 
@@ -20,12 +21,16 @@ class Family(NamedTuple):
 
     reader: Reader
     traits: Traits = Traits()
+    defaults: Mapping[str, int] = MappingProxyType({})  # of sizes that published configs leave out
 
 
-_QWEN2 = Traits(qkv_bias=True, o_bias=False, window=False)
+_QWEN2 = Traits(always_qkv_bias=True, o_bias=False, window=False)
 _QWEN3 = Traits(qk_norm=True, window=False)
 _QWEN_NEXT = Traits(qk_norm=True, output_gate=True, shared_gate=True)
 _GEMMA = Traits(extra_norms=2, tied=True)
+_GEMMA3_SIZES = MappingProxyType(
+    {"num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "vocab_size": 262_208}
+)
 _OLMO = Traits(qk_norm_all_heads=True, pattern=4)
 _EXPERTS = Traits(experts=True)
 _LN = Traits(extra_norms=2)
@@ -43,11 +48,12 @@ FAMILIES: dict[str, Family] = {
     "exaone4": Family(transformer, Traits(qk_norm=True, pattern=4)),
     "gemma": Family(transformer, Traits(tied=True)),
     "gemma2": Family(transformer, _GEMMA._replace(pattern=2)),
-    "gemma3_text": Family(transformer, _GEMMA._replace(qk_norm=True, pattern=6)),
+    "gemma3_text": Family(transformer, _GEMMA._replace(qk_norm=True, pattern=6), _GEMMA3_SIZES),
     "gemma4_text": Family(gemma4, Traits(qk_norm=True, tied=True)),
     "glm": Family(transformer, Traits(qkv_bias=True, o_bias=False)),
     "glm4": Family(transformer, Traits(qkv_bias=True, o_bias=False, extra_norms=2)),
     "glm4_moe": Family(transformer, Traits(o_bias=False, experts=True)),
+    "glm4v_moe_text": Family(transformer, Traits(qkv_bias=True, o_bias=False, experts=True)),
     "glm4_moe_lite": Family(mla_moe, _EXPERTS),
     "glm_moe_dsa": Family(mla_moe, _EXPERTS),
     "gpt_oss": Family(transformer, Traits(qkv_bias=True, sinks=True, bias=True, experts=True)),
@@ -62,7 +68,7 @@ FAMILIES: dict[str, Family] = {
     "mimo_v2_flash": Family(mimo_v2, Traits(o_bias=False, experts=True)),
     "minimax": Family(minimax, _EXPERTS),
     "minimax_m1": Family(minimax, _EXPERTS),
-    "minimax_m2": Family(transformer, Traits(qk_norm_all_heads=True, experts=True)),
+    "minimax_m2": Family(minimax_m2, Traits(qk_norm_all_heads=True, experts=True)),
     "minimax_text_01": Family(minimax, _EXPERTS),
     "ministral": Family(transformer),
     "ministral3": Family(transformer),
@@ -80,7 +86,9 @@ FAMILIES: dict[str, Family] = {
     "phimoe": Family(biased_norms, _LN._replace(experts=True)),
     "qwen2": Family(transformer, _QWEN2),
     "qwen2_5_vl_text": Family(transformer, _QWEN2),
-    "qwen2_moe": Family(transformer, _QWEN2._replace(shared_gate=True, experts=True)),
+    "qwen2_moe": Family(
+        transformer, _QWEN2._replace(always_qkv_bias=False, qkv_bias=True, shared_gate=True, experts=True)
+    ),
     "qwen2_vl_text": Family(transformer, _QWEN2),
     "qwen3": Family(transformer, _QWEN3),
     "qwen3_5_moe_text": Family(gated_delta, _QWEN_NEXT._replace(experts=True)),
@@ -94,4 +102,5 @@ FAMILIES: dict[str, Family] = {
     "step3p5": Family(step3, Traits(qk_norm=True, head_gate=True)),
     "step3p7": Family(step3, Traits(qk_norm=True, head_gate=True)),
 }
-ALIASES = {"deci": "nemotron-nas"}
+ALIASES = {"deci": "nemotron-nas", "qwen2_vl": "qwen2_vl_text", "qwen2_5_vl": "qwen2_5_vl_text"}
+BY_ARCHITECTURE = {"MiniMaxM2ForCausalLM": "minimax_m2"}  # where model_type is that of another architecture

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from stageline.errors import BadInput
 from stageline.model.attention import Attention, Gqa
 from stageline.model.ffn import Dense, Ffn
 from stageline.model.hf_fields import ConfigFields
@@ -43,6 +44,14 @@ def overrides(f: ConfigFields, kinds: list[str], kind: str) -> ConfigFields:
     index = kinds.index(kind) if kind in kinds else -1
     found = f.inner("per_layer_config") if f.has("per_layer_config") else ConfigFields({}, f.at("per_layer_config"))
     return ConfigFields(found.get(str(index)) or {}, f"{found.place}.{index}")
+
+
+def minimax_m2(f: ConfigFields, traits: Traits) -> Parts:
+    """MiniMax M2: a transformer; its config still has the fields of its predecessors."""
+    if not all(f.integers("attn_type_list")):
+        raise BadInput(f.at("attn_type_list"), None, "linear attention is not part of this model type")
+    f.unused("mlp_intermediate_size", "shared_moe_mode")
+    return transformer(f, traits)
 
 
 def biased_norms(f: ConfigFields, traits: Traits) -> Parts:

@@ -264,3 +264,53 @@ def test_summaries_separate_windows_from_what_grows() -> None:
     found = summarise(imported(CONFIGS["gpt-oss-120b"][0]))
     assert (found.kv_bytes_per_token, found.kv_bytes_per_long_token) == (36 * 2048, 18 * 2048)
     assert found.window_bytes_per_request == 18 * 128 * 2048
+
+
+def test_biases_by_default_always_or_as_the_config_says() -> None:
+    base = {
+        "hidden_size": 512, "intermediate_size": 1024, "num_hidden_layers": 1, "num_attention_heads": 8,
+        "num_key_value_heads": 2, "vocab_size": 100,
+    }  # fmt: skip
+    expected = {  # (without attention_bias, false, true): q, k and v have 768 outputs, o has 512
+        "llama": (0, 0, 768 + 512), "qwen2": (768, 768, 768), "glm4": (768, 0, 768), "seed_oss": (768, 0, 768),
+    }  # fmt: skip
+    for name, biases in expected.items():
+        configs = [base | {"model_type": name}] + [
+            base | {"model_type": name, "attention_bias": b} for b in (False, True)
+        ]
+        found = [t.params for c in configs for t in imported(c).layers[0].tensors(512) if t.name == "bias"]
+        assert tuple(found) == biases, name
+    seed = base | {"model_type": "seed_oss", "attention_bias": True, "attention_out_bias": True}
+    assert [t.params for t in imported(seed).layers[0].tensors(512) if t.name == "bias"] == [768 + 512]
+
+
+def test_phi_2_to_the_last_parameter() -> None:
+    """The checkpoint has 2,779,683,840: biases of all projections and of the head, norms with biases."""
+    config = {
+        "model_type": "phi", "hidden_size": 2560, "intermediate_size": 10_240, "num_hidden_layers": 32,
+        "num_attention_heads": 32, "num_key_value_heads": 32, "vocab_size": 51_200, "partial_rotary_factor": 0.4,
+    }  # fmt: skip
+    assert imported(config).total_params() == 2_779_683_840
+
+
+def test_sizes_that_published_configs_leave_out() -> None:
+    """Gemma 3 4B: 8 heads, 4 KV heads of 256 and the vocabulary are the class's defaults; 3.88 B of text."""
+    text = {
+        "model_type": "gemma3_text", "hidden_size": 2560, "intermediate_size": 10_240, "num_hidden_layers": 34,
+        "sliding_window": 1024,
+    }  # fmt: skip
+    found = imported({"model_type": "gemma3", "text_config": text, "vision_config": {"hidden_size": 1152}})
+    assert round(found.total_params() / 1e9, 2) == 3.88 and found.tied
+    assert sum(x.attention.caches()[0].kept_tokens == 0 for x in found.layers) == 5
+
+
+def test_an_architecture_tells_types_of_one_name_apart() -> None:
+    fields = {
+        "model_type": "minimax", "architectures": ["MiniMaxM2ForCausalLM"], "hidden_size": 3072, "head_dim": 128,
+        "intermediate_size": 1536, "mlp_intermediate_size": 8192, "num_hidden_layers": 62, "num_local_experts": 256,
+        "num_experts_per_tok": 8, "num_attention_heads": 48, "num_key_value_heads": 8, "vocab_size": 200_064,
+        "attn_type_list": [1] * 62, "use_qk_norm": True, "qk_norm_type": "per_layer", "shared_intermediate_size": 0,
+    }  # fmt: skip
+    assert round(imported(fields).total_params() / 1e9, 2) == 228.69
+    with pytest.raises(BadInput, match="attn_type_list"):
+        imported(fields | {"attn_type_list": [0, 1] * 31})
