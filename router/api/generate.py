@@ -29,7 +29,7 @@ async def generate(service: LiveService | None, request: router_pb2.GenerateRequ
     said = dict(context.invocation_metadata() or ())
     parent = parse_traceparent(_text(said.get(TRACEPARENT)), _text(said.get(TRACESTATE)))
     params_list = [params_of(request, service.tokenizer)]
-    reply = service.submit(params_list, 1, priority=request.priority, session=request.session, parent=parent)
+    reply = service.submit(params_list, 1, priority=request.priority, conversation=request.session, parent=parent)
     try:
         choice, sent = reply.choices[0], 0
         while not (choice.stream.ended and sent == choice.stream.tokens):

@@ -30,8 +30,8 @@ class Bodies:
             parts.append(b',"min_tokens":%d' % call.output_tokens)
         if call.priority:
             parts.append(b',"priority":%d' % call.priority)
-        if call.session:
-            parts.append(b',"user":' + _encode(call.session))
+        if call.conversation:
+            parts.append(b',"user":' + _encode(call.conversation))
         return b"".join((*parts, self._prompt, call.prompt, b"}"))
 
 

@@ -45,7 +45,7 @@ class GrpcTarget:
             output_tokens=call.output_tokens,
             max_tokens=call.max_output_tokens,
             priority=call.priority,
-            session=call.session,
+            session=call.conversation,
         )
         async for part in self._client.generate(request):
             if isinstance(part, Finished):

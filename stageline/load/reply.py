@@ -20,7 +20,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     output_tokens: int
     max_output_tokens: int
     priority: int = 0
-    session: str = ""
+    conversation: str = ""
 
 
 class Emulated(msgspec.Struct, frozen=True):

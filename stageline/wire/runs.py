@@ -43,8 +43,8 @@ def rows_of(events: Sequence[Request | Cancellation]) -> router_pb2.Rows:
     )
     if any(r.priority for r in requests):
         rows.priority.extend(r.priority for r in requests)
-    if any(r.session for r in requests):
-        rows.session.extend(r.session for r in requests)
+    if any(r.conversation for r in requests):
+        rows.session.extend(r.conversation for r in requests)
     if any(r.hash_ids for r in requests):
         rows.hash_count.extend(len(r.hash_ids) for r in requests)
         rows.hash_id.extend(h for r in requests for h in r.hash_ids)
@@ -106,7 +106,7 @@ def requests_of(rows: router_pb2.Rows, first_index: int) -> list[Request | Cance
                 output_tokens=row[2],
                 max_output_tokens=row[3],
                 priority=row[4],
-                session=row[5],
+                conversation=row[5],
                 hash_ids=ids[start:end],
             )
         )

@@ -45,7 +45,7 @@ class _Arrival(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     output_tokens: int
     max_output_tokens: int
     priority: int = 0
-    session: str = ""
+    conversation: str = msgspec.field(name="session", default="")
     hash_ids: tuple[int, ...] = ()
 
 

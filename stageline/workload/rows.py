@@ -21,7 +21,7 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     output_tokens: int
     max_output_tokens: int | None = None
     priority: int = 0
-    session: str = ""
+    conversation: str = ""
     hash_ids: tuple[int, ...] = ()
 
     def request(self, index: int, arrival_ns: int) -> Request:
@@ -33,7 +33,7 @@ class Row(msgspec.Struct, frozen=True, gc=False):
             output_tokens=self.output_tokens,
             max_output_tokens=self.max_output_tokens or self.output_tokens,
             priority=self.priority,
-            session=self.session,
+            conversation=self.conversation,
             hash_ids=self.hash_ids,
         )
 

@@ -96,7 +96,7 @@ class Conversations:
         talk.tokens, talk.turn = prompt + answer, talk.turn + 1
         return Request(
             index=index, arrival_ns=arrival_ns, prompt_tokens=prompt, output_tokens=answer, max_output_tokens=answer,
-            session=f"user-{user}/{talk.number}", hash_ids=tuple(talk.ids),
+            conversation=f"user-{user}/{talk.number}", hash_ids=tuple(talk.ids),
         )  # fmt: skip
 
     def _begin(self, user: int, number: int) -> _Talk:

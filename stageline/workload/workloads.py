@@ -125,7 +125,7 @@ class ClosedLoop:
             prompt_tokens=prompt,
             output_tokens=output,
             max_output_tokens=output,
-            session=f"user-{user}",
+            conversation=f"user-{user}",
         )
 
     def finished(self, index: int, now_ns: int) -> None:

@@ -113,7 +113,7 @@ class Door:
             raise BadInput("echo", True, "the prompt is not streamed back", "leave echo out, or do not stream")
         parent = parse_traceparent(request.headers.get(TRACEPARENT), request.headers.get(TRACESTATE, ""))
         reply = self._service.submit(
-            params_list, n, priority=body.priority or 0, session=body.user or "", parent=parent
+            params_list, n, priority=body.priority or 0, conversation=body.user or "", parent=parent
         )
         try:
             head = Head(kind, body.model or self._names.listed[0], streamed=bool(body.stream))

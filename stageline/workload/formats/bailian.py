@@ -29,8 +29,8 @@ class BailianFormat(JsonlFormat):
         prompt, output = fields.tokens("input_length"), fields.tokens("output_length")
         chat = name_text(fields, "chat_id")
         parent = name_text(fields, "parent_chat_id") if "parent_chat_id" in fields.values else "-1"
-        row = Row(time_ns, prompt, output, session=self._root(chat, parent), hash_ids=hash_ids(fields))
-        self._roots[chat] = row.session
+        row = Row(time_ns, prompt, output, conversation=self._root(chat, parent), hash_ids=hash_ids(fields))
+        self._roots[chat] = row.conversation
         if len(self._roots) > _REMEMBERED:
             del self._roots[next(iter(self._roots))]
         return row

@@ -22,4 +22,4 @@ class BurstGptFormat(CsvFormat):
         prompt, output = fields.tokens("Request tokens"), fields.tokens("Response tokens")
         if output == 0:
             return None
-        return Row(time_ns, prompt, output, session=fields.values.get("Session ID", ""))
+        return Row(time_ns, prompt, output, conversation=fields.values.get("Session ID", ""))

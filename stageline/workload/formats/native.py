@@ -45,7 +45,7 @@ class NativeFormat(JsonlFormat):
             output,
             max_output_tokens=_max_output(fields, output),
             priority=_priority(fields),
-            session=_session(fields),
+            conversation=_conversation(fields),
             hash_ids=hash_ids(fields),
         )
 
@@ -66,7 +66,7 @@ def _priority(fields: Fields) -> int:
     return int(text)
 
 
-def _session(fields: Fields) -> str:
+def _conversation(fields: Fields) -> str:
     try:
         return msgspec.json.decode(fields.values.get("session", '""'), type=str)
     except (msgspec.MsgspecError, ValueError):

@@ -183,7 +183,7 @@ async def test_a_session_says_all_of_it_again() -> None:
     assert second[:4] == first
     assert third[:10] == second
     assert [call.prompt_tokens for call in b.target.calls] == [4, 10, 16]
-    assert {call.session for call in b.target.calls} == {"session-0"}
+    assert {call.conversation for call in b.target.calls} == {"session-0"}
     assert [(s.turn, s.intended_ns / MS) for s in b.samples] == [(0, 0), (1, 12), (2, 14)]
 
 

@@ -68,7 +68,7 @@ async def test_a_chat_is_read_the_same() -> None:
 
 async def test_what_is_asked_for() -> None:
     fake = Fake()
-    await reply_to(fake, msgspec.structs.replace(CALL, max_output_tokens=20, session='a"b', priority=3))
+    await reply_to(fake, msgspec.structs.replace(CALL, max_output_tokens=20, conversation='a"b', priority=3))
     (body,) = fake.calls
     assert body == {
         "model": "fake", "stream": True, "stream_options": {"include_usage": True}, "temperature": 0,

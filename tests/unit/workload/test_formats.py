@@ -97,7 +97,7 @@ def test_burstgpt_leaves_failed_requests_out(write: Write, header: str, row: str
     requests = drain(workload)
     assert brief(requests) == [(0, 0, 472, 18), (1, 113_000_000_001, 417, 276)]
     assert workload.counts.left_out_failed == 1
-    assert requests[0].session == ("s-1" if header is BURST_NEW else "")
+    assert requests[0].conversation == ("s-1" if header is BURST_NEW else "")
 
 
 def test_vidur_decimals_are_exact(write: Write) -> None:
@@ -156,7 +156,7 @@ def test_bailian_sessions_follow_the_chat_to_its_root(write: Write) -> None:
     workload = open_workload(write("\n".join(map(json.dumps, rows))))
     requests = drain(workload)
     assert workload.description == "bailian:trace"
-    assert [r.session for r in requests] == ["9", "9", "9", "5"]
+    assert [r.conversation for r in requests] == ["9", "9", "9", "5"]
     assert [r.arrival_ns for r in requests] == [0, 250_000_000, 250_000_000, 500_000_000]
     assert workload.hash_block_tokens == 16
 
@@ -176,7 +176,7 @@ def test_native_times_are_kept(write: Write) -> None:
     ]
     first, second = drain(open_workload(write("\n".join(map(json.dumps, rows)))))
     assert (first.arrival_ns, first.max_output_tokens) == (17, 4)
-    assert (second.max_output_tokens, second.priority, second.session, second.hash_ids) == (8, -2, "a", (1,))
+    assert (second.max_output_tokens, second.priority, second.conversation, second.hash_ids) == (8, -2, "a", (1,))
 
 
 @pytest.mark.parametrize(

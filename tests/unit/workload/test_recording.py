@@ -24,7 +24,7 @@ def request(index: int, arrival_ns: int) -> Request:
     """One with every field set."""
     return Request(
         index=index, arrival_ns=arrival_ns, prompt_tokens=5, output_tokens=2, max_output_tokens=4, priority=-1,
-        session="s", hash_ids=(7, 8),
+        conversation="s", hash_ids=(7, 8),
     )  # fmt: skip
 
 

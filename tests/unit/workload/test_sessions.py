@@ -18,14 +18,14 @@ def sent(spec: str, **options: int) -> list[Request]:
 
 
 def test_every_turn_sends_the_whole_conversation() -> None:
-    mine = [r for r in sent(SMALL, requests=60) if r.session.startswith("user-4/")]
+    mine = [r for r in sent(SMALL, requests=60) if r.conversation.startswith("user-4/")]
     assert [r.prompt_tokens for r in mine[:7]] == [47, 64, 81, 47, 64, 81, 47]
-    assert [r.session for r in mine[:7]] == ["user-4/0"] * 3 + ["user-4/1"] * 3 + ["user-4/2"]
+    assert [r.conversation for r in mine[:7]] == ["user-4/0"] * 3 + ["user-4/1"] * 3 + ["user-4/2"]
     assert {(r.output_tokens, r.max_output_tokens) for r in mine} == {(10, 10)}
 
 
 def test_users_take_turns() -> None:
-    sessions = [r.session for r in sent(SMALL, requests=12)]
+    sessions = [r.conversation for r in sent(SMALL, requests=12)]
     assert sessions == [f"user-{u}/0" for u in range(6)] * 2
 
 
@@ -36,14 +36,14 @@ def test_equal_names_mean_equal_texts(block: int) -> None:
     texts: dict[tuple[int, ...], tuple[object, ...]] = {}
     chats: dict[str, list[object]] = {}
     for r in sent(spec, requests=150, seed=3):
-        user = int(r.session.partition("/")[0].removeprefix("user-"))
-        chat = chats.setdefault(r.session, [("system", user % 2, i) for i in range(40)])
-        chat += [(r.session, i) for i in range(len(chat), r.prompt_tokens)]
+        user = int(r.conversation.partition("/")[0].removeprefix("user-"))
+        chat = chats.setdefault(r.conversation, [("system", user % 2, i) for i in range(40)])
+        chat += [(r.conversation, i) for i in range(len(chat), r.prompt_tokens)]
         assert len(r.hash_ids) == -(-r.prompt_tokens // block)
         for n in range(1, r.prompt_tokens // block + 1):
             text = tuple(chat[: n * block])
             assert texts.setdefault(r.hash_ids[:n], text) == text
-        chat += [(r.session, i) for i in range(len(chat), r.prompt_tokens + r.output_tokens)]
+        chat += [(r.conversation, i) for i in range(len(chat), r.prompt_tokens + r.output_tokens)]
     assert len(set(texts.values())) == len(texts)
 
 
