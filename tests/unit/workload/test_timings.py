@@ -5,7 +5,7 @@ import json
 import pytest
 
 from stageline.errors import BadInput
-from stageline.workload.timings import Times, read_timings
+from stageline.workload.timings import MeasuredTimes, read_timings
 
 
 def jsonl(*rows: dict[str, object]) -> str:
@@ -24,14 +24,14 @@ def moments(i: int) -> dict[str, object]:
 def test_moments_on_one_clock_become_spans() -> None:
     found = read_timings(jsonl(*(moments(i) for i in range(8))), "f")
     assert [r.arrival_ns for r in found.requests] == [i * 10**9 for i in range(8)]
-    assert found.times[3] == Times(ttft_ns=250_000_000, tpot_ns=250_000_000, e2e_ns=1_250_000_000)
+    assert found.times[3] == MeasuredTimes(ttft_ns=250_000_000, tpot_ns=250_000_000, e2e_ns=1_250_000_000)
     assert (found.requests[0].prompt_tokens, found.requests[0].output_tokens) == (10, 5)
 
 
 def test_a_csv_with_spans_in_milliseconds() -> None:
     rows = [f"{i * 1000},100,5,250,{tpot}" for i, tpot in enumerate(["250"] * 8)]
     found = read_timings("arrival_ms,prompt_tokens,output_tokens,ttft_ms,tpot_ms\n" + "\n".join(rows), "f")
-    assert found.times[0] == Times(ttft_ns=250_000_000, tpot_ns=250_000_000, e2e_ns=1_250_000_000)
+    assert found.times[0] == MeasuredTimes(ttft_ns=250_000_000, tpot_ns=250_000_000, e2e_ns=1_250_000_000)
     assert found.requests[7].arrival_ns == 7 * 10**9
 
 
@@ -43,7 +43,7 @@ def test_a_runs_own_records_lose_no_nanosecond() -> None:
     ]  # fmt: skip
     found = read_timings(jsonl(*rows), "f")
     assert found.requests[7].arrival_ns == 7
-    assert found.times[0] == Times(ttft_ns=5, tpot_ns=4, e2e_ns=12)  # 3.5 to even
+    assert found.times[0] == MeasuredTimes(ttft_ns=5, tpot_ns=4, e2e_ns=12)  # 3.5 to even
 
 
 def test_requests_are_sorted_and_failed_ones_left_out() -> None:
@@ -57,13 +57,13 @@ def test_requests_are_sorted_and_failed_ones_left_out() -> None:
 
 def test_a_single_token_has_no_tpot() -> None:
     row = {"arrival_s": 0, "prompt_tokens": 1, "output_tokens": 1, "ttft_s": 0.5}
-    assert read_timings(jsonl(*[row] * 8), "f").times[0] == Times(500_000_000, None, 500_000_000)
+    assert read_timings(jsonl(*[row] * 8), "f").times[0] == MeasuredTimes(500_000_000, None, 500_000_000)
 
 
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"queued_ts": None, "arrival_time": None}, "no arrival"),
+        ({"queued_ts": None, "arrival_time": None}, "no arrival time"),
         ({"queued_ts": "soon"}, "column queued_ts: not a time"),
         ({"queued_ts": -1.0}, "column queued_ts: not a time"),
         ({"first_token_ts": 1.0}, "first_token comes before the arrival"),

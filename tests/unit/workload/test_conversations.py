@@ -7,7 +7,7 @@ import pytest
 from stageline.engine.types import Request
 from stageline.errors import BadInput
 from stageline.workload import open_workload
-from stageline.workload.sessions import RateStage, staged_times
+from stageline.workload.conversations import RateStage, staged_times
 from tests.draining import drain
 
 SMALL = "sessions:system_prompts=2,users=3,system=40,question=7,output=10,turns=3,rate=5"
@@ -107,7 +107,7 @@ PINNED = (2542923738, 64, (8186266485113087152, 8469930214521068394, 21094959868
         ("sessions:rate=1,turns=0", "turns: not a positive whole number"),
         ("sessions:rate=1,system=0", "system: not a positive whole number"),
         ("sessions:rate=1,input=5", "unknown option"),
-        ("sessions:rate=9,users=1,system=1,question=16777216", r"request 0 has 16777217 tokens: .* 1048576 blocks"),
+        ("sessions:rate=9,users=1,system=1,question=16777216", r"request 0 has 16777217 tokens, .* 1048576 blocks"),
         ("sessions:rate=9,users=1,block=4096,question=2147483647", "request 0 has 2147484671 tokens"),
     ],
 )
