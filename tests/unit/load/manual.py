@@ -4,7 +4,7 @@ import asyncio
 import heapq
 from itertools import count
 
-from stageline.load.reply import Call, Reply
+from stageline.load.reply import Call, CallReply
 
 
 class ManualClock:
@@ -57,9 +57,9 @@ class Manual:
         self._clock = clock
         self.calls: list[Call] = []
         self.sent_ns: list[int] = []
-        self._open: list[tuple[Reply, asyncio.Event]] = []
+        self._open: list[tuple[CallReply, asyncio.Event]] = []
 
-    async def send(self, call: Call, reply: Reply) -> None:
+    async def send(self, call: Call, reply: CallReply) -> None:
         """See Target."""
         reply.sent_ns = self._clock.now_ns()
         self.calls.append(call)

@@ -9,14 +9,14 @@ import msgspec
 import pytest
 
 from stageline.engine.types import Cancellation, Request
-from stageline.load.conversation import Kind, Prompts
+from stageline.load.conversation import ConversationKind, Prompts
 from stageline.load.driver import Driver, Turns
-from stageline.load.pace import Pace
 from stageline.load.ramp import Ramp, Step, parse_ramp
 from stageline.load.recorder import LoadRecorder
-from stageline.load.reply import Reply
+from stageline.load.reply import CallReply
 from stageline.load.sample import Sample
 from stageline.load.schedule import Schedule, Warmup, parse_warmup
+from stageline.load.time_map import TimeMap
 from stageline.workload import RowCounts, open_workload
 from stageline.workload.workloads import IteratedWorkload
 from tests.unit.load.manual import Manual, ManualClock, settle
@@ -29,8 +29,9 @@ class Bench:
     """A driver with everything around it in the test's hand."""
 
     def __init__(
-        self, spec: str, *, dilation: str = "1", ramp: str = "", turns: int = 1, think_ns: int = 0, kind: Kind = "ids",
-        warmup: str = "0", duration_ns: int | None = None, source: IteratedWorkload | None = None,
+        self, spec: str, *, dilation: str = "1", ramp: str = "", turns: int = 1, think_ns: int = 0,
+        kind: ConversationKind = "ids", warmup: str = "0", duration_ns: int | None = None,
+        source: IteratedWorkload | None = None,
     ) -> None:  # fmt: skip
         self.clock = ManualClock()
         self.clock.time_ns = 7_000  # no clock begins at zero
@@ -40,7 +41,7 @@ class Bench:
         self.recorder = LoadRecorder(len(steps), slo=None, dilation=None, slo_on_wall=True, directory=None)
         keep = self.recorder.record
 
-        def record(sample: Sample, reply: Reply) -> None:
+        def record(sample: Sample, reply: CallReply) -> None:
             self.samples.append(sample)
             keep(sample, reply)
 
@@ -50,7 +51,7 @@ class Bench:
             Schedule(workload, Ramp(steps), warmup=parse_warmup(warmup), duration_ns=duration_ns),
             self.target,
             self.clock,
-            Pace(Fraction(dilation), 7_000),
+            TimeMap(Fraction(dilation), 7_000),
             Prompts(kind, 0),
             self.recorder,
             turns=Turns(turns, think_ns),

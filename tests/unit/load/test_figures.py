@@ -11,15 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stageline.errors import UsageError
-from stageline.load.pace import Pace
-from stageline.load.recorder import REQUESTS, LoadRecorder
+from stageline.load.recorder import REQUESTS_FILE, LoadRecorder
 from stageline.load.remarks import slowness
-from stageline.load.reply import Reply
+from stageline.load.reply import CallReply
 from stageline.load.sample import Sample
 from stageline.load.summary import clock_figures, slo_result
-from stageline.load.svg import Line, line_chart, round_up
+from stageline.load.svg import Curve, line_chart, round_up
 from stageline.load.tally import Tally
-from stageline.load.timeline import MAX_SLICES, Timeline
+from stageline.load.time_map import TimeMap
+from stageline.load.timeline import MAX_SLICES, LoadTimeline
 from stageline.report.series import Histogram
 from stageline.report.slo import parse_slo
 
@@ -104,7 +104,7 @@ def test_odd_lengths_are_counted() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 10**13), st.integers(0, 10**12)), min_size=1, max_size=60))
 def test_a_timeline_loses_nothing_and_stays_small(times: list[tuple[int, int]]) -> None:
-    timeline = Timeline()
+    timeline = LoadTimeline()
     for due_ns, span_ns in times:
         timeline.add(
             sample(intended_ns=due_ns, first_ns=due_ns + span_ns, last_ns=due_ns + span_ns, end_ns=due_ns + span_ns)
@@ -118,9 +118,9 @@ def test_a_timeline_loses_nothing_and_stays_small(times: list[tuple[int, int]]) 
 
 @given(st.fractions(min_value=Fraction(1, 1000), max_value=1000), st.integers(0, 1 << 50))
 def test_a_time_survives_both_clocks(factor: Fraction, time_ns: int) -> None:
-    pace = Pace(factor, 123)
-    assert abs(pace.workload_ns(pace.wall_ns(time_ns)) - time_ns) <= max(1, 1 / factor)
-    assert pace.workload_ns(0) == 0
+    time_map = TimeMap(factor, 123)
+    assert abs(time_map.workload_ns(time_map.wall_ns(time_ns)) - time_ns) <= max(1, 1 / factor)
+    assert time_map.workload_ns(0) == 0
 
 
 def recorder(directory: Path | None = None) -> LoadRecorder:
@@ -129,11 +129,11 @@ def recorder(directory: Path | None = None) -> LoadRecorder:
 
 def test_requests_csv_has_every_call(tmp_path: Path) -> None:
     with recorder(tmp_path / "out") as keeper:
-        keeper.record(sample(**STATED), Reply(gaps=Histogram()))
+        keeper.record(sample(**STATED), CallReply(gaps=Histogram()))
         keeper.record(
-            sample(index=1, warmup=True, first_ns=None, outcome="failed", reason="cut"), Reply(gaps=Histogram())
+            sample(index=1, warmup=True, first_ns=None, outcome="failed", reason="cut"), CallReply(gaps=Histogram())
         )
-    with (tmp_path / "out" / REQUESTS).open() as file:
+    with (tmp_path / "out" / REQUESTS_FILE).open() as file:
         rows = list(csv.DictReader(file))
     assert [(r["index"], r["warmup"], r["first_ns"], r["reason"]) for r in rows] == [
         ("0", "0", str(30 * MS), ""),
@@ -149,7 +149,7 @@ def test_a_directory_that_can_not_be_written(tmp_path: Path) -> None:
 
 
 def test_a_chart_is_well_formed_and_inside_its_frame() -> None:
-    lines = [Line("a < b", "#000", [(0, 1.0), (1, None), (2, 3.0), (3, 2.5)]), Line("none", "#111", [])]
+    lines = [Curve("a < b", "#000", [(0, 1.0), (1, None), (2, 3.0), (3, 2.5)]), Curve("none", "#111", [])]
     figure = ElementTree.fromstring(line_chart(lines, x_label="s & s", y_label="y"))
     (polyline,) = figure.iter("polyline")
     (dot,) = figure.iter("circle")

@@ -17,9 +17,9 @@ from stageline.load.clock import WallClock
 from stageline.load.conversation import Template
 from stageline.load.http import HttpTarget, open_http, retry_after_ns
 from stageline.load.options import checked_url
-from stageline.load.probe import Facts, probe
-from stageline.load.reply import Call, Emulated, Reply
-from stageline.load.sse import MAX_LINE_BYTES, EventReader
+from stageline.load.probe import ServerFacts, probe
+from stageline.load.reply import Call, CallReply, Emulated
+from stageline.load.sse import MAX_EVENT_LINE_BYTES, EventReader
 from stageline.report.series import Histogram
 from stageline.units import NS_PER_S
 from tests.fake_openai import Fake, serving
@@ -41,9 +41,9 @@ async def target(
         )
 
 
-async def reply_to(fake: Fake, call: Call = CALL, **how: bool) -> Reply:
+async def reply_to(fake: Fake, call: Call = CALL, **how: bool) -> CallReply:
     """One call."""
-    reply = Reply(gaps=Histogram(), keep_text=True)
+    reply = CallReply(gaps=Histogram(), keep_text=True)
     async with target(fake, **how) as there:
         await there.send(call, reply)
     return reply
@@ -105,7 +105,7 @@ async def test_a_server_that_is_not_ready_says_when_to_come_back() -> None:
 
 
 async def test_a_call_that_does_not_end_fails_at_its_timeout() -> None:
-    reply = Reply(gaps=Histogram())
+    reply = CallReply(gaps=Histogram())
     async with target(Fake(misbehave=lambda number: "hang"), timeout_s=0.3) as there:
         await there.send(CALL, reply)
     assert (reply.outcome, reply.reason) == ("failed", "timeout")
@@ -115,7 +115,7 @@ async def test_no_more_calls_at_once_than_connections() -> None:
     fake = Fake(gate=asyncio.Event())
     assert fake.gate is not None
     async with target(fake, connections=2) as there:
-        replies = [Reply(gaps=Histogram()) for _ in range(6)]
+        replies = [CallReply(gaps=Histogram()) for _ in range(6)]
         sends = [asyncio.create_task(there.send(CALL, reply)) for reply in replies]
         while fake.at_once < 2:
             await asyncio.sleep(0)
@@ -130,13 +130,13 @@ async def test_calls_share_a_connection_one_after_the_other() -> None:
     fake = Fake(end=asyncio.Event())
     assert fake.end is not None
     async with target(fake) as there:
-        first = Reply(gaps=Histogram())
+        first = CallReply(gaps=Histogram())
         sending = asyncio.create_task(there.send(CALL, first))
         while first.outcome != "finished":
             await asyncio.sleep(0)
         fake.end.set()
         await sending
-        await there.send(CALL, Reply(gaps=Histogram()))
+        await there.send(CALL, CallReply(gaps=Histogram()))
     assert len(fake.calls) == 2
     assert len(fake.peers) == 1
 
@@ -150,7 +150,7 @@ async def test_a_port_where_nobody_listens() -> None:
     async with serving(Fake()) as fake:
         pass
     async with open_http() as session:
-        reply = Reply(gaps=Histogram())
+        reply = CallReply(gaps=Histogram())
         there = HttpTarget(session, fake.url, Bodies("m", chat=False), WallClock(), connections=1, timeout_s=9)
         await there.send(CALL, reply)
         assert (reply.outcome, reply.reason) == ("failed", "unreachable")
@@ -158,15 +158,15 @@ async def test_a_port_where_nobody_listens() -> None:
             await probe(session, fake.url, "")
 
 
-async def asked(fake: Fake, model: str = "") -> Facts:
+async def asked(fake: Fake, model: str = "") -> ServerFacts:
     """What the probe finds."""
     async with serving(fake), open_http() as session:
         return await probe(session, fake.url, model)
 
 
 async def test_the_probe_learns_model_and_dilation() -> None:
-    assert await asked(Fake(models=("a", "b"), dilation="0.5")) == Facts(model="a", dilation=Fraction(1, 2))
-    assert await asked(Fake(), "mine") == Facts(model="mine", dilation=None)
+    assert await asked(Fake(models=("a", "b"), dilation="0.5")) == ServerFacts(model="a", dilation=Fraction(1, 2))
+    assert await asked(Fake(), "mine") == ServerFacts(model="mine", dilation=None)
 
 
 async def test_the_probe_learns_the_chat_template() -> None:
@@ -209,7 +209,7 @@ def test_events_are_the_same_however_the_network_cuts_them(payloads: list[bytes]
 
 def test_a_line_without_an_end_is_bounded() -> None:
     with pytest.raises(ProtocolError, match="event stream"):
-        EventReader().feed(b"x" * (MAX_LINE_BYTES + 1))
+        EventReader().feed(b"x" * (MAX_EVENT_LINE_BYTES + 1))
 
 
 def test_extra_members() -> None:

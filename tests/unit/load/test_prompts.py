@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stageline.engine.types import Request
-from stageline.load.conversation import Conversation, Kind, Prompts, Template
+from stageline.load.conversation import Conversation, ConversationKind, Prompts, Template
 from stageline.load.prompts import id_alphabet, prompt_of, word_alphabet
 from stageline.workload import open_workload
 
@@ -73,41 +73,41 @@ def test_a_workloads_own_sessions_grow_by_their_hash_ids() -> None:
     assert prompts[2].startswith(prompts[1])
 
 
-def said(talk: Conversation) -> list[str]:
-    return [message["content"] for message in msgspec.json.decode(talk.say())]
+def said(conversation: Conversation) -> list[str]:
+    return [message["content"] for message in msgspec.json.decode(conversation.next_prompt())]
 
 
 def test_a_chat_grows_by_what_was_said() -> None:
-    talk = Prompts("chat", 0).conversation(request(0, 20))
-    first = said(talk)
+    conversation = Prompts("chat", 0).conversation(request(0, 20))
+    first = said(conversation)
     assert [len(text.split()) for text in first] == [20 - 4 - 3]  # the template's share
-    assert talk.prompt_tokens == 20
-    talk.hear("so it goes", 3)
-    second = said(talk)
+    assert conversation.prompt_tokens == 20
+    conversation.add_reply("so it goes", 3)
+    second = said(conversation)
     assert second[:2] == [*first, "so it goes"]
     assert len(second[2].split()) == 20 - 8
-    assert talk.prompt_tokens == 20 + 3 + 20
+    assert conversation.prompt_tokens == 20 + 3 + 20
 
 
 def test_the_servers_own_template_counts() -> None:
-    talk = Prompts("chat", 0, template=Template(1, 5)).conversation(request(0, 20))
-    assert [len(text.split()) for text in said(talk)] == [19]
-    talk.hear("so it goes", 3)
-    assert len(said(talk)[2].split()) == 15
-    assert talk.prompt_tokens == 43
+    conversation = Prompts("chat", 0, template=Template(1, 5)).conversation(request(0, 20))
+    assert [len(text.split()) for text in said(conversation)] == [19]
+    conversation.add_reply("so it goes", 3)
+    assert len(said(conversation)[2].split()) == 15
+    assert conversation.prompt_tokens == 43
 
 
 def test_text_grows_by_the_reply_itself() -> None:
-    talk = Prompts("text", 0).conversation(request(0, 3))
-    first = msgspec.json.decode(talk.say())
-    talk.hear(" so it goes", 3)
-    second = msgspec.json.decode(talk.say())
+    conversation = Prompts("text", 0).conversation(request(0, 3))
+    first = msgspec.json.decode(conversation.next_prompt())
+    conversation.add_reply(" so it goes", 3)
+    second = msgspec.json.decode(conversation.next_prompt())
     assert second.startswith(f"{first} so it goes ")
-    assert len(second.split(" ")) == talk.prompt_tokens == 9
+    assert len(second.split(" ")) == conversation.prompt_tokens == 9
 
 
 @pytest.mark.parametrize("kind", ["ids", "text", "chat"])
-def test_even_the_smallest_prompt_has_a_token(kind: Kind) -> None:
-    talk = Prompts(kind, 0).conversation(request(0, 1))
-    assert len(talk.say()) > 2
-    assert talk.prompt_tokens == {"ids": 1, "text": 1, "chat": 8}[kind]
+def test_even_the_smallest_prompt_has_a_token(kind: ConversationKind) -> None:
+    conversation = Prompts(kind, 0).conversation(request(0, 1))
+    assert len(conversation.next_prompt()) > 2
+    assert conversation.prompt_tokens == {"ids": 1, "text": 1, "chat": 8}[kind]

@@ -40,7 +40,7 @@ def test_thirds_do_not_drift() -> None:
     [
         ("1,2", "only the last step"),
         ("0:3s", "not a positive number"),
-        ("1:0", "lasts no time"),
+        ("1:0", "duration of a step is zero"),
         ("1:abc", "not a number with a unit"),
         ("", "not a positive number"),
     ],
