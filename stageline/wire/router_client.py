@@ -41,7 +41,7 @@ class RunOrder(msgspec.Struct, frozen=True, kw_only=True):
     spec: WorkloadSpec | None = None
 
 
-class Cost(msgspec.Struct, frozen=True, kw_only=True):
+class RunCost(msgspec.Struct, frozen=True, kw_only=True):
     """What a run cost in real terms; see RunCost in router.proto."""
 
     frames: int
@@ -61,7 +61,7 @@ class StageHealth(msgspec.Struct, frozen=True):
     metrics: bytes = b""  # Prometheus' text format, if asked for
 
 
-class Progress(msgspec.Struct, frozen=True, kw_only=True):
+class RunProgress(msgspec.Struct, frozen=True, kw_only=True):
     """How far a run is; see Progress in router.proto."""
 
     now_ns: int
@@ -77,7 +77,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     plan: bytes
     plan_digest: str
     session: str
-    progress: Progress
+    progress: RunProgress
     stages: tuple[StageHealth, ...]
     metrics: bytes = b""  # the router's, if asked for
     live: str = ""  # the live session; empty: none is open
@@ -97,7 +97,7 @@ class RouterClient(RouterConnection):
             plan=reply.plan,
             plan_digest=reply.plan_digest,
             session=reply.session,
-            progress=Progress(**{name: getattr(reply.progress, name) for name in Progress.__struct_fields__}),
+            progress=RunProgress(**{name: getattr(reply.progress, name) for name in RunProgress.__struct_fields__}),
             stages=tuple(
                 StageHealth(s.name, s.replica, s.stage, s.address, s.healthy, s.metrics) for s in reply.stages
             ),
@@ -128,7 +128,7 @@ class RouterClient(RouterConnection):
 
     async def run(
         self, order: RunOrder, requests: Iterator[Request | Cancellation], observer: Observer
-    ) -> tuple[RunTotals, Cost]:
+    ) -> tuple[RunTotals, RunCost]:
         """Sends the requests, tells the observer what happens, returns the totals."""
         outgoing = _Outgoing(order, requests)
         call = self._stub.Run(outgoing.messages(), metadata=self._metadata)
@@ -195,5 +195,5 @@ class _Outgoing:
             raise
 
 
-def _cost(cost: router_pb2.RunCost) -> Cost:
-    return Cost(frames=cost.frames, promise_frames=cost.promise_frames, cpu_ns=cost.cpu_ns, wall_ns=cost.wall_ns)
+def _cost(cost: router_pb2.RunCost) -> RunCost:
+    return RunCost(frames=cost.frames, promise_frames=cost.promise_frames, cpu_ns=cost.cpu_ns, wall_ns=cost.wall_ns)
