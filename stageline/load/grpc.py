@@ -9,7 +9,8 @@ from stageline.errors import Busy, StagelineError, Unavailable
 from stageline.load.clock import Clock
 from stageline.load.probe import ServerFacts
 from stageline.load.reply import RETRY_NS, Call, CallReply, Emulated
-from stageline.wire.generate import Finished, Generate, GenerateClient, Lost
+from stageline.wire.connection import ConnectionLost
+from stageline.wire.generate import Finished, Generate, GenerateClient
 
 _IDS = msgspec.json.Decoder(list[int])
 
@@ -31,7 +32,7 @@ class GrpcTarget:
                     await self._exchange(call, reply)
             except TimeoutError:
                 reply.end("failed", "timeout", f"no complete reply after {self._timeout_s:g} s")
-            except Lost as error:
+            except ConnectionLost as error:
                 reply.end("failed", "cut" if reply.chunks else "unreachable", str(error))
             except StagelineError as error:
                 rejected = isinstance(error, Busy | Unavailable) and not reply.chunks
@@ -63,6 +64,6 @@ async def probe_grpc(client: GenerateClient) -> ServerFacts:
     """Asks the router what it serves. Raises Unavailable."""
     try:
         live = await client.live()
-    except Lost as error:
+    except ConnectionLost as error:
         raise Unavailable(f"{error} Start one with stageline up, or correct --url") from None
     return ServerFacts(model=live.model, dilation=Fraction(live.dilation).limit_denominator(10**9))
