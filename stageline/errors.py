@@ -1,18 +1,18 @@
 """Every error that a user or a peer can cause or meet.
 
     StagelineError
-    |- UsageError         a flag or a combination of flags that makes no sense       exit 2
-    |  |- BadInput        a file, row, field or flag: place, value, reason, way out  exit 2
-    |  `- Unauthenticated a key or a certificate is missing or not trusted           exit 2
-    |- DoesNotFit         the model does not fit the devices                         exit 4
-    |- SloMissed          the run is complete, but missed its SLO                    exit 3
-    |- RunFailed          a run failed after it had begun                            exit 1
-    |- PlanMismatch       two processes hold different plans                         exit 1
-    |- KvOverdraw         a frame asks for more KV than the stage's ledger has       exit 1
-    |- ProtocolError      a peer broke the protocol                                  exit 1
-    |- SessionUnknown     the session that a peer names is not open here             exit 1
-    |- Busy               the server is up but can't take this now                   exit 1
-    `- Unavailable        the server, or a stage behind it, can't be reached         exit 1
+    |- UsageError          a flag or a combination of flags that makes no sense       exit 2
+    |  |- BadInput         a file, row, field or flag: place, value, reason, way out  exit 2
+    |  `- Unauthenticated  a key or a certificate is missing or not trusted           exit 2
+    |- DoesNotFit          the model does not fit the devices                         exit 4
+    |- SloMissed           the run is complete, but missed its SLO                    exit 3
+    |- RunFailed           a run failed after it had begun                            exit 1
+    |- PlanMismatch        two processes hold different plans                         exit 1
+    |- KvOverdraw          a frame asks for more KV than the stage's ledger has       exit 1
+    |- ProtocolError       a peer broke the protocol                                  exit 1
+    |- SessionUnknown      the session that a peer names is not open here             exit 1
+    |- Busy                the server is up but can't take this now                   exit 1
+    `- Unavailable         the server, or a stage behind it, can't be reached         exit 1
 
 Each class has an exit code, a gRPC code, an HTTP status, an OpenAI error type, and whether a retry can help.
 
