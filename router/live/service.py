@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from router.api.generation import GenerationParams, Lengths, Output
+from router.api.generation import GenerationParams, Output, OutputLengths
 from router.api.tokenizer import Tokenizer
 from router.api.tokens import block_hashes
 from router.live.keeper import LiveKeeper
@@ -44,7 +44,7 @@ class Reply:
 class LiveService:
     """The live side of a router."""
 
-    def __init__(self, keeper: LiveKeeper, lengths: Lengths, tokenizer: Tokenizer, names: ModelNames) -> None:
+    def __init__(self, keeper: LiveKeeper, lengths: OutputLengths, tokenizer: Tokenizer, names: ModelNames) -> None:
         self.keeper, self._lengths, self.tokenizer, self.names = keeper, lengths, tokenizer, names
         plan = keeper.route.plan
         self.max_context_tokens = plan.max_context_tokens or MAX_TOKENS

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from router.api.generation import GenerationParams, Lengths
+from router.api.generation import GenerationParams, OutputLengths
 from router.api.tokenizer import SYNTHETIC, open_tokenizer
 from router.api.tokenizer_file import FileTokenizer
 from stageline.cli.main import run
@@ -30,7 +30,7 @@ def test_it_counts_as_the_library_does(tokenizer: FileTokenizer, tmp_path: Path)
 
 @given(seed=st.integers(0, 1 << 40), tokens=st.integers(1, 300))
 def test_outputs_count_as_the_tokens_that_were_asked_for(tokenizer: FileTokenizer, seed: int, tokens: int) -> None:
-    lengths = Lengths("max", 0, tokenizer)
+    lengths = OutputLengths("max", 0, tokenizer)
     output = lengths.output(GenerationParams(prompt=b"x", prompt_tokens=1, max_tokens=tokens, seed=seed), 0)
     assert tokenizer.count(output.text(0, output.tokens)) == tokens == output.tokens
     assert output.text(0, 1) + output.text(1, tokens) == output.text(0, tokens)
@@ -44,7 +44,7 @@ def test_pieces_are_the_text_token_by_token(tokenizer: FileTokenizer, text: str)
 
 
 def test_echo_and_half_a_surrogate_pair(tokenizer: FileTokenizer) -> None:
-    output = Lengths("echo", 0, tokenizer).output(
+    output = OutputLengths("echo", 0, tokenizer).output(
         GenerationParams(prompt=b"x", prompt_tokens=1, echo="the \ud800 end"), 0
     )
     assert output.text(0, output.tokens) == "the ? end"
