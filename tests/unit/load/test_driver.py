@@ -1,4 +1,4 @@
-"""When calls are sent, and what their latencies count from; time moves by hand."""
+"""When calls are sent and what their latencies count from, on a manual clock."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -26,7 +26,7 @@ ONE = (Step(Fraction(1), None),)
 
 
 class Bench:
-    """A driver with everything around it in the test's hand."""
+    """A driver whose clock and target the test controls."""
 
     def __init__(
         self, spec: str, *, dilation: str = "1", ramp: str = "", turns: int = 1, think_ns: int = 0,
@@ -59,7 +59,7 @@ class Bench:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["Bench"]:
-        """Inside, the driver runs; at the end it must be over."""
+        """The driver runs inside the context and must have ended at its end."""
         task = asyncio.create_task(self.driver.run())
         await settle()
         yield self
@@ -72,7 +72,7 @@ class Bench:
         await self.clock.advance(7_000 + round(ms * MS))
 
     def sent_ms(self) -> list[float]:
-        """When calls were sent."""
+        """The times at which calls were sent."""
         return [(t - 7_000) / MS for t in self.target.sent_ns]
 
 
@@ -99,7 +99,7 @@ async def test_dilation_stretches_the_schedule() -> None:
 
 
 async def test_latency_counts_from_the_intended_start_when_the_client_is_late() -> None:
-    """What was due while the loop was held up is sent at once, and the delay is the call's."""
+    """Calls that fell due while the event loop was busy are sent at once, and the delay counts as their latency."""
     async with Bench("constant:rate=100,requests=3").running() as b:
         b.clock.time_ns += 35 * MS  # the host did something else
         await b.to(35)
@@ -170,7 +170,7 @@ async def test_nothing_due_after_the_duration_is_sent() -> None:
             await b.target.answer()
 
 
-async def test_a_session_says_all_of_it_again() -> None:
+async def test_each_turn_sends_the_whole_conversation() -> None:
     async with Bench("constant:rate=1,requests=1,input=4,output=2", turns=3, think_ns=2 * MS).running() as b:
         await b.to(10)
         await b.target.answer(2)
@@ -188,14 +188,14 @@ async def test_a_session_says_all_of_it_again() -> None:
     assert [(s.turn, s.intended_ns / MS) for s in b.samples] == [(0, 0), (1, 12), (2, 14)]
 
 
-async def test_a_failed_turn_ends_its_session() -> None:
+async def test_a_failed_turn_ends_its_conversation() -> None:
     async with Bench("constant:rate=1,requests=1", turns=3).running() as b:
         await b.target.answer(outcome="failed")
     assert [s.outcome for s in b.samples] == ["failed"]
 
 
 def rows(*entries: Request | Cancellation) -> IteratedWorkload:
-    """A source of exactly these."""
+    """A workload of exactly these events."""
 
     def each() -> Iterator[Request]:
         yield from entries  # type: ignore[misc]
@@ -216,7 +216,7 @@ async def test_a_recorded_cancellation_ends_its_call() -> None:
     assert b.samples[0].end_ns == 10 * MS
 
 
-async def test_a_run_that_is_broken_off_records_what_was_under_way() -> None:
+async def test_an_interrupted_run_records_the_calls_in_flight() -> None:
     b = Bench("constant:rate=100,requests=9")
     task = asyncio.create_task(b.driver.run())
     await b.to(15)
@@ -227,7 +227,7 @@ async def test_a_run_that_is_broken_off_records_what_was_under_way() -> None:
     assert b.driver.progress.in_flight == 0
 
 
-async def test_our_own_bug_ends_the_run() -> None:
+async def test_a_bug_ends_the_run() -> None:
     b = Bench("closed:users=1,requests=2")
 
     async def broken(call: object, reply: object) -> None:

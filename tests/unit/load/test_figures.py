@@ -1,4 +1,4 @@
-"""Figures on both clocks, recomputed from hand-made samples; the course of a run; the files."""
+"""Figures on both clocks from hand-made samples, the timeline, and the files."""
 
 import csv
 from fractions import Fraction
@@ -45,13 +45,13 @@ def test_wall_times_count_from_the_intended_start() -> None:
     assert (times.queue_ns, times.ttft_ns, times.tpot_ns, times.e2e_ns) == (2 * MS, 20 * MS, 5 * MS, 40 * MS)
 
 
-def test_emulated_times_are_the_servers_and_the_clients_lag() -> None:
+def test_emulated_times_are_the_servers_plus_the_clients_lag() -> None:
     times = sample(**STATED).emulated_times(Fraction(2))
     assert times is not None
     assert (times.queue_ns, times.ttft_ns, times.tpot_ns, times.e2e_ns) == (2 * MS, 5 * MS, 2 * MS, 13 * MS)
 
 
-def test_emulated_times_of_a_silent_server_are_the_walls_over_the_dilation() -> None:
+def test_without_server_times_emulated_times_are_wall_times_over_the_dilation() -> None:
     times = sample().emulated_times(Fraction(2))
     assert times is not None
     assert (times.ttft_ns, times.tpot_ns, times.e2e_ns) == (10 * MS, 2_500_000, 20 * MS)
@@ -82,11 +82,15 @@ def test_both_clocks_add_up() -> None:
     assert wall.latencies.ttft_s.max == 0.020
     assert emulated.latencies.ttft_s.p50 == 0.005
     slo = slo_result(parse_slo("ttft=5ms,attainment=0.5"), tally, emulated.duration_s)
-    assert (slo.good, slo.met, slo.goodput_requests_per_s) == (1, False, 10)  # 1 of 3: the rejected one is not good
+    assert (slo.good, slo.met, slo.goodput_requests_per_s) == (
+        1,
+        False,
+        10,
+    )  # 1 of 3: the rejected call counts as missed
     assert tally.reasons == {"HTTP 429": 1}
 
 
-def test_the_slo_is_judged_on_the_wall_when_asked() -> None:
+def test_the_slo_is_judged_in_wall_time_on_request() -> None:
     objective = parse_slo("ttft=5ms")
     for on_wall, good in ((True, 0), (False, 1)):
         tally = Tally(objective, Fraction(2), slo_on_wall=on_wall)
@@ -103,7 +107,7 @@ def test_odd_lengths_are_counted() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 10**13), st.integers(0, 10**12)), min_size=1, max_size=60))
-def test_a_timeline_loses_nothing_and_stays_small(times: list[tuple[int, int]]) -> None:
+def test_a_timeline_keeps_its_totals_and_stays_small(times: list[tuple[int, int]]) -> None:
     timeline = LoadTimeline()
     for due_ns, span_ns in times:
         timeline.add(
@@ -117,7 +121,7 @@ def test_a_timeline_loses_nothing_and_stays_small(times: list[tuple[int, int]]) 
 
 
 @given(st.fractions(min_value=Fraction(1, 1000), max_value=1000), st.integers(0, 1 << 50))
-def test_a_time_survives_both_clocks(factor: Fraction, time_ns: int) -> None:
+def test_a_time_survives_the_round_trip_through_wall_time(factor: Fraction, time_ns: int) -> None:
     time_map = TimeMap(factor, 123)
     assert abs(time_map.workload_ns(time_map.wall_ns(time_ns)) - time_ns) <= max(1, 1 / factor)
     assert time_map.workload_ns(0) == 0
@@ -167,7 +171,7 @@ def test_axes_end_at_round_numbers(value: float, top: float) -> None:
     assert round_up(value) == pytest.approx(top)
 
 
-def test_a_host_that_does_not_keep_up_is_told() -> None:
+def test_a_host_that_does_not_keep_up_gets_a_remark() -> None:
     (note,) = slowness(6.0, 1.0, Fraction(2))
     assert note.startswith("replies took 3.0 x the wall time")
     assert slowness(2.3, 1.0, Fraction(2)) == []

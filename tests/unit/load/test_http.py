@@ -32,7 +32,7 @@ NOW = datetime(2030, 1, 1, tzinfo=UTC)
 async def target(
     fake: Fake, *, chat: bool = False, connections: int = 8, timeout_s: float = 60
 ) -> AsyncIterator[HttpTarget]:
-    """A target for the fake."""
+    """A target that sends to the fake server."""
     async with serving(fake), open_http() as session:
         path = "/v1/chat/completions" if chat else "/v1/completions"
         bodies = Bodies("fake", chat=chat)
@@ -42,7 +42,7 @@ async def target(
 
 
 async def reply_to(fake: Fake, call: Call = CALL, **how: bool) -> CallReply:
-    """One call."""
+    """The reply to one call."""
     reply = CallReply(gaps=Histogram(), keep_text=True)
     async with target(fake, **how) as there:
         await there.send(call, reply)
@@ -66,7 +66,7 @@ async def test_a_chat_is_read_the_same() -> None:
     assert (reply.outcome, reply.chunks) == ("finished", 8)
 
 
-async def test_what_is_asked_for() -> None:
+async def test_the_body_of_a_request() -> None:
     fake = Fake()
     await reply_to(fake, msgspec.structs.replace(CALL, max_output_tokens=20, conversation='a"b', priority=3))
     (body,) = fake.calls
@@ -87,7 +87,7 @@ async def test_what_is_asked_for() -> None:
         ("refuse", "rejected", "HTTP 429", 0),
     ],
 )
-async def test_every_way_to_fail_is_told_apart(fault: str, outcome: str, reason: str, chunks: int) -> None:
+async def test_every_way_to_fail_has_its_own_reason(fault: str, outcome: str, reason: str, chunks: int) -> None:
     reply = await reply_to(Fake(misbehave=lambda number: fault))
     assert (reply.outcome, reply.reason, reply.chunks) == (outcome, reason, chunks)
     assert reply.detail
@@ -99,7 +99,7 @@ async def test_a_refusal_for_another_reason_has_failed() -> None:
     assert (reply.outcome, reply.reason, reply.detail, reply.retry_after_ns) == ("failed", "HTTP 400", "too many", 0)
 
 
-async def test_a_server_that_is_not_ready_says_when_to_come_back() -> None:
+async def test_a_server_that_is_not_ready_sends_retry_after() -> None:
     reply = await reply_to(Fake(misbehave=lambda number: "refuse", status=503, retry_after="3"))
     assert (reply.outcome, reply.retry_after_ns) == ("rejected", 3 * NS_PER_S)
 
@@ -141,7 +141,7 @@ async def test_calls_share_a_connection_one_after_the_other() -> None:
     assert len(fake.peers) == 1
 
 
-async def test_a_connection_that_breaks_after_the_last_chunk_takes_nothing_back() -> None:
+async def test_a_connection_that_breaks_after_done_does_not_fail_the_call() -> None:
     reply = await reply_to(Fake(misbehave=lambda number: "abort after"))
     assert (reply.outcome, reply.reason, reply.chunks) == ("finished", "", 8)
 
@@ -159,7 +159,7 @@ async def test_a_port_where_nobody_listens() -> None:
 
 
 async def asked(fake: Fake, model: str = "") -> ServerFacts:
-    """What the probe finds."""
+    """What the probe finds at the fake server."""
     async with serving(fake), open_http() as session:
         return await probe(session, fake.url, model)
 
@@ -220,7 +220,7 @@ def test_extra_members() -> None:
             Bodies("m", chat=True, extra=bad)
 
 
-def test_without_ignore_eos_no_word_is_sent_that_openai_does_not_know() -> None:
+def test_without_ignore_eos_only_openais_members_are_sent() -> None:
     body = msgspec.json.decode(Bodies("m", chat=False, ignore_eos=False).of(CALL))
     assert body.keys().isdisjoint({"ignore_eos", "min_tokens"})
 
@@ -241,6 +241,6 @@ def test_urls(text: str, url: str) -> None:
 @pytest.mark.parametrize(
     "text", ["localhost:8000", "h", "ftp://h", "http://", "http://h:99999", "http://h?x", "grpc://h"]
 )
-def test_what_is_no_url(text: str) -> None:
+def test_texts_that_are_not_urls(text: str) -> None:
     with pytest.raises(BadInput, match="--url"):
         checked_url(text)

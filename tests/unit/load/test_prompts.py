@@ -1,4 +1,4 @@
-"""Prompts: exactly as many tokens as asked, shared where the trace says so and nowhere else."""
+"""Prompts have exactly the tokens asked for, and share a beginning only where the trace says so."""
 
 import msgspec
 import pytest
@@ -63,7 +63,7 @@ def test_the_last_block_may_be_cut() -> None:
     assert prompt_of(request(1, 20, (7, 8)), BOTH[0], 16) == prompt_of(request(2, 20, (7, 8, 3)), BOTH[0], 16)
 
 
-def test_a_workloads_own_sessions_grow_by_their_hash_ids() -> None:
+def test_conversations_of_a_workload_grow_by_their_hash_ids() -> None:
     source = open_workload(
         "sessions:rate=1,system_prompts=1,users=1,turns=3,system=40,question=20,output=10,requests=3"
     )
@@ -73,17 +73,17 @@ def test_a_workloads_own_sessions_grow_by_their_hash_ids() -> None:
     assert prompts[2].startswith(prompts[1])
 
 
-def said(conversation: Conversation) -> list[str]:
+def messages(conversation: Conversation) -> list[str]:
     return [message["content"] for message in msgspec.json.decode(conversation.next_prompt())]
 
 
-def test_a_chat_grows_by_what_was_said() -> None:
+def test_a_chat_grows_by_its_messages() -> None:
     conversation = Prompts("chat", 0).conversation(request(0, 20))
-    first = said(conversation)
+    first = messages(conversation)
     assert [len(text.split()) for text in first] == [20 - 4 - 3]  # the template's share
     assert conversation.prompt_tokens == 20
     conversation.add_reply("so it goes", 3)
-    second = said(conversation)
+    second = messages(conversation)
     assert second[:2] == [*first, "so it goes"]
     assert len(second[2].split()) == 20 - 8
     assert conversation.prompt_tokens == 20 + 3 + 20
@@ -91,9 +91,9 @@ def test_a_chat_grows_by_what_was_said() -> None:
 
 def test_the_servers_own_template_counts() -> None:
     conversation = Prompts("chat", 0, template=Template(1, 5)).conversation(request(0, 20))
-    assert [len(text.split()) for text in said(conversation)] == [19]
+    assert [len(text.split()) for text in messages(conversation)] == [19]
     conversation.add_reply("so it goes", 3)
-    assert len(said(conversation)[2].split()) == 15
+    assert len(messages(conversation)[2].split()) == 15
     assert conversation.prompt_tokens == 43
 
 

@@ -10,7 +10,7 @@ from stageline.errors import BadInput
 
 
 def params(**fields: object) -> GenerationParams:
-    """A short prompt."""
+    """The params of a request with a short prompt."""
     return GenerationParams(prompt=b"hello", prompt_tokens=1, **fields)
 
 
@@ -35,7 +35,7 @@ def test_lengths(rule: str, fields: dict[str, object], tokens_: int, reason: str
     assert output.max_tokens == max(tokens_, int(str(fields.get("max_tokens", 0))))
 
 
-def test_echo_says_the_prompt() -> None:
+def test_echo_returns_the_prompt() -> None:
     output = OutputLengths("echo", seed=0).output(params(echo="one two three"), 0)
     assert output.text(0, output.tokens) == "one two three"
 
@@ -48,7 +48,7 @@ def test_contradictions_are_refused() -> None:
 
 
 @given(st.integers(0, 5), st.integers(1, 60), st.integers(0, 40), st.integers(0, 30))
-def test_a_stop_text_ends_the_output_before_its_first_place(seed: int, most: int, at: int, least: int) -> None:
+def test_a_stop_text_ends_the_output_before_its_first_occurrence(seed: int, most: int, at: int, least: int) -> None:
     lengths = OutputLengths("max", seed=0)
     whole = lengths.output(params(max_tokens=most, seed=seed), 0)
     text = whole.text(0, most)
@@ -77,13 +77,13 @@ def test_pieces_are_the_text(text: str) -> None:
     assert tokens.count(text) == len(tokens.pieces(text))
 
 
-def test_blocks_are_equal_where_their_tokens_are() -> None:
+def test_equal_tokens_make_equal_blocks() -> None:
     one, other = tokens.block_hashes(range(10), 4), tokens.block_hashes([0, 1, 2, 3, 9, 9, 9, 9], 4)
     assert (len(one), len(other)) == (2, 2)
     assert one[0] == other[0] != other[1]
 
 
-def test_a_stop_text_is_not_looked_for_without_end() -> None:
+def test_the_search_for_a_stop_text_is_bounded() -> None:
     most = 2**31 - 1
     asked = params(max_tokens=most, stop=("no such text",))
     assert OutputLengths("max", seed=0).output(asked, 0).tokens == most

@@ -1,4 +1,4 @@
-"""Events of a stream, byte by byte what JSON says."""
+"""The events of a stream are the bytes that a JSON encoder would write."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""A tokenizer.json counts prompts and spells outputs that it counts the same."""
+"""A tokenizer.json counts prompts, and writes outputs that count as the tokens asked for."""
 
 import json
 from pathlib import Path
@@ -57,7 +57,7 @@ def test_the_prefix_cache_sees_the_ids_of_the_file(tokenizer: FileTokenizer) -> 
     assert GenerationParams(prompt=b"[7]", prompt_tokens=1, ids=(7,)).token_ids(tokenizer) == (7,)
 
 
-def test_a_vocabulary_of_other_words_speaks_those(tmp_path: Path) -> None:
+def test_a_vocabulary_without_common_words_writes_its_own(tmp_path: Path) -> None:
     words = [f"wort{chr(97 + n)}" for n in range(20)]
     made = Tokenizer(models.WordLevel({word: n for n, word in enumerate([*words, "?"])}, unk_token="?"))
     made.pre_tokenizer = pre_tokenizers.Whitespace()
@@ -74,7 +74,9 @@ def test_a_tokenizer_whose_tokens_do_not_add_up_is_refused(tmp_path: Path) -> No
         open_tokenizer(path)
 
 
-def test_a_file_that_is_none_is_refused(tmp_path: Path, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_is_not_a_tokenizer_is_refused(
+    tmp_path: Path, root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "bad.json").write_text("{}")
     with pytest.raises(BadInput, match=r"bad\.json"):
         open_tokenizer(tmp_path / "bad.json")

@@ -1,4 +1,4 @@
-"""The codec of frames: what goes in comes out, and nothing that comes in can break it."""
+"""The codec of frames: values survive the round trip, and no input breaks the decoder."""
 
 import pytest
 from google.protobuf.descriptor import FieldDescriptor
@@ -36,12 +36,12 @@ def encoder(bytes_per_token=10, returns=False, mode="size"):
 
 
 def sent(request):
-    """The frame as it is after the wire."""
+    """The frame as the receiver parses it."""
     return pb.FlowRequest.FromString(request.SerializeToString()).frame
 
 
 @given(ITEMS, COUNT, st.lists(OWNER, max_size=4))
-def test_what_goes_in_comes_out(items, promise_ns, releases):
+def test_frames_survive_the_round_trip(items, promise_ns, releases):
     releases = [] if items else releases
     frame = Frame(4, items, promise_ns, not items, tuple(releases))
     *_, request = encoder().encode(frame)

@@ -1,4 +1,4 @@
-"""Conversations behind shared system prompts: what they send, when, and what its blocks are called."""
+"""Conversations with shared system prompts: prompts, arrivals and block identities."""
 
 from fractions import Fraction
 
@@ -25,13 +25,13 @@ def test_every_turn_sends_the_whole_conversation() -> None:
 
 
 def test_users_take_turns() -> None:
-    sessions = [r.conversation for r in sent(SMALL, requests=12)]
-    assert sessions == [f"user-{u}/0" for u in range(6)] * 2
+    conversations = [r.conversation for r in sent(SMALL, requests=12)]
+    assert conversations == [f"user-{u}/0" for u in range(6)] * 2
 
 
 @pytest.mark.parametrize("block", [1, 5, 16, 64])
-def test_equal_names_mean_equal_texts(block: int) -> None:
-    """Every full block's name stands for one text and its whole past, and every such past has one name."""
+def test_equal_identities_mean_equal_texts(block: int) -> None:
+    """A full block's identity stands for its text and everything before it, one to one."""
     spec = f"{SMALL},block={block}".replace("question=7", "question=uniform(1,30)")
     texts: dict[tuple[int, ...], tuple[object, ...]] = {}
     chats: dict[str, list[object]] = {}
@@ -47,7 +47,7 @@ def test_equal_names_mean_equal_texts(block: int) -> None:
     assert len(set(texts.values())) == len(texts)
 
 
-def test_blocks_are_those_of_the_option() -> None:
+def test_the_block_size_is_that_of_the_option() -> None:
     assert open_workload(SMALL).hash_block_tokens == 16
     assert open_workload(f"{SMALL},block=512").hash_block_tokens == 512
 

@@ -1,4 +1,4 @@
-"""Each trace format: a good file, what is kept of it, and what a bad row says."""
+"""Each trace format: what is read from a good file, and how a bad row is reported."""
 
 import json
 from collections.abc import Callable
@@ -140,7 +140,7 @@ def test_bad_json_rows(write: Write, row: str, reason: str) -> None:
     assert f"{path}:2" in str(caught.value)
 
 
-def test_bailian_sessions_follow_the_chat_to_its_root(write: Write) -> None:
+def test_bailian_conversations_are_named_after_the_root_of_the_chat(write: Write) -> None:
     rows = [
         {"chat_id": 9, "parent_chat_id": -1, "timestamp": 0.5, "input_length": 1, "output_length": 1},
         {"chat_id": 10, "parent_chat_id": 9, "timestamp": 0.75, "input_length": 1, "output_length": 1},
@@ -248,7 +248,7 @@ def test_sharegpt_bad_items_are_skippable(write: Write) -> None:
         (AZURE, r"no usable row \(0 rows read"),
     ],
 )
-def test_files_that_hold_no_workload(write: Write, text: str, reason: str) -> None:
+def test_files_without_a_workload(write: Write, text: str, reason: str) -> None:
     with pytest.raises(BadInput, match=reason):
         open_workload(write(text))
 
@@ -260,14 +260,14 @@ def test_missing_files_and_directories(tmp_path: Path) -> None:
         open_workload(str(tmp_path))
 
 
-def test_a_byte_order_mark_and_windows_lines_do_no_harm(write: Write) -> None:
+def test_a_byte_order_mark_and_windows_line_ends_are_accepted(write: Write) -> None:
     text = "\ufeff" + (AZURE + "2023-11-16 18:17:03,1,2\n").replace("\n", "\r\n")
     assert brief(drain(open_workload(write(text)))) == [(0, 0, 1, 2)]
     items = json.dumps([conversation("a", "b")])
     assert len(drain(open_workload(write("\ufeff" + items)))) == 1
 
 
-def test_native_rows_say_how_long_their_blocks_are(tmp_path: Path) -> None:
+def test_native_rows_state_the_tokens_per_block(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     row = '{"arrival_ns":0,"prompt_tokens":9,"output_tokens":1,"hash_ids":[4,5],"hash_block_tokens": 8}\n'
     path.write_text(row + row)
