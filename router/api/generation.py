@@ -17,7 +17,7 @@ from stageline.errors import BadInput
 from stageline.workload.length_text import parse_length
 from stageline.workload.lengths import Length
 
-STOP_TOKENS = 1 << 15  # stop texts are searched in this many tokens, so that no request can block the router
+MAX_SEARCHED_TOKENS = 1 << 15  # stop texts are searched in this many tokens, so that no request can block the router
 DEFAULT_TOKENS = 128  # if neither the request nor the router sets an output length
 Reason = Literal["stop", "length"]
 
@@ -121,7 +121,7 @@ def _stopped(output: Output, params: GenerationParams) -> Output:
     """Cuts the output before the first stop text. The token that completes the stop text still counts as produced."""
     longest = max(len(stop) for stop in params.stop)
     text, ends = "", []
-    for position in range(min(output.tokens, STOP_TOKENS)):
+    for position in range(min(output.tokens, MAX_SEARCHED_TOKENS)):
         before = len(text)
         text += output.piece(position)
         ends.append(len(text))

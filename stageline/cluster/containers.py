@@ -18,7 +18,7 @@ USER = 10001  # the image's user; see deploy/Dockerfile
 STAGE_CHECK = ("bash", "-c", f"</dev/tcp/127.0.0.1/{GRPC_PORT}")
 ROUTER_CHECK = ("python", "-m", "router.check")
 _MIN_INTERVAL_S = 5
-_CHECKS_PER_S = 6
+_MAX_CHECKS_PER_S = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ def stage_address_pattern(plan: Plan) -> str:
 def check_interval_s(plan: Plan) -> int:
     """Seconds between health checks of a stage: at least 5, and at most six checks a second in the whole cluster."""
     servers = plan.replicas * len(plan.stages)
-    return max(_MIN_INTERVAL_S, -(-servers // _CHECKS_PER_S))
+    return max(_MIN_INTERVAL_S, -(-servers // _MAX_CHECKS_PER_S))
 
 
 def _pattern(plan: Plan) -> str:

@@ -14,7 +14,7 @@ from stageline.load.schedule import Due, Schedule
 from stageline.load.time_map import TimeMap
 from stageline.report.series import Histogram
 
-_BURST = 64  # calls started before the event loop runs other tasks
+_MAX_BURST = 64  # calls started before the event loop runs other tasks
 
 
 class Turns(msgspec.Struct, frozen=True):
@@ -87,10 +87,10 @@ class Driver:
     async def _reached(self, at_ns: int) -> bool:
         """Waits until `at_ns`. False: a call of a closed loop has ended, so the schedule may have changed.
 
-        Up to _BURST calls that are due already start without a pause.
+        Up to _MAX_BURST calls that are due already start without a pause.
         """
         self._burst += 1
-        if at_ns <= self._clock.now_ns() and self._burst < _BURST:
+        if at_ns <= self._clock.now_ns() and self._burst < _MAX_BURST:
             return True
         self._burst = 0
         woken = self._ended if self._schedule.reactive else None

@@ -19,7 +19,7 @@ from stageline.wire.http_headers import DILATION_HEADER, OUTPUT_TOKENS_HEADER
 
 KEEP_ALIVE_S = 4.0  # uvicorn closes idle connections after 5 s, and a call must not use one that is about to close
 MAX_RETRY_AFTER_NS = 3600 * NS_PER_S
-_ERROR_BYTES = 64 << 10
+_MAX_ERROR_BYTES = 64 << 10
 _REJECTED = (429, 503)
 
 
@@ -72,7 +72,7 @@ class HttpTarget:
             if response.status == 200:
                 await self._read(response.content, reply)
                 return
-            body = await response.content.read(_ERROR_BYTES)
+            body = await response.content.read(_MAX_ERROR_BYTES)
             if response.status in _REJECTED:
                 reply.retry_after_ns = retry_after_ns(response.headers.get("Retry-After", ""), datetime.now(UTC))
             outcome = "rejected" if response.status in _REJECTED else "failed"

@@ -25,7 +25,7 @@ MODES: dict[PayloadMode, pb.PayloadMode.ValueType] = {
 
 CAPPED_BYTES = 64 << 10  # payload of a frame in mode `capped`
 CHUNK_BYTES = 1 << 20  # payload of one message in mode `full`
-LATEST_NS = 1 << 60  # 36 years; leaves room for sums below the 64-bit limit
+MAX_STAMP_NS = 1 << 60  # 36 years; leaves room for sums below the 64-bit limit
 
 # The order is part of the protocol, see flow.proto.
 FRAME_COLUMNS = (
@@ -128,7 +128,7 @@ class FrameDecoder:
     def _items(self, frame: pb.Frame, values: list[int], count: int, kv: pb.KvChanges | None) -> list[Item]:
         if frame.last:
             raise self._wrong("the last frame carries microbatches")
-        if max(values) > LATEST_NS:
+        if max(values) > MAX_STAMP_NS:
             column = FRAME_COLUMNS[values.index(max(values)) // count]
             raise self._wrong(f"column {column} has a value out of range")
         arrivals = values[count : 2 * count]
@@ -158,7 +158,7 @@ class FrameDecoder:
         states = kv.grant_states[:] or [0] * len(owners)
         if not len(owners) == len(blocks) == len(states):
             raise self._wrong("grant_owner, grant_blocks and grant_states differ in length")
-        if blocks and (max(blocks) > LATEST_NS or min(blocks) < -LATEST_NS):
+        if blocks and (max(blocks) > MAX_STAMP_NS or min(blocks) < -MAX_STAMP_NS):
             raise self._wrong("column grant_blocks has a value out of range")
         return self._split(kv.grant_count, list(zip(owners, blocks, states, strict=True)), count, "grant")
 

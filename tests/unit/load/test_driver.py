@@ -31,7 +31,7 @@ class Bench:
     def __init__(
         self, spec: str, *, dilation: str = "1", ramp: str = "", turns: int = 1, think_ns: int = 0,
         kind: ConversationKind = "ids", warmup: str = "0", duration_ns: int | None = None,
-        source: IteratedWorkload | None = None,
+        workload: IteratedWorkload | None = None,
     ) -> None:  # fmt: skip
         self.clock = ManualClock()
         self.clock.time_ns = 7_000  # no clock begins at zero
@@ -46,7 +46,7 @@ class Bench:
             keep(sample, reply)
 
         self.recorder.record = record  # type: ignore[method-assign]
-        workload = source or open_workload(spec)
+        workload = workload or open_workload(spec)
         self.driver = Driver(
             Schedule(workload, Ramp(steps), warmup=parse_warmup(warmup), duration_ns=duration_ns),
             self.target,
@@ -200,17 +200,17 @@ def rows(*entries: Request | Cancellation) -> IteratedWorkload:
     def each() -> Iterator[Request]:
         yield from entries  # type: ignore[misc]
 
-    source = IteratedWorkload(each(), description="rows", counts=RowCounts(), fraction=lambda: 0.5)
+    workload = IteratedWorkload(each(), description="rows", counts=RowCounts(), fraction=lambda: 0.5)
     times = {id(e): e.at_ns if isinstance(e, Cancellation) else e.arrival_ns for e in entries}
-    source.next_arrival_ns = lambda: None if source._head is None else times[id(source._head)]  # type: ignore[method-assign]
-    return source
+    workload.next_arrival_ns = lambda: None if workload._head is None else times[id(workload._head)]  # type: ignore[method-assign]
+    return workload
 
 
 async def test_a_recorded_cancellation_ends_its_call() -> None:
     request = Request(index=0, arrival_ns=0, prompt_tokens=3, output_tokens=5, max_output_tokens=5)
     leaves = Cancellation(index=0, at_ns=10 * MS)
     late = Cancellation(index=0, at_ns=20 * MS)
-    async with Bench("", source=rows(request, leaves, late)).running() as b:
+    async with Bench("", workload=rows(request, leaves, late)).running() as b:
         await b.to(30)
     assert [s.outcome for s in b.samples] == ["cancelled"]
     assert b.samples[0].end_ns == 10 * MS

@@ -64,10 +64,10 @@ def test_the_last_block_may_be_cut() -> None:
 
 
 def test_conversations_of_a_workload_grow_by_their_hash_ids() -> None:
-    source = open_workload(
+    workload = open_workload(
         "sessions:rate=1,system_prompts=1,users=1,turns=3,system=40,question=20,output=10,requests=3"
     )
-    prompts = [prompt_of(source.take(), BOTH[0], source.hash_block_tokens) for _ in range(3)]  # type: ignore[arg-type]
+    prompts = [prompt_of(workload.take(), BOTH[0], workload.hash_block_tokens) for _ in range(3)]  # type: ignore[arg-type]
     assert [len(prompt) // 5 for prompt in prompts] == [60, 90, 120]
     assert prompts[1].startswith(prompts[0])
     assert prompts[2].startswith(prompts[1])
