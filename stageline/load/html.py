@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from stageline.load.summary import LoadSummary
-from stageline.load.svg import Curve, line_chart
+from stageline.load.svg import ChartLine, line_chart
 from stageline.load.tables import (
     LATENCY_ROWS,
     STATISTICS,
@@ -70,8 +70,8 @@ def _latency_table(summary: LoadSummary) -> Iterable[str]:
 def _charts(timeline: LoadTimeline) -> list[str]:
     slices, width_s = timeline.slices, timeline.slice_ns / NS_PER_S
 
-    def line(name: str, colour: str, values: Sequence[float | None]) -> Curve:
-        return Curve(name, colour, [((i + 0.5) * width_s, value) for i, value in enumerate(values)])
+    def line(name: str, colour: str, values: Sequence[float | None]) -> ChartLine:
+        return ChartLine(name, colour, [((i + 0.5) * width_s, value) for i, value in enumerate(values)])
 
     def rate(name: str) -> list[float | None]:
         return [getattr(s, name) / width_s for s in slices]

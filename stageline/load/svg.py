@@ -9,7 +9,7 @@ WIDTH, HEIGHT = 720, 220
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 12, 12, 36
 
 
-class Curve(msgspec.Struct, frozen=True):
+class ChartLine(msgspec.Struct, frozen=True):
     """One line of a chart; y None is a gap."""
 
     name: str
@@ -17,7 +17,7 @@ class Curve(msgspec.Struct, frozen=True):
     points: Sequence[tuple[float, float | None]]
 
 
-def line_chart(lines: Sequence[Curve], *, x_label: str, y_label: str) -> str:
+def line_chart(lines: Sequence[ChartLine], *, x_label: str, y_label: str) -> str:
     """Draws the curves over common axes that begin at zero, with a legend above."""
     xs = [x for line in lines for x, _ in line.points]
     ys = [y for line in lines for _, y in line.points if y is not None]
@@ -45,7 +45,7 @@ def line_chart(lines: Sequence[Curve], *, x_label: str, y_label: str) -> str:
     return f"<figure><figcaption>{escape(y_label)} {legend}</figcaption>{''.join(parts)}</svg></figure>"
 
 
-def _runs(line: Curve) -> list[list[tuple[float, float]]]:
+def _runs(line: ChartLine) -> list[list[tuple[float, float]]]:
     """The stretches of a curve between its gaps."""
     runs: list[list[tuple[float, float]]] = [[]]
     for x, y in line.points:

@@ -7,7 +7,7 @@ from stageline.errors import UsageError
 from stageline.wire import grpc_options
 from stageline.wire.tls import TlsFiles
 
-PLAIN, SECURE = "grpc://", "grpcs://"
+INSECURE, SECURE = "grpc://", "grpcs://"
 Metadata = tuple[tuple[str, str], ...]
 
 
@@ -27,8 +27,8 @@ class Dialer:
 
     def resolved(self, address: str) -> str:
         """Resolves an address that a user wrote."""
-        if address.startswith(PLAIN):
-            return address.removeprefix(PLAIN)
+        if address.startswith(INSECURE):
+            return address.removeprefix(INSECURE)
         secure = bool(self.files.ca) and not address.startswith(SECURE)
         return SECURE + address if secure else address
 

@@ -16,7 +16,7 @@ from stageline.load.remarks import slowness
 from stageline.load.reply import CallReply
 from stageline.load.sample import Sample
 from stageline.load.summary import clock_figures, slo_result
-from stageline.load.svg import Curve, line_chart, round_up
+from stageline.load.svg import ChartLine, line_chart, round_up
 from stageline.load.tally import Tally
 from stageline.load.time_map import TimeMap
 from stageline.load.timeline import MAX_SLICES, LoadTimeline
@@ -153,7 +153,7 @@ def test_a_directory_that_can_not_be_written(tmp_path: Path) -> None:
 
 
 def test_a_chart_is_well_formed_and_inside_its_frame() -> None:
-    lines = [Curve("a < b", "#000", [(0, 1.0), (1, None), (2, 3.0), (3, 2.5)]), Curve("none", "#111", [])]
+    lines = [ChartLine("a < b", "#000", [(0, 1.0), (1, None), (2, 3.0), (3, 2.5)]), ChartLine("none", "#111", [])]
     figure = ElementTree.fromstring(line_chart(lines, x_label="s & s", y_label="y"))
     (polyline,) = figure.iter("polyline")
     (dot,) = figure.iter("circle")
