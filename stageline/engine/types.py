@@ -30,7 +30,7 @@ class Request(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     output_tokens: int
     max_output_tokens: int
     priority: int = 0  # lower goes first under the `priority` queueing policy
-    session: str = ""
+    conversation: str = ""  # the user's chat: `session` in trace files and on the wire, `user` over HTTP
     hash_ids: tuple[int, ...] = ()  # identities of the prompt's blocks (prefix cache)
 
 
