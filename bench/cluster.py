@@ -26,7 +26,7 @@ from stageline.engine.settings import Scheduling
 from stageline.engine.types import RequestRecord
 from stageline.plan.schema import Defaults, LinkPlan, Plan, StagePlan, Visit
 from stageline.runtime.logs import say
-from stageline.wire.router_client import Cost, RunOrder
+from stageline.wire.router_client import RunCost, RunOrder
 from stageline.workload import open_workload
 
 ECHO_HOPS = 400
@@ -97,7 +97,7 @@ def chain(stages: int, in_flight: int) -> Plan:
     )
 
 
-async def measured(plan: Plan, case: Case, folder: Path) -> tuple[Cost, int]:
+async def measured(plan: Plan, case: Case, folder: Path) -> tuple[RunCost, int]:
     """Run a case on a fresh local cluster: its cost, and its number of microbatches."""
     path = folder / f"{case.name}.json"
     path.write_bytes(plan.canonical())

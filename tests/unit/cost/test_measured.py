@@ -116,5 +116,5 @@ def test_the_measured_kernels(shared_data: Path) -> None:
     both = sum(compile_cost(entry).service_ns(step) for entry in halves)
     assert abs(compile_cost(whole).service_ns(step) - both) <= 2
     assert 0 < min_service_ns(whole) <= compile_cost(whole).service_ns(step)
-    with pytest.raises(UsageError, match="taken on model"):
+    with pytest.raises(UsageError, match="measured with model"):
         check_profile(profile, SHELF.model("llama-3.1-70b").spec, "rtx-pro-6000", 1)
