@@ -2,8 +2,8 @@
 
 from itertools import islice
 
-from stageline.engine.balance import BALANCES
 from stageline.engine.microbatch import Item
+from stageline.engine.policies.routing import ROUTING
 from stageline.engine.replica import Replica
 from stageline.engine.route import Route
 from stageline.engine.sequence import Sequence, refused
@@ -19,7 +19,7 @@ class Router:
     ) -> None:
         self.route = route
         self.replicas = [Replica(route, i, scheduling, seed) for i in range(route.plan.replicas)]
-        self._balance = BALANCES[scheduling.balance]()
+        self._routing = ROUTING.make(scheduling)
         self._observer, self._members = observer, members
         self.sequences: dict[int, Sequence] = {}  # in the system, by request index
         self.arrived = 0
@@ -33,7 +33,7 @@ class Router:
             self.failed += 1
             self._observer.request(refused(request))
             return False
-        index = self._balance.choose(self.replicas, request)
+        index = self._routing.choose(self.replicas, request)
         sequence = Sequence(request, index)
         self.sequences[request.index] = sequence
         self.replicas[index].enqueue(sequence)
@@ -46,8 +46,7 @@ class Router:
 
     def fits_empty(self, request: Request) -> bool:
         """Whether it would fit ledgers that nobody else uses."""
-        first = self.replicas[0]
-        return first.mirror.fits_empty(first.mirror.blocks_for(first.kv.most_tokens(request)))
+        return self.replicas[0].fits_empty(request)
 
     def complete(self, replica: int, now_ns: int) -> list[int]:
         """The oldest microbatch of a replica is back. Returns the requests that ended with it."""
@@ -71,7 +70,7 @@ class Router:
                 sequence.first_ns = now_ns
             sequence.last_ns = now_ns
             if sequence.generated < sequence.request.output_tokens:
-                rep.make_ready(sequence)
+                rep.set_ready(sequence)
             else:
                 self._end(sequence, now_ns, "finished")
                 ended.append(sequence.request.index)
@@ -83,10 +82,10 @@ class Router:
         replica = self.replicas[sequence.replica]
         if sequence.in_flight:
             sequence.cancelled = True
-            replica.stop_scheduling(sequence)
+            replica.abort_running(sequence)
             return False
         if not sequence.running:
-            replica.drop_waiting(sequence, now_ns)
+            replica.abort_waiting(sequence, now_ns)
         self._end(sequence, now_ns, "cancelled")
         return True
 
@@ -115,7 +114,7 @@ class Router:
     def _end(self, sequence: Sequence, now_ns: int, outcome: Outcome) -> None:
         del self.sequences[sequence.request.index]
         if sequence.running:
-            self.replicas[sequence.replica].leave(sequence, now_ns)
+            self.replicas[sequence.replica].finish(sequence, now_ns)
         if outcome == "finished":
             self.finished += 1
         else:

@@ -40,7 +40,7 @@ def test_fits_agrees_with_every_single_stage() -> None:
 def test_a_refusal_is_booked_on_the_tightest_stage() -> None:
     mirror = KvMirror(with_stages((1, 0, 100), (4, 0, 100), (1, 1, 100)))
     assert not mirror.fits(30, 1)
-    mirror.refuse(30, 1)
+    mirror.count_refusal(30, 1)
     assert mirror.refusals == [0, 1, 0]
 
 
@@ -49,7 +49,7 @@ def test_peaks_are_those_of_the_ledgers() -> None:
     the_plan = with_stages(*weights)
     mirror, ledgers = KvMirror(the_plan), [Ledger(s) for s in the_plan.stages]
     for releases, grants in [((), ((0, 5, 1), (1, 2, 1))), ((0,), ()), ((), ((2, 1, 1),))]:
-        mirror.allocate(-5 if releases else 0, -len(releases))
+        mirror.free(5 if releases else 0, len(releases))
         for _, blocks, states in grants:
             mirror.allocate(blocks, states)
         mirror.sample_peaks()

@@ -24,7 +24,7 @@ def service(of: Plan, scheduling: str) -> None:
 @pytest.mark.parametrize(
     ("of", "scheduling", "says"),
     [
-        (PLAN, '{"policy": "nowhere:Policy"}', "--policy nowhere:Policy"),
+        (PLAN, '{"policy": "nowhere:Policy"}', "--queueing nowhere:Policy"),
         (PLAN, '{"batching": "slo"}', "--batching slo: no target"),
         (PLAN, '{"credits": 0}', "--scheduling"),
         (WINDOWED, '{"prefix_cache": true}', "--whole-kv"),
