@@ -31,6 +31,7 @@ def test_every_path_in_a_document_exists(root: Path, document: str) -> None:
         "batching policy",
         "queueing policy",
         "routing policy",
+        "KV policy",
         "metric",
         "workload format",
         "fault",

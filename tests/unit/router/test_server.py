@@ -25,7 +25,9 @@ def service(of: Plan, scheduling: str) -> None:
     ("of", "scheduling", "says"),
     [
         (PLAN, '{"policy": "nowhere:Policy"}', "--queueing nowhere:Policy"),
-        (PLAN, '{"batching": "slo"}', "--batching slo: no target"),
+        (PLAN, '{"balance": "nearest"}', "--balance nearest: there is no such policy"),
+        (PLAN, '{"balance": "prefix"}', "--balance prefix needs a prefix cache"),
+        (PLAN, '{"batching": "slo"}', "--batching slo needs a TPOT"),
         (PLAN, '{"credits": 0}', "--scheduling"),
         (WINDOWED, '{"prefix_cache": true}', "--whole-kv"),
     ],
