@@ -141,11 +141,6 @@ class Replica:
         sequence.todo_tokens = 0
         self._unschedule(sequence)
 
-    def _leave(self, sequence: Sequence, now_ns: int) -> None:
-        self.outstanding_tokens -= sequence.outstanding_tokens
-        if not self.running and not len(self.waiting):
-            self._empty_since_ns = now_ns
-
     def take_releases(self) -> tuple[int, ...]:
         """Owners whose KV was freed since the last microbatch."""
         releases, self.releases = tuple(self.releases), []
@@ -241,7 +236,7 @@ class Replica:
                     self._partial.remove(sequence)
 
     def _schedule_waiting(self, forming: Forming, now_ns: int) -> None:
-        if self.waiting.state_aware:
+        if self.waiting.state_aware and len(self.running) < self.max_running:
             self.waiting.reorder(QueueState(now_ns, len(self.running), len(self.waiting), self.cache))
         while forming.has_room and len(self.running) < self.max_running:
             sequence = self.waiting.peek()
@@ -316,7 +311,7 @@ class Replica:
         self.outstanding_tokens += cached
         self._written_tokens -= cached
 
-    # -- preemption
+    # -- preemption, finishing
 
     def victim(self, grower: Sequence) -> Sequence | None:
         """The youngest running sequence with nothing in flight; members of the forming microbatch are in flight."""
@@ -344,6 +339,11 @@ class Replica:
         sequence.blocks = sequence.written_tokens = 0
         if self.cache is not None:
             self.cache.release(sequence)
+
+    def _leave(self, sequence: Sequence, now_ns: int) -> None:
+        self.outstanding_tokens -= sequence.outstanding_tokens
+        if not self.running and not len(self.waiting):
+            self._empty_since_ns = now_ns
 
     def _unschedule(self, sequence: Sequence) -> None:
         if sequence.ready:
