@@ -8,7 +8,12 @@ from cyclopts import Group, Parameter
 
 from stageline.cli.execution import SpecFields
 from stageline.cli.speculation_flags import SpeculationFlags
-from stageline.engine.settings import MAX_COUNT, MAX_SEED, Balance, Batching, KvPolicy, Queueing, Scheduling
+from stageline.engine.policies.axes import AXES, check_policies
+from stageline.engine.policies.batching import BATCHING
+from stageline.engine.policies.kv import KV
+from stageline.engine.policies.queueing import QUEUEING
+from stageline.engine.policies.routing import ROUTING
+from stageline.engine.settings import MAX_COUNT, MAX_SEED, Scheduling
 from stageline.errors import BadInput, UsageError
 from stageline.plan.schema import Plan
 from stageline.report.slo import Slo
@@ -60,36 +65,32 @@ class WorkloadFlags:
 class SchedulingFlags(SpeculationFlags):
     """How the router schedules. What is not given is the preset's, or the plan's."""
 
-    microbatch: Annotated[int | None, Parameter(help="largest number of sequences in a microbatch")] = None
-    credits: Annotated[int | None, Parameter(help="microbatches in flight per replica")] = None
-    batched_tokens: Annotated[int | None, Parameter(help="largest number of new tokens in a microbatch")] = None
-    max_running: Annotated[int | None, Parameter(help="largest number of admitted sequences per replica")] = None
-    batching: Annotated[Batching | None, Parameter(help="microbatch size: balanced (default), greedy or slo")] = None
-    queueing: Annotated[
-        Queueing | None, Parameter(help="who is admitted first: fcfs (default), shortest, priority")
-    ] = None
-    kv: Annotated[KvPolicy | None, Parameter(help="reserve (default): prompt + output up front; grow: by block")] = None
-    balance: Annotated[
-        Balance | None, Parameter(help="over replicas: round-robin (default), least-loaded, kv, prefix")
-    ] = None
-    prefix_cache: Annotated[bool, Parameter(negative="", help="keep the KV of prompts and reuse it")] = False
+    microbatch: Annotated[int | None, Parameter(help="Largest number of sequences in a microbatch.")] = None
+    credits: Annotated[int | None, Parameter(help="Microbatches in flight per replica.")] = None
+    batched_tokens: Annotated[int | None, Parameter(help="Largest number of new tokens in a microbatch.")] = None
+    max_running: Annotated[int | None, Parameter(help="Largest number of admitted sequences per replica.")] = None
+    batching: Annotated[str | None, Parameter(help=f"Size of microbatches: {BATCHING.choices}.")] = None
+    queueing: Annotated[str | None, Parameter(help=f"Order of waiting requests: {QUEUEING.choices}.")] = None
+    kv: Annotated[str | None, Parameter(help=f"KV for all tokens up front, or block by block: {KV.choices}.")] = None
+    balance: Annotated[str | None, Parameter(help=f"Replica of an arriving request: {ROUTING.choices}.")] = None
+    prefix_cache: Annotated[bool, Parameter(negative="", help="Keep the KV of prompts and reuse it.")] = False
     snapshot_tokens: Annotated[
-        int | None, Parameter(help="prefix cache: distance of the linear layers' state snapshots, 8192 by default")
+        int | None, Parameter(help="Prefix cache: distance of the linear layers' state snapshots; 8192 by default.")
     ] = None
-    overhead: Annotated[str | None, Parameter(help="router time per microbatch, like 50us")] = None
-    policy: Annotated[str | None, Parameter(help="your own queueing policy, package.module:Class")] = None
-    preset: Annotated[Preset | None, Parameter(help="habits of an engine; single flags go first")] = None
+    overhead: Annotated[str | None, Parameter(help="Router time per microbatch, like 50us.")] = None
+    policy: Annotated[str | None, Parameter(show=False)] = None  # older name of --queueing package.module:Class
+    preset: Annotated[Preset | None, Parameter(help="Settings of a serving engine; single flags override them.")] = None
 
     def settings(self, plan: Plan, slo: Slo | None, base: Scheduling = Scheduling()) -> Scheduling:  # noqa: B008  (frozen)
         """The engine's settings: `base` with what was given. UsageError or BadInput, naming the flag."""
         given: dict[str, object] = {name: value for name in _NUMBERS if (value := self._positive(name)) is not None}
-        words = {name: getattr(self, name) for name in ("batching", "queueing", "kv", "balance", "policy")}
-        given |= {name: value for name, value in words.items() if value is not None}
+        given |= {axis: name for axis in AXES if (name := getattr(self, axis)) is not None}
+        if self.policy is not None:
+            given["queueing"] = self.policy
         if self.prefix_cache:
             given["prefix_cache"] = True
-        elif not base.prefix_cache and (self.snapshot_tokens is not None or self.balance == "prefix"):
-            flag = "--balance prefix" if self.snapshot_tokens is None else "--snapshot-tokens"
-            raise UsageError(f"{flag} needs a prefix cache: add --prefix-cache")
+        elif not base.prefix_cache and self.snapshot_tokens is not None:
+            raise UsageError("--snapshot-tokens needs a prefix cache: add --prefix-cache")
         if self.overhead is not None:
             overhead_ns = given["overhead_ns"] = parse_duration_ns(self.overhead, "--overhead")
             if overhead_ns > MAX_OVERHEAD_NS:
@@ -97,11 +98,12 @@ class SchedulingFlags(SpeculationFlags):
         given |= self.given(base.speculate)
         if self.preset == "vllm":
             given = _vllm(plan, self.max_running or VLLM_MAX_NUM_SEQS) | given
-        if given.get("batching") == "slo":
-            if slo is None or slo.tpot_ns is None:
-                raise UsageError("--batching slo needs a TPOT to keep: give --slo tpot=50ms")
+        batching = BATCHING.built_in.get(str(given.get("batching")))
+        if batching is not None and batching.needs_tpot_slo and slo is not None:
             given["tpot_slo_ns"] = slo.tpot_ns
-        return msgspec.structs.replace(base, **given)
+        settings = msgspec.structs.replace(base, **given)
+        check_policies(settings)
+        return settings
 
     def _positive(self, name: str) -> int | None:
         value: int | None = getattr(self, name)

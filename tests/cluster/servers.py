@@ -79,7 +79,7 @@ async def serving(service: object) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def cluster(plan: Plan, *, window: int = 0) -> AsyncIterator[Cluster]:
+async def cluster(plan: Plan, *, window: int = 0, trust_runs: bool = False) -> AsyncIterator[Cluster]:
     """Stage servers and a router."""
     async with AsyncExitStack() as stack:
         stages, addresses = [], []
@@ -89,6 +89,6 @@ async def cluster(plan: Plan, *, window: int = 0) -> AsyncIterator[Cluster]:
                 stages.append(StageServicer(plan))
                 row.append(await stack.enter_async_context(serving(stages[-1])))
             addresses.append(row)
-        router = RouterServicer(plan, addresses, window=window)
+        router = RouterServicer(plan, addresses, window=window, trust_runs=trust_runs)
         address = await stack.enter_async_context(serving(router))
         yield Cluster(plan, address, stages, addresses, router)

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from stageline.engine import inprocess
-from stageline.engine.types import RequestRecord, RunTotals, SpeculationStats
+from stageline.engine.policies.queueing import QueueState, StateAwarePolicy
+from stageline.engine.types import Request, RequestRecord, RunTotals, SpeculationStats
 from tests.reference.attribution import by_timeline
 from tests.reference.engine import Engine
 from tests.reference.results import Results, results_of
@@ -152,6 +153,36 @@ def test_records_are_equal_with_a_prefix_cache_on_numbered_scenarios(first: int)
         hits += found
         evictions += gone
     assert hits > 200 and evictions > 200
+
+
+class LongestPrefixMatch(StateAwarePolicy):
+    """SGLang's lpm as a user writes it, for `--queueing package.module:Class`."""
+
+    needs_prefix_cache = True
+
+    def key(self, request: Request, state: QueueState) -> int:
+        """The most cached tokens first."""
+        return -state.cached_tokens(request)
+
+
+def test_a_users_longest_prefix_match_is_the_built_in_one_and_not_arrival_order() -> None:
+    others = 0
+    for number in range(200):
+        scenario = build_sharing(random.Random(number))
+        if scenario.scheduling.queueing == "longest-prefix":
+            built_in, users, fcfs = (
+                records_of(scenario, name) for name in ("longest-prefix", f"{__name__}:LongestPrefixMatch", "fcfs")
+            )
+            assert users == built_in, f"scenario {number}"
+            others += built_in != fcfs
+    assert others > 20
+
+
+def records_of(scenario: Scenario, queueing: str) -> list[RequestRecord]:
+    """What the product's engine says with another queueing policy."""
+    seen, scheduling = Collector(), msgspec.structs.replace(scenario.scheduling, queueing=queueing)
+    inprocess.run(scenario.plan, scheduling, scenario.workload(), seed=scenario.seed, observer=seen)
+    return seen.requests
 
 
 @given(window_scenarios())

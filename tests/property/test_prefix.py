@@ -132,7 +132,7 @@ class Pair:
         """It ends, or is preempted."""
         request = sequence.request
         self.running.remove(sequence)
-        self.mirror.allocate(-sequence.blocks, -1)
+        self.mirror.free(sequence.blocks, 1)
         self.releases.append(request.index)
         self.plain.let_go(request.hash_ids, len(sequence.chain))
         self.cache.release(sequence)

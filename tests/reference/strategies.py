@@ -5,7 +5,7 @@
 
 import dataclasses
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from stageline.engine.settings import Scheduling
 from stageline.engine.types import Request, Workload
 from stageline.plan.schema import Plan
-from tests.reference import plans
+from tests.reference import batching, kv, plans, queueing, routing
 from tests.reference.workloads import ListWorkload, UsersWorkload
 
 LONGEST = ((1, 1), (40, 10), (5, 30), (10, 10))
@@ -115,9 +115,33 @@ def build_sharing(rnd: random.Random) -> Scenario:
         prefix_cache=True,
         hash_block_tokens=tokens,
         snapshot_tokens=tokens * rnd.choice([1, 1, 2, 3]),
-        balance=rnd.choice(["prefix", "prefix", "round-robin", "least-loaded", "kv"]),
+        balance=rnd.choice([*2 * routing.NEED_CACHE, *without(routing.CHOICES, routing.NEED_CACHE)]),
+        queueing=rnd.choice([scenario.scheduling.queueing, *queueing.NEED_CACHE]),
     )
-    return dataclasses.replace(scenario, scheduling=scheduling, users=users)
+    scenario = dataclasses.replace(scenario, scheduling=scheduling, users=users)
+    return crowded(rnd, scenario) if scheduling.queueing in queueing.NEED_CACHE and rnd.randint(0, 3) else scenario
+
+
+def crowded(rnd: random.Random, scenario: Scenario) -> Scenario:
+    """The same on one replica with more memory, in microbatches of a few, and all requests come at about once.
+
+    So many wait for their turn, and much of their prompts is cached.
+    """
+    scheduling = msgspec.structs.replace(
+        scenario.scheduling,
+        batching="greedy",
+        credits=rnd.randint(1, 2),
+        microbatch=rnd.randint(2, 4),
+        max_running=None,
+        batched_tokens=rnd.choice([16, 64]),
+        snapshot_tokens=scenario.scheduling.hash_block_tokens,
+    )
+    more = rnd.choice([1, 4])
+    stages = tuple(msgspec.structs.replace(s, kv_budget_bytes=more * s.kv_budget_bytes) for s in scenario.plan.stages)
+    plan = msgspec.structs.replace(scenario.plan, replicas=1, stages=stages)
+    requests = sorted((r for user in scenario.users for r in user), key=lambda r: r.index)
+    users = (tuple(msgspec.structs.replace(r, index=i, arrival_ns=i // 3) for i, r in enumerate(requests)),)
+    return dataclasses.replace(scenario, plan=plan, scheduling=scheduling, users=users, starts_ns=(), think_ns=0)
 
 
 def sharing_scenarios() -> st.SearchStrategy[Scenario]:
@@ -175,15 +199,20 @@ def open_workload(rnd: random.Random, sizes: list[Request]) -> tuple[Request, ..
 
 
 def random_scheduling(rnd: random.Random, visits: int, *, pressed: bool) -> Scheduling:
-    """Every policy; None leaves the plan's default."""
+    """Every policy that needs no other setting; None leaves the plan's default."""
     return Scheduling(
         microbatch=rnd.choice([None, rnd.randint(1, 6)]),
         credits=rnd.choice([1, 2, 3] if pressed else [None, 1, 2, rnd.randint(1, 2 * visits + 1)]),
         batched_tokens=rnd.choice([None, 1, 4, 16, 64]),
         max_running=rnd.choice([None, None, rnd.randint(1, 4)]),
-        batching=rnd.choice(["balanced", "greedy"]),
-        queueing=rnd.choice(["fcfs", "shortest", "priority"]),
-        kv="grow" if pressed else rnd.choice(["reserve", "grow"]),
-        balance=rnd.choice(["round-robin", "least-loaded", "kv"]),
+        batching=rnd.choice(without(batching.LIMITS, batching.NEED_TPOT)),
+        queueing=rnd.choice(without(queueing.KEYS, queueing.NEED_CACHE)),
+        kv="grow" if pressed else rnd.choice(list(kv.ADMISSION_TOKENS)),
+        balance=rnd.choice(without(routing.CHOICES, routing.NEED_CACHE)),
         overhead_ns=rnd.choice([0, 0, 1, rnd.randint(0, 40)]),
     )
+
+
+def without(policies: Iterable[str], needy: Collection[str]) -> list[str]:
+    """The policies that can do without another setting."""
+    return [name for name in policies if name not in needy]

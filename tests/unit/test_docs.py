@@ -50,6 +50,7 @@ def anchors(page: Path) -> set[str]:
         "batching policy",
         "queueing policy",
         "routing policy",
+        "KV policy",
         "metric",
         "workload format",
         "fault",

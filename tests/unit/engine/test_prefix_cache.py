@@ -15,7 +15,7 @@ from stageline.engine.mirror import KvMirror
 from stageline.engine.prompt_cache import make_cache
 from stageline.engine.route import Route
 from stageline.engine.sequence import Sequence
-from stageline.engine.settings import KvPolicy, Scheduling
+from stageline.engine.settings import Scheduling
 from stageline.engine.types import NEVER, Cancellation, Request, RequestRecord, Workload
 from stageline.errors import UsageError
 from stageline.plan.schema import Defaults, LinkPlan, Plan, StagePlan, Visit
@@ -139,7 +139,7 @@ def test_two_that_run_at_once_share_one_copy() -> None:
 
 
 @pytest.mark.parametrize("kv", ["reserve", "grow"])
-def test_what_nobody_uses_makes_room_and_no_more_of_it_than_needed(kv: KvPolicy) -> None:
+def test_what_nobody_uses_makes_room_and_no_more_of_it_than_needed(kv: str) -> None:
     """Of twelve blocks the first prompt leaves eight; the second needs nine, or ten when it reserves its answer."""
     first, second = tuple(range(8)), tuple(range(100, 108))
     requests = [request(0, 8 * 512 + 1, first, 0), request(1, 8 * 512 + 512, second, 1000)]

@@ -3,40 +3,46 @@
 from abc import ABC, abstractmethod
 
 from stageline.cost.totals import BatchTotals
+from stageline.engine.policies.registry import Policy, Registry
 from stageline.engine.route import Route
 from stageline.engine.settings import Scheduling
 from stageline.engine.speculation import expected_tokens
-from stageline.errors import UsageError
 
 
-class Sizing(ABC):
-    """One batching policy, one class."""
+class BatchingPolicy(Policy, ABC):
+    """Limits the sequences of a microbatch. Its answer must depend on its arguments and settings alone.
 
-    def __init__(self, route: Route, credits_: int, largest: int) -> None:
-        self.route, self.credits, self.largest = route, credits_, largest
+    `largest` is the limit of the settings or the plan, `credits_` the microbatches that may be in flight.
+    """
+
+    def __init__(self, route: Route, credits_: int, largest: int, scheduling: Scheduling) -> None:
+        self.route, self.credits, self.largest, self.scheduling = route, credits_, largest, scheduling
 
     @abstractmethod
     def limit(self, running: int, waiting: int, context_tokens: int) -> int:
-        """Largest number of members now; `context_tokens` is the mean KV length of the running sequences. >= 1."""
+        """Largest number of sequences in the next microbatch, 1 to `largest`.
+
+        `running` and `waiting` count sequences; `context_tokens` is the mean KV length of the running ones.
+        """
 
 
-class Balanced(Sizing):
-    """Spread what there is evenly over the credits: clamp(ceil((running + waiting) / credits), 1, largest)."""
+class Balanced(BatchingPolicy):
+    """Spread the sequences evenly over the credits: clamp(ceil((running + waiting) / credits), 1, largest)."""
 
     def limit(self, running: int, waiting: int, context_tokens: int) -> int:
         """See the class."""
         return max(1, min(self.largest, -(-(running + waiting) // self.credits)))
 
 
-class Greedy(Sizing):
-    """As many as are there."""
+class Greedy(BatchingPolicy):
+    """As many as there are."""
 
     def limit(self, running: int, waiting: int, context_tokens: int) -> int:
         """See the class."""
         return self.largest
 
 
-class Slo(Sizing):
+class Slo(BatchingPolicy):
     """The largest that keeps TPOT under a target, by the closed form of a full pipeline.
 
     With decode microbatches of m sequences at the mean context, a token takes max(L(m), credits * T(m)): its trip, or
@@ -46,30 +52,32 @@ class Slo(Sizing):
     """
 
     CONTEXT_STEP = 256
+    needs_tpot_slo = True
 
-    def __init__(self, route: Route, credits_: int, largest: int, tpot_ns: int, scheduling: Scheduling) -> None:
-        super().__init__(route, credits_, largest)
+    def __init__(self, route: Route, credits_: int, largest: int, scheduling: Scheduling) -> None:
+        super().__init__(route, credits_, largest, scheduling)
         self._drafts = scheduling.speculate
         self._drafting_ns = scheduling.speculate * scheduling.draft_ns
         tokens, of = expected_tokens(scheduling.speculate, scheduling.acceptance_ppm)
-        self._step_ns = tpot_ns * tokens // of  # what a step may take, rounded down
-        self._known: dict[int, int] = {}
+        self._target_ns = (scheduling.tpot_slo_ns or 0) * tokens // of  # what a step may take, rounded down
+        self._limits: dict[int, int] = {}  # by context in steps
 
     def limit(self, running: int, waiting: int, context_tokens: int) -> int:
         """See the class."""
         step = -(-context_tokens // self.CONTEXT_STEP)
-        if step not in self._known:
+        if step not in self._limits:
             low, high = 1, self.largest
             while low < high:
                 middle = (low + high + 1) // 2
-                if self._step(middle, max(1, step * self.CONTEXT_STEP)) <= self._step_ns:
+                if self._time_ns(middle, max(1, step * self.CONTEXT_STEP)) <= self._target_ns:
                     low = middle
                 else:
                     high = middle - 1
-            self._known[step] = low
-        return self._known[step]
+            self._limits[step] = low
+        return self._limits[step]
 
-    def _step(self, members: int, context_tokens: int) -> int:
+    def _time_ns(self, members: int, context_tokens: int) -> int:
+        """What a step takes: the larger of its trip and its turn."""
         drafts, tokens = self._drafts, members * (1 + self._drafts)
         kv = members * (context_tokens + drafts)
         pairs = tokens * context_tokens + members * (drafts * (drafts + 1) // 2)
@@ -84,14 +92,11 @@ class Slo(Sizing):
         return max(trip, self.credits * max(per_stage))
 
 
-def make_sizing(scheduling: Scheduling, route: Route, credits_: int, largest: int) -> Sizing:
-    """The policy of the settings. Raises UsageError when `slo` has no target, and for a name that there is not."""
-    name = scheduling.batching
-    if name == "slo":
-        if scheduling.tpot_slo_ns is None:
-            raise UsageError("--batching slo: no target; give one with --slo tpot=50ms")
-        return Slo(route, credits_, largest, scheduling.tpot_slo_ns, scheduling)
-    policies: dict[str, type[Sizing]] = {"balanced": Balanced, "greedy": Greedy}
-    if name not in policies:
-        raise UsageError(f"batching policy {name!r}: there is none of this name; known: {', '.join(policies)}, slo")
-    return policies[name](route, credits_, largest)
+BATCHING = Registry[BatchingPolicy](
+    "batching",
+    {
+        "balanced": Balanced,
+        "greedy": Greedy,
+        "slo": Slo,
+    },
+)

@@ -1,8 +1,11 @@
 """Rule 5: which replica an arriving request is bound to, and whether it is taken at all."""
 
+from collections.abc import Callable
+
 from stageline.engine.settings import Scheduling
 from stageline.engine.types import Request
 from stageline.plan.schema import Plan
+from tests.reference import kv
 from tests.reference.ledger import Ledger
 from tests.reference.replica import Replica
 
@@ -15,10 +18,8 @@ def is_taken(plan: Plan, scheduling: Scheduling, request: Request) -> bool:
 
 
 def fits_when_empty(plan: Plan, scheduling: Scheduling, request: Request) -> bool:
-    """Whether every stage's ledger could hold it alone; under `grow` its last token is never written."""
-    tokens = request.prompt_tokens + request.max_output_tokens
-    if scheduling.kv == "grow":
-        tokens -= 1
+    """Whether every stage's ledger could hold it alone."""
+    tokens = kv.max_tokens(scheduling, request)
     return all(Ledger(stage, plan.block_tokens).has_room(request.index, tokens) for stage in plan.stages)
 
 
@@ -26,10 +27,28 @@ def choose(replicas: list[Replica], scheduling: Scheduling, next_in_turn: int, r
     """The replica for a request that is taken; equal ones: the lowest index."""
     if scheduling.balance == "round-robin":
         return replicas[next_in_turn % len(replicas)]
-    if scheduling.balance == "prefix":
-        return min(replicas, key=lambda replica: (-found(replica, request), outstanding_tokens(replica), replica.index))
-    key = outstanding_tokens if scheduling.balance == "least-loaded" else kv_share
-    return min(replicas, key=lambda replica: (key(replica), replica.index))
+    key = CHOICES[scheduling.balance]
+    return min(replicas, key=lambda replica: (key(replica, request), replica.index))
+
+
+def in_turn(replica: Replica, request: Request) -> tuple[int, ...]:
+    """One after the other: no replica is better than another."""
+    return ()
+
+
+def least_loaded(replica: Replica, request: Request) -> tuple[int, ...]:
+    """The fewest outstanding tokens."""
+    return (outstanding_tokens(replica),)
+
+
+def most_kv_free(replica: Replica, request: Request) -> tuple[int, ...]:
+    """The least KV, queued requests included."""
+    return (kv_share(replica),)
+
+
+def most_cached(replica: Replica, request: Request) -> tuple[int, ...]:
+    """The most of its prompt; then the fewest outstanding tokens."""
+    return (-found(replica, request), outstanding_tokens(replica))
 
 
 def found(replica: Replica, request: Request) -> int:
@@ -55,3 +74,12 @@ def stage_share(replica: Replica, ledger: Ledger) -> int:
     queued_bytes = sum(ledger.bytes_of(-1, tokens) for tokens in most)  # of nobody: nothing is shared
     share_bytes = ledger.used_bytes() + queued_bytes
     return share_bytes * 2**40 // ledger.plan.kv_budget_bytes
+
+
+CHOICES: dict[str, Callable[[Replica, Request], tuple[int, ...]]] = {
+    "round-robin": in_turn,
+    "least-loaded": least_loaded,
+    "kv": most_kv_free,
+    "prefix": most_cached,
+}
+NEED_CACHE = ("prefix",)
