@@ -27,8 +27,8 @@ from stageline.plan.schema import Plan
 from stageline.runtime.server import Server
 from stageline.wire.router_client import RouterClient, RunOrder
 from tests.cluster.servers import Seen
+from tests.integration.deploy.test_dashboards import expressions
 from tests.known import known_plan
-from tests.unit.deploy.test_dashboards import expressions
 
 LOCAL = {"grpc_host": "127.0.0.1", "grpc_port": 0, "metrics_port": 0, "drain_s": 0}
 _LISTENING = re.compile(r"Listening on.* address=(\S+)")
