@@ -12,7 +12,7 @@ from tests.unit import conftest
 
 
 def subject(test: Path, root: Path) -> Path | None:
-    """The module or package that a test is about, by its path: X/test_Y.py or X/test_Y_ASPECT.py, Y in X or X itself."""
+    """What a test is about, by its path: X/test_Y.py or X/test_Y_ASPECT.py names module or package Y in X, or X."""
     words = test.stem.split("_")[1:]
     names = ["_".join(words[:n]) for n in range(len(words), 0, -1)]
     for package in (root / "stageline" / test.parent, root / test.parent):
