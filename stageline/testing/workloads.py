@@ -20,7 +20,7 @@ def request(
     return Request(index=index, arrival_ns=arrival_ns, prompt_tokens=prompt_tokens, output_tokens=output_tokens, **more)
 
 
-@dataclass(slots=True)
+@dataclass
 class ListWorkload:
     """Requests and cancellations known beforehand, in the order of their times. `ended`: who left, and when."""
 
@@ -50,7 +50,7 @@ class ListWorkload:
         self.ended.append((index, now_ns))
 
 
-@dataclass(slots=True)
+@dataclass
 class UsersWorkload:
     """A closed loop: each user sends one request after the other, `think_ns` after the previous one left.
 

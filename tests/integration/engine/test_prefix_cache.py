@@ -19,11 +19,11 @@ from stageline.engine.settings import KvPolicy, Scheduling
 from stageline.engine.types import NEVER, Cancellation, Request, RequestRecord, Workload
 from stageline.errors import UsageError
 from stageline.plan.schema import Defaults, Link, Plan, Stage, Visit
+from stageline.testing import ListWorkload
 from stageline.workload import open_workload
 from tests.draining import drain
 from tests.reference.delivery import Parties
 from tests.reference.strategies import Scenario, build_sharing
-from tests.reference.workloads import ListWorkload
 
 MOONCAKE = "traces/mooncake_conversation_trace.jsonl"
 CACHED = Scheduling(prefix_cache=True, hash_block_tokens=512)
