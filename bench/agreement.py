@@ -25,13 +25,11 @@ from stageline.cluster.client_run import run_at
 from stageline.cluster.local import LocalCluster, LocalOptions
 from stageline.engine import inprocess
 from stageline.engine.settings import Scheduling
-from stageline.engine.types import RequestRecord, RunTotals
 from stageline.plan.build import make_plan
 from stageline.plan.options import PlanOptions
 from stageline.plan.schema import Plan
-from stageline.report.canonical import canonical_line
-from stageline.report.digest import Digest
 from stageline.runtime.logs import say
+from stageline.testing import DigestObserver
 from stageline.wire.frames import PayloadMode
 from stageline.wire.router_client import RunOrder
 from stageline.workload import DescribedWorkload, open_workload
@@ -89,24 +87,6 @@ VARIED = (
 )
 
 
-class Records:
-    """An Observer that keeps nothing but the digest."""
-
-    def __init__(self) -> None:
-        self._digest = Digest()
-
-    def token(self, index: int, now_ns: int, since_ns: int | None) -> None:
-        """See Observer."""
-
-    def request(self, record: RequestRecord) -> None:
-        """See Observer."""
-        self._digest.request(record.index, canonical_line(record))
-
-    def digest(self, totals: RunTotals) -> str:
-        """Of the whole run."""
-        return self._digest.finish(totals.stages)
-
-
 class Case(msgspec.Struct, frozen=True):
     """One row of the table."""
 
@@ -148,7 +128,7 @@ async def on_cluster(plan: Plan, case: Case, scheduling: Scheduling, source: Des
     order = RunOrder(
         plan_digest=plan.digest(), scheduling=scheduling, seed=0, payload=setting.payload, window=setting.window
     )
-    records = Records()
+    records = DigestObserver()
     async with LocalCluster(plan, path, LocalOptions(restart=False), say) as up:
         await up.healthy()
         children = [child.pid for child in [*up.stages, up.router] if child and child.pid]
@@ -160,7 +140,7 @@ async def on_cluster(plan: Plan, case: Case, scheduling: Scheduling, source: Des
         finally:
             stopper.cancel()
             await asyncio.gather(stopper, return_exceptions=True)
-    return records.digest(totals)
+    return records.finish(totals.stages)
 
 
 def compare(case: Case, data: Path, folder: Path) -> bool:
@@ -178,9 +158,9 @@ def compare(case: Case, data: Path, folder: Path) -> bool:
         count = case.setting.requests or case.trace.requests
         return open_workload(str(data / case.trace.file), rate_scale=scale, requests=count)
 
-    records = Records()
+    records = DigestObserver()
     totals = inprocess.run(plan, scheduling, source(), seed=0, observer=records)
-    expected = records.digest(totals)
+    expected = records.finish(totals.stages)
     started = time.perf_counter()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         found = runner.run(on_cluster(plan, case, scheduling, source(), folder))

@@ -4,18 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from stageline.cost.entries import Affine
-from stageline.plan.schema import Defaults, Link, Plan, Stage, Visit
+from stageline.testing import uniform_plan
 
-PLAN = Plan(
-    model="demo",
-    device="d",
-    stages=tuple(Stage(name=f"s{i}", layers=(i,), kv_budget_bytes=10**6, kv_block_bytes=160) for i in range(3)),
-    visits=tuple(Visit(stage=i, layers=(i,), cost=0, min_service_ns=1000) for i in range(3)),
-    links=(Link(latency_ns=100, bytes_per_s=10**9, bytes_per_token=10),) * 4,
-    costs=(Affine(base_ns=1000, token_ns=10),),
-    defaults=Defaults(microbatch=2, credits=3),
-)
+PLAN = uniform_plan(
+    3, service_ns=1000, token_ns=10, latency_ns=100, bytes_per_token=10, kv_budget_bytes=10**6, kv_block_bytes=160,
+    microbatch=2,
+)  # fmt: skip
 SPEC = "poisson:rate=1000,requests=30,input=uniform(5,40),output=uniform(1,9)"
 
 
