@@ -1,7 +1,11 @@
 """A failing property prints one command, and that command fails the same way; nothing else does."""
 
 import shlex
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -103,3 +107,28 @@ def test_a_soak_refuses_kinds_that_a_check_does_not_take(words: list[str]) -> No
 )
 def test_differences_are_named(got: object, wanted: object, says: str) -> None:
     assert difference(got, wanted) == says
+
+
+PROPERTY = """
+from hypothesis import given, settings, strategies as st
+
+@settings(database=None)
+@given(st.integers(0, 10**9))
+def test_a_property(number):
+    assert number < 10**8, number
+"""
+
+
+def test_any_property_prints_the_command_with_its_seed(root: Path, tmp_path: Path) -> None:
+    """Those that draw no scenarios, too."""
+    (tmp_path / "test_some.py").write_text(PROPERTY)
+    shutil.copy(root / "tests/conftest.py", tmp_path / "conftest.py")
+    pytest_ = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
+    first = subprocess.run([*pytest_, "test_some.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    (line,) = [line for line in first.stdout.splitlines() if line.startswith(".venv/bin/pytest ")]
+    again = subprocess.run(
+        [*pytest_, *shlex.split(line)[1:]], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    for done in (first, again):
+        assert done.returncode == 1
+        assert "AssertionError: 100000000" in done.stdout
