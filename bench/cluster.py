@@ -25,7 +25,7 @@ from stageline.engine.settings import Scheduling
 from stageline.plan.schema import Plan
 from stageline.runtime.logs import say
 from stageline.testing import Ignoring, uniform_plan
-from stageline.wire.router_client import Cost, RunOrder
+from stageline.wire.router_client import RunCost, RunOrder
 from stageline.workload import open_workload
 
 ECHO_HOPS = 400
@@ -77,7 +77,7 @@ def chain(stages: int, in_flight: int) -> Plan:
     )  # fmt: skip
 
 
-async def measured(plan: Plan, case: Case, folder: Path) -> tuple[Cost, int]:
+async def measured(plan: Plan, case: Case, folder: Path) -> tuple[RunCost, int]:
     """One run on a fresh local cluster; its cost and the number of microbatches."""
     path = folder / f"{case.name}.json"
     path.write_bytes(plan.canonical())

@@ -21,7 +21,7 @@ from stageline.engine.settings import Scheduling
 from stageline.engine.types import RunTotals
 from stageline.plan.build import make_plan
 from stageline.plan.options import PlanOptions
-from stageline.plan.schema import Defaults, Plan, Stage, Visit
+from stageline.plan.schema import Defaults, Plan, StagePlan, Visit
 from stageline.report.writer import RunWriter
 from stageline.testing import Ignoring
 from stageline.workload import open_workload
@@ -70,7 +70,7 @@ def consecutive(stages: int) -> Plan:
     return msgspec.structs.replace(
         base,
         stages=tuple(
-            Stage(name=f"stage-{i}", layers=(i,), kv_budget_bytes=1 << 40, kv_block_bytes=1) for i in range(stages)
+            StagePlan(name=f"stage-{i}", layers=(i,), kv_budget_bytes=1 << 40, kv_block_bytes=1) for i in range(stages)
         ),
         visits=tuple(
             Visit(stage=i, layers=(i,), cost=visit.cost, min_service_ns=visit.min_service_ns) for i in range(stages)

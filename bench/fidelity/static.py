@@ -7,7 +7,7 @@ import msgspec
 from bench.fidelity.board import Row
 from bench.fidelity.runs import Outcome, batch
 from stageline.catalog.loader import Catalog
-from stageline.cost.fold import Host
+from stageline.cost.roofline_entry import HostOverhead
 from stageline.hardware.device import Device, Peak, Share
 from stageline.model.spec import ModelSpec
 from stageline.plan.build import make_plan
@@ -55,20 +55,20 @@ def splitwise() -> list[Row]:
     """Decode with a host floor and a host time per sequence, the same two for all ten rows."""
     spec, device = SHELF.model("llama-2-70b").spec, SHELF.device("h100-sxm").device
 
-    def run(ranks: int, sequences: int, host: Host) -> tuple[float, float]:
+    def run(ranks: int, sequences: int, host: HostOverhead) -> tuple[float, float]:
         case = Case(
             name="", shape=shape(tensor_parallel=ranks, context_tokens=520, host=host), sequences=sequences, prompt=512
         )
         ttft, tpot, _ = emulate(spec, device, case).means_s()
         return ttft * 1e3, tpot * 1e3
 
-    bare = {(r, s): run(r, s, Host())[1] for r, rows in SPLITWISE.items() for s in rows}
+    bare = {(r, s): run(r, s, HostOverhead())[1] for r, rows in SPLITWISE.items() for s in rows}
 
     def error(floor_ms: float, sequence_ms: float) -> float:
         return sum(((max(bare[r, s], floor_ms) + sequence_ms * s) / SPLITWISE[r][s][1] - 1) ** 2 for r, s in bare)
 
     floor, each = best(error, [24 + 0.5 * i for i in range(16)], [0.02 * i for i in range(25)])
-    host = Host(floor_ns=floor * 1e6, sequence_ns=each * 1e6)
+    host = HostOverhead(floor_ns=floor * 1e6, sequence_ns=each * 1e6)
     note = f"Two constants over all ten decode rows: host floor {floor:g} ms, {each:g} ms per sequence. "
     note += "The prompt rows use the same constants and the catalogue's 60 % of peak: this framework reaches 17-32 %."
     fitted = "specification + 2 fitted constants"
@@ -159,14 +159,14 @@ def _infersim(
 ) -> list[Row]:
     spec = SHELF.model("deepseek-v3").spec
     prefill = Case(
-        name="", shape=shape(expert_parallel=32, overlap=True, context_tokens=4097, host=Host(step_ns=prefill_ns)),
-        sequences=4 * 32, prompt=4096, output=1,
+        name="", shape=shape(expert_parallel=32, overlap=True, context_tokens=4097,
+        host=HostOverhead(step_ns=prefill_ns)), sequences=4 * 32, prompt=4096, output=1,
     )  # fmt: skip
     tokens_per_s = prefill.sequences * prefill.prompt / emulate(spec, device, prefill).ttft_s()[0] / 32
     context = 4096 + 1786 // 2
     decode = Case(
         name="", shape=shape(expert_parallel=128, overlap=True, context_tokens=context + 4,
-        host=Host(step_ns=decode_ns)), sequences=128 * 128, prompt=context, output=3,
+        host=HostOverhead(step_ns=decode_ns)), sequences=128 * 128, prompt=context, output=3,
     )  # fmt: skip
     tpot = emulate(spec, device, decode).means_s()[1]
     system = "DeepSeek-V3, H800 (InferSim's table)"

@@ -127,7 +127,7 @@ class LiveSession:
 
     def check(self, request: Request) -> None:
         """Raises BadInput for a request that would not even fit empty ledgers."""
-        if not self.router.fits_empty(request):
+        if self.router.refusal(request) == "kv":
             tokens = request.prompt_tokens + request.max_output_tokens
             raise BadInput("prompt", None, f"{tokens} tokens of prompt and output do not fit the KV cache of any stage")
 

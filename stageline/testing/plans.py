@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 
+import msgspec
+
 from stageline.cost.entries import Affine
-from stageline.plan.schema import Defaults, Link, Plan, Stage, Visit
+from stageline.plan.schema import Defaults, LinkPlan, Plan, StagePlan, Visit
 
 
 def uniform_plan(
@@ -40,23 +42,19 @@ def uniform_plan(
     if len(times_ns) != len(route):
         raise ValueError(f"service_ns has {len(times_ns)} numbers for {len(route)} visits")
     costs = sorted(set(times_ns))
-    link = Link(latency_ns=latency_ns, bytes_per_s=bytes_per_s, bytes_per_token=bytes_per_token, jitter_ns=jitter_ns)
+    link = LinkPlan(
+        latency_ns=latency_ns, bytes_per_s=bytes_per_s, bytes_per_token=bytes_per_token, jitter_ns=jitter_ns
+    )
+    stage = StagePlan(
+        name="", layers=(), kv_budget_bytes=kv_budget_bytes, kv_block_bytes=kv_block_bytes, state_bytes=state_bytes
+    )
     return Plan(
         model=model,
         device="test",
-        stages=tuple(
-            Stage(
-                name=f"stage-{stage}",
-                layers=tuple(visit for visit, at in enumerate(route) if at == stage),
-                kv_budget_bytes=kv_budget_bytes,
-                kv_block_bytes=kv_block_bytes,
-                state_bytes=state_bytes,
-            )
-            for stage in range(max(route) + 1)
-        ),
+        stages=tuple(_numbered(stage, number, route) for number in range(max(route) + 1)),
         visits=tuple(
-            Visit(stage=stage, layers=(visit,), cost=costs.index(ns), min_service_ns=max(ns, 1))
-            for visit, (stage, ns) in enumerate(zip(route, times_ns, strict=True))
+            Visit(stage=at, layers=(visit,), cost=costs.index(ns), min_service_ns=max(ns, 1))
+            for visit, (at, ns) in enumerate(zip(route, times_ns, strict=True))
         ),
         links=(link,) * (len(route) + 1),
         costs=tuple(Affine(base_ns=ns, token_ns=token_ns) for ns in costs),
@@ -65,3 +63,8 @@ def uniform_plan(
         max_context_tokens=max_context_tokens,
         replicas=replicas,
     )
+
+
+def _numbered(stage: StagePlan, number: int, route: Sequence[int]) -> StagePlan:
+    layers = tuple(visit for visit, at in enumerate(route) if at == number)
+    return msgspec.structs.replace(stage, name=f"stage-{number}", layers=layers)

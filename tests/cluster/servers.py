@@ -15,7 +15,7 @@ from stageline.plan.schema import Plan
 from stageline.runtime.server import Server
 from stageline.runtime.settings import ServerSettings
 from stageline.testing import Recorder
-from stageline.wire.router_client import Cost, RouterClient, RunOrder
+from stageline.wire.router_client import RouterClient, RunCost, RunOrder
 
 DEFAULT = Scheduling()
 SETTINGS = ServerSettings(grpc_host="127.0.0.1", grpc_port=0, metrics_port=-1, drain_s=0)
@@ -33,7 +33,7 @@ class Cluster:
 
     async def run(
         self, requests: Sequence[Request], scheduling: Scheduling = DEFAULT, *, seed: int = 0, **order: object
-    ) -> tuple[RunTotals, Recorder, Cost]:
+    ) -> tuple[RunTotals, Recorder, RunCost]:
         """One run as a client."""
         seen = Recorder()
         async with RouterClient(self.address) as client:

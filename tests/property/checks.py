@@ -15,7 +15,7 @@ from unittest import mock
 import msgspec
 from hypothesis import strategies as st
 
-from stageline.engine import chain, prefix
+from stageline.engine import prefix, vector_pipeline
 from stageline.engine.speculation import PPM
 from stageline.engine.types import RequestRecord, SpeculationStats
 from stageline.testing import Recorder, Run, run_plan
@@ -121,12 +121,12 @@ def keeps_the_laws(scenario: Scenario) -> tuple[Engine, Results]:
     return engine, results
 
 
-def chain_equals_heap(scenario: Scenario, small_batch: int) -> bool:
-    """The vectorised chain against the event heap; False where the route has revisits, which take the heap anyway."""
+def vectors_equal_heap(scenario: Scenario, small_batch: int) -> bool:
+    """The vectorised pipeline against the event heap; False where the route has revisits, which take the heap."""
     if len({visit.stage for visit in scenario.plan.visits}) < len(scenario.plan.visits):
         return False
     heap = run_product(scenario)
-    with mock.patch.object(chain, "SMALL_BATCH", small_batch):
+    with mock.patch.object(vector_pipeline, "SMALL_BATCH", small_batch):
         run = run_product(scenario, paranoid=False)
     same("stages", run.totals.stages, heap.totals.stages)
     same("requests", run.seen.requests, heap.seen.requests)
@@ -196,7 +196,7 @@ CHECKS = {
     "idle-drafts": _on(idle_drafts_change_nothing, EVERY_KIND),
     "cluster": _on(a_cluster_agrees, STAYING),
     "index": Check(the_index_agrees, tuple(SWEEPS)),
-    **{f"chain-{n}": _on(partial(chain_equals_heap, small_batch=n), EVERY_KIND) for n in (1, 3, 1000)},
+    **{f"vectors-{n}": _on(partial(vectors_equal_heap, small_batch=n), EVERY_KIND) for n in (1, 3, 1000)},
     **{f"delivery-{n}": _on(partial(any_delivery_agrees, window_frames=n), EVERY_KIND) for n in (0, 1, 2, 3, 5)},
 }
 

@@ -7,7 +7,7 @@ from stageline.cost.service import compile_cost
 from stageline.cost.totals import BatchTotals
 from stageline.plan.build import Planned, make_plan
 from stageline.plan.options import PlanOptions
-from stageline.plan.pace import decode_totals, pace
+from stageline.plan.timing import decode_totals, pipeline_timing
 
 SHELF = Catalog()
 H100 = SHELF.device("h100-sxm").device
@@ -21,7 +21,9 @@ def planned(model: str, device: str = "h100-sxm", **options: object) -> Planned:
 def trip_ns(found: Planned, sequences: int = 1) -> int:
     """One token's trip with a microbatch of so many."""
     plan = found.plan
-    return pace(len(plan.stages), plan.visits, plan.links, plan.costs, decode_totals(sequences, 1024)).trip_ns
+    return pipeline_timing(
+        len(plan.stages), plan.visits, plan.links, plan.costs, decode_totals(sequences, 1024)
+    ).trip_ns
 
 
 def prefill_ns(found: Planned, tokens: int) -> int:
@@ -43,8 +45,8 @@ def test_stages_win_capacity_and_need_requests_in_flight() -> None:
     four, eight = (planned("llama-3.1-70b", devices=n) for n in (4, 8))
     assert min(eight.requests) > min(four.requests)
     assert trip_ns(eight) > 0.95 * trip_ns(four)
-    assert eight.pace.busiest_ns < 0.6 * four.pace.busiest_ns
-    assert eight.pace.knee > four.pace.knee
+    assert eight.timing.busiest_ns < 0.6 * four.timing.busiest_ns
+    assert eight.timing.knee > four.timing.knee
 
 
 def test_small_microbatches_serve_latency_and_large_ones_throughput() -> None:
@@ -88,9 +90,9 @@ def test_ordinary_networks_hold_a_large_model_and_answer_slowly() -> None:
 def test_hops_of_the_wafer_pipeline_hardly_matter_until_they_do() -> None:
     rule = {"placement": "by-kind", "layer_bytes": "nominal"}
     near, far = (planned("kimi-k3", "wse-3t", hop_latency_ns=ns, **rule) for ns in (2_000, 100_000))
-    assert near.pace.network_ns == 140_000
-    assert near.pace.network_ns < 0.1 * near.pace.trip_ns
-    assert far.pace.network_ns > 0.5 * far.pace.trip_ns
+    assert near.timing.network_ns == 140_000
+    assert near.timing.network_ns < 0.1 * near.timing.trip_ns
+    assert far.timing.network_ns > 0.5 * far.timing.trip_ns
 
 
 def test_a_dense_model_on_one_device_against_experts_over_many() -> None:

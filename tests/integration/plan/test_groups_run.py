@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from stageline.catalog.loader import Catalog
-from stageline.cost.kernels import make_profile
+from stageline.cost.kernel_timings import make_profile
 from stageline.engine import inprocess
 from stageline.engine.settings import Scheduling
 from stageline.plan.build import make_plan

@@ -9,8 +9,8 @@ from stageline.plan.build import Planned, make_plan
 from stageline.plan.check import check_plan
 from stageline.plan.explain import explain
 from stageline.plan.options import LayerBytes, Placement, PlanOptions
-from stageline.plan.pace import decode_totals, pace
-from stageline.plan.report import report
+from stageline.plan.report import plan_report
+from stageline.plan.timing import decode_totals, pipeline_timing
 
 SHELF = Catalog()
 K3 = SHELF.model("kimi-k3").spec
@@ -37,7 +37,7 @@ def test_wafers_and_visits(
     placement: Placement, layer_bytes: LayerBytes, consecutive: bool, devices: int, visits: int
 ) -> None:
     found = planned(placement, layer_bytes, consecutive=consecutive)
-    summary = report(found)
+    summary = plan_report(found)
     assert (summary.devices, summary.visits) == (devices, visits)
     check_plan(found.plan, "plan")
 
@@ -123,11 +123,11 @@ def found_order(room: tuple[int, int]) -> str:
 
 def test_credits_and_network_floor() -> None:
     found = planned("by-kind", "nominal", microbatch=4)
-    summary = report(found)
+    summary = plan_report(found)
     assert summary.credits == 59
     assert summary.knee < 59
     assert summary.network_floor_ns == 70 * 2_000
-    assert report(planned()).network_floor_ns == 46 * 2_000
+    assert plan_report(planned()).network_floor_ns == 46 * 2_000
     assert summary.published_in_flight == 59 * 4
     assert summary.trip_ns > sum(row.service_ns for row in summary.stages) + summary.network_floor_ns
 
@@ -138,7 +138,7 @@ def test_equal_layer_times_give_the_knee_47() -> None:
     costs = (Affine(base_ns=1000), Affine(base_ns=2000))
     visits = [msgspec.structs.replace(visit, cost=len(visit.layers) - 1) for visit in plan.visits]
     links = [msgspec.structs.replace(link, latency_ns=0, bytes_per_token=0) for link in plan.links]
-    assert pace(59, visits, links, costs, decode_totals(1, 1)).knee == 47
+    assert pipeline_timing(59, visits, links, costs, decode_totals(1, 1)).knee == 47
 
 
 def test_links_carry_attention_residuals() -> None:

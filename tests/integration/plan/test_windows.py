@@ -18,7 +18,7 @@ from stageline.plan.check import check_plan
 from stageline.plan.explain import explain
 from stageline.plan.options import PlanOptions
 from stageline.plan.parse import parse_plan
-from stageline.plan.schema import KvWindow, Stage
+from stageline.plan.schema import KvWindow, StagePlan
 from stageline.report.writer import RunWriter
 from stageline.testing import ListWorkload
 
@@ -82,7 +82,7 @@ def test_shorter_windows_never_hold_fewer_requests() -> None:
     assert counts == sorted(counts, reverse=True) and counts[0] > 1.9 * counts[-1] and counts[-1] == counts[-2]
 
 
-STAGE = Stage(
+STAGE = StagePlan(
     name="s", layers=(0,), kv_block_bytes=3, state_bytes=7, kv_budget_bytes=200,
     kv_windows=(KvWindow(most_blocks=2, block_bytes=5), KvWindow(most_blocks=4, block_bytes=11)),
 )  # fmt: skip

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stageline.catalog.loader import Catalog
-from stageline.cost.fold import fold
 from stageline.cost.group import Group, layer_group_bytes
 from stageline.cost.imbalance import imbalance_factors, relieve
+from stageline.cost.roofline_entry import roofline_entry
 from stageline.cost.service import compile_cost
 from stageline.cost.totals import BatchTotals
 from stageline.plan.build import make_plan
@@ -69,7 +69,7 @@ def test_copies_take_memory_and_are_read() -> None:
     assert layer_group_bytes(DEEPSEEK, DEEPSEEK.layers[0], some) == layer_group_bytes(
         DEEPSEEK, DEEPSEEK.layers[0], none
     )
-    few, many = (compile_cost(fold(DEEPSEEK, [5], H800, group)) for group in (none, some))
+    few, many = (compile_cost(roofline_entry(DEEPSEEK, [5], H800, group)) for group in (none, some))
     lone, full = (
         BatchTotals(decode_sequences=n, decode_tokens=n, decode_kv_tokens=n, decode_pairs=n) for n in (1, 4096)
     )
@@ -80,7 +80,9 @@ def test_copies_take_memory_and_are_read() -> None:
 def test_copies_pay_where_compute_binds() -> None:
     plain, copies = (
         compile_cost(
-            fold(DEEPSEEK, [5], H800, Group(attention_replicas=32, experts=True, redundant_experts=n), alpha=1.1)
+            roofline_entry(
+                DEEPSEEK, [5], H800, Group(attention_replicas=32, experts=True, redundant_experts=n), alpha=1.1
+            )
         )
         for n in (0, 32)
     )

@@ -11,21 +11,21 @@ from hypothesis import strategies as st
 
 from stageline.catalog.loader import Catalog
 from stageline.cost.service import compile_cost
-from stageline.cost.topology import nearby
+from stageline.cost.topology import ranks_in_domain
 from stageline.cost.totals import BatchTotals
 from stageline.errors import UsageError
-from stageline.hardware.device import AllReduce, Device, Network, Overhead, Peak, ScaleUp, Share, on_topology
+from stageline.hardware.device import Device, MeasuredCollective, Network, Overhead, Peak, ScaleUp, Share, on_topology
 from stageline.model.attention import Gqa
 from stageline.model.ffn import Dense, Moe
-from stageline.model.formats import Formats
+from stageline.model.formats import WeightFormats
 from stageline.model.spec import Layer, ModelSpec
 from stageline.plan.axes import prefill_totals, strides_of
 from stageline.plan.build import make_plan
 from stageline.plan.explain import explain
 from stageline.plan.options import AXES, Axis, PlanOptions
-from stageline.plan.pace import decode_totals
-from stageline.plan.report import report
+from stageline.plan.report import plan_report
 from stageline.plan.schema import Plan
+from stageline.plan.timing import decode_totals
 
 SHELF = Catalog()
 LLAMA, H100 = SHELF.model("llama-3.1-70b").spec, SHELF.device("h100-sxm").device
@@ -36,7 +36,7 @@ def small_model(kv_heads: int, moe: bool = False) -> ModelSpec:
     attention = Gqa(heads=16, kv_heads=kv_heads, head_dim=64)
     ffn = Moe(experts=16, top_k=2, width=64) if moe else Dense(width=256)
     return ModelSpec(
-        name="m", hidden=128, vocab=1000, layers=(Layer(attention, ffn, Formats()),) * 12, formats=Formats()
+        name="m", hidden=128, vocab=1000, layers=(Layer(attention, ffn, WeightFormats()),) * 12, formats=WeightFormats()
     )
 
 
@@ -118,7 +118,7 @@ def test_strides_are_those_of_counting(order: list[Axis], ranks: list[int], doma
     lists = [[where[t, e, 0, 0, 0] for t in range(sizes["tp"])] for e in range(sizes["ep"])]
     most = min(max(Counter(d // domain for d in devices).values()) for devices in lists)
     tensor = range(0, sizes["tp"] * strides.tp, strides.tp)
-    assert nearby(domain, tensor, range(0, sizes["ep"] * strides.ep, strides.ep)) == most
+    assert ranks_in_domain(domain, tensor, range(0, sizes["ep"] * strides.ep, strides.ep)) == most
 
 
 def test_tensor_ranks_stay_in_the_node_and_say_what_leaving_it_costs() -> None:
@@ -127,7 +127,7 @@ def test_tensor_ranks_stay_in_the_node_and_say_what_leaving_it_costs() -> None:
     assert [row.link for row in found.axes] == ["scale-up", "both", "scale-out"]
     tensor = found.axes[0]
     assert tensor.elsewhere_ns is not None and tensor.elsewhere_ns > tensor.trip_ns / 2
-    assert report(found).axes == found.axes
+    assert plan_report(found).axes == found.axes
     assert any("tp: 4 ranks, 1 device(s) apart, on the scale-up link." in line for line in explain(LLAMA, found))
 
 
@@ -176,7 +176,7 @@ def test_other_nodes_drop_what_was_measured_on_their_links() -> None:
 
 def test_a_row_measured_inside_a_domain_serves_no_scattered_group() -> None:
     device = msgspec.structs.replace(
-        cluster(4, 10**8), all_reduce=(AllReduce(devices=2, latency_ns=1, bytes_per_s=10**12),)
+        cluster(4, 10**8), all_reduce=(MeasuredCollective(devices=2, latency_ns=1, bytes_per_s=10**12),)
     )
     asked = PlanOptions(devices=8, tensor_parallel=2, context_parallel=4, microbatch=4)
     both = [msgspec.structs.replace(asked, axes=axes) for axes in (("tp", "cp"), ("cp", "tp"))]

@@ -42,13 +42,13 @@ def test_visits_go_round_the_stages(chunks: int) -> None:
 def test_the_work_stays_and_hops_are_added() -> None:
     """L grows by the latency and bytes of the hops alone, T not at all: the same layers on the same devices."""
     plain, twice = planned(8, 1), planned(8, 2)
-    assert twice.pace.stage_ns == pytest.approx(plain.pace.stage_ns, abs=2)
-    assert abs(twice.pace.busiest_ns - plain.pace.busiest_ns) <= 2
-    hops = twice.pace.network_ns - plain.pace.network_ns
+    assert twice.timing.stage_ns == pytest.approx(plain.timing.stage_ns, abs=2)
+    assert abs(twice.timing.busiest_ns - plain.timing.busiest_ns) <= 2
+    hops = twice.timing.network_ns - plain.timing.network_ns
     assert hops == sum(link.latency_ns for link in twice.plan.links[1:]) - sum(
         link.latency_ns for link in plain.plan.links[1:]
     )
-    assert hops <= twice.pace.trip_ns - plain.pace.trip_ns < 2 * hops
+    assert hops <= twice.timing.trip_ns - plain.timing.trip_ns < 2 * hops
     assert [s.kv_block_bytes for s in twice.plan.stages] == [s.kv_block_bytes for s in plain.plan.stages]
 
 

@@ -9,11 +9,11 @@ from stageline.catalog.loader import Catalog
 from stageline.cli.main import run
 from stageline.plan.training import (
     Training,
-    bubble_ratio,
     flops_per_token,
-    layer_activation_bytes,
     state_bytes,
     train,
+    training_activation_bytes,
+    training_bubble_ratio,
 )
 
 SHELF = Catalog()
@@ -65,14 +65,14 @@ def test_recomputing_trades_memory_for_time() -> None:
     kept, again = (train(LARGE, H100, Training(recompute=r, **shape)) for r in (False, True))
     assert again.activation_bytes < kept.activation_bytes / 5
     assert again.mfu == pytest.approx(0.75 * kept.mfu)
-    assert layer_activation_bytes(LARGE, 0, Training(recompute=True)) == 2 * 8192 * LARGE.hidden
+    assert training_activation_bytes(LARGE, 0, Training(recompute=True)) == 2 * 8192 * LARGE.hidden
 
 
 def test_bubbles() -> None:
     """(p - 1) / (m + p - 1); interleaved (p - 1) / (v m) of the ideal time."""
-    assert bubble_ratio(4, 12) == pytest.approx(3 / 15)
-    assert bubble_ratio(1, 1) == 0
-    interleaved = bubble_ratio(16, 16, 2)
+    assert training_bubble_ratio(4, 12) == pytest.approx(3 / 15)
+    assert training_bubble_ratio(1, 1) == 0
+    interleaved = training_bubble_ratio(16, 16, 2)
     assert interleaved / (1 - interleaved) == pytest.approx(15 / 32)
 
 

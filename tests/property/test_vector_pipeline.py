@@ -1,4 +1,4 @@
-"""The vectorised chain against the event heap: the same records, whatever the size of the batches."""
+"""The vectorised pipeline against the event heap: the same records, whatever the size of the batches."""
 
 import pytest
 
@@ -8,7 +8,7 @@ CASES = {"plain": range(10_000, 10_300), "sharing": range(20_000, 20_100), "spec
 
 
 @pytest.mark.parametrize("small_batch", [1, 3, 1000])
-def test_chain_equals_heap(small_batch: int) -> None:
+def test_vectors_equal_the_heap(small_batch: int) -> None:
     """Many routes visit every stage once; the others take the heap."""
     cases = [(kind, number) for kind, some in CASES.items() for number in some]
-    assert sum(run_case(f"chain-{small_batch}", kind, number) for kind, number in cases) > 30
+    assert sum(run_case(f"vectors-{small_batch}", kind, number) for kind, number in cases) > 30
