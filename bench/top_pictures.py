@@ -11,7 +11,6 @@ import uvloop
 from playwright.sync_api import Browser
 from rich.console import Console
 
-from bench.cluster import Ignored
 from stageline.cli.top_data import Look, View, look, view
 from stageline.cli.top_view import render
 from stageline.cluster.client_run import run_at
@@ -20,6 +19,7 @@ from stageline.engine.settings import Scheduling
 from stageline.runtime import metric_names as names
 from stageline.runtime.logs import say
 from stageline.runtime.plans import read_plan
+from stageline.testing import Ignoring
 from stageline.wire.router_client import RouterClient, RunOrder
 from stageline.workload import open_workload
 
@@ -52,7 +52,7 @@ async def _views(path: Path, workload: str, dead: int) -> tuple[View, View]:
         RouterClient(servers.address) as client,
     ):
         await servers.healthy()
-        run = asyncio.create_task(run_at(servers.address, order, open_workload(workload), Ignored()))
+        run = asyncio.create_task(run_at(servers.address, order, open_workload(workload), Ignoring()))
         try:
             before = await _settled(client)
             now = await _later(client, APART_S)

@@ -34,9 +34,10 @@ from stageline.runtime.metrics import Exporter
 from stageline.runtime.metrics_page import page
 from stageline.runtime.text_format import encode
 from stageline.runtime.vllm_names import DROP_IN
+from stageline.testing import Recorder
 from stageline.units import NS_PER_S
 from stageline.wire.router_client import RouterClient, RunOrder
-from tests.cluster.servers import Seen, serving
+from tests.cluster.servers import serving
 from tests.known import OUTPUT, PROMPT, SLOW, TIGHT, known_plan, known_requests
 
 Values = dict[tuple[str, frozenset[tuple[str, str]]], float]
@@ -96,7 +97,7 @@ async def test_top_shows_the_accounts_of_the_run() -> None:
         await client.healthy(20)
         before = look(await client.status(metrics=True), 0.0)
         order = RunOrder(plan_digest=plan.digest(), scheduling=Scheduling(), seed=0)
-        totals, _ = await client.run(order, iter(known_requests()), Seen())
+        totals, _ = await client.run(order, iter(known_requests()), Recorder())
         shown = view("here", plan, look(await client.status(metrics=True), 1.0), before)
     assert (shown.finished, shown.failed, shown.binding) == (11, 0, TIGHT)
     assert shown.tokens_per_s == 11 * OUTPUT
@@ -129,9 +130,9 @@ async def test_top_sees_a_stage_that_is_gone() -> None:
     assert not shown.stages[2].known
 
 
-async def known_run() -> tuple[RunTotals, Seen, Values, list[Values]]:
+async def known_run() -> tuple[RunTotals, Recorder, Values, list[Values]]:
     """One run on a cluster, and what was scraped after it (stages: before it too, subtracted)."""
-    plan, seen = known_plan(), Seen()
+    plan, seen = known_plan(), Recorder()
     async with watched(plan) as servers, asyncio.timeout(30), RouterClient(servers.address) as client:
         await client.healthy(20)
         before = [scrape(registry) for registry in servers.stages]
@@ -145,12 +146,12 @@ async def known_run() -> tuple[RunTotals, Seen, Values, list[Values]]:
 
 
 @pytest.fixture(scope="module")
-def after() -> tuple[RunTotals, Seen, Values, list[Values]]:
+def after() -> tuple[RunTotals, Recorder, Values, list[Values]]:
     """The known run, made once."""
     return asyncio.run(known_run())
 
 
-def test_stages_export_their_records(after: tuple[RunTotals, Seen, Values, list[Values]]) -> None:
+def test_stages_export_their_records(after: tuple[RunTotals, Recorder, Values, list[Values]]) -> None:
     totals, _, _, stages = after
     for record, values in zip(totals.stages, stages, strict=True):
         place = {"stage": record.stage, "replica": 0}
@@ -164,7 +165,7 @@ def test_stages_export_their_records(after: tuple[RunTotals, Seen, Values, list[
         assert get(values, "stageline_stage_microbatches_total", **place) == record.microbatches
 
 
-def test_the_router_exports_requests_and_what_binds(after: tuple[RunTotals, Seen, Values, list[Values]]) -> None:
+def test_the_router_exports_requests_and_what_binds(after: tuple[RunTotals, Recorder, Values, list[Values]]) -> None:
     totals, _, values, _ = after
     for name, wanted in (("requests", 11), ("requests_finished", 11), ("requests_failed", 0)):
         assert get(values, f"stageline_{name}_total") == wanted
@@ -174,7 +175,7 @@ def test_the_router_exports_requests_and_what_binds(after: tuple[RunTotals, Seen
     assert [get(values, "stageline_stage_up", stage=s, replica=0) for s in range(4)] == [1] * 4
 
 
-def test_serving_metrics_are_those_of_the_records(after: tuple[RunTotals, Seen, Values, list[Values]]) -> None:
+def test_serving_metrics_are_those_of_the_records(after: tuple[RunTotals, Recorder, Values, list[Values]]) -> None:
     totals, seen, values, _ = after
     labels = {"model_name": known_plan().model, "engine": 0}
     assert get(values, "vllm:generation_tokens_total", **labels) == len(seen.tokens) == 11 * OUTPUT

@@ -54,15 +54,15 @@ def hasten(stage: Stage, *, name: Name = DEFAULT_NAME) -> None:
 
 def test_a_command(scratch: Scratch) -> None:
     module, registry, page = "stageline/cli/greet.py", "stageline/cli/main.py", "docs/cli.md"
-    test = "tests/unit/cli/test_greet_command.py"
+    test = "tests/integration/cli/test_greet_command.py"
     scratch.add(module, MODULE)
     scratch.add(test, TEST)
     scratch.insert(registry, "from stageline.cli.load import load\n", "from stageline.cli.greet import greet\n")
     scratch.insert(registry, "app.command(report)\n", "app.command(greet)\n")
     scratch.run("scripts/reference-pages")
     assert scratch.changed() == {module, registry, test, page} <= named("A command", NAME="greet")
-    scratch.check(test, "tests/unit/cli/test_main.py::test_every_command_says_what_it_does",
-                  "tests/unit/test_reference_pages.py")  # fmt: skip
+    scratch.check(test, "tests/integration/cli/test_main.py::test_every_command_says_what_it_does",
+                  "tests/tree/test_reference_pages.py")  # fmt: skip
 
 
 def test_a_fault(scratch: Scratch) -> None:

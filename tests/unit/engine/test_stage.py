@@ -76,6 +76,6 @@ def test_kv_changes_once_at_the_first_visit() -> None:
 
 
 def test_overdraw_names_both_ledgers() -> None:
-    s = stage(budget_bytes=5)
+    s = stage(kv_budget_bytes=5)
     with pytest.raises(KvOverdraw, match=r"owner 7 asks for 6 blocks .* 6 of 5 B"):
         s.serve(0, 0, 0, microbatch(grants=((7, 6, 1),)))

@@ -100,11 +100,12 @@ def test_all_advice_on_a_run_means_the_same_by_even() -> None:
     """A stage that takes 1.14 x as long as the others holds them back; nobody may say that they are even."""
     plan = held_back()
     slow = msgspec.structs.replace(plan.costs[1], base_ns=1_140, token_ns=11)
+    visits = tuple(msgspec.structs.replace(visit, min_service_ns=1_000) for visit in plan.visits)
     found = advice(
-        msgspec.structs.replace(plan, costs=(plan.costs[0], slow)),
+        msgspec.structs.replace(plan, costs=(plan.costs[0], slow), visits=visits),
         "closed:users=64,requests=600,input=uniform(1,80),output=8",
     )
-    assert "s5 is busy 1.1" in found
+    assert "stage-5 is busy 1.1" in found
     assert "(upstream); stage 5 is busy 1.1" in found
 
 

@@ -14,7 +14,7 @@ REQUEST = Request(index=7, arrival_ns=0, prompt_tokens=6, output_tokens=3, max_o
 
 
 def policy(name: str, blocks: int) -> KvPolicy:
-    return KV.find(Scheduling(kv=name))(KvMirror(plan(budget_bytes=blocks)))
+    return KV.find(Scheduling(kv=name))(KvMirror(plan(kv_budget_bytes=blocks)))
 
 
 class Preemptor:

@@ -12,11 +12,12 @@ from stageline.engine.route import Route
 from stageline.engine.router import Router
 from stageline.engine.settings import Scheduling
 from stageline.errors import UsageError
+from stageline.testing import Ignoring
 from tests.reference.batching import LIMITS
 from tests.reference.kv import ADMISSION_TOKENS
 from tests.reference.queueing import KEYS
 from tests.reference.routing import CHOICES
-from tests.unit.engine.builders import Seen, plan
+from tests.unit.engine.builders import plan
 
 BY_AXIS = pytest.mark.parametrize("axis", AXES)
 
@@ -44,7 +45,7 @@ class WantsMore:
 
 def router_error(scheduling: Scheduling) -> str:
     with pytest.raises(UsageError) as caught:
-        Router(Route(plan()), scheduling, 0, Seen())
+        Router(Route(plan()), scheduling, 0, Ignoring())
     return str(caught.value)
 
 

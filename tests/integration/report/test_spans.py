@@ -15,10 +15,10 @@ from stageline.report.spans.context import Sampler, TraceContext, parse_tracepar
 from stageline.report.spans.otlp import Exporter, SpanSender
 from stageline.report.spans.recorder import RequestTrace, TraceRecorder
 from stageline.report.writer import RunWriter
+from stageline.testing import ListWorkload
 from tests.known import OUTPUT, known_plan, known_requests
 from tests.otlp_collector import Collector, collecting
 from tests.reference.plans import pipeline
-from tests.reference.workloads import ListWorkload
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 

@@ -20,7 +20,7 @@ from stageline.plan.options import PlanOptions
 from stageline.plan.parse import parse_plan
 from stageline.plan.schema import KvWindow, StagePlan
 from stageline.report.writer import RunWriter
-from tests.reference.workloads import ListWorkload
+from stageline.testing import ListWorkload
 
 SHELF = Catalog()
 LLAMA, H100 = SHELF.model("llama-3.1-8b").spec, SHELF.device("h100-sxm").device

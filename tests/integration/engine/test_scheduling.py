@@ -3,73 +3,43 @@
 import msgspec
 import pytest
 
+from stageline import testing
 from stageline.engine import inprocess
 from stageline.engine.conductor import Conductor
 from stageline.engine.route import Route
 from stageline.engine.router import Router
 from stageline.engine.settings import Scheduling
-from stageline.engine.types import NEVER, Cancellation, Request
-from tests.unit.engine.builders import Seen, plan
-
-
-class Events:
-    """A workload of given requests and cancellations."""
-
-    reactive = False
-
-    def __init__(self, *events: Request | Cancellation) -> None:
-        self.events = list(events)
-        self.ended: list[tuple[int, int]] = []
-
-    def next_arrival_ns(self) -> int | None:
-        """See Workload."""
-        if not self.events:
-            return None
-        head = self.events[0]
-        return head.arrival_ns if isinstance(head, Request) else head.at_ns
-
-    def horizon_ns(self) -> int:
-        """See Workload."""
-        return NEVER
-
-    def take(self) -> Request | Cancellation:
-        """See Workload."""
-        return self.events.pop(0)
-
-    def finished(self, index: int, now_ns: int) -> None:
-        """See Workload."""
-        self.ended.append((index, now_ns))
+from stageline.engine.types import Cancellation, Request
+from stageline.testing import ListWorkload, Recorder
+from tests.unit.engine.builders import plan
 
 
 def request(index: int, arrival_ns: int = 0, prompt: int = 4, output: int = 3, priority: int = 0) -> Request:
-    return Request(
-        index=index, arrival_ns=arrival_ns, prompt_tokens=prompt, output_tokens=output, max_output_tokens=output,
-        priority=priority,
-    )  # fmt: skip
+    return testing.request(index, arrival_ns, prompt_tokens=prompt, output_tokens=output, priority=priority)
 
 
 def test_a_request_that_fits_no_ledger_is_refused_and_counted() -> None:
-    workload, seen = Events(request(0, prompt=40), request(1)), Seen()
-    totals = inprocess.run(plan(budget_bytes=4), Scheduling(), workload, seed=0, observer=seen, paranoid=True)
-    assert [(r.index, r.outcome, r.replica) for r in seen.records] == [(0, "refused", None), (1, "finished", 0)]
+    workload, seen = ListWorkload([request(0, prompt=40), request(1)]), Recorder()
+    totals = inprocess.run(plan(kv_budget_bytes=4), Scheduling(), workload, seed=0, observer=seen, paranoid=True)
+    assert [(r.index, r.outcome, r.replica) for r in seen.requests] == [(0, "refused", None), (1, "finished", 0)]
     assert totals.requests == 2
 
 
 def test_round_robin_skips_nobody_and_least_loaded_sees_the_load() -> None:
     requests = [request(i, output=20 if i == 0 else 1) for i in range(4)]
     for balance, expected in [("round-robin", [0, 1, 0, 1]), ("least-loaded", [0, 1, 1, 1])]:
-        seen = Seen()
+        seen = Recorder()
         scheduling = Scheduling(balance=balance)
-        inprocess.run(plan(replicas=2), scheduling, Events(*requests), seed=0, observer=seen, paranoid=True)
-        assert [r.replica for r in sorted(seen.records, key=lambda r: r.index)] == expected
+        inprocess.run(plan(replicas=2), scheduling, ListWorkload([*requests]), seed=0, observer=seen, paranoid=True)
+        assert [r.replica for r in sorted(seen.requests, key=lambda r: r.index)] == expected
 
 
 @pytest.mark.parametrize(("at_ns", "tokens"), [(1, 0), (400, 1), (10**6, 3)])
 def test_a_client_that_leaves_frees_its_kv(at_ns: int, tokens: int) -> None:
     events = [request(0), Cancellation(index=0, at_ns=at_ns)]
-    workload, seen = Events(*events), Seen()
+    workload, seen = ListWorkload([*events]), Recorder()
     inprocess.run(plan(), Scheduling(kv="grow"), workload, seed=0, observer=seen, paranoid=True)
-    (record,) = seen.records
+    (record,) = seen.requests
     assert (record.outcome, record.output_tokens) == ("cancelled" if tokens < 3 else "finished", tokens)
     assert workload.ended[0][0] == 0
     if tokens < 3:
@@ -78,10 +48,10 @@ def test_a_client_that_leaves_frees_its_kv(at_ns: int, tokens: int) -> None:
 
 def test_a_waiting_client_that_leaves_is_never_admitted() -> None:
     requests = [request(0, prompt=8, output=4), request(1, 1, prompt=8, output=4)]
-    seen = Seen()
-    workload = Events(*requests, Cancellation(index=1, at_ns=2))
-    inprocess.run(plan(budget_bytes=3), Scheduling(), workload, seed=0, observer=seen, paranoid=True)
-    by_index = {r.index: r for r in seen.records}
+    seen = Recorder()
+    workload = ListWorkload([*requests, Cancellation(index=1, at_ns=2)])
+    inprocess.run(plan(kv_budget_bytes=3), Scheduling(), workload, seed=0, observer=seen, paranoid=True)
+    by_index = {r.index: r for r in seen.requests}
     assert (by_index[1].outcome, by_index[1].admitted_ns) == ("cancelled", None)
     assert by_index[0].outcome == "finished"
 
@@ -91,18 +61,18 @@ def test_what_exceeds_the_models_context_is_refused_and_what_fills_it_is_served(
     fills, exceeds = request(0, prompt=8, output=4), request(1, prompt=8, output=5)
     may = msgspec.structs.replace(request(2, prompt=8, output=1), max_output_tokens=5)
     for limit, wanted in ((12, ["finished", "refused", "refused"]), (0, ["finished"] * 3)):
-        seen, workload = Seen(), Events(fills, exceeds, may)
+        seen, workload = Recorder(), ListWorkload([fills, exceeds, may])
         bound = msgspec.structs.replace(plan(), max_context_tokens=limit)
         inprocess.run(bound, Scheduling(), workload, seed=0, observer=seen, paranoid=True)
-        assert [r.outcome for r in sorted(seen.records, key=lambda r: r.index)] == wanted
+        assert [r.outcome for r in sorted(seen.requests, key=lambda r: r.index)] == wanted
         assert sorted(index for index, _ in workload.ended) == [0, 1, 2]
 
 
 def test_nothing_happens_beyond_the_horizon() -> None:
     """A workload that knows only part of its future holds the router back, and no further than that."""
-    workload = Events(request(0))
+    workload = ListWorkload([request(0)])
     workload.horizon_ns = lambda: 5  # type: ignore[method-assign]
-    conductor = Conductor(Router(Route(plan()), Scheduling(), 0, Seen()), workload)
+    conductor = Conductor(Router(Route(plan()), Scheduling(), 0, Recorder()), workload)
     conductor.advance()
     assert [item.microbatch.dispatch_ns for item in conductor.dispatched[0]] == [0]
     conductor.returns[0].append(300)

@@ -8,7 +8,7 @@ import pytest
 
 from stageline.cli.main import run as stageline
 from stageline.report.digest import digest_of
-from tests.unit.cli.conftest import PLAN, SPEC
+from tests.integration.cli.conftest import PLAN, SPEC
 
 
 def test_run_and_report(plan: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
