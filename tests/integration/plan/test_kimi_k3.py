@@ -1,4 +1,4 @@
-"""The reference case: Kimi K3 on WSE-3T wafers, every row of what the layer order makes of the published rule."""
+"""The reference case, Kimi K3 on WSE-3T wafers: how the layer order changes the result of the published rule."""
 
 import msgspec
 import pytest
@@ -51,7 +51,7 @@ def test_the_59_wafer_route_visits_eleven_wafers_twice() -> None:
     assert [layer for visit in plan.visits for layer in visit.layers] == list(range(93))
     for stage in twice:
         low, high = plan.stages[stage].layers
-        assert high - low == 2  # a full-attention layer lies between
+        assert high - low == 2  # a full-attention layer is between them
         assert not K3.layers[low + 1].attention.linear
 
 
@@ -106,7 +106,7 @@ def test_bf16_kv_halves_the_room() -> None:
 
 
 def test_state_binds_at_short_contexts_and_kv_at_long_ones() -> None:
-    """Between one pair of linear layers and one full-attention layer the crossover lies near 62 K tokens."""
+    """For one pair of linear-attention layers and one full-attention layer the crossover is near 62 K tokens."""
 
     def room(context: int) -> tuple[int, int]:
         found = planned("by-kind", "exact", context_tokens=context)
@@ -157,7 +157,7 @@ def test_costs_are_shared() -> None:
     assert all(visit.min_service_ns >= 1 for visit in plan.visits)
 
 
-def test_the_derivation_is_told() -> None:
+def test_explanations() -> None:
     text = " ".join(explain(K3, planned("by-kind", "nominal")))
     assert "69/2 -> 35, + 24 = 59." in text
     assert "59 + 11 = 70 visits" in text

@@ -28,7 +28,7 @@ KV_BYTES, LAYERS = 2 * 8 * 128 * 2, 32  # of a token and layer
 
 
 def windowed(*windows: int) -> ModelSpec:
-    """Llama 3.1 8B with these windows in turn, layer by layer; 0 is a full layer."""
+    """Llama 3.1 8B whose layers have these windows in turn; 0 is full attention."""
     layer, layers = LLAMA.layers[0], []
     assert isinstance(layer.attention, Gqa)
     for i in range(LAYERS):
@@ -89,7 +89,7 @@ STAGE = StagePlan(
 
 
 def held(blocks: int, states: int) -> int:
-    """From the rule's words."""
+    """From the words of the rule."""
     return 3 * blocks + 7 * states + 5 * min(blocks, 2) + 11 * min(blocks, 4)
 
 

@@ -1,4 +1,4 @@
-"""Copies of hot experts: memory for balance."""
+"""Redundant experts: copies of hot experts take memory and balance ranks."""
 
 from itertools import pairwise
 
@@ -51,7 +51,7 @@ def test_copies_move_load_and_lose_none(raw: list[int], ranks: int, copies: int)
 
 
 def test_a_known_case() -> None:
-    """Loads 9 + 1 and 1 + 1: the hot expert is halved, 5.5 against 6.5; a second copy has nowhere to go."""
+    """Loads 9 + 1 and 1 + 1: a copy halves the hot expert, giving 5.5 and 6.5; no rank is left for a second copy."""
     share, held = [9.0, 1.0, 1.0, 1.0], [[0, 2], [1, 3]]
     loads = [10.0, 2.0]
     assert relieve(share, held, loads, 1) == 6.5
@@ -65,7 +65,7 @@ def test_copies_take_memory_and_are_read() -> None:
     one = (layer_group_bytes(DEEPSEEK, layer, Group(attention_replicas=32, experts=True)), 3 * 7168 * 2048)
     assert layer_group_bytes(DEEPSEEK, layer, none) == one[0]
     grown = layer_group_bytes(DEEPSEEK, layer, some) - one[0]
-    assert 32 * one[1] <= grown <= 32 * one[1] * 1.001  # 8 bits a weight and a scale per block
+    assert 32 * one[1] <= grown <= 32 * one[1] * 1.001  # 8 bits per weight and a scale per block
     assert layer_group_bytes(DEEPSEEK, DEEPSEEK.layers[0], some) == layer_group_bytes(
         DEEPSEEK, DEEPSEEK.layers[0], none
     )

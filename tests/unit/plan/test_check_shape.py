@@ -1,4 +1,4 @@
-"""Divisions that a model does not allow: place, value, way out; and the way out is one."""
+"""Refused shapes: the error names place, value and way out, and the way out works."""
 
 import re
 
