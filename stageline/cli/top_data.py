@@ -2,7 +2,7 @@
 
 import msgspec
 
-from stageline.engine.types import CAUSES
+from stageline.engine.causes import CAUSES
 from stageline.plan.schema import Plan
 from stageline.runtime import metric_names as names
 from stageline.runtime import vllm_names as vllm

@@ -6,14 +6,14 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from stageline.cli.top_data import StageView, View
-from stageline.engine.types import CAUSES
+from stageline.engine.causes import SHOWN
 from stageline.report.palette import DARK_BUSY, DARK_CAUSE_COLOURS
 from stageline.units import NS_PER_S, format_duration
 
 HEIGHT = 8  # rows of a stage's bar, two parts each
 WIDEST = 8  # columns of a stage
 MARGIN = 7
-_ORDER = ("busy", *(c for c in CAUSES if c != "empty"), "empty")  # from the bottom up
+_ORDER = ("busy", *SHOWN)  # from the bottom up
 _COLOURS = {"busy": DARK_BUSY, **DARK_CAUSE_COLOURS}
 _LEVELS = " ▁▂▃▄▅▆▇█"
 

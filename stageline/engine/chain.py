@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from stageline.cost.many import ManyModel, compile_many
 from stageline.cost.totals import BatchTotals
-from stageline.engine.attribution import GAP_CAUSES
+from stageline.engine.attribution import cause_ends
+from stageline.engine.causes import GAP_CAUSES
 from stageline.engine.heap import HeapStages
 from stageline.engine.ledger import Ledger
 from stageline.engine.link import Link
@@ -105,9 +106,9 @@ class ChainStages(HeapStages):
                 before[visit, 0] = stage.started_ns
             else:
                 before[visit, 0] = stage.free_ns
-        prev_ends = np.vstack((batch.dispatches, ends[:-1]))
+        prev_ends = np.vstack((batch.dispatch_ns, ends[:-1]))
         mark, gaps = before, []
-        for stamp in (*batch.stamps, prev_ends, starts):
+        for stamp in cause_ends(batch, prev_ends, starts, np.maximum):
             upto = np.minimum(np.maximum(stamp, mark), starts)
             gaps.append((upto - mark).sum(axis=1).tolist())
             mark = upto
@@ -132,12 +133,10 @@ class Batch:
         self.columns = {name: column([getattr(x, name) for x in loads]) for name in TOTALS_FIELDS}
         self.tokens = self.columns["decode_tokens"] + self.columns["prefill_tokens"]
         self.sampled = self.columns["sampled"]
-        self.dispatches = column([m.dispatch_ns for m in microbatches])
-        work = column([m.work_since_ns for m in microbatches])
-        credit = column([m.credit_since_ns for m in microbatches])
-        self.stamps = (
-            column([m.empty_since_ns for m in microbatches]), work, np.maximum(work, credit), self.dispatches,
-        )  # fmt: skip
+        self.dispatch_ns = column([m.dispatch_ns for m in microbatches])
+        self.work_since_ns = column([m.work_since_ns for m in microbatches])
+        self.empty_since_ns = column([m.empty_since_ns for m in microbatches])
+        self.credit_since_ns = column([m.credit_since_ns for m in microbatches])
 
 
 def column(values: list[int]) -> Ints:

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stageline.engine.types import CAUSES, StageRecord
-from stageline.report.palette import BUSY, CAUSE_COLOURS, HATCHES, MEANINGS, SERVICES
+from stageline.engine.causes import CAUSE, SHOWN
+from stageline.engine.types import StageRecord
+from stageline.report.palette import BUSY, CAUSE_COLOURS, HATCHES, SERVICES
 from stageline.report.summary import Summary
 from stageline.report.timeline import Timeline
 from stageline.units import NS_PER_S, format_duration, shorten
@@ -82,24 +83,19 @@ def _draw_occupancy(axes: "Axes", stages: Sequence[StageRecord]) -> None:
     places = range(len(ordered))
     bottom = [0.0] * len(ordered)
     layers = [("busy", [s.busy_ns for s in ordered])]
-    layers += [(cause, [s.idle_ns.get(cause, 0) for s in ordered]) for cause in _stacking()]
+    layers += [(cause, [s.idle_ns.get(cause, 0) for s in ordered]) for cause in SHOWN]
     width = 0.86 if len(ordered) <= 120 else 1.0
     for name, values in layers:
         if not any(values):
             continue
         heights = [100 * v / (s.window_ns or 1) for v, s in zip(values, ordered, strict=True)]
         colour = CAUSE_COLOURS.get(name, BUSY)
-        label = name if name == "busy" else f"{name}: {MEANINGS[name]}"
+        label = name if name == "busy" else f"{name}: {CAUSE[name].meaning}"
         axes.bar(places, heights, width, bottom, color=colour, label=label, hatch=HATCHES.get(name), edgecolor="none")
         bottom = [b + h for b, h in zip(bottom, heights, strict=True)]
     axes.set(ylim=(0, 100), xlim=(-0.6, len(ordered) - 0.4), ylabel="share of the run's time (%)")
     axes.set_xlabel("stage" if len({s.replica for s in stages}) == 1 else "replica/stage")
     _stage_ticks(axes, ordered)
-
-
-def _stacking() -> list[str]:
-    """Bubbles next to busy, then what is no bubble."""
-    return [c for c in CAUSES if c != "empty"] + ["empty"]
 
 
 def _stage_ticks(axes: "Axes", ordered: Sequence[StageRecord]) -> None:

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import msgspec
 
-from stageline.engine.types import CAUSES, StageRecord
+from stageline.engine.causes import BUBBLES, SHOWN
+from stageline.engine.types import StageRecord
 from stageline.errors import BadInput
-from stageline.report.figures import cause_shares
+from stageline.report.idle import cause_shares
 from stageline.report.rundir import RERUN, read_stages, read_summary
 from stageline.report.summary import Summary
 from stageline.units import NS_PER_S, format_duration
@@ -124,7 +125,7 @@ def _latency(name: str, percentile: str) -> Callable[[Sequence[Run]], Row]:
 
 
 def _share(cause: str) -> Callable[[Sequence[Run]], Row]:
-    better = {"busy": 1, "empty": 0}.get(cause, -1)
+    better = 1 if cause == "busy" else -1 if cause in BUBBLES else 0
     return _row(cause, "stages' time", lambda run: cause_shares(run.stages)[cause], _percent, better)
 
 
@@ -143,6 +144,6 @@ _ROWS: tuple[Callable[[Sequence[Run]], Row], ...] = (
     _row("preemptions", "throughput", lambda r: r.summary.preemptions, _figure, -1),
     *(_latency(name, p) for name in ("ttft", "tpot", "itl", "e2e", "queue") for p in ("p50", "p99")),
     _row("bubbles", "stages' time", lambda r: r.summary.bubble_ratio, _percent, -1),
-    *(_share(cause) for cause in ("busy", *CAUSES)),
+    *(_share(cause) for cause in ("busy", *SHOWN)),
     _row("KV peak", "KV", lambda r: r.summary.kv_peak_ratio, _percent, 0),
 )

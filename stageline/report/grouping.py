@@ -5,7 +5,8 @@ from itertools import pairwise
 
 import msgspec
 
-from stageline.engine.types import CAUSES, StageRecord
+from stageline.engine.causes import CAUSES
+from stageline.engine.types import StageRecord
 
 SAME = 0.0005  # shares of the window that print alike
 

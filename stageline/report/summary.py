@@ -6,6 +6,7 @@ import msgspec
 
 from stageline.engine.types import RunTotals, StageRecord
 from stageline.plan.schema import Plan
+from stageline.report.idle import bubble_ratio
 from stageline.report.prefix import PrefixSummary, prefix_summary
 from stageline.report.series import Latency
 from stageline.report.slo import SloResult
@@ -144,15 +145,6 @@ def topology(plan: Plan) -> Topology:
         devices=plan.replicas * sum(s.devices for s in plan.stages),
         plan_digest=plan.digest(),
     )
-
-
-def bubble_ratio(stages: Iterable[StageRecord]) -> float:
-    """Share of the time in which there was something to serve, and a stage did not (rule 7)."""
-    busy = idle = 0
-    for stage in stages:
-        busy += stage.busy_ns
-        idle += sum(stage.idle_ns.values()) - stage.idle_ns.get("empty", 0)
-    return idle / (busy + idle) if busy + idle else 0.0
 
 
 def _rate(count: int, window_ns: int) -> float:

@@ -7,6 +7,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from stageline.engine.causes import CAUSE, SHOWN
 from stageline.engine.types import StageRecord
 from stageline.report.grouping import StageGroup, group_stages
 from stageline.report.prefix import prefix_text
@@ -16,7 +17,6 @@ from stageline.report.summary import Advice, Summary
 from stageline.units import NS_PER_S, format_duration
 
 MAX_ROWS = 32
-_HEADINGS = {"kv_blocked": "kv", "upstream": "upstr"}
 _LATENCIES = (("TTFT", "ttft_s"), ("TPOT", "tpot_s"), ("ITL", "itl_s"), ("E2E", "e2e_s"), ("queue", "queue_s"))
 
 
@@ -91,13 +91,13 @@ def latencies(summary: Summary) -> Table:
 def stage_table(stages: Sequence[StageRecord], max_rows: int = MAX_ROWS) -> Table:
     """Busy and idle shares of the window in %, like neighbours in one row; causes that never occurred are left out."""
     groups = group_stages(stages, max_rows)
-    causes = [c for c in groups[0].idle_ratio if any(g.idle_ratio[c] > 0 for g in groups)] if groups else []
+    causes = [c for c in SHOWN if any(g.idle_ratio[c] > 0 for g in groups)]
     kv = any(s.kv_budget_bytes for s in stages)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=0)
     table.caption = _caption(stages, groups)
     table.caption_justify = "left"
     table.add_column("stage", no_wrap=True)
-    for name in ("busy%", *(_HEADINGS.get(c, c) for c in causes), *(["kv top%"] if kv else [])):
+    for name in ("busy%", *(CAUSE[c].heading or c for c in causes), *(["kv top%"] if kv else [])):
         table.add_column(name, justify="right", no_wrap=True)
     for group in groups:
         cells = [_percent(group.busy_ratio), *(_percent(group.idle_ratio[c]) for c in causes)]

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from stageline.report.events import Event, Gap, Kv, Served
-from stageline.report.gaps import ordered_pieces
+from stageline.report.idle import gap_pieces
 
 Piece = tuple[int, str, int, int]  # stage, cause, start_ns, length_ns
 
@@ -60,7 +60,7 @@ def _fill(services: Iterable[Served], start_ns: int) -> Iterator[Piece]:
 
 def _pieces(gaps: Iterable[Gap], start_ns: int, end_ns: int) -> Iterator[Piece]:
     for gap in gaps:
-        for cause, begin, end in ordered_pieces(gap):
+        for cause, begin, end in gap_pieces(gap):
             low, high = max(begin, start_ns), min(end, end_ns)
             if low < high:
                 yield gap.stage, cause, low, high - low

@@ -1,6 +1,7 @@
 """The three dashboards. `scripts/dashboards` writes them; a test holds the committed JSON against this."""
 
 from deploy.grafana.builder.panels import Dashboard, Query, gauges, lines, number, rows_over_time, stacked, words
+from stageline.engine.causes import NOT_BUBBLES
 from stageline.report.palette import DARK_BUSY, DARK_CAUSE_COLOURS
 
 R = '{replica=~"$replica"}'
@@ -83,7 +84,7 @@ PIPELINE = Dashboard(
             Query(share("stageline_stage_idle_seconds_total", "sum by (cause)"), "{{cause}}"),
             colours={"busy": DARK_BUSY, **DARK_CAUSE_COLOURS},
             width=12,
-            text="Busy, and idle by cause. Every cause but empty is a bubble.",
+            text=f"Busy, and idle by cause. Every cause but {', '.join(NOT_BUBBLES)} is a bubble.",
         ),
         rows_over_time(
             "Bubbles of each stage",

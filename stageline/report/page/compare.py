@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from itertools import groupby
 
-from stageline.engine.types import CAUSES
+from stageline.engine.causes import SHOWN
 from stageline.report.compare import Comparison, Row, Run
 from stageline.report.compare_table import change_text, short_names
-from stageline.report.figures import cause_shares
+from stageline.report.idle import cause_shares
 from stageline.report.page.render import asset, colours, escape, fill
 
 
@@ -67,12 +67,12 @@ def _bar(label: str, run: Run) -> str:
     shares = cause_shares(run.stages)
     parts = "".join(
         f"<i style='width:{100 * shares[name]:.3f}%;background:var(--{name})' title='{name} {shares[name]:.1%}'></i>"
-        for name in ("busy", *CAUSES)
+        for name in ("busy", *SHOWN)
         if shares[name]
     )
     return f"<div class=share><span>{escape(label)}</span><div>{parts}</div></div>"
 
 
 def _legend(runs: Sequence[Run]) -> str:
-    names = [n for n in ("busy", *CAUSES) if any(cause_shares(run.stages)[n] for run in runs)]
+    names = [n for n in ("busy", *SHOWN) if any(cause_shares(run.stages)[n] for run in runs)]
     return "".join(f"<span><i style='background:var(--{name})'></i>{name}</span>" for name in names)

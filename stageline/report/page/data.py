@@ -4,6 +4,7 @@ from pathlib import Path
 
 import msgspec
 
+from stageline.engine.causes import TABLE
 from stageline.engine.types import RequestRecord, StageRecord
 from stageline.errors import BadInput
 from stageline.plan.schema import Plan
@@ -51,6 +52,7 @@ class PageData(msgspec.Struct, frozen=True, kw_only=True):
     advice: list[Advice]
     waterfall: Shown
     categories: tuple[str, ...]
+    meanings: dict[str, str]  # of the categories
     outcomes: tuple[str, ...]
     quantiles: int
     columns: dict[str, Column]
@@ -79,6 +81,7 @@ def page_data(directory: Path) -> tuple[PageData, str]:
         advice=advise(plan, summary, stages),
         waterfall=shown,
         categories=CATEGORIES,
+        meanings={"busy": "serving", **{cause.name: cause.meaning for cause in TABLE}},
         outcomes=OUTCOMES,
         quantiles=QUANTILES,
         columns=packer.columns,

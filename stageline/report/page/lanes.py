@@ -9,16 +9,17 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from stageline.engine.types import CAUSES, StageRecord
+from stageline.engine.causes import SHOWN
+from stageline.engine.types import StageRecord
 from stageline.report.events import Event, Gap, Kv, Served
-from stageline.report.gaps import ordered_pieces
+from stageline.report.idle import gap_pieces
 from stageline.report.page.bins import Bins
 from stageline.report.page.columns import Ints, Packer, zigzag
 
 MAX_SERVICES = 600_000  # with their gaps more than a million events; about 5 MB of page
 MAX_CELLS = 600_000  # lanes x slices x categories
-CATEGORIES = ("busy", *CAUSES)
-_CAUSE_CODE: dict[str, int] = {cause: CATEGORIES.index(cause) for cause in CAUSES}
+CATEGORIES = ("busy", *SHOWN)  # from the bottom of a stack up
+_CAUSE_CODE: dict[str, int] = {cause: CATEGORIES.index(cause) for cause in SHOWN}
 _FLUSH = 1 << 16
 
 
@@ -70,7 +71,7 @@ class Lane:
             return []
         if gap is None:  # engines report what lies before the first service at the end of a run, not as a gap
             return [("fill", start_ns - self.free_ns)]
-        return [(cause, end - begin) for cause, begin, end in ordered_pieces(gap)]
+        return [(cause, end - begin) for cause, begin, end in gap_pieces(gap)]
 
     def _span(self, name: str, begin_ns: int, end_ns: int) -> None:
         spans = self._spans[name]

@@ -13,7 +13,7 @@ import msgspec
 from stageline.engine.types import RequestRecord
 from stageline.plan.schema import Plan
 from stageline.report.events import Event, Gap, Served
-from stageline.report.gaps import ordered_pieces
+from stageline.report.idle import gap_pieces
 from stageline.report.perfetto import packets
 from stageline.report.perfetto.flows import first_token_flows
 from stageline.report.perfetto.rows import Rows
@@ -125,7 +125,7 @@ class _Trace:
         gap = self._gaps.pop(place, None)
         if gap is None:
             return b""
-        pieces = ordered_pieces(gap)
+        pieces = gap_pieces(gap)
         return b"".join(packets.slice_(self._stages[place], cause, begin, end) for cause, begin, end in pieces)
 
     def _hop(self, event: Served) -> bytes:

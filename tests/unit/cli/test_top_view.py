@@ -7,7 +7,7 @@ from rich.console import Console
 
 from stageline.cli.top_data import StageView, View
 from stageline.cli.top_view import HEIGHT, _cells, render
-from stageline.engine.types import CAUSES
+from stageline.engine.causes import CAUSES
 from stageline.report.palette import DARK_BUSY
 
 SHARES = {"busy": 0.5, "upstream": 0.25, "empty": 0.25}

@@ -92,8 +92,8 @@ def test_enough_requests_are_not_called_too_few() -> None:
 
 def test_an_unbalanced_stage_matters_only_where_it_limits() -> None:
     """The same stage, twice as slow as the others, under one user: nothing is gained by another cut."""
-    assert "holds it back" in advice(held_back(), "closed:users=64,requests=600,input=8,output=8")
-    assert "holds it back" not in advice(held_back(), "closed:users=1,requests=60,input=8,output=8")
+    assert "holds the pipeline back" in advice(held_back(), "closed:users=64,requests=600,input=8,output=8")
+    assert "holds the pipeline back" not in advice(held_back(), "closed:users=1,requests=60,input=8,output=8")
 
 
 def test_all_advice_on_a_run_means_the_same_by_even() -> None:

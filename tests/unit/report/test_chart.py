@@ -18,7 +18,13 @@ def test_chart_files(run_directory: Path, tmp_path: Path) -> None:
         draw_chart(summary, stages, timeline, [tmp_path / f"{name}.svg", tmp_path / f"{name}.png"])
     assert (tmp_path / "a.png").read_bytes()[:4] == b"\x89PNG"
     svg = (tmp_path / "a.svg").read_text()
-    for text in ("busy", "upstream: queued or served before", "stage", "share of the run's time (%)", "emulated time"):
+    for text in (
+        "busy",
+        "upstream: queued or served at earlier stages",
+        "stage",
+        "share of the run's time (%)",
+        "emulated time",
+    ):
         assert text in svg
     assert svg == (tmp_path / "b.svg").read_text()
 

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from stageline.engine.types import CAUSES
+from stageline.engine.causes import CAUSES, TABLE
 from stageline.report.advice import advise
 from stageline.report.rundir import read_plan, read_stages, read_summary
 from stageline.report.tables import run_report
 from tests.known import SLOW, TIGHT, known_requests, write_run
 from tests.reference.plans import pipeline
 
-NAMES = {"kv": "kv_blocked", "upstr": "upstream"}
+NAMES = {cause.heading: cause.name for cause in TABLE if cause.heading}
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def test_the_table_says_what_stages_json_says(directory: Path) -> None:
             assert shown.pop("busy%") == pytest.approx(100 * record.busy_ns / record.window_ns, abs=0.06)
             assert shown.pop("top%") == pytest.approx(100 * record.kv_peak_bytes / record.kv_budget_bytes, abs=0.06)
             for cause in CAUSES:
-                share = 100 * record.idle_ns[cause] / record.window_ns
+                share = 100 * record.idle_ns.get(cause, 0) / record.window_ns
                 assert shown.pop(cause, 0.0) == pytest.approx(share, abs=0.06), (index, cause)
             assert not shown
     assert seen == list(range(len(stages)))

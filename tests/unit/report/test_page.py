@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stageline.engine.types import CAUSES
+from stageline.engine.causes import CAUSES
 from stageline.report.page import lanes
 from stageline.report.page.columns import LIMIT, Column, Ints, Packer, zigzag
 from stageline.report.page.data import page_data
@@ -48,7 +48,7 @@ def test_services_and_gaps_add_up_to_stages_json(tmp_path: Path) -> None:
     wanted = {}
     for record in read_stages(tmp_path):
         wanted[record.stage, "busy"] = record.busy_ns
-        wanted |= {(record.stage, cause): record.idle_ns[cause] for cause in CAUSES}
+        wanted |= {(record.stage, cause): record.idle_ns.get(cause, 0) for cause in CAUSES}
     assert totals_of(tmp_path) == {key: ns for key, ns in wanted.items() if ns}
 
 

@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stageline.cost.entries import Affine
-from stageline.engine.types import CAUSES, RequestRecord, RunTotals, StageRecord
+from stageline.engine.causes import CAUSES
+from stageline.engine.types import RequestRecord, RunTotals, StageRecord
 from stageline.errors import BadInput, UsageError
 from stageline.plan.schema import Defaults, Link, Plan, Stage, Visit
 from stageline.report.digest import digest_of

@@ -1,6 +1,6 @@
 // Fills the page.
 const LATENCY = [["TTFT", "ttft"], ["TPOT", "tpot"], ["ITL", "itl"], ["E2E", "e2e"], ["queue", "queue"]];
-const CURVES = [["TTFT", "ttft", "kv_blocked"], ["TPOT", "tpot", "hop"], ["E2E", "e2e", "accent"], ["queue", "queue", "starved"]];
+const CURVES = [["TTFT", "ttft", "ttft"], ["TPOT", "tpot", "tpot"], ["E2E", "e2e", "accent"], ["queue", "queue", "queue"]];
 
 function card(name, value, more) {
   return make("div", { class: "card" }, make("div", { class: "name" }, name), make("div", { class: "value" }, value), make("div", { class: "more" }, more));

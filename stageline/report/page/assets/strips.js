@@ -28,9 +28,9 @@ function startQueue(raw) {
     const from = sliceAt(view.begin), to = sliceAt(view.end) + 1;
     return Math.max(1, ...waiting.subarray(from, to), ...running.subarray(from, to));
   };
-  element("queue-title").replaceChildren("Queue: ", swatch("kv_blocked"), "waiting, ", swatch("accent"), "running");
+  element("queue-title").replaceChildren("Queue: ", swatch("waiting"), "waiting, ", swatch("accent"), "running");
   timeCanvas("queue", (context, width, height) => strip(context, width, height, [
-    { values: running, offset: 0, stroke: colour("accent"), fill: true }, { values: waiting, offset: 0, stroke: colour("kv_blocked"), fill: true },
+    { values: running, offset: 0, stroke: colour("accent"), fill: true }, { values: waiting, offset: 0, stroke: colour("waiting"), fill: true },
   ], top(), count), t => `${count(waiting[sliceAt(t)])} waiting, ${count(running[sliceAt(t)])} running`);
 }
 
@@ -67,7 +67,7 @@ function startWaterfall(raw) {
     context.save(); context.beginPath(); context.rect(GUTTER, 0, width - GUTTER, height); context.clip();
     rows.forEach((i, k) => {
       const y = k * step, a = r.arrival[i];
-      if (!r.admitted[i]) { bar(context, a, a + (view.end - view.begin) / 200, y, h, width, colour("kv_blocked")); return; }
+      if (!r.admitted[i]) { bar(context, a, a + (view.end - view.begin) / 200, y, h, width, colour("waiting")); return; }
       bar(context, a, a + r.admitted[i] - 1, y, h, width, wait);
       bar(context, a + r.admitted[i] - 1, a + (r.first_token[i] || r.last_token[i]) - 1, y, h, width, prefill);
       if (r.first_token[i]) bar(context, a + r.first_token[i] - 1, end(i), y, h, width, decode);

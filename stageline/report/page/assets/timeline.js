@@ -113,13 +113,13 @@ function hoverTimeline(t, y) {
   if (l < 0 || l >= data.stages.length || t < 0) return "";
   if (!isExact()) return slicedText(l, t);
   const lane = lanes[l], i = after(lane.ends, t);
-  if (i >= lane.n) return `Stage ${laneName(lane.record)}: ${lane.n ? "drain: nothing more came" : "never used"}`;
+  if (i >= lane.n) return `Stage ${laneName(lane.record)}: ${lane.n ? `drain: ${data.meanings.drain}` : "never used"}`;
   if (lane.starts[i] <= t) return describe(l, i);
   let at = i ? lane.ends[i - 1] : 0;
   for (let p = lane.first[i]; p < lane.first[i + 1]; p++) {
     at += lane.lengths[p];
     const cause = data.categories[lane.causes[p]];
-    if (t < at) return `Stage ${laneName(lane.record)} idle for ${duration(lane.lengths[p])}\n${cause}: ${MEANINGS[cause]}`;
+    if (t < at) return `Stage ${laneName(lane.record)} idle for ${duration(lane.lengths[p])}\n${cause}: ${data.meanings[cause]}`;
   }
   return "";
 }
