@@ -17,9 +17,14 @@ def cause_ends(
     room until the dispatch, then other stages and their queues until `prev_end`, and the rest on the link that leads
     here. `stamps` is a microbatch; or columns of the same names, for many gaps at once, and `later` numpy's maximum.
     """
-    work_since_ns = stamps.work_since_ns
-    with_credit_ns = later(work_since_ns, stamps.credit_since_ns)
-    return stamps.empty_since_ns, work_since_ns, with_credit_ns, stamps.dispatch_ns, prev_end_ns, end_ns
+    return (
+        stamps.empty_since_ns,  # starved
+        stamps.work_since_ns,  # empty
+        later(stamps.work_since_ns, stamps.credit_since_ns),  # credit
+        stamps.dispatch_ns,  # kv_blocked
+        prev_end_ns,  # upstream
+        end_ns,  # hop
+    )
 
 
 def split_gap(start_ns: int, end_ns: int, microbatch: Microbatch, prev_end_ns: int) -> tuple[int, ...]:
