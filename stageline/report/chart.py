@@ -11,7 +11,7 @@ from stageline.engine.causes import CAUSE, SHOWN
 from stageline.engine.types import StageRecord
 from stageline.report.palette import BUSY, CAUSE_COLOURS, HATCHES, SERVICES
 from stageline.report.summary import Summary
-from stageline.report.timeline import Timeline
+from stageline.report.timeline import StageTimeline
 from stageline.units import NS_PER_S, format_duration, shorten
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _MAX_SHAPES = 500  # drawn one by one in an SVG
 
 
 def draw_chart(
-    summary: Summary, stages: Sequence[StageRecord], timeline: Timeline | None, paths: Sequence[Path]
+    summary: Summary, stages: Sequence[StageRecord], timeline: StageTimeline | None, paths: Sequence[Path]
 ) -> None:
     """Writes the chart to each path; its suffix (.svg, .png) is the format."""
     import matplotlib as mpl  # noqa: PLC0415
@@ -48,7 +48,7 @@ def draw_chart(
         plt.close(figure)
 
 
-def _figure(summary: Summary, stages: Sequence[StageRecord], timeline: Timeline | None) -> "Figure":
+def _figure(summary: Summary, stages: Sequence[StageRecord], timeline: StageTimeline | None) -> "Figure":
     import matplotlib.pyplot as plt  # noqa: PLC0415
 
     rows = len({s.stage for s in stages})
@@ -106,11 +106,11 @@ def _stage_ticks(axes: "Axes", ordered: Sequence[StageRecord]) -> None:
 
 
 def _step(count: int) -> int:
-    """Every how many stages one is named: at most 30 names."""
+    """The step between stages that are named, so that at most 30 are."""
     return next(s for s in (1, 2, 5, 10, 20, 50, 100, 1000, 10**9) if count / s <= 30)
 
 
-def _draw_timeline(axes: "Axes", timeline: Timeline, rows: int, whose: str) -> None:
+def _draw_timeline(axes: "Axes", timeline: StageTimeline, rows: int, whose: str) -> None:
     """One lane per stage, stage 0 on top; services in blues, gaps in the colour of their cause."""
     unit, size_ns = _unit(timeline.end_ns - timeline.start_ns)
     for cause, colour in CAUSE_COLOURS.items():
@@ -122,13 +122,15 @@ def _draw_timeline(axes: "Axes", timeline: Timeline, rows: int, whose: str) -> N
     axes.set(ylim=(rows - 0.4, -0.6), xlim=(0, (timeline.end_ns - timeline.start_ns) / size_ns), ylabel="stage")
     axes.set_yticks(range(0, rows, _step(rows)))
     since = format_duration(timeline.start_ns)
-    axes.set_xlabel(f"emulated time ({unit}) since {since}: the first microbatches{whose}, each in its own blue")
+    axes.set_xlabel(
+        f"emulated time ({unit}) since {since}: the first microbatches{whose}, neighbours in different blues"
+    )
 
 
 def _add_boxes(
-    axes: "Axes", timeline: Timeline, size_ns: int, pieces: Sequence[tuple[int, int, int]], **style: Any
+    axes: "Axes", timeline: StageTimeline, size_ns: int, pieces: Sequence[tuple[int, int, int]], **style: Any
 ) -> None:
-    """Boxes of (stage, start_ns, length_ns). Many go into an SVG as one picture, which keeps the file small."""
+    """Boxes of (stage, start_ns, length_ns). Many boxes go into an SVG as one bitmap, which keeps the file small."""
     from matplotlib.collections import PolyCollection  # noqa: PLC0415
 
     corners = []

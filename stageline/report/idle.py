@@ -28,8 +28,8 @@ def share_with_work(shares: Mapping[str, float]) -> float:
     return 1 - sum(shares[cause] for cause in NOT_BUBBLES)
 
 
-def bubble_ratio(stages: Iterable[StageRecord]) -> float:
-    """Share of the time in which there was something to serve, and a stage did not (rule 7)."""
+def run_bubble_ratio(stages: Iterable[StageRecord]) -> float:
+    """Idle time that is a bubble over the time with work in the system, all stages together (rule 7)."""
     busy = idle = 0
     for stage in stages:
         busy += stage.busy_ns

@@ -12,11 +12,11 @@ from deploy.grafana.builder.dashboards import PIPELINE
 from stageline.engine.causes import BUBBLES, CAUSES, GAP_CAUSES, NOT_BUBBLES, RECORDED, SHOWN, TABLE
 from stageline.engine.types import StageRecord
 from stageline.report.advice import advise, cause_advice, run_figures
+from stageline.report.distributions import Latency
 from stageline.report.page.data import page_data
 from stageline.report.page.lanes import CATEGORIES
 from stageline.report.page.render import SCRIPTS, asset
-from stageline.report.rundir import read_plan, read_summary
-from stageline.report.series import Latency
+from stageline.report.rundir import read_run_plan, read_summary
 from tests.known import write_run
 from tests.reference import attribution
 
@@ -54,7 +54,7 @@ def test_a_cause_that_takes_half_of_the_time_gets_its_advice(directory: Path, ca
         read_summary(directory), busiest_stage=0, requests_per_s=1e6, e2e_s=Latency(mean=1.0), queue_s=Latency(mean=0.0)
     )
     stages = [waiting(i, cause, 60 if i else 30) for i in range(4)]
-    lines = advise(read_plan(directory), summary, stages)
+    lines = advise(read_run_plan(directory), summary, stages)
     wanted = cause_advice(cause, 0.525, run_figures(summary, stages)).try_next
     found = [line.seen for line in lines if line.try_next == wanted]
     assert any("52%" in seen for seen in found)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from stageline.report.chart import draw_chart
-from stageline.report.events import Event, Gap, Served
+from stageline.report.events import Gap, Served, StageEvent
 from stageline.report.rundir import read_events, read_stages, read_summary
 from stageline.report.timeline import first_microbatches
 
@@ -53,7 +53,7 @@ def served(stage: int, sequence: int, start: int, end: int) -> Served:
 
 
 def test_timeline_is_cut_at_the_end_of_the_last_microbatch() -> None:
-    events: list[Event] = [
+    events: list[StageEvent] = [
         served(0, 0, 10, 20),
         served(1, 0, 22, 30),
         served(0, 1, 20, 25),

@@ -1,8 +1,8 @@
-// One lane per stage: what it served when, and why it waited.
-const LEAST_PIXELS = 1.5; // services narrower than this would blur: lanes show shares per slice instead
-const SHARE_PIXELS = 4; // shares of narrower columns beat with the services that they cut
+// One lane per stage: what it served when, and why it idled.
+const LEAST_PIXELS = 1.5; // narrower services would blur: lanes show shares per slice instead
+const SHARE_PIXELS = 4; // narrower columns would show a pattern of their own with the services that they cut
 let lanes = [], shares = {}, selected = null;
-const HINT = "Click a service, or press ↓, to read what it was and why its stage had waited; n and p step to its neighbours, + and − zoom, ← and → move.";
+const HINT = "Click a service, or press ↓, to see its microbatch and why the stage idled before it; n and p step to the next and previous one, + and − zoom, ← and → move.";
 const chosenLane = () => selected ? selected.lane : 0;
 const rowHeight = () => Math.max(4, Math.min(24, Math.floor(640 / data.stages.length)));
 
@@ -78,7 +78,7 @@ function slicedLane(context, l, y, h, width, palette) {
   }
 }
 
-// The selected microbatch wherever it is in sight.
+// Outlines the selected microbatch at every stage in view.
 function outlineSelected(context, width, row) {
   const { lane: chosen, index } = selected, number = lanes[chosen].numbers[index];
   const replica = data.stages[chosen].replica;
