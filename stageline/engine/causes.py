@@ -1,4 +1,4 @@
-"""The idle causes (rule 7), in one table: whatever counts, draws or explains idle time by cause derives from it.
+"""The table of idle causes (rule 7): everything that counts, draws or explains idle time by cause derives from it.
 
 The order is that of time: within a gap each cause follows the one above it. `stageline/engine/attribution.py` says
 where each ends.
@@ -21,7 +21,7 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
     heading: str = ""  # of a narrow column; empty: the name
     hatch: str = ""  # where grey meets grey
     in_gap: bool = False  # whether a gap before a service is split into it
-    bubble: bool = True  # False: the stage had nothing to serve, and no ratio of bubbles counts it
+    bubble: bool = True  # False: the stage had nothing to serve, and bubble ratios leave it out
     optional: bool = False  # left out of records while zero, so that runs without it keep their digests
 
 
@@ -102,7 +102,7 @@ TABLE: tuple[Cause, ...] = (
     Cause(
         name="fault",
         meaning="stage down",
-        advice="look at the process of that stage and at its log",
+        advice="check the process of that stage and its log",
         colour="#000000",
         dark_colour="#FF4D4D",
     ),

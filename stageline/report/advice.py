@@ -112,7 +112,7 @@ def _few_in_flight(plan: Plan, summary: Summary, starved: float, shares: Mapping
     return Advice(
         f"Too few microbatches are in flight: {summary.bubble_ratio:.0%} of the time with work is bubbles, with "
         f"{served:.3g} requests served at once; stages wait for tokens to come back for {shares['starved']:.0%} of the "
-        f"time (starved; {starved:.0%} at the most starved stage), and for each other for {shares['upstream']:.0%} (upstream)",
+        f"time (starved; {starved:.0%} where it is most), and for each other for {shares['upstream']:.0%} (upstream)",
         fills if served < knee else CAUSE["starved"].advice,
     )
 

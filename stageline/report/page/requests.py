@@ -45,10 +45,10 @@ def pack_requests(records: Sequence[RequestRecord], bins: Bins, packer: Packer) 
 
 def _queue(records: Sequence[RequestRecord], bins: Bins, packer: Packer) -> None:
     """Peaks of waiting and running in each slice. A preempted request counts as running until its last token."""
-    taken = [r for r in records if r.admitted_ns is not None]
-    ended = [r for r in taken if r.last_token_ns is not None]
+    admitted = [r for r in records if r.admitted_ns is not None]
+    ended = [r for r in admitted if r.last_token_ns is not None]
     arrivals = _ints(sorted(r.arrival_ns for r in records if r.admitted_ns is not None or r.outcome == "incomplete"))
-    admissions = _ints(sorted(r.admitted_ns or 0 for r in taken))
+    admissions = _ints(sorted(r.admitted_ns or 0 for r in admitted))
     ends = _ints(sorted(r.last_token_ns or 0 for r in ended))
     packer.add("queue.waiting", _peaks(bins, arrivals, admissions))
     packer.add("queue.running", _peaks(bins, admissions, ends))

@@ -39,7 +39,7 @@ class Sampler:
     """Which traces are kept, and their ids: a hash of their origin, so that the same run has the same ids.
 
     A caller's sampled flag decides for its own traces. A trace that begins here is kept when the low 64 bits of its id
-    lie below ratio * 2^64, OpenTelemetry's TraceIdRatioBased: whoever samples further on by that rule keeps a subset.
+    lie below ratio * 2^64, OpenTelemetry's TraceIdRatioBased: a collector that samples by the same rule keeps a subset.
     """
 
     def __init__(self, origin: str, ratio: float) -> None:

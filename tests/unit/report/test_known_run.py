@@ -90,6 +90,6 @@ def test_a_pipeline_that_is_not_full_gets_one_piece_of_advice(tmp_path: Path) ->
     (line,) = advise(read_run_plan(tmp_path), read_summary(tmp_path), read_stages(tmp_path))
     stages = read_stages(tmp_path)
     most = max(s.idle_ns["starved"] / s.window_ns for s in stages)
-    assert line.seen.startswith("Too few are in flight")
+    assert line.seen.startswith("Too few microbatches are in flight")
     assert f"{most:.0%} where it is most" in line.seen
     assert "--batched-tokens" not in line.try_next
