@@ -22,7 +22,7 @@ from stageline.engine.types import RequestRecord, RunTotals
 from stageline.plan.build import make_plan
 from stageline.plan.options import PlanOptions
 from stageline.plan.schema import Defaults, Plan, Stage, Visit
-from stageline.report.run_writer import RunWriter
+from stageline.report.writer import RunWriter
 from stageline.workload import open_workload
 
 TARGET_CONSECUTIVE, TARGET_WAFERS = 1_000_000, 150_000  # stage visits per second

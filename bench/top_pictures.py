@@ -12,7 +12,7 @@ from playwright.sync_api import Browser
 from rich.console import Console
 
 from bench.cluster import Ignored
-from stageline.cli.top_data import Snapshot, View, take_snapshot, view_between
+from stageline.cli.top_data import Look, View, look, view
 from stageline.cli.top_view import render
 from stageline.cluster.client_run import run_at
 from stageline.cluster.local import LocalCluster, LocalOptions
@@ -56,28 +56,28 @@ async def _views(path: Path, load: str, dead: int) -> tuple[View, View]:
         try:
             before = await _settled(client)
             now = await _later(client, APART_S)
-            loaded = view_between(ADDRESS, plan, now, before)
-            stopped = view_between(ADDRESS, plan, await _stopped(client, servers.stages[dead].pid or 0, dead), now)
+            loaded = view(ADDRESS, plan, now, before)
+            stopped = view(ADDRESS, plan, await _stopped(client, servers.stages[dead].pid or 0, dead), now)
         finally:
             run.cancel()
             await asyncio.gather(run, return_exceptions=True)
     return loaded, stopped
 
 
-async def _later(client: RouterClient, seconds: float) -> Snapshot:
+async def _later(client: RouterClient, seconds: float) -> Look:
     """A snapshot after some wall time."""
     await asyncio.sleep(seconds)
-    return take_snapshot(await client.status(metrics=True), time.monotonic())
+    return look(await client.status(metrics=True), time.monotonic())
 
 
-async def _settled(client: RouterClient) -> Snapshot:
+async def _settled(client: RouterClient) -> Look:
     """The first snapshot with tokens that have come back."""
     while not (found := await _later(client, APART_S)).router.total(names.TTFT.name + "_count"):
         pass
     return found
 
 
-async def _stopped(client: RouterClient, pid: int, stage: int) -> Snapshot:
+async def _stopped(client: RouterClient, pid: int, stage: int) -> Look:
     """The first snapshot that finds the stage down. The stage runs on afterwards."""
     os.kill(pid, signal.SIGSTOP)
     try:

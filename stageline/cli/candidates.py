@@ -11,9 +11,9 @@ from stageline.engine import inprocess
 from stageline.engine.settings import Scheduling
 from stageline.errors import StagelineError
 from stageline.plan.schema import Plan
-from stageline.report.run_writer import RunWriter
 from stageline.report.slo import Slo, parse_slo
 from stageline.report.summary import RunFacts, Summary
+from stageline.report.writer import RunWriter
 from stageline.workload import open_workload
 
 

@@ -8,7 +8,8 @@ from cyclopts import Parameter
 
 from stageline.cli.output import console, print_json, write_file
 from stageline.errors import UsageError
-from stageline.report.compare import compare_runs, read_runs
+from stageline.report.compare import compare as compare_runs
+from stageline.report.compare import read_runs
 from stageline.report.compare_table import comparison_table
 from stageline.report.page.compare import comparison_page
 

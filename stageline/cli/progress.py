@@ -8,7 +8,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn,
 from rich.text import Text
 
 from stageline.engine.types import Cancellation, Request
-from stageline.report.run_writer import RunWriter
+from stageline.report.writer import RunWriter
 from stageline.workload import DescribedWorkload
 
 _EVERY = 64  # requests between two updates

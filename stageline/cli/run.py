@@ -20,10 +20,10 @@ from stageline.engine.settings import Scheduling
 from stageline.engine.types import RunTotals
 from stageline.errors import SloMissed, UsageError
 from stageline.plan.schema import Plan
-from stageline.report.run_writer import RunWriter
 from stageline.report.slo import parse_slo
 from stageline.report.summary import RunFacts, Summary
-from stageline.report.text_report import run_report
+from stageline.report.tables import run_report
+from stageline.report.writer import RunWriter
 from stageline.runtime.plans import read_plan
 from stageline.workload import DescribedWorkload
 from stageline.workload.recording import RecordedWorkload

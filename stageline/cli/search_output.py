@@ -9,7 +9,7 @@ from stageline.cli import output
 from stageline.cli.candidates import Trial
 from stageline.errors import UsageError
 from stageline.report.palette import BUSY
-from stageline.report.pareto import pareto_front
+from stageline.report.pareto import front
 
 SECONDS_PER_HOUR = 3600
 MAX_ADVICE_LINES = 8  # lines below a table; --json has all
@@ -31,7 +31,7 @@ def _goods(trial: Trial) -> tuple[float, ...]:
 def on_front(trials: Sequence[Trial]) -> list[Trial]:
     """Trials that no other beats in goodput, TTFT, TPOT and number of devices at once; most goodput first."""
     ran = [t for t in trials if t.failure is None and t.finished]
-    kept = [t for t, good in zip(ran, pareto_front(ran, _goods), strict=True) if good]
+    kept = [t for t, good in zip(ran, front(ran, _goods), strict=True) if good]
     return sorted(kept, key=lambda t: (-t.goodput_requests_per_s, t.devices, t.tpot_p99_s, t.name))
 
 

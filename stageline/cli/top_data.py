@@ -46,10 +46,10 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     in_flight: int
     credits: int
     slip_s: float
-    kv_bound_stage: int | None
+    binding: int | None
 
 
-class Snapshot(msgspec.Struct, frozen=True):
+class Look(msgspec.Struct, frozen=True):
     """The samples of the router and of all stages at one instant of wall time."""
 
     at_s: float
@@ -58,13 +58,13 @@ class Snapshot(msgspec.Struct, frozen=True):
     stages: list[Samples | None]  # None: the stage does not answer
 
 
-def take_snapshot(status: Status, at_s: float) -> Snapshot:
+def look(status: Status, at_s: float) -> Look:
     """From a status that was requested with metrics."""
     stages = [parse(s.metrics) if s.healthy and s.metrics else None for s in status.stages]
-    return Snapshot(at_s, status, parse(status.metrics), stages)
+    return Look(at_s, status, parse(status.metrics), stages)
 
 
-def view_between(address: str, plan: Plan, now: Snapshot, before: Snapshot | None) -> View:
+def view(address: str, plan: Plan, now: Look, before: Look | None) -> View:
     """What happened between two snapshots; without an earlier one, since the servers started."""
     router = now.router.since(before.router if before else None)
     old = before.stages if before else [None] * len(now.stages)
@@ -92,11 +92,11 @@ def view_between(address: str, plan: Plan, now: Snapshot, before: Snapshot | Non
         in_flight=int(now.router.total(names.IN_FLIGHT.name)),
         credits=int(now.router.total(names.CREDITS.name)),
         slip_s=now.router.total(names.SLIP.name),
-        kv_bound_stage=_binding(now.router),
+        binding=_binding(now.router),
     )
 
 
-def _mode(now: Snapshot) -> str:
+def _mode(now: Look) -> str:
     if now.status.session:
         return "run in emulated time"
     if now.status.live:

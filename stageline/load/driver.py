@@ -12,7 +12,7 @@ from stageline.load.pace import Pace
 from stageline.load.reply import Call, Reply, Target
 from stageline.load.sample import Sample
 from stageline.load.schedule import Due, Schedule
-from stageline.report.distributions import Histogram
+from stageline.report.series import Histogram
 
 _BURST = 64  # calls begun before those under way get their turn
 

@@ -19,8 +19,8 @@ from stageline.cost.entries import Affine
 from stageline.engine import inprocess
 from stageline.engine.settings import Scheduling
 from stageline.plan.schema import Defaults, Link, Plan, Stage, Visit
-from stageline.report.run_writer import RunWriter
 from stageline.report.summary import RunFacts
+from stageline.report.writer import RunWriter
 from stageline.runtime.server import Server
 from stageline.workload import open_workload
 from stageline.workload.recording import RecordedWorkload

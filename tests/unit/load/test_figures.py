@@ -20,7 +20,7 @@ from stageline.load.summary import clock_figures, slo_result
 from stageline.load.svg import Line, line_chart, round_up
 from stageline.load.tally import Tally
 from stageline.load.timeline import MAX_SLICES, Timeline
-from stageline.report.distributions import Histogram
+from stageline.report.series import Histogram
 from stageline.report.slo import parse_slo
 
 MS = 1_000_000

@@ -8,9 +8,9 @@ from stageline.cost.entries import Affine
 from stageline.engine import inprocess
 from stageline.engine.settings import Scheduling
 from stageline.plan.schema import Defaults, Link, Plan, Stage, Visit
-from stageline.report.run_writer import RunWriter
 from stageline.report.slo import parse_slo
 from stageline.report.summary import RunFacts
+from stageline.report.writer import RunWriter
 from stageline.workload import open_workload
 
 
