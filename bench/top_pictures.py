@@ -65,20 +65,20 @@ async def _views(path: Path, load: str, dead: int) -> tuple[View, View]:
 
 
 async def _later(client: RouterClient, seconds: float) -> Look:
-    """A snapshot after some wall time."""
+    """A look after some wall time."""
     await asyncio.sleep(seconds)
     return look(await client.status(metrics=True), time.monotonic())
 
 
 async def _settled(client: RouterClient) -> Look:
-    """The first snapshot with tokens that have come back."""
+    """The first look at which tokens have come back."""
     while not (found := await _later(client, APART_S)).router.total(names.TTFT.name + "_count"):
         pass
     return found
 
 
 async def _stopped(client: RouterClient, pid: int, stage: int) -> Look:
-    """The first snapshot that finds the stage down. The stage runs on afterwards."""
+    """The first look that finds the stage down. It goes on afterwards."""
     os.kill(pid, signal.SIGSTOP)
     try:
         while (found := await _later(client, 0.5)).stages[stage] is not None:

@@ -14,7 +14,7 @@ from stageline.plan.memory import Memory
 from stageline.plan.options import PlanOptions
 from stageline.plan.partition import fewest
 
-# From where on something is a mistake; `stageline.report.plan_advice` judges runs by the same.
+# From where on something is a mistake; `stageline.report.mistakes` judges runs by the same.
 HOPS_SHARE = 0.5  # of a token's time: above it latency of the network dominates
 IMBALANCE = 1.1  # busiest stage over the mean of all
 NOMINAL_ERROR = 0.05  # of a layer's bytes
