@@ -12,7 +12,15 @@ from stageline.report.chart import draw_chart
 from stageline.report.digest import digest_of
 from stageline.report.page.render import write_page
 from stageline.report.perfetto.trace import write_trace
-from stageline.report.rundir import EVENTS, REQUESTS, RERUN, read_events, read_requests, read_stages, read_summary
+from stageline.report.rundir import (
+    EVENTS_FILE,
+    REQUESTS_FILE,
+    RERUN,
+    read_events,
+    read_requests,
+    read_stages,
+    read_summary,
+)
 from stageline.report.summary import Summary
 from stageline.report.tables import run_report
 from stageline.report.timeline import first_microbatches
@@ -53,7 +61,7 @@ def _check_requests(directory: Path, summary: Summary) -> None:
     """Raises BadInput for a line that is none of a run's, and for lines that are missing."""
     lines, total = sum(1 for _ in read_requests(directory)), summary.requests["total"]
     if lines != total:
-        raise BadInput(f"{directory / REQUESTS}", lines, f"summary.json says {total} requests", RERUN)
+        raise BadInput(f"{directory / REQUESTS_FILE}", lines, f"summary.json says {total} requests", RERUN)
 
 
 def _verify(directory: Path, summary: Summary) -> None:
@@ -84,7 +92,7 @@ def _page(directory: Path) -> None:
 
 
 def _trace(directory: Path, path: Path) -> None:
-    if not (directory / EVENTS).exists():
+    if not (directory / EVENTS_FILE).exists():
         raise UsageError(f"--perfetto needs events, and {directory} has none: make the run with --events")
     try:
         written = write_trace(directory, path)

@@ -21,8 +21,8 @@ from stageline.plan.schema import Plan
 from stageline.wire.channels import Dialer
 from stageline.wire.router_client import RouterClient
 
-MAX_S = 3600.0
-MIN_S = 0.1
+MAX_INTERVAL_S = 3600.0
+MIN_INTERVAL_S = 0.1
 _ANSWER_S = 5.0  # a router that takes longer counts as gone
 
 
@@ -34,15 +34,20 @@ def top(
     once: Annotated[bool, Parameter(negative="", help="print what two looks show, and stop")] = False,
 ) -> None:
     """Watch a cluster: occupancy and bubbles of every stage, KV, queue, rates, latencies, slip. Ctrl-C ends it."""
-    if not MIN_S <= interval <= MAX_S:  # not a number is neither
-        raise BadInput("--interval", interval, "no time to wait between two looks", f"give {MIN_S} to {MAX_S:g} s")
+    if not MIN_INTERVAL_S <= interval <= MAX_INTERVAL_S:  # not a number is neither
+        raise BadInput(
+            "--interval",
+            interval,
+            "not a possible interval",
+            f"give {MIN_INTERVAL_S} to {MAX_INTERVAL_S:g} s",
+        )
     dialer = Dialer(security.files(), api_key=security.api_key)
     router_address("the router's address", address)
-    asyncio.run(_until_told(address, dialer, interval, once or not sys.stdout.isatty()))
+    asyncio.run(_until_interrupted(address, dialer, interval, once or not sys.stdout.isatty()))
 
 
-async def _until_told(address: str, dialer: Dialer, interval_s: float, once: bool) -> None:
-    """Ctrl-C and SIGTERM are the ordinary end: the terminal is put back and nothing has failed."""
+async def _until_interrupted(address: str, dialer: Dialer, interval_s: float, once: bool) -> None:
+    """Ctrl-C and SIGTERM end it normally: the terminal is restored and the exit code is 0."""
     loop = asyncio.get_running_loop()
     watching = asyncio.ensure_future(_watch(address, dialer, interval_s, once))
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -66,7 +71,7 @@ async def _watch(address: str, dialer: Dialer, interval_s: float, once: bool) ->
                 try:
                     now = await _look(client)
                 except Unavailable as error:
-                    live.update(f"{error}\nlooking again every {interval_s:g} s; Ctrl-C ends")
+                    live.update(f"{error}\ntrying again every {interval_s:g} s; Ctrl-C ends")
                     continue
                 live.update(render(view(address, plan, now, before), out.width), refresh=True)
                 before = now

@@ -1,6 +1,6 @@
-"""Distributions of latencies with flat memory: exact per request, bucketed per token.
+"""Distributions of latencies: exact where there is one value per request, bucketed where there is one per token.
 
-Percentiles are nearest-rank: p of n values is the value of rank ceil(p * n), a value that occurred. Seconds are
+Percentiles are nearest-rank: p of n values is the value of rank ceil(p * n), one that occurred. Seconds are
 ns / 1e9, once, at the end.
 """
 
@@ -27,7 +27,7 @@ class Latency(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Distribution(Protocol):
-    """What a latency can be computed from."""
+    """Values whose percentiles can be asked for."""
 
     total_ns: int
     max_ns: int
@@ -83,7 +83,7 @@ class Series:
 
 
 class Histogram:
-    """Counts in logarithmic buckets, for values too many to keep (one per token). Mean and maximum are exact.
+    """Counts in logarithmic buckets, for too many values to keep (one per token). Mean and maximum are exact.
 
     A value v >= 2**MANTISSA_BITS loses its bits below the highest MANTISSA_BITS; a percentile is the middle of its
     bucket, so its relative error is at most 2**-MANTISSA_BITS, below 0.05 %. Smaller values are exact.
@@ -105,7 +105,7 @@ class Histogram:
         self.max_ns = max(self.max_ns, value_ns)
 
     def merge(self, other: "Histogram") -> None:
-        """Adds all values of another one; exactly what adding each of them gives."""
+        """Adds all values of another histogram; the same as adding them one by one."""
         for lowest, count in other._buckets.items():
             self._buckets[lowest] = self._buckets.get(lowest, 0) + count
         self.count += other.count

@@ -7,6 +7,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from stageline.engine.causes import CAUSE, SHOWN
 from stageline.engine.types import StageRecord
 from stageline.report.grouping import StageGroup, group_stages
 from stageline.report.prefix import prefix_text
@@ -15,16 +16,15 @@ from stageline.report.speculation import speculation_text
 from stageline.report.summary import Advice, Summary
 from stageline.units import NS_PER_S, format_duration
 
-MAX_ROWS = 32
-_HEADINGS = {"kv_blocked": "kv", "upstream": "upstr"}
+MAX_STAGE_ROWS = 32
 _LATENCIES = (("TTFT", "ttft_s"), ("TPOT", "tpot_s"), ("ITL", "itl_s"), ("E2E", "e2e_s"), ("queue", "queue_s"))
 
 
 def run_report(summary: Summary, stages: Sequence[StageRecord]) -> RenderableType:
     """Everything, top to bottom."""
-    parts: list[RenderableType] = [figures(summary), latencies(summary), stage_table(stages)]
+    parts: list[RenderableType] = [figures_table(summary), latency_table(summary), stage_table(stages)]
     if summary.slo is not None:
-        parts.append(slo_line(summary))
+        parts.append(slo_verdict(summary))
     parts += [advice_line(line) for line in summary.advice]
     parts.append(Text(f"digest {summary.digest}" if summary.digest else "incomplete: the run broke off, no digest"))
     return Group(*parts)
@@ -35,7 +35,7 @@ def advice_line(advice: Advice) -> Text:
     return Text.assemble(("advice: ", "bold"), f"{advice.seen}. {advice.try_next[:1].upper()}{advice.try_next[1:]}.")
 
 
-def figures(summary: Summary) -> Table:
+def figures_table(summary: Summary) -> Table:
     """Name and value of the main figures."""
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(style="bold", no_wrap=True)
@@ -75,7 +75,7 @@ def _binding(summary: Summary) -> str:
     return f"; {', '.join(parts)}" if parts else ""
 
 
-def latencies(summary: Summary) -> Table:
+def latency_table(summary: Summary) -> Table:
     """Latency percentiles."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("latency")
@@ -88,16 +88,16 @@ def latencies(summary: Summary) -> Table:
     return table
 
 
-def stage_table(stages: Sequence[StageRecord], max_rows: int = MAX_ROWS) -> Table:
-    """Busy and idle shares of the window in %, like neighbours in one row; causes that never occurred are left out."""
+def stage_table(stages: Sequence[StageRecord], max_rows: int = MAX_STAGE_ROWS) -> Table:
+    """Busy and idle shares of the window in %; similar neighbours share a row, only causes that occurred are shown."""
     groups = group_stages(stages, max_rows)
-    causes = [c for c in groups[0].idle_ratio if any(g.idle_ratio[c] > 0 for g in groups)] if groups else []
+    causes = [c for c in SHOWN if any(g.idle_ratio[c] > 0 for g in groups)]
     kv = any(s.kv_budget_bytes for s in stages)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=0)
     table.caption = _caption(stages, groups)
     table.caption_justify = "left"
     table.add_column("stage", no_wrap=True)
-    for name in ("busy%", *(_HEADINGS.get(c, c) for c in causes), *(["kv top%"] if kv else [])):
+    for name in ("busy%", *(CAUSE[c].heading or c for c in causes), *(["kv top%"] if kv else [])):
         table.add_column(name, justify="right", no_wrap=True)
     for group in groups:
         cells = [_percent(group.busy_ratio), *(_percent(group.idle_ratio[c]) for c in causes)]
@@ -118,7 +118,7 @@ def _percent(ratio: float) -> str:
     return "<0.1" if ratio < 0.0005 else f"{100 * ratio:.1f}"
 
 
-def slo_line(summary: Summary) -> Text:
+def slo_verdict(summary: Summary) -> Text:
     """Whether the objective was met."""
     slo = summary.slo
     if slo is None:

@@ -1,4 +1,4 @@
-"""`RunWriter`: watches a run and leaves a run directory, or only the digest and the summary when there is none."""
+"""`RunWriter` observes a run and writes its run directory; without one, it only makes the digest and the summary."""
 
 from collections.abc import Iterable
 from contextlib import ExitStack
@@ -12,20 +12,20 @@ from stageline.plan.schema import Plan
 from stageline.report.advice import advise
 from stageline.report.canonical import canonical_line
 from stageline.report.digest import Digest
-from stageline.report.events import EventWriter
-from stageline.report.fanout import StageFanout
+from stageline.report.events import StageEventWriter
 from stageline.report.reorder import ReorderBuffer
-from stageline.report.rundir import EVENTS, PLAN, REQUESTS, STAGES, SUMMARY
+from stageline.report.rundir import EVENTS_FILE, PLAN_FILE, REQUESTS_FILE, STAGES_FILE, SUMMARY_FILE
 from stageline.report.slo import Slo
 from stageline.report.spans.recorder import TraceRecorder
 from stageline.report.statistics import Statistics
-from stageline.report.summary import RunFacts, Summary, summarize
+from stageline.report.summary import RunFacts, Summary, run_summary
+from stageline.report.tee import TeeStageObserver
 
 
 class RunWriter:
-    """An Observer. Memory is flat: 32 bytes per request, and the lines of requests that wait for an earlier one.
+    """An Observer. It keeps 32 bytes per request, and the lines of requests that left before an earlier one.
 
-    Use as a context manager around the run, then call `finish`. If the run breaks off, what it produced stays in
+    Use as a context manager around the run, then call `finish`. If the run breaks off, its requests so far stay in
     requests.jsonl; call `abort` for a summary that says so.
     """
 
@@ -40,7 +40,7 @@ class RunWriter:
     ) -> None:
         self.statistics = Statistics(slo)
         self.trace = trace
-        self._events: EventWriter | None = None
+        self._events: StageEventWriter | None = None
         self._plan = plan
         self._directory = directory
         self._digest = Digest()
@@ -50,25 +50,25 @@ class RunWriter:
             self._open(directory, events)
 
     def _open(self, directory: Path, events: bool) -> None:
-        """Removes what an earlier run left there, so that a broken run can't wear its figures."""
+        """Removes the files of an earlier run, so that a run that breaks off can't be taken for it."""
         try:
             directory.mkdir(parents=True, exist_ok=True)
-            for name in (SUMMARY, STAGES, EVENTS, REQUESTS):
+            for name in (SUMMARY_FILE, STAGES_FILE, EVENTS_FILE, REQUESTS_FILE):
                 (directory / name).unlink(missing_ok=True)
-            (directory / PLAN).write_bytes(self._plan.canonical() + b"\n")
-            requests = self._files.enter_context((directory / REQUESTS).open("wb"))
+            (directory / PLAN_FILE).write_bytes(self._plan.canonical() + b"\n")
+            requests = self._files.enter_context((directory / REQUESTS_FILE).open("wb"))
             self._lines = ReorderBuffer(requests.write)
             if events:
-                self._events = self._files.enter_context(EventWriter(directory / EVENTS))
+                self._events = self._files.enter_context(StageEventWriter(directory / EVENTS_FILE))
         except OSError as error:
             self._files.close()
             raise UsageError(f"-o {directory}: can't be written: {error.strerror}; give another directory") from None
 
     @property
     def stage_observer(self) -> StageObserver | None:
-        """Who has to be told what the stages do, if anyone."""
+        """The observer that the stages need; None if nobody watches them."""
         if self._events and self.trace:
-            return StageFanout(self._events, self.trace)
+            return TeeStageObserver(self._events, self.trace)
         return self._events or self.trace
 
     def arrived(self, index: int, arrival_ns: int) -> None:
@@ -94,17 +94,17 @@ class RunWriter:
             self.trace.request(record)
 
     def finish(self, totals: RunTotals, facts: RunFacts) -> Summary:
-        """Closes the books of a complete run."""
+        """Writes the figures of a complete run."""
         digest = self._digest.finish(totals.stages)
-        summary = summarize(self._plan, totals, facts, self.statistics, digest)
+        summary = run_summary(self._plan, totals, facts, self.statistics, digest)
         advice = tuple(advise(self._plan, summary, totals.stages))
         summary = msgspec.structs.replace(summary, advice=advice)
         self._close(summary, totals.stages)
         return summary
 
     def abort(self, facts: RunFacts) -> Summary:
-        """Closes the books of a run that broke off: no digest, `complete` is false."""
-        summary = summarize(self._plan, None, facts, self.statistics, None)
+        """Writes the figures of a run that broke off: no digest, `complete` is false."""
+        summary = run_summary(self._plan, None, facts, self.statistics, None)
         self._close(summary, None)
         return summary
 
@@ -114,8 +114,8 @@ class RunWriter:
         self._files.close()
         if self._directory is not None:
             if stages is not None:
-                _write(self._directory / STAGES, sorted(stages, key=lambda r: (r.replica, r.stage)))
-            _write(self._directory / SUMMARY, summary)
+                _write(self._directory / STAGES_FILE, sorted(stages, key=lambda r: (r.replica, r.stage)))
+            _write(self._directory / SUMMARY_FILE, summary)
 
     def __enter__(self) -> "RunWriter":
         return self

@@ -135,7 +135,7 @@ def test_a_cluster_address_that_is_none(plan: str, place: str, capsys: pytest.Ca
         (["--workload", SPEC, "--rate-scale", "1" * 13], "--rate-scale: has too many digits"),
         (["--workload", SPEC, "--batching", "slo"], "--batching slo needs a TPOT"),
         (["--workload", SPEC, "--batching", "huge"], "huge"),
-        (["--workload", SPEC, "--slo", "x"], "--slo: no objective"),
+        (["--workload", SPEC, "--slo", "x"], "--slo: unknown objective"),
         (["--workload", SPEC, "--events"], "--events writes events.jsonl"),
         (["--workload", SPEC, "--overhead", "5"], "--overhead: not a number with a unit"),
         (["--workload", SPEC, "--overhead", "99999h"], "--overhead: above 15 minutes"),

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from stageline.engine.types import CAUSES
+from stageline.engine.causes import CAUSES, TABLE
 from stageline.report.advice import advise
-from stageline.report.rundir import read_plan, read_stages, read_summary
+from stageline.report.rundir import read_run_plan, read_stages, read_summary
 from stageline.report.tables import run_report
 from tests.known import SLOW, TIGHT, known_requests, write_run
 from tests.reference.plans import pipeline
 
-NAMES = {"kv": "kv_blocked", "upstr": "upstream"}
+NAMES = {cause.heading: cause.name for cause in TABLE if cause.heading}
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def test_the_table_says_what_stages_json_says(directory: Path) -> None:
             assert shown.pop("busy%") == pytest.approx(100 * record.busy_ns / record.window_ns, abs=0.06)
             assert shown.pop("top%") == pytest.approx(100 * record.kv_peak_bytes / record.kv_budget_bytes, abs=0.06)
             for cause in CAUSES:
-                share = 100 * record.idle_ns[cause] / record.window_ns
+                share = 100 * record.idle_ns.get(cause, 0) / record.window_ns
                 assert shown.pop(cause, 0.0) == pytest.approx(share, abs=0.06), (index, cause)
             assert not shown
     assert seen == list(range(len(stages)))
@@ -79,7 +79,7 @@ def test_the_slow_stage_and_the_tight_one_stand_out(directory: Path) -> None:
 
 
 def test_the_advice_names_what_binds(directory: Path) -> None:
-    lines = [line.seen for line in advise(read_plan(directory), read_summary(directory), read_stages(directory))]
+    lines = [line.seen for line in advise(read_run_plan(directory), read_summary(directory), read_stages(directory))]
     assert any(f"(stage {TIGHT} binds)" in line for line in lines)
     assert any(f"stage {SLOW} is busy" in line for line in lines)
 
@@ -87,9 +87,9 @@ def test_the_advice_names_what_binds(directory: Path) -> None:
 def test_a_pipeline_that_is_not_full_gets_one_piece_of_advice(tmp_path: Path) -> None:
     """Equal stages and one request: the gaps behind the first stage are of the same making."""
     write_run(tmp_path, pipeline([1_000] * 8, latency_ns=1, credits_=8), known_requests()[:1])
-    (line,) = advise(read_plan(tmp_path), read_summary(tmp_path), read_stages(tmp_path))
+    (line,) = advise(read_run_plan(tmp_path), read_summary(tmp_path), read_stages(tmp_path))
     stages = read_stages(tmp_path)
     most = max(s.idle_ns["starved"] / s.window_ns for s in stages)
-    assert line.seen.startswith("Too few are in flight")
+    assert line.seen.startswith("Too few microbatches are in flight")
     assert f"{most:.0%} where it is most" in line.seen
     assert "--batched-tokens" not in line.try_next

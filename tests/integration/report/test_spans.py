@@ -12,7 +12,7 @@ from stageline.report.events import Served
 from stageline.report.rundir import read_events, read_requests, read_summary
 from stageline.report.spans import recorder as recording
 from stageline.report.spans.context import Sampler, TraceContext, parse_traceparent
-from stageline.report.spans.otlp import Exporter, SpanSender
+from stageline.report.spans.otlp import SpanExporter, SpanSender
 from stageline.report.spans.recorder import RequestTrace, TraceRecorder
 from stageline.report.writer import RunWriter
 from stageline.testing import ListWorkload
@@ -114,7 +114,7 @@ def test_a_request_that_is_not_kept_changes_nothing_for_those_that_are(tmp_path:
 
 
 def test_a_long_request_is_cut_and_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(recording, "MAX_VISITS", 10)
+    monkeypatch.setattr(recording, "MAX_VISIT_SPANS", 10)
     ended = traced(tmp_path, Scheduling())
     assert {(len(t.visits), t.left_out) for t in ended} == {(10, OUTPUT * 4 - 10)}
 
@@ -132,19 +132,19 @@ def test_what_broke_off_ends_where_it_broke() -> None:
     assert len(ended) == 1
 
 
-class Fake(Exporter):
+class Fake(SpanExporter):
     """Takes what it is told to take."""
 
     def __init__(self, *answers: bool) -> None:
         self.answers, self.sizes = list(answers), list[int]()
 
     def send(self, spans: "Iterable[object]") -> bool:
-        """See Exporter."""
+        """See SpanExporter."""
         self.sizes.append(len(list(spans)))
         return self.answers.pop(0)
 
     def close(self) -> None:
-        """See Exporter."""
+        """See SpanExporter."""
 
 
 def test_a_run_gives_up_on_a_collector_that_fails_and_counts() -> None:

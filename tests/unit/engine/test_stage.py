@@ -2,7 +2,8 @@
 
 import pytest
 
-from stageline.engine.attribution import GAP_CAUSES, split_gap
+from stageline.engine.attribution import split_gap
+from stageline.engine.causes import GAP_CAUSES
 from stageline.engine.route import Route
 from stageline.engine.stage import Stage
 from stageline.errors import KvOverdraw, LawBroken

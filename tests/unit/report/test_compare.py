@@ -6,7 +6,7 @@ import pytest
 
 from stageline.engine.settings import Scheduling
 from stageline.errors import BadInput
-from stageline.report.compare import changes, compare, flags, read_runs
+from stageline.report.compare import changed_settings, command_flags, compare, read_runs
 from stageline.report.compare_table import change_text, short_names
 from stageline.report.page.compare import comparison_page
 from tests.known import write_run
@@ -42,14 +42,14 @@ def test_shares_come_from_stages_json(directories: list[Path]) -> None:
 
 def test_a_run_against_itself_changes_nothing(directories: list[Path]) -> None:
     runs = read_runs([directories[0], directories[0]])
-    assert changes(runs) == []
+    assert changed_settings(runs) == []
     assert {row.verdict(1) for row in compare(runs).rows} == {""}
 
 
 def test_flags_of_a_command() -> None:
     command = "stageline run plan.json --workload 'poisson:rate=4,input=10' --credits=8 --paranoid -o out --seed 3"
     wanted = {"--workload": "poisson:rate=4,input=10", "--credits": "8", "--paranoid": "yes", "--seed": "3"}
-    assert flags(command) == wanted
+    assert command_flags(command) == wanted
 
 
 def test_names_are_as_short_as_they_can_be() -> None:

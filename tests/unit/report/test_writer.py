@@ -10,11 +10,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stageline.cost.entries import Affine
-from stageline.engine.types import CAUSES, RequestRecord, RunTotals, StageRecord
+from stageline.engine.causes import CAUSES
+from stageline.engine.types import RequestRecord, RunTotals, StageRecord
 from stageline.errors import BadInput, UsageError
 from stageline.plan.schema import Defaults, LinkPlan, Plan, StagePlan, Visit
 from stageline.report.digest import digest_of
-from stageline.report.rundir import read_events, read_plan, read_stages, read_summary
+from stageline.report.rundir import read_events, read_run_plan, read_stages, read_summary
 from stageline.report.summary import RunFacts
 from stageline.report.writer import RunWriter
 
@@ -114,7 +115,7 @@ def test_summary(tmp_path: Path) -> None:
     assert summary.bubble_ratio == pytest.approx(0.25)  # 20 starved of 80, `empty` left out
     assert summary.kv_peak_ratio == 0.5
     assert summary.topology.plan_digest == PLAN.digest()
-    assert read_plan(tmp_path) == PLAN
+    assert read_run_plan(tmp_path) == PLAN
     assert [s.stage for s in read_stages(tmp_path)] == [0, 1]
 
 
@@ -154,7 +155,7 @@ def test_damaged_directories(tmp_path: Path) -> None:
         digest_of(tmp_path)
     write(tmp_path, [0])
     (tmp_path / "requests.jsonl").write_text("{}\n")
-    with pytest.raises(BadInput, match=r"requests\.jsonl:1: no request record"):
+    with pytest.raises(BadInput, match=r"requests\.jsonl:1: not a request record"):
         digest_of(tmp_path)
     (tmp_path / "requests.jsonl").write_text("{")
     with pytest.raises(BadInput, match=r"requests\.jsonl:1: not JSON"):

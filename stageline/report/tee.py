@@ -1,12 +1,12 @@
-"""Several StageObservers where one is expected."""
+"""Several StageObservers in the place of one."""
 
 from collections.abc import Mapping
 
 from stageline.engine.types import StageObserver
 
 
-class StageFanout:
-    """Tells all of them, in order."""
+class TeeStageObserver:
+    """Passes every event to each of them, in order."""
 
     def __init__(self, *observers: StageObserver) -> None:
         self._observers = observers

@@ -6,7 +6,6 @@ import msgspec
 
 from stageline.cost.entries import CostEntry, Roofline
 from stageline.cost.service import compile_cost
-from stageline.engine.types import CAUSES, StageRecord
 from stageline.plan.partition import Fits
 from stageline.plan.schema import Plan
 from stageline.plan.timing import PipelineTiming, decode_totals, pipeline_timing
@@ -65,10 +64,3 @@ def layer_costs(plan: Plan, summary: Summary) -> tuple[list[int], Fits]:
 
 def _headless(entry: CostEntry) -> CostEntry:
     return msgspec.structs.replace(entry, head=None) if isinstance(entry, Roofline) else entry
-
-
-def cause_shares(stages: Sequence[StageRecord]) -> dict[str, float]:
-    """Share of all stages' time by cause, and `busy`."""
-    total = sum(s.window_ns for s in stages) or 1
-    shares: dict[str, float] = {c: sum(s.idle_ns.get(c, 0) for s in stages) / total for c in CAUSES}
-    return {"busy": sum(s.busy_ns for s in stages) / total, **shares}
