@@ -8,8 +8,8 @@ import matplotlib.pyplot as plt
 
 from bench.fidelity.board import Row
 from bench.fidelity.runs import Outcome, run, vllm
+from stageline.api.fitting import Measured, Serving, fit_attention
 from stageline.catalog.loader import Catalog
-from stageline.cli.fitting import Measured, Serving, fit_attention
 from stageline.cost.kernels import make_profile
 from stageline.cost.profile import Profile
 from stageline.engine.types import Request

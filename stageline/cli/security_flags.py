@@ -15,16 +15,21 @@ _SECURITY = Group.create_ordered("Security")
 @Parameter(name="*", group=_SECURITY)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecurityFlags:
-    """What a process shows and whom it believes."""
+    """The certificate that a process shows, and the authority that it trusts."""
 
     tls_ca: Annotated[
-        Path | None, Parameter(env_var="STAGELINE_TLS_CA", help="PEM file of the authority to believe; turns TLS on")
+        Path | None,
+        Parameter(env_var="STAGELINE_TLS_CA", help="PEM file of the certificate authority to trust; turns TLS on."),
     ] = None
     tls_cert: Annotated[
-        Path | None, Parameter(env_var="STAGELINE_TLS_CERT", help="PEM file of the own certificate chain")
+        Path | None, Parameter(env_var="STAGELINE_TLS_CERT", help="PEM file of this side's certificate chain.")
     ] = None
-    tls_key: Annotated[Path | None, Parameter(env_var="STAGELINE_TLS_KEY", help="PEM file of its private key")] = None
-    api_key: Annotated[str, Parameter(env_var="STAGELINE_API_KEY", help="the server's key")] = ""
+    tls_key: Annotated[
+        Path | None, Parameter(env_var="STAGELINE_TLS_KEY", help="PEM file of the certificate's private key.")
+    ] = None
+    api_key: Annotated[
+        str, Parameter(env_var="STAGELINE_API_KEY", show_default=False, help="API key of the server.")
+    ] = ""
 
     def files(self) -> TlsFiles:
         """The files by their whole paths, since servers may run elsewhere."""

@@ -27,11 +27,11 @@ _ANSWER_S = 5.0  # a router that takes longer counts as gone
 
 
 def top(
-    address: Annotated[str, Parameter(help="HOST:PORT of the router's gRPC, by TLS: grpcs://HOST:PORT")],
+    address: Annotated[str, Parameter(help="Address of the router's gRPC, HOST:PORT; by TLS: grpcs://HOST:PORT.")],
     *,
     security: SecurityFlags = SecurityFlags(),  # noqa: B008  (frozen)
-    interval: Annotated[float, Parameter(help="seconds between two looks")] = 1.0,
-    once: Annotated[bool, Parameter(negative="", help="print what two looks show, and stop")] = False,
+    interval: Annotated[float, Parameter(help="Seconds between two looks.")] = 1.0,
+    once: Annotated[bool, Parameter(negative="", help="Print what two looks show, and stop.")] = False,
 ) -> None:
     """Watch a cluster: occupancy and bubbles of every stage, KV, queue, rates, latencies, slip. Ctrl-C ends it."""
     if not MIN_S <= interval <= MAX_S:  # not a number is neither

@@ -7,11 +7,13 @@ from typing import Annotated, Literal
 
 import msgspec
 import uvloop
-from cyclopts import Parameter
+from cyclopts import Group, Parameter
 
+from stageline.api.running import check_seed
 from stageline.cli.docker_flags import DockerFlags
-from stageline.cli.flags import SchedulingFlags, check_seed
+from stageline.cli.flags import SCHEDULING, SchedulingFlags
 from stageline.cli.live_flags import LiveFlags
+from stageline.cli.numbers import WHOLE
 from stageline.cli.security_flags import SecurityFlags
 from stageline.cluster.local import LocalCluster, LocalOptions
 from stageline.engine.route import Route
@@ -26,28 +28,41 @@ from stageline.wire.channels import SECURE
 from stageline.wire.tls import TlsFiles
 
 LAST_PORT = 65535
+Payload = Literal["size", "capped", "full"]
+Level = Literal["debug", "info", "warning", "error"]
+_SERVERS = Group.create_ordered("Servers")
 
 
 def up(
-    plan: Annotated[Path, Parameter(help="plan file, made by stageline plan -o")],
+    plan: Annotated[Path, Parameter(help="Plan file, made by stageline plan -o.")],
     *,
     docker: DockerFlags = DockerFlags(),  # noqa: B008  (frozen)
     scheduling: SchedulingFlags = SchedulingFlags(),  # noqa: B008  (frozen)
     security: SecurityFlags = SecurityFlags(),  # noqa: B008  (frozen)
     live: LiveFlags = LiveFlags(),  # noqa: B008  (frozen)
-    slo: Annotated[str | None, Parameter(help="tpot=50ms: what --batching slo keeps")] = None,
-    fail_fast: Annotated[bool, Parameter(negative="", help="a server that ends stops all")] = False,
-    grpc_port: Annotated[int, Parameter(help="the router's gRPC port; 0: any")] = 50051,
-    metrics_port: Annotated[int, Parameter(help="the router's /metrics port; 0: any")] = 9090,
-    payload: Annotated[Literal["size", "capped", "full"], Parameter(help="activation bytes really sent")] = "capped",
-    window: Annotated[int, Parameter(help="frames in flight per replica; 0: two per core")] = 0,
-    log_level: Annotated[Literal["debug", "info", "warning", "error"], Parameter(help="of all servers")] = "warning",
-    log_format: Annotated[Literal["text", "json"], Parameter(help="of all servers")] = "text",
+    slo: Annotated[
+        str | None, Parameter(group=SCHEDULING, help="Objective that --batching slo keeps, like tpot=50ms.")
+    ] = None,
+    grpc_port: Annotated[int, WHOLE, Parameter(group=_SERVERS, help="The router's gRPC port; 0: any.")] = 50051,
+    metrics_port: Annotated[
+        int, WHOLE, Parameter(group=_SERVERS, help="The router's /metrics port; 0: any, -1: none.")
+    ] = 9090,
+    payload: Annotated[
+        Payload, Parameter(group=_SERVERS, help="How many activation bytes are really sent.")
+    ] = "capped",
+    window: Annotated[int, WHOLE, Parameter(group=_SERVERS, help="Frames in flight per replica; 0: two per core.")] = 0,
+    log_level: Annotated[Level, Parameter(group=_SERVERS, help="Least severe message that servers log.")] = "warning",
+    log_format: Annotated[
+        Literal["text", "json"], Parameter(group=_SERVERS, help="Format of the servers' logs.")
+    ] = "text",
+    fail_fast: Annotated[
+        bool, Parameter(negative="", group=_SERVERS, help="Stop all servers as soon as one ends.")
+    ] = False,
 ) -> None:
     """Start the router and one server per stage as local processes or containers; Ctrl-C stops all of them."""
     for flag, port, least in (("http", live.http_port, -1), ("grpc", grpc_port, 0), ("metrics", metrics_port, -1)):
         if not least <= port <= LAST_PORT:
-            raise BadInput(f"--{flag}-port", port, "no such port", f"give {least} to {LAST_PORT}")
+            raise BadInput(f"--{flag}-port", port, f"not between {least} and {LAST_PORT}", "give another port")
     check_seed(live.seed)
     logs.configure(log_format, log_level)
     loaded = read_plan(plan)
@@ -77,22 +92,22 @@ def up(
 
 
 def _checked(files: TlsFiles) -> TlsFiles:
-    """Files with which servers can know each other. Raises UsageError or BadInput."""
+    """Files with which servers can authenticate each other. Raises UsageError or BadInput."""
     if (files.cert or files.key or files.ca) and not files.mutual:
-        raise UsageError("up wants --tls-cert, --tls-key and --tls-ca together: its servers know each other by them")
+        raise UsageError("up needs --tls-cert, --tls-key and --tls-ca together: its servers authenticate each other")
     files.pem()
     return files
 
 
 async def _serve(plan: Plan, path: Path, options: LocalOptions, dilation: float) -> None:
-    """Until a signal, or with --fail-fast until a server ends."""
-    loop, told = asyncio.get_running_loop(), asyncio.Event()
+    """Serve until a signal, or with --fail-fast until a server ends."""
+    loop, stopping = asyncio.get_running_loop(), asyncio.Event()
     task = asyncio.current_task()
     assert task is not None
     listening = False
 
     def stop() -> None:
-        told.set()
+        stopping.set()
         if not listening:
             task.cancel()
 
@@ -103,22 +118,22 @@ async def _serve(plan: Plan, path: Path, options: LocalOptions, dilation: float)
             await servers.healthy()
             listening = True
             _print(plan, servers, dilation, tls=options.tls)
-            servers.broken.add_done_callback(lambda _: told.set())
-            await told.wait()
+            servers.broken.add_done_callback(lambda _: stopping.set())
+            await stopping.wait()
             if servers.broken.done():
                 raise RunFailed(f"{servers.broken.result()}; all servers are stopped (--fail-fast)")
     except asyncio.CancelledError:
-        if not told.is_set():
+        if not stopping.is_set():
             raise
 
 
 def _print(plan: Plan, servers: LocalCluster, dilation: float, *, tls: TlsFiles) -> None:
-    """Where everything listens, one line each, once all of it does."""
+    """Print where every server listens, one line each."""
     router = servers.router_endpoints
     http, grpc = ("https://", SECURE) if tls.cert else ("http://", "")
     lines = [f"router      grpc {grpc}{router.grpc}  metrics http://{router.metrics}/metrics"]
     if router.http:
-        lines.append(f"door        {http}{router.http}/v1  at dilation {dilation:g}")
+        lines.append(f"api         {http}{router.http}/v1  at dilation {dilation:g}")
     for child in servers.stages:
         if child.endpoints:
             where = f"grpc {grpc}{child.endpoints.grpc}  metrics http://{child.endpoints.metrics}/metrics"

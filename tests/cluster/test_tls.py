@@ -306,7 +306,7 @@ async def _addresses(up: asyncio.subprocess.Process) -> tuple[str, str]:
         line = (await up.stdout.readline()).decode()
         assert line, (await up.communicate())[1].decode()
         said[line.split()[0]] = line.split()
-    return said["router"][2], said["door"][1].removesuffix("/v1")
+    return said["router"][2], said["api"][1].removesuffix("/v1")
 
 
 async def _started(root: Path, *words: str) -> asyncio.subprocess.Process:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from stageline.api.fitting import Measured, Serving, distance, emulate, fit_efficiencies
 from stageline.catalog.loader import Catalog
-from stageline.cli.fitting import Measured, Serving, distance, emulate, fit_efficiencies
 from stageline.cli.main import run
 from stageline.cost.efficiencies import Efficiencies
 from stageline.engine.types import Request
@@ -113,8 +113,8 @@ def as_json(value: Efficiencies) -> bytes:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--requests", "x.jsonl"], "need one"),
-        (["--attention-scale", "2"], "need one"),
+        (["--requests", "x.jsonl"], "which --requests and --attention-scale need"),
+        (["--attention-scale", "2"], "which --requests and --attention-scale need"),
         (["--max-num-seqs", "0"], "--max-num-seqs"),
         (["--tp", "0"], "--tp"),
     ],

@@ -54,7 +54,7 @@ def test_a_full_disk_is_named(words: list[str]) -> None:
         (["plan", "llama-3.1-8b", "h100-sxm", "--training", "--batch", "0"], "--batch 0: must be 1 or more"),
         (["plan", "llama-3.1-8b", "h100-sxm", "--training", "--replicas", "0"], "--replicas 0"),
         (["plan", "llama-3.1-8b", "h100-sxm", "--training", "--tokens", "-1"], "--tokens -1: must lie"),
-        (["plan", "llama-3.1-8b", "h100-sxm", "--training", "--price", "nan"], "--price nan"),
+        (["plan", "llama-3.1-8b", "h100-sxm", "--training", "--price", "nan"], "--price: not a finite number"),
     ],
 )
 def test_mistakes_name_the_flag_as_it_is_written(

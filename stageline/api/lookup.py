@@ -5,8 +5,8 @@ from pathlib import Path
 
 import msgspec
 
+from stageline.api.files import read_file
 from stageline.catalog.loader import Catalog
-from stageline.cli.output import read_file
 from stageline.cost.efficiencies import FORMAT as FITTED
 from stageline.cost.efficiencies import Efficiencies
 from stageline.cost.measured_entries import Measured
