@@ -9,8 +9,8 @@ For programs and notebooks, docs/python.md:
     search       every way to divide some devices, each run on a workload
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from stageline.api.planning import ModelPlan, plan_model, read_plan
@@ -44,11 +44,11 @@ _HOMES = {  # loaded when asked for, so that a server does not load what only a 
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """A public name, from where it lives (PEP 562)."""
     for home, names in _HOMES.items():
         if name in names:
-            return getattr(import_module(home), name)
+            return getattr(_import_module(home), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

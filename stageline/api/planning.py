@@ -24,9 +24,7 @@ from stageline.plan.fitted import with_efficiencies
 from stageline.plan.options import PlanOptions
 from stageline.plan.report import PlanReport, report
 from stageline.plan.schema import Plan
-from stageline.runtime.plans import read_plan
-
-__all__ = ["ModelPlan", "as_plan", "plan_model", "read_plan"]
+from stageline.runtime import plans
 
 
 class ModelPlan(msgspec.Struct, frozen=True):
@@ -96,6 +94,14 @@ def plan_model(
     return plan_inputs(find_inputs(model, device, asked, [Path(folder) for folder in catalog]))
 
 
+def read_plan(path: str | os.PathLike[str]) -> Plan:
+    """The plan in a file that `stageline plan -o` or `ModelPlan.write` wrote.
+
+    Raises BadInput, naming the place inside the document, when it is damaged or describes no pipeline.
+    """
+    return plans.read_plan(Path(path))
+
+
 class PlanInputs(msgspec.Struct, frozen=True):
     """What a plan is made from, looked up and checked."""
 
@@ -126,4 +132,4 @@ def as_plan(plan: "ModelPlan | Plan | str | os.PathLike[str]") -> Plan:
     """The plan of a ModelPlan, of a plan file, or itself. Raises BadInput for a file that holds none."""
     if isinstance(plan, ModelPlan):
         return plan.plan
-    return plan if isinstance(plan, Plan) else read_plan(Path(plan))
+    return plan if isinstance(plan, Plan) else read_plan(plan)

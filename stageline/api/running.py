@@ -98,22 +98,12 @@ def run(
     """
     loaded, objective = as_plan(plan), parse_slo(slo) if isinstance(slo, str) else slo
     check_seed(seed)
-    text = None
-    if isinstance(workload, (str, os.PathLike)):
-        text = WorkloadText(text=os.fspath(workload), seed=seed, rate_scale=str(rate_scale), requests=requests or 0)
-        workload = open_workload(
-            text.text,
-            seed=seed,
-            rate_scale=text.rate_scale,
-            requests=requests,
-            skip_bad_rows=skip_bad_rows,
-            sort=sort,
-        )
+    text, opened = _opened(workload, seed, rate_scale, requests, skip_bad_rows=skip_bad_rows, sort=sort)
     given = checked("run", scheduling, SchedulingKeywords)
     job = Job(
         plan=loaded,
-        workload=workload,
-        scheduling=settle(base_scheduling(workload, seed), given, loaded, slo=objective, preset=preset),
+        workload=opened,
+        scheduling=settle(base_scheduling(opened, seed), given, loaded, slo=objective, preset=preset),
         seed=seed,
         slo=objective,
         paranoid=paranoid,
@@ -159,6 +149,29 @@ def check_seed(seed: int) -> None:
     """Raises BadInput for a seed that is not between 0 and 2**63 - 1."""
     if not 0 <= seed <= MAX_SEED:
         raise BadInput("--seed", seed, "not between 0 and 2**63 - 1", "give a seed in that range")
+
+
+def _opened(
+    workload: str | os.PathLike[str] | DescribedWorkload,
+    seed: int,
+    rate_scale: str | float | Fraction,
+    requests: int | None,
+    *,
+    skip_bad_rows: bool,
+    sort: bool,
+) -> tuple[WorkloadText | None, DescribedWorkload]:
+    """The workload, and how it was asked for; None for one that was open already."""
+    if not isinstance(workload, (str, os.PathLike)):
+        return None, workload
+    text = WorkloadText(text=os.fspath(workload), seed=seed, rate_scale=str(rate_scale), requests=requests or 0)
+    return text, open_workload(
+        text.text,
+        seed=seed,
+        rate_scale=text.rate_scale,
+        requests=requests,
+        skip_bad_rows=skip_bad_rows,
+        sort=sort,
+    )
 
 
 def _execute(job: Job, writer: RunWriter, observer: Observer, *, announced: bool) -> RunTotals:

@@ -3,18 +3,18 @@
 import asyncio
 import signal
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
 import uvloop
-from cyclopts import Group, Parameter
+from cyclopts import Parameter
 
 from stageline.api.running import check_seed
 from stageline.cli.docker_flags import DockerFlags
 from stageline.cli.flags import SCHEDULING, SchedulingFlags
 from stageline.cli.live_flags import LiveFlags
-from stageline.cli.numbers import WHOLE
 from stageline.cli.security_flags import SecurityFlags
+from stageline.cli.server_flags import ServerFlags
 from stageline.cluster.local import LocalCluster, LocalOptions
 from stageline.engine.route import Route
 from stageline.errors import BadInput, RunFailed, UsageError
@@ -28,9 +28,6 @@ from stageline.wire.channels import SECURE
 from stageline.wire.tls import TlsFiles
 
 LAST_PORT = 65535
-Payload = Literal["size", "capped", "full"]
-Level = Literal["debug", "info", "warning", "error"]
-_SERVERS = Group.create_ordered("Servers")
 
 
 def up(
@@ -43,41 +40,28 @@ def up(
     slo: Annotated[
         str | None, Parameter(group=SCHEDULING, help="Objective that --batching slo keeps, like tpot=50ms.")
     ] = None,
-    grpc_port: Annotated[int, WHOLE, Parameter(group=_SERVERS, help="The router's gRPC port; 0: any.")] = 50051,
-    metrics_port: Annotated[
-        int, WHOLE, Parameter(group=_SERVERS, help="The router's /metrics port; 0: any, -1: none.")
-    ] = 9090,
-    payload: Annotated[
-        Payload, Parameter(group=_SERVERS, help="How many activation bytes are really sent.")
-    ] = "capped",
-    window: Annotated[int, WHOLE, Parameter(group=_SERVERS, help="Frames in flight per replica; 0: two per core.")] = 0,
-    log_level: Annotated[Level, Parameter(group=_SERVERS, help="Least severe message that servers log.")] = "warning",
-    log_format: Annotated[
-        Literal["text", "json"], Parameter(group=_SERVERS, help="Format of the servers' logs.")
-    ] = "text",
-    fail_fast: Annotated[
-        bool, Parameter(negative="", group=_SERVERS, help="Stop all servers as soon as one ends.")
-    ] = False,
+    servers: ServerFlags = ServerFlags(),  # noqa: B008  (frozen)
 ) -> None:
     """Start the router and one server per stage as local processes or containers; Ctrl-C stops all of them."""
-    for flag, port, least in (("http", live.http_port, -1), ("grpc", grpc_port, 0), ("metrics", metrics_port, -1)):
+    ports = (("http", live.http_port, -1), ("grpc", servers.grpc_port, 0), ("metrics", servers.metrics_port, -1))
+    for flag, port, least in ports:
         if not least <= port <= LAST_PORT:
             raise BadInput(f"--{flag}-port", port, f"not between {least} and {LAST_PORT}", "give another port")
     check_seed(live.seed)
-    logs.configure(log_format, log_level)
+    logs.configure(servers.log_format, servers.log_level)
     loaded = read_plan(plan)
     factor = parse_dilation(live.dilation, Route(loaded))
     objective = None if slo is None else parse_slo(slo)
     scheduled = msgspec.json.encode(scheduling.settings(loaded, objective)).decode()
     router_flags = live.settings() | {"dilation": factor, "scheduling": scheduled}
     options = LocalOptions(
-        grpc_port=grpc_port,
-        metrics_port=metrics_port,
-        payload=payload,
-        window=window,
-        log_level=log_level,
-        log_format=log_format,
-        restart=not fail_fast,
+        grpc_port=servers.grpc_port,
+        metrics_port=servers.metrics_port,
+        payload=servers.payload,
+        window=servers.window,
+        log_level=servers.log_level,
+        log_format=servers.log_format,
+        restart=not servers.fail_fast,
         tls=_checked(security.files()),
         api_key=security.api_key,
         router_flags=tuple(f"--{name}={value}" for name, value in router_flags.items()),

@@ -10,7 +10,7 @@ from stageline.errors import BadInput
 from stageline.units import MAX_TIME_NS, NS_PER_S, decimal_ns
 
 MAX_TOKENS = 2**31 - 1
-_INTEGER = re.compile(r"([0-9]{1,18})(?:\.0*)?")  # pandas writes whole numbers as 1024.0
+_INTEGER = re.compile(r"([0-9]{1,200})(?:\.0*)?")  # pandas writes whole numbers as 1024.0
 
 
 class Row(msgspec.Struct, frozen=True, gc=False):

@@ -32,7 +32,8 @@ KINDS: dict[str, tuple[str, ...]] = {
 }
 _KIND = re.compile(r"([a-z]+):(.*)", re.DOTALL)
 _CALL = re.compile(r"([a-z]+)\((.*)\)", re.DOTALL)
-_INTEGER = re.compile(r"[0-9]{1,18}")
+_INTEGER = re.compile(r"[0-9]{1,200}")
+_MAX_INTEGER = 10**18
 EXAMPLE = "poisson:rate=4,input=1024,output=128"
 
 
@@ -107,4 +108,6 @@ def positive_integer(text: str, place: str) -> int:
     """A whole number from 1 up."""
     if not _INTEGER.fullmatch(text) or not int(text):
         raise BadInput(place, text, "not a positive whole number", "write it like 64")
+    if int(text) >= _MAX_INTEGER:
+        raise BadInput(place, text, "too large", f"stay below {_MAX_INTEGER:,}")
     return int(text)

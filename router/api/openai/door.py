@@ -21,11 +21,13 @@ from router.api.openai.streaming import DILATION, document, stream
 from router.live.service import ContextTooLong, LiveService
 from stageline.errors import BadInput, StagelineError, UsageError
 from stageline.report.spans.context import TRACEPARENT, TRACESTATE, parse_traceparent
+from stageline.units import shorten
 from stageline.workload.rows import MAX_TOKENS
 
 MAX_BODY_BYTES = 64 << 20
 BODY_S = 60.0  # a client that does not finish its request is let go
 OUTPUT_TOKENS = "x-stageline-output-tokens"
+MAX_DIGITS = 9  # of its value
 RETRY_AFTER_S = 1
 CLIENT_LEFT = 499  # a status that nobody sees
 _JSON = "application/json"
@@ -244,8 +246,10 @@ async def _body(request: web.Request, kind: type[B]) -> B:
 
 def _header_tokens(headers: Mapping[str, str]) -> int:
     text = headers.get(OUTPUT_TOKENS, "0")
-    if not (text.isascii() and text.isdigit()) or len(text) > 9:
+    if not (text.isascii() and text.isdigit()):
         raise BadInput(OUTPUT_TOKENS, text, "not a number of tokens", "write it like 128")
+    if len(text) > MAX_DIGITS:
+        raise BadInput(OUTPUT_TOKENS, shorten(text, 40), "too large", f"give at most {MAX_DIGITS} digits")
     return int(text)
 
 

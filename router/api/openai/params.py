@@ -92,10 +92,10 @@ def _params(
     if len(stop) > MAX_STOPS:
         raise BadInput("stop", len(stop), f"more than {MAX_STOPS} stop texts")
     if limit is not None and not 1 <= limit <= MAX_TOKENS:
-        raise BadInput("max_tokens", limit, "not a positive number of tokens", "give 1 or more, or null")
+        raise BadInput("max_tokens", limit, f"not between 1 and {MAX_TOKENS:,} tokens", "give another number, or null")
     least = body.min_tokens or 0
     if not 0 <= least <= MAX_TOKENS:
-        raise BadInput("min_tokens", least, "not a number of tokens", "give 0 or more")
+        raise BadInput("min_tokens", least, f"not between 0 and {MAX_TOKENS:,} tokens", "give another number")
     seed = body.seed or 0
     if not -(1 << 63) <= seed < 1 << 64:
         raise BadInput("seed", seed, "does not fit 64 bits")

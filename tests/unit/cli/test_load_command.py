@@ -148,7 +148,8 @@ def test_nobody_listens(capsys: pytest.CaptureFixture[str]) -> None:
     ("flags", "says"),
     [
         (["--url", "localhost:8000"], "--url"),
-        (["--url", "http://h", "--warmup", "x"], "--warmup"),
+        (["--url", "http://h", "--warmup", "x"], "--warmup: neither"),
+        (["--url", "http://h", "--warmup", "99999999999"], "--warmup: too large"),
         (["--url", "http://h", "--ramp", "1,2"], "--ramp"),
         (["--url", "http://h", "--connections", "0"], "--connections"),
         (["--url", "http://h", "--turns", "0"], "--turns"),

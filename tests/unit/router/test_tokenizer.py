@@ -82,7 +82,7 @@ def test_a_file_that_is_none_is_refused(tmp_path: Path, root: Path, capsys: pyte
         open_tokenizer(tmp_path / "missing.json")
     command = ["up", str(root / "tests/data/fewest.plan.json"), "--docker", "--tokenizer", "x.json"]
     assert run(command) == 2
-    assert "--tokenizer goes with local processes" in capsys.readouterr().err
+    assert "--tokenizer needs local processes" in capsys.readouterr().err
 
 
 def test_without_a_file_it_is_the_synthetic_one() -> None:
