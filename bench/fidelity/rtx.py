@@ -8,7 +8,7 @@ import matplotlib.pyplot as plt
 
 from bench.fidelity.board import Row
 from bench.fidelity.runs import Outcome, run, vllm
-from stageline.api.fitting import Measured, Serving, fit_attention
+from stageline.api.fitting import MeasuredRun, Serving, fit_attention
 from stageline.catalog.loader import Catalog
 from stageline.cost.kernels import make_profile
 from stageline.cost.profile import Profile
@@ -23,7 +23,7 @@ FITTED = "kernel timings + one scalar"
 
 
 def means_s(real: Timings) -> tuple[float, float, float]:
-    """Measured mean TTFT, TPOT, latency."""
+    """MeasuredRun mean TTFT, TPOT, latency."""
     steps = [t.tpot_ns for t in real.times if t.tpot_ns is not None]
     means = (fmean(t.ttft_ns for t in real.times), fmean(steps), fmean(t.e2e_ns for t in real.times))
     return means[0] / 1e9, means[1] / 1e9, means[2] / 1e9
@@ -49,7 +49,7 @@ def rows(data: Path, out: Path | None) -> list[Row]:
     shelf, kernels = Catalog(), kernel_profile(data)
     real = read_timings((data / "measured" / TIMINGS).read_text(), TIMINGS)
     spec, device = shelf.model("llama-3.1-8b").spec, shelf.device("rtx-pro-6000").device
-    fitted = fit_attention(Measured(spec, device, real, Serving(max_num_seqs=128, batched_tokens=2048)), kernels)
+    fitted = fit_attention(MeasuredRun(spec, device, real, Serving(max_num_seqs=128, batched_tokens=2048)), kernels)
     ttft_s = [t.ttft_ns / 1e9 for t in real.times]
     found: list[Row] = []
     cases = (

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from stageline.api.trials import Candidate, Trial, run_trial
 from stageline.errors import RunFailed, Unavailable, UsageError
 
-CONNECT_S, WORKERS_S = 10, 30
+SCHEDULER_S, WORKERS_S = 10, 30
 
 
 def run_trials_on_dask(address: str, candidates: Sequence[Candidate]) -> Iterator[Trial]:
@@ -18,7 +18,7 @@ def run_trials_on_dask(address: str, candidates: Sequence[Candidate]) -> Iterato
     except ImportError:
         raise UsageError("--scheduler needs Dask: pip install 'stageline[dask]'") from None
     try:
-        client = Client(address, timeout=CONNECT_S, set_as_default=False)
+        client = Client(address, timeout=SCHEDULER_S, set_as_default=False)
     except (OSError, ValueError) as error:
         why = str(error) or type(error).__name__
         raise Unavailable(

@@ -18,7 +18,7 @@ from stageline.model.spec import ElementType, ModelSpec
 from stageline.plan.options import AXES, PlanOptions
 from stageline.units import MAX_TIME_NS
 
-MAX_COUNT = 1 << 32
+MAX_OPTION = 1 << 32
 MAX_EXPONENT = 10.0
 SYNONYMS: dict[str, ElementType] = {
     "float32": "fp32",
@@ -103,11 +103,11 @@ def _network(name: str | None, shelf: Catalog) -> Network | None:
 
 def _check_ranges(asked: PlanKeywords) -> None:
     for name, flag in _COUNTS.items():
-        _between(flag, asked.get(name), 1, MAX_COUNT)
+        _between(flag, asked.get(name), 1, MAX_OPTION)
     for name, flag in _TIMES.items():
         _between(flag, asked.get(name), 0, MAX_TIME_NS)
     _between("--hop-bandwidth", asked.get("hop_bytes_per_s"), 1, MAX_TIME_NS)
-    _between("--redundant-experts", asked.get("redundant_experts"), 0, MAX_COUNT)
+    _between("--redundant-experts", asked.get("redundant_experts"), 0, MAX_OPTION)
     _between("--expert-imbalance", asked.get("expert_imbalance"), 0, MAX_EXPONENT)
     share, axes = asked.get("memory_share"), asked.get("axes", ())
     if share is not None and not 0 < share <= 1:

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 import msgspec
 
 from stageline.api.trials import Trial
+from stageline.plan.training import SECONDS_PER_HOUR
 from stageline.report.pareto import front
-
-SECONDS_PER_HOUR = 3600
 
 
 def with_cost(trial: Trial, price: float | None) -> Trial:

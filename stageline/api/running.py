@@ -43,7 +43,7 @@ class RunProgress:
         return self._writer.statistics.requests
 
 
-Watch = Callable[[RunProgress], None]
+WatchRun = Callable[[RunProgress], None]
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,7 +122,7 @@ def carry_out(
     events: bool = False,
     trace: TraceRecorder | None = None,
     keep_requests: bool = False,
-    watch: Watch | None = None,
+    watch: WatchRun | None = None,
 ) -> RunResult:
     """Run a job to its end. When it breaks off, for whatever reason, its directory is closed as incomplete.
 

@@ -135,7 +135,7 @@ def search(
     names = [[found] if isinstance(found, str) else list(found) for found in (models, device_names)]
     place = choose_place(jobs, dask_scheduler)
     folders = [Path(folder) for folder in catalog]
-    return answer(question, names[0], names[1], asked, folders, place, None if resume is None else Path(resume))
+    return run_search(question, names[0], names[1], asked, folders, place, None if resume is None else Path(resume))
 
 
 def choose_place(jobs: int, dask_scheduler: str | None) -> RunTrials:
@@ -147,7 +147,7 @@ def choose_place(jobs: int, dask_scheduler: str | None) -> RunTrials:
     return lambda candidates: run_trials(candidates, jobs)
 
 
-def answer(
+def run_search(
     question: Question,
     models: Sequence[str],
     device_names: Sequence[str],

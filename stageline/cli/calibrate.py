@@ -8,7 +8,7 @@ import msgspec
 from cyclopts import Parameter
 
 from stageline.api.files import read_file, write_file
-from stageline.api.fitting import MAX_RUNS, Measured, Serving, fit_attention, fit_efficiencies
+from stageline.api.fitting import MAX_RUNS, MeasuredRun, Serving, fit_attention, fit_efficiencies
 from stageline.api.lookup import MAX_SCALE, find_model
 from stageline.catalog.loader import Catalog
 from stageline.cli import output
@@ -23,10 +23,10 @@ from stageline.model.spec import ModelSpec
 from stageline.workload.timings import read_timings
 
 FILES = ("dense.csv", "attention.csv", "per_sequence.csv")
-LARGEST = 1 << 20
+MAX_SETTING = 1 << 20
 
 
-def calibrate(
+def calibrate_command(
     timings: Annotated[Path, Parameter(help="Folder of kernel timings, or a JSONL or CSV file of measured requests.")],
     model: Annotated[str, Parameter(help="Model that was measured: catalogue name, or path of a config.json.")],
     device: Annotated[str, Parameter(help="Catalogue name of the device that was measured.")],
@@ -36,7 +36,7 @@ def calibrate(
     name: Annotated[str | None, Parameter(help="Name of the profile; default: the stem of its file.")] = None,
     requests: Annotated[
         Path | None,
-        Parameter(help="Measured requests, to which the scale of attention is fitted; with kernel timings."),
+        Parameter(help="MeasuredRun requests, to which the scale of attention is fitted; with kernel timings."),
     ] = None,
     attention_scale: Annotated[
         float | None, DECIMAL, Parameter(help="Scale of attention, instead of a fitted one; with kernel timings.")
@@ -88,8 +88,8 @@ def calibrate(
 
 
 def _count(value: int, flag: str) -> int:
-    if not 1 <= value <= LARGEST:
-        raise BadInput(flag, value, f"not between 1 and {LARGEST:,}", "give what the measured engine was run with")
+    if not 1 <= value <= MAX_SETTING:
+        raise BadInput(flag, value, f"not between 1 and {MAX_SETTING:,}", "give what the measured engine was run with")
     return value
 
 
@@ -103,12 +103,12 @@ def _from_kernels(folder: Path, name: str, spec: ModelSpec, device: Device, scal
     return msgspec.structs.replace(profile, attention_scale=1.0 if scale is None else scale)
 
 
-def _measured(path: Path, spec: ModelSpec, device: Device, serving: Serving) -> Measured:
+def _measured(path: Path, spec: ModelSpec, device: Device, serving: Serving) -> MeasuredRun:
     text = read_file(path).decode("utf-8-sig", errors="replace")
-    return Measured(spec, device, read_timings(text, str(path)), serving)
+    return MeasuredRun(spec, device, read_timings(text, str(path)), serving)
 
 
-def _from_requests(measured: Measured, name: str, source: str) -> Efficiencies:
+def _from_requests(measured: MeasuredRun, name: str, source: str) -> Efficiencies:
     runs = itertools.count(1)
     with counting_bar("runs") as watch:
         return fit_efficiencies(measured, name, source, lambda: watch(next(runs), MAX_RUNS))

@@ -12,12 +12,12 @@ from stageline.api.lookup import find_model, looks_like_path
 from stageline.catalog.citation import Citation, source_of
 from stageline.catalog.loader import Catalog
 from stageline.cli import output
+from stageline.cli.output import AsJson
 from stageline.model.summary import ModelSummary, summarise
 
 models_app = App(name="models", help="List the catalogue's models, or show one.")
 devices_app = App(name="devices", help="List the catalogue's devices, or show one.")
 
-AsJson = Annotated[bool, Parameter(negative="", help="Print JSON instead of a table.")]
 Folders = Annotated[
     tuple[Path, ...], Parameter(show_default=False, help="Directories with your own models/, devices/ and links/.")
 ]

@@ -15,7 +15,7 @@ from stageline.report.compare_table import comparison_table
 from stageline.report.page.compare import comparison_page
 
 
-def compare(
+def compare_command(
     *directories: Annotated[Path, Parameter(help="Run directories, made by stageline run -o.")],
     html: Annotated[Path | None, Parameter(help="Write the comparison as a page, too.")] = None,
     json: Annotated[bool, Parameter(negative="", help="Print JSON instead of tables.")] = False,

@@ -11,7 +11,7 @@ from docker.models.containers import Container
 
 from stageline.cli.docker_flags import DEFAULT_NAME, DockerFlags, Name
 from stageline.cli.numbers import WHOLE
-from stageline.cli.output import print_json, print_table
+from stageline.cli.output import AsJson, print_json, print_table
 from stageline.cli.render import checkout
 from stageline.cluster import containers
 from stageline.cluster.docker_cluster import DockerCluster
@@ -24,8 +24,7 @@ from stageline.plan.schema import Plan
 from stageline.runtime.logs import say
 from stageline.units import bytes_text
 
-Stage = Annotated[str, Parameter(help="Part of the cluster: stage-03, 3, or router.")]
-AsJson = Annotated[bool, Parameter(negative="", help="Print JSON instead of a table.")]
+PartName = Annotated[str, Parameter(help="Part of the cluster: stage-03, 3, or router.")]
 
 cluster_app = App(name="cluster")
 
@@ -80,7 +79,7 @@ def ps(*, name: Name = DEFAULT_NAME, json: AsJson = False) -> None:
 
 
 def logs(
-    stage: Stage = "",
+    stage: PartName = "",
     /,
     *,
     name: Name = DEFAULT_NAME,
@@ -116,37 +115,37 @@ def stats(*, name: Name = DEFAULT_NAME, json: AsJson = False) -> None:
 
 
 @cluster_app.command
-def kill(stage: Stage, *, name: Name = DEFAULT_NAME) -> None:
+def kill(stage: PartName, *, name: Name = DEFAULT_NAME) -> None:
     """End a part at once, as a crash would; it stays down until `restart`."""
     _drill(name, stage, "killed", lambda _, container: container.kill())
 
 
 @cluster_app.command
-def pause(stage: Stage, *, name: Name = DEFAULT_NAME) -> None:
-    """Freeze a part: it keeps its connections and answers nothing."""
+def pause(stage: PartName, *, name: Name = DEFAULT_NAME) -> None:
+    """Freeze a part: it keeps its connections but does not answer."""
     _drill(name, stage, "paused", lambda _, container: container.pause())
 
 
 @cluster_app.command
-def resume(stage: Stage, *, name: Name = DEFAULT_NAME) -> None:
+def resume(stage: PartName, *, name: Name = DEFAULT_NAME) -> None:
     """Resume a paused part."""
     _drill(name, stage, "resumed", lambda _, container: container.unpause())
 
 
 @cluster_app.command
-def restart(stage: Stage, *, name: Name = DEFAULT_NAME) -> None:
+def restart(stage: PartName, *, name: Name = DEFAULT_NAME) -> None:
     """Start a part again, whether it is running or not."""
     _drill(name, stage, "restarted", lambda _, container: container.restart())
 
 
 @cluster_app.command
-def disconnect(stage: Stage, *, name: Name = DEFAULT_NAME) -> None:
+def disconnect(stage: PartName, *, name: Name = DEFAULT_NAME) -> None:
     """Take a part off the network."""
     _drill(name, stage, "disconnected", lambda cluster, container: cluster.disconnect(container))
 
 
 @cluster_app.command
-def connect(stage: Stage, *, name: Name = DEFAULT_NAME) -> None:
+def connect(stage: PartName, *, name: Name = DEFAULT_NAME) -> None:
     """Put a disconnected part back on the network."""
     _drill(name, stage, "connected", lambda cluster, container: cluster.connect(container))
 

@@ -27,7 +27,7 @@ SCHEDULING = Group.create_ordered("Scheduling")
 @Parameter(name="*", group=_WORKLOAD)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadFlags:
-    """Where requests come from."""
+    """Which requests arrive, and when."""
 
     workload: Annotated[
         str, Parameter(help="Trace file, or poisson:, gamma:, constant:, closed: or sessions: with rate=, input=, ....")
@@ -85,7 +85,7 @@ class SchedulingFlags:
     speculation: SpeculationFlags = SpeculationFlags()  # noqa: RUF009  (frozen)
 
     def settings(self, plan: Plan, slo: Slo | None, base: Scheduling = Scheduling()) -> Scheduling:  # noqa: B008  (frozen)
-        """The engine's settings: `base` with what was given. UsageError or BadInput, naming the flag."""
+        """The engine's settings: `base`, changed by the flags given. UsageError or BadInput, naming the flag."""
         given: dict[str, object] = {name: value for name in _NUMBERS if (value := self._positive(name)) is not None}
         words = {name: getattr(self, name) for name in ("batching", "queueing", "kv", "balance", "policy")}
         given |= {name: value for name, value in words.items() if value is not None}

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from stageline.load.run import Result
 
 
-def load(
+def load_command(
     workload: WorkloadFlags,
     target: TargetFlags,
     calls: CallFlags = CallFlags(),  # noqa: B008  (frozen)

@@ -17,7 +17,7 @@ from stageline.load.schedule import NO_WARMUP, parse_warmup
 from stageline.report.slo import parse_slo
 from stageline.units import NS_PER_S, parse_duration_ns
 
-MAX_TURNS = 1 << 14
+MAX_CALLS = 1 << 14  # per request
 _SERVER = Group.create_ordered("Server")
 _CALLS = Group.create_ordered("Calls")
 _OUTPUT = Group.create_ordered("Output")
@@ -71,7 +71,7 @@ class CallFlags:
         """Fields of `LoadOptions`. Raises UsageError or BadInput."""
         return {
             "prompts": self.prompts,
-            "turns": Turns(_between("--turns", self.turns, MAX_TURNS), parse_duration_ns(self.think, "--think")),
+            "turns": Turns(_between("--turns", self.turns, MAX_CALLS), parse_duration_ns(self.think, "--think")),
             "steps": () if self.ramp is None else parse_ramp(self.ramp),
             "duration_ns": None if self.duration is None else _positive_ns("--duration", self.duration),
             "connections": _between("--connections", self.connections, MAX_CONNECTIONS),

@@ -10,15 +10,15 @@ from cyclopts import Parameter, Token
 from stageline.errors import BadInput
 
 _WHOLE = re.compile(r"[+-]?[0-9][0-9_]*")
-MAX_DIGITS = 30
+_MAX_DIGITS = 30
 
 
 def _whole(kind: Any, tokens: Sequence[Token]) -> int:
     text, place = tokens[0].value.strip(), _place(tokens[0])
     if not _WHOLE.fullmatch(text):
         raise BadInput(place, text, "not a whole number", "write it like 8")
-    if len(text) > MAX_DIGITS:
-        raise BadInput(place, text[:MAX_DIGITS] + "...", f"too large: {len(text)} digits", "give a smaller number")
+    if len(text) > _MAX_DIGITS:
+        raise BadInput(place, text[:_MAX_DIGITS] + "...", f"too large: {len(text)} digits", "give a smaller number")
     return int(text)
 
 

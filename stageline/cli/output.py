@@ -2,10 +2,14 @@
 
 import shlex
 import sys
+from typing import Annotated
 
 import msgspec
+from cyclopts import Parameter
 from rich.console import Console
 from rich.table import Table
+
+AsJson = Annotated[bool, Parameter(negative="", help="Print JSON instead of a table.")]
 
 
 class _Stdout(Console):

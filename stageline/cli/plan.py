@@ -17,7 +17,7 @@ CONTEXTS_SHOWN = 4
 _OUTPUT = Group.create_ordered("Output")
 
 
-def plan(
+def plan_command(
     model: Annotated[str, Parameter(help="Catalogue name, or path of a Hugging Face config.json.")],
     device: Annotated[str, Parameter(help="Catalogue name of a device.")],
     /,

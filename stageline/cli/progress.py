@@ -18,16 +18,16 @@ class Measurable(Protocol):
         ...
 
 
-T = TypeVar("T", bound=Measurable)
+Watched = TypeVar("Watched", bound=Measurable)
 
 
-class _Live(ProgressColumn, Generic[T]):
+class _Live(ProgressColumn, Generic[Watched]):
     """Reads what is under way at each refresh, so that the bar moves while the last requests drain."""
 
-    def __init__(self, text: Callable[[T], str]) -> None:
+    def __init__(self, text: Callable[[Watched], str]) -> None:
         super().__init__()
         self._text = text
-        self.watched: T | None = None
+        self.watched: Watched | None = None
 
     def render(self, task: Task) -> Text:
         """See ProgressColumn."""
@@ -38,18 +38,18 @@ class _Live(ProgressColumn, Generic[T]):
 
 
 @contextmanager
-def progress_bar(name: str, text: Callable[[T], str]) -> Iterator[Callable[[T], None]]:
+def progress_bar(name: str, text: Callable[[Watched], str]) -> Iterator[Callable[[Watched], None]]:
     """A bar while the block runs; call what it yields with the thing to watch, which `text` puts into words."""
     terminal = Console(stderr=True)
     if not terminal.is_terminal:
         yield lambda watched: None
         return
-    live: _Live[T] = _Live(text)
+    live: _Live[Watched] = _Live(text)
     columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"), live
     with Progress(*columns, TimeElapsedColumn(), console=terminal, transient=True) as bars:
         bars.add_task(name, total=1.0)
 
-        def watch(watched: T) -> None:
+        def watch(watched: Watched) -> None:
             live.watched = watched
 
         yield watch

@@ -108,5 +108,5 @@ def checkout(folder: Path, what: str) -> Path:
 
 
 def _dotted(path: str) -> str:
-    """Compose takes a path for a name unless it begins with a dot."""
+    """A path that begins with a dot; compose would take another one for a name."""
     return path if path.startswith(".") else f"./{path}"

@@ -1,4 +1,4 @@
-"""`stageline report`: what a run directory says, as tables, as the pipeline chart and as a page."""
+"""`stageline report`: a run directory as tables, as the pipeline chart and as a page."""
 
 import sys
 from pathlib import Path
@@ -22,7 +22,7 @@ CHARTS = ("pipeline.svg", "pipeline.png")
 PAGE = "report.html"
 
 
-def report(
+def report_command(
     directory: Annotated[Path, Parameter(help="Run directory, made by stageline run -o.")],
     *,
     chart: Annotated[bool, Parameter(help="Write pipeline.svg and pipeline.png into the directory.")] = True,

@@ -27,7 +27,7 @@ _OUTPUT = Group.create_ordered("Output")
 _PLACE = Group.create_ordered("Cluster")
 
 
-def run(
+def run_command(
     plan: Annotated[Path, Parameter(help="Plan file, made by stageline plan -o.")],
     workload: WorkloadFlags,
     scheduling: SchedulingFlags = SchedulingFlags(),  # noqa: B008  (frozen)

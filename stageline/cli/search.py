@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import Group, Parameter
 
-from stageline.api.searching import answer, choose_place
+from stageline.api.searching import choose_place, run_search
 from stageline.cli import output
 from stageline.cli.numbers import WHOLE
 from stageline.cli.plan_flags import DesignFlags
@@ -20,7 +20,7 @@ _TRIALS = Group.create_ordered("Trials")
 _OUTPUT = Group.create_ordered("Output")
 
 
-def search(
+def search_command(
     models: Annotated[str, Parameter(help="Catalogue names or paths of a config.json, separated by commas.")],
     devices_of: Annotated[str, Parameter(help="Catalogue names of devices, separated by commas.")],
     /,
@@ -47,7 +47,7 @@ def search(
     question, keywords = asked.question(speculation), design.keywords()
     with counting_bar("divisions") as watch:
         names = models.split(","), devices_of.split(",")
-        found = answer(question, *names, keywords, design.folders, place, resume, watch)
+        found = run_search(question, *names, keywords, design.folders, place, resume, watch)
     curve = len(question.devices) > 1
     if plot:
         save_plot(found, plot, curve=curve)

@@ -1,4 +1,4 @@
-"""Flags of every command that calls or starts a server: the same names and variables as the servers' own settings."""
+"""Flags of commands that call or start servers, with the names and variables of the servers' own settings."""
 
 import os
 from dataclasses import dataclass
@@ -32,5 +32,5 @@ class SecurityFlags:
     ] = ""
 
     def files(self) -> TlsFiles:
-        """The files by their whole paths, since servers may run elsewhere."""
+        """The files by their absolute paths, since servers may run in another directory."""
         return TlsFiles(*(os.fspath(p.resolve()) if p else "" for p in (self.tls_cert, self.tls_key, self.tls_ca)))

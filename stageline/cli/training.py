@@ -14,7 +14,7 @@ from stageline.hardware.device import Device
 from stageline.model.spec import ModelSpec
 from stageline.plan.training import Training, TrainingReport, train
 
-MAX_TOKENS, MAX_RANKS = 10**18, 1 << 20
+MAX_RUN_TOKENS, MAX_RANKS = 10**18, 1 << 20
 _TRAINING = Group.create_ordered("Training")
 
 
@@ -46,8 +46,8 @@ def plan_training(spec: ModelSpec, device: Device, f: TrainingFlags, shape: Shap
 
     Raises DoesNotFit after printing when the fullest device has too little memory.
     """
-    if not 0 <= f.tokens <= MAX_TOKENS:
-        raise UsageError(f"--tokens {f.tokens}: must lie between 0 and {MAX_TOKENS:,}")
+    if not 0 <= f.tokens <= MAX_RUN_TOKENS:
+        raise UsageError(f"--tokens {f.tokens}: must lie between 0 and {MAX_RUN_TOKENS:,}")
     if not 0 <= f.price < MAX_RANKS:
         raise UsageError(f"--price {f.price}: must be 0 or more, and below {MAX_RANKS:,}")
     ranks = (shape.tensor_parallel, shape.context_parallel, shape.stages or 1, shape.replicas)

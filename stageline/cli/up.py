@@ -30,7 +30,7 @@ from stageline.wire.tls import TlsFiles
 LAST_PORT = 65535
 
 
-def up(
+def up_command(
     plan: Annotated[Path, Parameter(help="Plan file, made by stageline plan -o.")],
     *,
     docker: DockerFlags = DockerFlags(),  # noqa: B008  (frozen)

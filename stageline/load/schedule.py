@@ -23,14 +23,14 @@ class Warmup(msgspec.Struct, frozen=True):
 
 
 NO_WARMUP = Warmup()
-MAX_DIGITS = 9
+_MAX_DIGITS = 9
 
 
 def parse_warmup(text: str) -> Warmup:
     """`50` requests, or a time such as `30s`."""
     if re.fullmatch(r"[0-9]{1,200}", text):
-        if len(text) > MAX_DIGITS:
-            raise BadInput("--warmup", text, "too large", f"give at most {MAX_DIGITS} digits")
+        if len(text) > _MAX_DIGITS:
+            raise BadInput("--warmup", text, "too large", f"give at most {_MAX_DIGITS} digits")
         return Warmup(requests=int(text))
     try:
         return Warmup(until_ns=parse_duration_ns(text, "--warmup"))

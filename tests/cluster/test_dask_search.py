@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from stageline.api import dask_trials
-from stageline.cli.main import run
+from stageline.cli.main import invoke as run
 
 LOAD = "poisson:rate=4,input=256,output=16"
 SEARCH = ["search", "llama-3.1-70b", "h100-sxm", "--devices", "4", "--workload", LOAD, "--requests", "10", "--json"]
@@ -58,7 +58,7 @@ def test_a_failure_on_a_worker_says_what_workers_need(
 
 
 def test_no_scheduler_there(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dask_trials, "CONNECT_S", 0.5)
+    monkeypatch.setattr(dask_trials, "SCHEDULER_S", 0.5)
     assert run([*SEARCH, "--scheduler", "tcp://127.0.0.1:1"]) == 1
     assert "no Dask scheduler answers" in capsys.readouterr().err
 

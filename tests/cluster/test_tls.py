@@ -16,7 +16,7 @@ from router.server import build as build_router
 from router.settings import RouterSettings
 from stage_server.server import build as build_stage
 from stage_server.settings import StageSettings
-from stageline.cli.main import run as stageline
+from stageline.cli.main import invoke as stageline
 from stageline.cluster.client_run import run_at
 from stageline.engine import inprocess
 from stageline.engine.settings import Scheduling

@@ -27,7 +27,7 @@ from stageline.workload.rows import MAX_TOKENS
 MAX_BODY_BYTES = 64 << 20
 BODY_S = 60.0  # a client that does not finish its request is let go
 OUTPUT_TOKENS = "x-stageline-output-tokens"
-MAX_DIGITS = 9  # of its value
+_MAX_DIGITS = 9  # of its value
 RETRY_AFTER_S = 1
 CLIENT_LEFT = 499  # a status that nobody sees
 _JSON = "application/json"
@@ -248,8 +248,8 @@ def _header_tokens(headers: Mapping[str, str]) -> int:
     text = headers.get(OUTPUT_TOKENS, "0")
     if not (text.isascii() and text.isdigit()):
         raise BadInput(OUTPUT_TOKENS, text, "not a number of tokens", "write it like 128")
-    if len(text) > MAX_DIGITS:
-        raise BadInput(OUTPUT_TOKENS, shorten(text, 40), "too large", f"give at most {MAX_DIGITS} digits")
+    if len(text) > _MAX_DIGITS:
+        raise BadInput(OUTPUT_TOKENS, shorten(text, 40), "too large", f"give at most {_MAX_DIGITS} digits")
     return int(text)
 
 

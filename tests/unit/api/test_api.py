@@ -10,7 +10,7 @@ import pytest
 
 import stageline
 from stageline.api.files import read_file
-from stageline.cli.main import run as command
+from stageline.cli.main import invoke as command
 from stageline.errors import BadInput, DoesNotFit, UsageError
 from stageline.units import NS_PER_S
 from stageline.workload import open_workload

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from stageline.cli.main import run as stageline
+from stageline.cli.main import invoke as stageline
 from tests.fake_openai import Fake, serving_beside
 
 SPEC = "poisson:rate=500,requests=40,input=20,output=6"

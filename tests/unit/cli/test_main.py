@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from stageline.cli.main import run
+from stageline.cli.main import invoke as run
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[3])}
 COMMAND = [sys.executable, "-c", "from stageline.cli.main import main; main()"]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from stageline.api.trials import run_trials
-from stageline.cli.main import run
+from stageline.cli.main import invoke as run
 
 LOAD = "poisson:rate=4,input=256,output=16"
 

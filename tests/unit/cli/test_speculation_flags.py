@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from stageline.cli.main import run
+from stageline.cli.main import invoke as run
 from tests.unit.cli.conftest import SPEC
 
 

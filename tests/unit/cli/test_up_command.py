@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from stageline.cli.main import run
+from stageline.cli.main import invoke as run
 from stageline.cluster.local import LocalOptions
 from stageline.engine.settings import Scheduling
 from stageline.plan.schema import Plan

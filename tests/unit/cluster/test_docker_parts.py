@@ -2,7 +2,7 @@
 
 import pytest
 
-from stageline.cli.main import run
+from stageline.cli.main import invoke as run
 from stageline.cluster.docker_parts import DockerOptions, fingerprint, router_part, stage_parts
 from tests.cluster.plans import small_plan, with_digest_changed
 

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from router.api.generation import GenerationParams, Lengths
 from router.api.tokenizer import SYNTHETIC, open_tokenizer
 from router.api.tokenizer_file import FileTokenizer
-from stageline.cli.main import run
+from stageline.cli.main import invoke as run
 from stageline.errors import BadInput
 from tests.tokenizer import trained
 
