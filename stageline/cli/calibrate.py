@@ -57,7 +57,8 @@ def calibrate_command(
         Parameter(name=["--tensor-parallel-size", "--tp"], help="Devices that the engine split the model over."),
     ] = 1,
     catalog: Annotated[
-        tuple[Path, ...], Parameter(show_default=False, help="Directories with your own models/ and devices/.")
+        tuple[Path, ...],
+        Parameter(negative="", show_default=False, help="Directories with your own models/ and devices/."),
     ] = (),
     json: Annotated[bool, Parameter(negative="", help="Print the residuals as JSON.")] = False,
 ) -> int:

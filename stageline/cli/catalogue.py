@@ -19,7 +19,8 @@ models_app = App(name="models", help="List the catalogue's models, or show one."
 devices_app = App(name="devices", help="List the catalogue's devices, or show one.")
 
 Folders = Annotated[
-    tuple[Path, ...], Parameter(show_default=False, help="Directories with your own models/, devices/ and links/.")
+    tuple[Path, ...],
+    Parameter(negative="", show_default=False, help="Directories with your own models/, devices/ and links/."),
 ]
 ModelName = Annotated[str, Parameter(help="Catalogue name, or path of a Hugging Face config.json.")]
 DeviceName = Annotated[str, Parameter(help="Catalogue name of a device.")]

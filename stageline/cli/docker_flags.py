@@ -3,16 +3,16 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from cyclopts import Group, Parameter
+from cyclopts import Parameter
 
+from stageline.cli.groups import DOCKER
 from stageline.cluster.containers import IMAGE
 
 Name = Annotated[str, Parameter(help="Name of the cluster in Docker; several can run side by side.")]
 DEFAULT_NAME = "stageline"
-_DOCKER = Group.create_ordered("Docker")
 
 
-@Parameter(name="*", group=_DOCKER)
+@Parameter(name="*", group=DOCKER)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DockerFlags:
     """Where the servers run."""

@@ -3,11 +3,12 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from cyclopts import Group, Parameter
+from cyclopts import Parameter
 
 from stageline.api.execution import WorkloadText
 from stageline.api.running import check_seed
 from stageline.api.scheduling import Preset, settle
+from stageline.cli.groups import SCHEDULING, WORKLOAD
 from stageline.cli.numbers import WHOLE
 from stageline.cli.speculation_flags import SpeculationFlags
 from stageline.engine.settings import MAX_COUNT, Balance, Batching, KvPolicy, Queueing, Scheduling
@@ -20,17 +21,17 @@ from stageline.workload import DescribedWorkload, open_workload
 MAX_OVERHEAD_NS = 900 * NS_PER_S
 _NUMBERS = ("microbatch", "credits", "batched_tokens", "max_running", "snapshot_tokens")
 
-_WORKLOAD = Group.create_ordered("Workload")
-SCHEDULING = Group.create_ordered("Scheduling")
 
-
-@Parameter(name="*", group=_WORKLOAD)
+@Parameter(name="*", group=WORKLOAD)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadFlags:
     """Which requests arrive, and when."""
 
     workload: Annotated[
-        str, Parameter(help="Trace file, or poisson:, gamma:, constant:, closed: or sessions: with rate=, input=, ....")
+        str,
+        Parameter(
+            help="Trace file, or poisson:, gamma:, constant:, closed: or sessions: with options like rate=4,input=1024."
+        ),
     ]
     seed: Annotated[int, WHOLE, Parameter(help="Seed of every random draw, 0 or more.")] = 0
     rate_scale: Annotated[str, Parameter(help="Factor on the rate of arrivals, like 2, 0.5 or 3/2.")] = "1"
@@ -68,7 +69,7 @@ class SchedulingFlags:
     queueing: Annotated[Queueing | None, Parameter(help="Who is admitted first; default: fcfs.")] = None
     kv: Annotated[
         KvPolicy | None,
-        Parameter(help="Allocate KV for prompt and output up front (reserve, the default), or block by block (grow)."),
+        Parameter(help="Reserve KV for prompt and output up front, or let it grow block by block; default: reserve."),
     ] = None
     balance: Annotated[Balance | None, Parameter(help="Which replica gets a request; default: round-robin.")] = None
     prefix_cache: Annotated[bool, Parameter(negative="", help="Keep the KV of prompts and reuse it.")] = False

@@ -4,21 +4,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from cyclopts import Group, Parameter
+from cyclopts import Parameter
 
+from stageline.cli.groups import LIVE
 from stageline.cli.numbers import DECIMAL, WHOLE
 from stageline.report.spans.context import DEFAULT_RATIO
 
-_LIVE = Group.create_ordered("Live requests")
 
-
-@Parameter(name="*", group=_LIVE)
+@Parameter(name="*", group=LIVE)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveFlags:
     """Settings of the router, except `dilation`, which `up` reads itself."""
 
     http_port: Annotated[int, WHOLE, Parameter(help="Port of the OpenAI-compatible server; 0: any, -1: none.")] = 8000
-    dilation: Annotated[str, Parameter(help="Wall time per emulated time: auto, 1 (real time), 50, ....")] = "auto"
+    dilation: Annotated[
+        str, Parameter(help="Wall time per emulated time: auto, 1 for real time, or a factor like 50.")
+    ] = "auto"
     record: Annotated[Path | None, Parameter(help="Record live sessions into this file, for run --workload.")] = None
     seed: Annotated[int, WHOLE, Parameter(help="Seed of live sessions.")] = 0
     output_lengths: Annotated[str, Parameter(help="Tokens of an output: max, echo, constant:128, lognormal(...).")] = (

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from cyclopts import Group, Parameter
+from cyclopts import Parameter
 
+from stageline.cli.groups import CALLS, OUTPUT, SERVER
 from stageline.cli.numbers import WHOLE
 from stageline.cli.security_flags import SecurityFlags
 from stageline.errors import BadInput
@@ -18,12 +19,9 @@ from stageline.report.slo import parse_slo
 from stageline.units import NS_PER_S, parse_duration_ns
 
 MAX_CALLS = 1 << 14  # per request
-_SERVER = Group.create_ordered("Server")
-_CALLS = Group.create_ordered("Calls")
-_OUTPUT = Group.create_ordered("Output")
 
 
-@Parameter(name="*", group=_SERVER)
+@Parameter(name="*", group=SERVER)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetFlags:
     """Who is called."""
@@ -48,7 +46,7 @@ class TargetFlags:
         }
 
 
-@Parameter(name="*", group=_CALLS)
+@Parameter(name="*", group=CALLS)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallFlags:
     """What is sent, and when."""
@@ -81,7 +79,7 @@ class CallFlags:
         }
 
 
-@Parameter(name="*", group=_OUTPUT)
+@Parameter(name="*", group=OUTPUT)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultFlags:
     """What is measured, and where it goes."""

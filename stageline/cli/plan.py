@@ -4,17 +4,17 @@ from pathlib import Path
 from typing import Annotated
 
 import msgspec
-from cyclopts import Group, Parameter
+from cyclopts import Parameter
 
 from stageline import units
 from stageline.api.planning import ModelPlan, find_inputs, plan_inputs
 from stageline.cli import output
+from stageline.cli.groups import OUTPUT
 from stageline.cli.plan_flags import DesignFlags, ShapeFlags
 from stageline.cli.training import TrainingFlags, plan_training
 from stageline.plan.report import PlanReport
 
 CONTEXTS_SHOWN = 4
-_OUTPUT = Group.create_ordered("Output")
 
 
 def plan_command(
@@ -26,12 +26,12 @@ def plan_command(
     design: DesignFlags = DesignFlags(),  # noqa: B008  (frozen)
     learning: TrainingFlags = TrainingFlags(),  # noqa: B008  (frozen)
     out: Annotated[
-        Path | None, Parameter(name=("-o", "--output"), group=_OUTPUT, help="Write the plan file here.")
+        Path | None, Parameter(name=("-o", "--output"), group=OUTPUT, help="Write the plan file here.")
     ] = None,
-    json: Annotated[bool, Parameter(negative="", group=_OUTPUT, help="Print JSON instead of tables.")] = False,
-    explain: Annotated[bool, Parameter(negative="", group=_OUTPUT, help="Print how the plan came about.")] = False,
+    json: Annotated[bool, Parameter(negative="", group=OUTPUT, help="Print JSON instead of tables.")] = False,
+    explain: Annotated[bool, Parameter(negative="", group=OUTPUT, help="Print how the plan came about.")] = False,
     device_map: Annotated[
-        bool, Parameter(negative="", group=_OUTPUT, help="Print only the device map, in the Hugging Face form.")
+        bool, Parameter(negative="", group=OUTPUT, help="Print only the device map, in the Hugging Face form.")
     ] = False,
 ) -> int:
     """Place a model's layers on devices and size the pipeline."""

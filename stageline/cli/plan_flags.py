@@ -4,20 +4,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, cast
 
-from cyclopts import Group, Parameter
+from cyclopts import Parameter
 
 from stageline.api.keywords import ElementName, PlanKeywords
+from stageline.cli.groups import COST, DEVICES, MEMORY, MICROBATCHES, MODEL, NETWORK
 from stageline.cli.numbers import DECIMAL, WHOLE
 from stageline.errors import UsageError
 from stageline.plan.options import AXES, Axis, LayerBytes, Placement
 from stageline.units import parse_duration_ns, parse_rate_bytes_per_s, parse_tokens
-
-_MODEL = Group.create_ordered("Model")
-_DEVICES = Group.create_ordered("Devices and parallelism")
-_MEMORY = Group.create_ordered("Memory and KV cache")
-_NETWORK = Group.create_ordered("Network")
-_COST = Group.create_ordered("Cost")
-_BATCHING = Group.create_ordered("Microbatches")
 
 
 def _flag(text: str, *names: str) -> Parameter:
@@ -25,7 +19,7 @@ def _flag(text: str, *names: str) -> Parameter:
     return Parameter(name=names or None, help=text, negative="")
 
 
-@Parameter(name="*", group=_MODEL)
+@Parameter(name="*", group=MODEL)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFlags:
     """Formats of the model, and where models are found."""
@@ -37,7 +31,9 @@ class ModelFlags:
     state_dtype: Annotated[ElementName, _flag("Type of the state of linear attention; auto is the model's.")] = "auto"
     catalog: Annotated[
         tuple[Path, ...],
-        Parameter(help="Directories with your own models/, devices/, links/ and profiles/.", show_default=False),
+        Parameter(
+            negative="", show_default=False, help="Directories with your own models/, devices/, links/ and profiles/."
+        ),
     ] = ()
 
     def keywords(self) -> PlanKeywords:
@@ -45,7 +41,7 @@ class ModelFlags:
         return {"weights": self.weights, "kv_cache_dtype": self.kv_cache_dtype, "state_dtype": self.state_dtype}
 
 
-@Parameter(name="*", group=_DEVICES)
+@Parameter(name="*", group=DEVICES)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShapeFlags:
     """How a replica is divided. `search` has none of them: it tries them all."""
@@ -88,7 +84,7 @@ class ShapeFlags:
         }
 
 
-@Parameter(name="*", group=_DEVICES)
+@Parameter(name="*", group=DEVICES)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementFlags:
     """Which layers go where, and how ranks work together."""
@@ -132,7 +128,7 @@ class PlacementFlags:
         }
 
 
-@Parameter(name="*", group=_MEMORY)
+@Parameter(name="*", group=MEMORY)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryFlags:
     """What memory is for."""
@@ -168,7 +164,7 @@ class MemoryFlags:
         }
 
 
-@Parameter(name="*", group=_NETWORK)
+@Parameter(name="*", group=NETWORK)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkFlags:
     """How devices are wired."""
@@ -199,7 +195,7 @@ class NetworkFlags:
         }
 
 
-@Parameter(name="*", group=_COST)
+@Parameter(name="*", group=COST)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostFlags:
     """How long work takes."""
@@ -226,7 +222,7 @@ class CostFlags:
         }
 
 
-@Parameter(name="*", group=_BATCHING)
+@Parameter(name="*", group=MICROBATCHES)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MicrobatchFlags:
     """The plan's defaults, which a run may change."""

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-from cyclopts import Group, Parameter
+from cyclopts import Parameter
 
 from stageline.api.execution import Cluster, EngineName
 from stageline.api.results import RunResult
@@ -12,6 +12,7 @@ from stageline.api.running import Job, RunProgress, carry_out
 from stageline.api.scheduling import base_scheduling
 from stageline.cli.address import router_address
 from stageline.cli.flags import SchedulingFlags, WorkloadFlags
+from stageline.cli.groups import CLUSTER, OUTPUT
 from stageline.cli.output import command_line, console, print_json
 from stageline.cli.progress import progress_bar
 from stageline.cli.security_flags import SecurityFlags
@@ -23,9 +24,6 @@ from stageline.runtime.plans import read_plan
 from stageline.workload import DescribedWorkload
 from stageline.workload.recording import RecordedWorkload
 
-_OUTPUT = Group.create_ordered("Output")
-_PLACE = Group.create_ordered("Cluster")
-
 
 def run_command(
     plan: Annotated[Path, Parameter(help="Plan file, made by stageline plan -o.")],
@@ -35,22 +33,22 @@ def run_command(
     *,
     slo: Annotated[
         str | None,
-        Parameter(group=_OUTPUT, help="Objective, like ttft=2s,tpot=50ms,attainment=0.99; missed: exit code 3."),
+        Parameter(group=OUTPUT, help="Objective, like ttft=2s,tpot=50ms,attainment=0.99; missed: exit code 3."),
     ] = None,
     output: Annotated[
-        Path | None, Parameter(name=("-o", "--output"), group=_OUTPUT, help="Run directory to write.")
+        Path | None, Parameter(name=("-o", "--output"), group=OUTPUT, help="Run directory to write.")
     ] = None,
-    events: Annotated[bool, Parameter(negative="", group=_OUTPUT, help="Write events.jsonl too; needs -o.")] = False,
-    json: Annotated[bool, Parameter(negative="", group=_OUTPUT, help="Print summary.json instead of tables.")] = False,
+    events: Annotated[bool, Parameter(negative="", group=OUTPUT, help="Write events.jsonl too; needs -o.")] = False,
+    json: Annotated[bool, Parameter(negative="", group=OUTPUT, help="Print summary.json instead of tables.")] = False,
     paranoid: Annotated[
-        bool, Parameter(negative="", group=_OUTPUT, help="Check the laws during the run, on the event heap.")
+        bool, Parameter(negative="", group=OUTPUT, help="Check the laws during the run, on the event heap.")
     ] = False,
     engine: Annotated[
-        EngineName, Parameter(group=_PLACE, help="Run in this process or on local servers, with the same result.")
+        EngineName, Parameter(group=CLUSTER, help="Run in this process or on local servers, with the same result.")
     ] = "inprocess",
     cluster: Annotated[
         str | None,
-        Parameter(group=_PLACE, help="Run on the cluster whose router is at HOST:PORT, by TLS: grpcs://HOST:PORT."),
+        Parameter(group=CLUSTER, help="Run on the cluster whose router is at HOST:PORT, by TLS: grpcs://HOST:PORT."),
     ] = None,
     security: SecurityFlags = SecurityFlags(),  # noqa: B008  (frozen)
 ) -> None:

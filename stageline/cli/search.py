@@ -4,10 +4,11 @@ import os
 from pathlib import Path
 from typing import Annotated
 
-from cyclopts import Group, Parameter
+from cyclopts import Parameter
 
 from stageline.api.searching import choose_place, run_search
 from stageline.cli import output
+from stageline.cli.groups import OUTPUT, TRIALS
 from stageline.cli.numbers import WHOLE
 from stageline.cli.plan_flags import DesignFlags
 from stageline.cli.progress import counting_bar
@@ -15,9 +16,6 @@ from stageline.cli.search_flags import SearchFlags
 from stageline.cli.search_output import print_trials, save_plot
 from stageline.cli.speculation_flags import SpeculationFlags
 from stageline.errors import SloMissed, UsageError
-
-_TRIALS = Group.create_ordered("Trials")
-_OUTPUT = Group.create_ordered("Output")
 
 
 def search_command(
@@ -27,16 +25,16 @@ def search_command(
     *,
     asked: SearchFlags,
     jobs: Annotated[
-        int | None, WHOLE, Parameter(group=_TRIALS, help="Processes that run trials; default: one per core.")
+        int | None, WHOLE, Parameter(group=TRIALS, help="Processes that run trials; default: one per core.")
     ] = None,
     scheduler: Annotated[
-        str | None, Parameter(group=_TRIALS, help="Address of a Dask scheduler whose workers run the trials.")
+        str | None, Parameter(group=TRIALS, help="Address of a Dask scheduler whose workers run the trials.")
     ] = None,
     resume: Annotated[
-        Path | None, Parameter(group=_TRIALS, help="File that keeps finished trials, which are not run again.")
+        Path | None, Parameter(group=TRIALS, help="File that keeps finished trials, which are not run again.")
     ] = None,
-    plot: Annotated[Path | None, Parameter(group=_OUTPUT, help="Write a chart here (.svg or .png).")] = None,
-    json: Annotated[bool, Parameter(negative="", group=_OUTPUT, help="Print trials as JSON.")] = False,
+    plot: Annotated[Path | None, Parameter(group=OUTPUT, help="Write a chart here (.svg or .png).")] = None,
+    json: Annotated[bool, Parameter(negative="", group=OUTPUT, help="Print trials as JSON.")] = False,
     design: DesignFlags = DesignFlags(),  # noqa: B008  (frozen)
     speculation: SpeculationFlags = SpeculationFlags(),  # noqa: B008  (frozen)
 ) -> int:

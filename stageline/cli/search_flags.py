@@ -4,19 +4,18 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import msgspec
-from cyclopts import Group, Parameter
+from cyclopts import Parameter
 
 from stageline.api.scheduling import check_drafts
 from stageline.api.searching import MAX_DEVICES, Question
+from stageline.cli.groups import QUESTION
 from stageline.cli.numbers import DECIMAL, WHOLE
 from stageline.cli.speculation_flags import SpeculationFlags
 from stageline.engine.settings import Scheduling
 from stageline.errors import UsageError
 
-_QUESTION = Group.create_ordered("Question")
 
-
-@Parameter(name="*", group=_QUESTION)
+@Parameter(name="*", group=QUESTION)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchFlags:
     """The workload, the objective, and how devices may be divided."""

@@ -5,14 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from cyclopts import Group, Parameter
+from cyclopts import Parameter
 
+from stageline.cli.groups import SECURITY
 from stageline.wire.tls import TlsFiles
 
-_SECURITY = Group.create_ordered("Security")
 
-
-@Parameter(name="*", group=_SECURITY)
+@Parameter(name="*", group=SECURITY)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecurityFlags:
     """The certificate that a process shows, and the authority that it trusts."""

@@ -3,14 +3,13 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from cyclopts import Group, Parameter
+from cyclopts import Parameter
 
+from stageline.cli.groups import SERVERS
 from stageline.cli.numbers import WHOLE
 
-_SERVERS = Group.create_ordered("Servers")
 
-
-@Parameter(name="*", group=_SERVERS)
+@Parameter(name="*", group=SERVERS)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerFlags:
     """Settings of the router and the stage servers."""

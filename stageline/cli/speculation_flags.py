@@ -4,8 +4,9 @@ import re
 from dataclasses import dataclass
 from typing import Annotated
 
-from cyclopts import Group, Parameter
+from cyclopts import Parameter
 
+from stageline.cli.groups import SPECULATION
 from stageline.cli.numbers import WHOLE
 from stageline.engine.settings import MAX_DRAFTS
 from stageline.engine.speculation import PPM
@@ -14,10 +15,9 @@ from stageline.units import NS_PER_S, parse_duration_ns, parse_ratio
 
 MAX_DRAFT_NS = NS_PER_S
 _ZERO = re.compile(r"0+(\.0*)?")
-_SPECULATION = Group.create_ordered("Speculative decoding")
 
 
-@Parameter(name="*", group=_SPECULATION)
+@Parameter(name="*", group=SPECULATION)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeculationFlags:
     """Draft tokens that decode steps verify."""

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
 
-from cyclopts import Group, Parameter
+from cyclopts import Parameter
 
+from stageline.cli.groups import TRACES
 from stageline.cli.numbers import DECIMAL, WHOLE
 from stageline.errors import BadInput, UsageError
 from stageline.plan.schema import Plan
@@ -17,10 +18,8 @@ from stageline.report.spans.context import DEFAULT_RATIO, Sampler
 from stageline.report.spans.otlp import OtlpExporter, SpanSender
 from stageline.report.spans.recorder import TraceRecorder
 
-_GROUP = Group.create_ordered("Traces")
 
-
-@Parameter(name="*", group=_GROUP)
+@Parameter(name="*", group=TRACES)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceFlags:
     """Where spans go."""

@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from cyclopts import Group, Parameter
+from cyclopts import Parameter
 
 from stageline import units
 from stageline.cli import output
+from stageline.cli.groups import TRAINING
 from stageline.cli.numbers import DECIMAL, WHOLE
 from stageline.cli.plan_flags import ShapeFlags
 from stageline.errors import DoesNotFit, UsageError
@@ -15,10 +16,9 @@ from stageline.model.spec import ModelSpec
 from stageline.plan.training import Training, TrainingReport, train
 
 MAX_RUN_TOKENS, MAX_RANKS = 10**18, 1 << 20
-_TRAINING = Group.create_ordered("Training")
 
 
-@Parameter(name="*", group=_TRAINING)
+@Parameter(name="*", group=TRAINING)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingFlags:
     """With --training; the ranks are those of --tp, --cp, --pp and --replicas."""

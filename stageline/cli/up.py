@@ -11,7 +11,8 @@ from cyclopts import Parameter
 
 from stageline.api.running import check_seed
 from stageline.cli.docker_flags import DockerFlags
-from stageline.cli.flags import SCHEDULING, SchedulingFlags
+from stageline.cli.flags import SchedulingFlags
+from stageline.cli.groups import SCHEDULING
 from stageline.cli.live_flags import LiveFlags
 from stageline.cli.security_flags import SecurityFlags
 from stageline.cli.server_flags import ServerFlags

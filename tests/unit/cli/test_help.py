@@ -14,7 +14,7 @@ from stage_server.settings import StageSettings
 from stageline.cli.main import app
 from stageline.errors import BadInput
 
-VOICE = re.compile(r"(?:/?[A-Z]|gRPC |vLLM)[^\n]*[^.\s]\.|(?:[A-Z])[^\n]*\.\.\.\.")
+VOICE = re.compile(r"(?:[A-Z]|gRPC )[^\n]*[^.\s]\.")
 SEVERAL = ("plan", "run", "up", "load", "search")  # commands with so many flags that groups are needed
 SHARED = {"Parameters", "Arguments"}  # what cyclopts calls a flag without a group
 
@@ -33,7 +33,6 @@ def arguments(command: App) -> list[Argument]:
 
 
 EVERY = [(f"{name} {argument.name}", argument) for name, command in commands() for argument in arguments(command)]
-NAMES = [name for name, _ in EVERY]
 
 
 def groups(command: str) -> dict[str, list[str]]:
@@ -49,10 +48,10 @@ def test_there_are_many() -> None:
     assert len(EVERY) > 150
 
 
-@pytest.mark.parametrize(("name", "argument"), EVERY, ids=NAMES)
-def test_a_flag_speaks_in_one_voice(name: str, argument: Argument) -> None:
+def test_flags_speak_in_one_voice() -> None:
     """A capital letter first, a full stop last."""
-    assert VOICE.fullmatch(argument.parameter.help or ""), argument.parameter.help
+    texts = {name: argument.parameter.help or "" for name, argument in EVERY}
+    assert {name: text for name, text in texts.items() if not VOICE.fullmatch(text)} == {}
 
 
 def test_a_command_speaks_in_the_same_voice() -> None:
@@ -67,13 +66,12 @@ def test_a_setting_of_a_server_speaks_in_the_same_voice(kind: type[msgspec.Struc
         assert VOICE.fullmatch(str(meta.description)), name
 
 
-@pytest.mark.parametrize(("name", "argument"), EVERY, ids=NAMES)
-def test_choices_are_printed_once(name: str, argument: Argument) -> None:
+def test_choices_are_printed_once() -> None:
     """cyclopts lists them; a text that lists them again would have to be kept in step."""
-    text = argument.parameter.help or ""
-    for choices in _choices(argument.hint):
-        listed = r"(?:, | or |, or )".join(rf"`?{re.escape(choice)}`?(?: \([^)]*\))?" for choice in choices)
-        assert len(choices) < 2 or not re.search(listed, text), text
+    for name, argument in EVERY:
+        for choices in _choices(argument.hint):
+            listed = r"(?:, | or |, or )".join(rf"{re.escape(choice)}(?: \([^)]*\))?" for choice in choices)
+            assert len(choices) < 2 or not re.search(listed, argument.parameter.help or ""), name
 
 
 def _choices(hint: Any) -> Iterator[tuple[str, ...]]:
@@ -84,18 +82,18 @@ def _choices(hint: Any) -> Iterator[tuple[str, ...]]:
             yield from _choices(part)
 
 
-@pytest.mark.parametrize(("name", "argument"), EVERY, ids=NAMES)
-def test_a_whole_number_is_not_rounded(name: str, argument: Argument) -> None:
+def test_whole_numbers_are_not_rounded() -> None:
     """The parser's own conversion takes 2.7 for 3 and 2.5 for 2."""
-    kinds = {argument.hint, *get_args(argument.hint)}
-    if not kinds & {int, float}:
-        return
-    convert = argument.parameter.converter
-    assert callable(convert), "see stageline/cli/numbers.py"
-    assert convert(argument.hint, [Token(keyword=argument.name, value="8")]) == 8
-    for text in ("2.7", "7/2", "x", "nan", "1e400") if int in kinds else ("x", "nan", "inf", "1e400"):
-        with pytest.raises(BadInput, match=f"^{argument.name}: not a .*number"):
-            convert(argument.hint, [Token(keyword=argument.name, value=text)])
+    for name, argument in EVERY:
+        kinds = {argument.hint, *get_args(argument.hint)}
+        if not kinds & {int, float}:
+            continue
+        convert = argument.parameter.converter
+        assert callable(convert), f"{name}: see stageline/cli/numbers.py"
+        assert convert(argument.hint, [Token(keyword=argument.name, value="8")]) == 8
+        for text in ("2.7", "7/2", "x", "nan", "1e400") if int in kinds else ("x", "nan", "inf", "1e400"):
+            with pytest.raises(BadInput, match=f"^{argument.name}: not a .*number"):
+                convert(argument.hint, [Token(keyword=argument.name, value=text)])
 
 
 @pytest.mark.parametrize("command", SEVERAL)
