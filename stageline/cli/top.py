@@ -12,6 +12,7 @@ from cyclopts import Parameter
 from rich.live import Live
 
 from stageline.cli.address import router_address
+from stageline.cli.numbers import DECIMAL
 from stageline.cli.output import console
 from stageline.cli.security_flags import SecurityFlags
 from stageline.cli.top_data import Look, look, view
@@ -27,11 +28,11 @@ _ANSWER_S = 5.0  # a router that takes longer counts as gone
 
 
 def top(
-    address: Annotated[str, Parameter(help="HOST:PORT of the router's gRPC, by TLS: grpcs://HOST:PORT")],
+    address: Annotated[str, Parameter(help="Address of the router's gRPC, HOST:PORT; by TLS: grpcs://HOST:PORT.")],
     *,
     security: SecurityFlags = SecurityFlags(),  # noqa: B008  (frozen)
-    interval: Annotated[float, Parameter(help="seconds between two looks")] = 1.0,
-    once: Annotated[bool, Parameter(negative="", help="print what two looks show, and stop")] = False,
+    interval: Annotated[float, DECIMAL, Parameter(help="Seconds between two looks.")] = 1.0,
+    once: Annotated[bool, Parameter(negative="", help="Print what two looks show, and stop.")] = False,
 ) -> None:
     """Watch a cluster: occupancy and bubbles of every stage, KV, queue, rates, latencies, slip. Ctrl-C ends it."""
     if not MIN_INTERVAL_S <= interval <= MAX_INTERVAL_S:  # not a number is neither

@@ -23,6 +23,7 @@ class Warmup(msgspec.Struct, frozen=True):
 
 
 NO_WARMUP = Warmup()
+_MAX_DIGITS = 9
 
 
 def parse_warmup(text: str) -> Warmup:

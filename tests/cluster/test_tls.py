@@ -16,7 +16,7 @@ from router.server import build as build_router
 from router.settings import RouterSettings
 from stage_server.server import build as build_stage
 from stage_server.settings import StageSettings
-from stageline.cli.main import run as stageline
+from stageline.cli.main import invoke as stageline
 from stageline.cluster.client_run import run_at
 from stageline.engine import inprocess
 from stageline.engine.settings import Scheduling
@@ -307,7 +307,7 @@ async def _addresses(up: asyncio.subprocess.Process) -> tuple[str, str]:
         line = (await up.stdout.readline()).decode()
         assert line, (await up.communicate())[1].decode()
         said[line.split()[0]] = line.split()
-    return said["router"][2], said["door"][1].removesuffix("/v1")
+    return said["router"][2], said["api"][1].removesuffix("/v1")
 
 
 async def _started(root: Path, *words: str) -> asyncio.subprocess.Process:

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from stageline.cli.main import run as stageline
+from stageline.cli.main import invoke as stageline
 from tests.cluster.servers import until
 from tests.cluster.test_metrics import watched
 from tests.known import known_plan

@@ -29,7 +29,7 @@ def test_a_client_to_copy(script: str, root: Path) -> None:
     assert [call["max_tokens"] for call in fake.calls] == [5] * 6
 
 
-def test_the_tokenizer_for_load_generators_counts_as_the_door_does(root: Path, tmp_path: Path) -> None:
+def test_the_tokenizer_for_load_generators_counts_as_the_server_does(root: Path, tmp_path: Path) -> None:
     text = "O, that this too too solid flesh would melt,\nthaw and resolve itself into a dew!\n"
     (tmp_path / "corpus.txt").write_text(text)
     script = [sys.executable, str(root / "examples/tokenizer_cache.py")]

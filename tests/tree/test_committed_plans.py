@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from stageline.cli.main import run
+from stageline.cli.main import invoke as run
 
 PLANS = {
     "deploy/compose/llama-3.1-70b.json": "plan llama-3.1-70b h100-sxm --devices 8",

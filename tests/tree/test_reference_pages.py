@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from docs.builder.door import door
+from docs.builder.http_api import server
 from docs.builder.pages import PAGES
 from router.settings import RouterSettings
 from stage_server.settings import StageSettings
@@ -34,7 +34,7 @@ def test_every_setting_is_there() -> None:
 
 def test_every_route_says_what_it_gives() -> None:
     text = PAGES["http.md"]()
-    routes = [r for r in door().routes if r.method != "HEAD"]
+    routes = [r for r in server().routes if r.method != "HEAD"]
     assert len(routes) == 9
     assert [r for r in routes if r.resource and f"| `{r.method} {r.resource.canonical}` | " not in text] == []
     assert "|  |\n" not in text[text.index("## Routes") : text.index("## Bodies")].replace("| route | |\n", "")

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from stageline.api.fitting import MeasuredRun, Serving, distance, emulate, fit_efficiencies
 from stageline.catalog.loader import Catalog
-from stageline.cli.fitting import Measured, Serving, distance, emulate, fit_efficiencies
-from stageline.cli.main import run
+from stageline.cli.main import invoke as run
 from stageline.cost.efficiencies import Efficiencies
 from stageline.engine.types import Request
 from stageline.workload.timings import MeasuredTimes, Timings
@@ -29,11 +29,11 @@ def requests(count: int = 24) -> tuple[Request, ...]:
     )  # fmt: skip
 
 
-def measured(times: list[MeasuredTimes] | None = None) -> Measured:
+def measured(times: list[MeasuredTimes] | None = None) -> MeasuredRun:
     asked = requests()
     known = tuple(times) if times else (MeasuredTimes(1, 1, 1),) * len(asked)
     spec, device = SHELF.model("qwen2.5-7b").spec, SHELF.device("h100-sxm").device
-    return Measured(spec, device, Timings(asked, known, 0), Serving(max_num_seqs=64, batched_tokens=2048))
+    return MeasuredRun(spec, device, Timings(asked, known, 0), Serving(max_num_seqs=64, batched_tokens=2048))
 
 
 @pytest.fixture(scope="module")
@@ -113,8 +113,8 @@ def as_json(value: Efficiencies) -> bytes:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--requests", "x.jsonl"], "need one"),
-        (["--attention-scale", "2"], "need one"),
+        (["--requests", "x.jsonl"], "which --requests and --attention-scale need"),
+        (["--attention-scale", "2"], "which --requests and --attention-scale need"),
         (["--max-num-seqs", "0"], "--max-num-seqs"),
         (["--tp", "0"], "--tp"),
     ],

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from stageline.cli.main import app, run
+from stageline.cli.main import app
+from stageline.cli.main import invoke as run
 
 ROOT = Path(__file__).resolve().parents[3]
 PLACEHOLDER = re.compile(r"\b[A-Z]{3,}\b|\[|\.\.\.|<|\|")  # DIR, HOST:PORT, [OPTIONS]: for people

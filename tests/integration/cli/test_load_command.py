@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from stageline.cli.main import run as stageline
+from stageline.cli.main import invoke as stageline
 from tests.fake_openai import Fake, serving_beside
 
 SPEC = "poisson:rate=500,requests=40,input=20,output=6"
@@ -148,12 +148,13 @@ def test_nobody_listens(capsys: pytest.CaptureFixture[str]) -> None:
     ("flags", "says"),
     [
         (["--url", "localhost:8000"], "--url"),
-        (["--url", "http://h", "--warmup", "x"], "--warmup"),
+        (["--url", "http://h", "--warmup", "x"], "--warmup: neither"),
+        (["--url", "http://h", "--warmup", "99999999999"], "--warmup: too large"),
         (["--url", "http://h", "--ramp", "1,2"], "--ramp"),
         (["--url", "http://h", "--connections", "0"], "--connections"),
         (["--url", "http://h", "--turns", "0"], "--turns"),
-        (["--url", "http://h", "--timeout", "0s"], "--timeout: no time at all"),
-        (["--url", "http://h", "--duration", "0s"], "--duration: no time at all"),
+        (["--url", "http://h", "--timeout", "0s"], "--timeout: must be longer than 0"),
+        (["--url", "http://h", "--duration", "0s"], "--duration: must be longer than 0"),
         (["--url", "http://h", "--slo", "x=1"], "--slo"),
         (["--url", "http://h", "--extra-body", "{"], "--extra-body"),
         (["--url", "https://h", "--tls-ca", "missing.pem"], "--tls-ca"),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from stageline.cli.main import run
+from stageline.cli.main import invoke as run
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[3])}
 COMMAND = [sys.executable, "-c", "from stageline.cli.main import main; main()"]
@@ -51,10 +51,15 @@ def test_a_full_disk_is_named(words: list[str]) -> None:
     ("words", "says"),
     [
         (["plan", "llama-3.1-8b", "h100-sxm", "--hop-latency", "-1us"], "is written --hop-latency=-1us"),
+        (["plan", "llama-3.1-8b", "h100-sxm", "--pp", "2.7"], "--pp: not a whole number (got '2.7')"),
+        (["plan", "llama-3.1-8b", "h100-sxm", "--devices", "9" * 60], "--devices: too large"),
+        (["plan", "llama-3.1-8b", "h100-sxm", "--devices", "9" * 20], "--devices 999"),
+        (["plan", "llama-3.1-8b", "h100-sxm", "--memory-share", "most"], "--memory-share: not a number"),
+        (["plan", "llama-3.1-8b", "h100-sxm", "--context", "9" * 20], "--context: too large"),
         (["plan", "llama-3.1-8b", "h100-sxm", "--training", "--batch", "0"], "--batch 0: must be 1 or more"),
         (["plan", "llama-3.1-8b", "h100-sxm", "--training", "--replicas", "0"], "--replicas 0"),
         (["plan", "llama-3.1-8b", "h100-sxm", "--training", "--tokens", "-1"], "--tokens -1: must lie"),
-        (["plan", "llama-3.1-8b", "h100-sxm", "--training", "--price", "nan"], "--price nan"),
+        (["plan", "llama-3.1-8b", "h100-sxm", "--training", "--price", "nan"], "--price: not a finite number"),
     ],
 )
 def test_mistakes_name_the_flag_as_it_is_written(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from stageline.cli.main import run
+from stageline.cli.main import invoke as run
 from stageline.plan.parse import parse_plan
 
 LLAMA = ["plan", "llama-3.1-70b", "h100-sxm"]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stageline.cli.main import run as stageline
+from stageline.cli.main import invoke as stageline
 from stageline.report.digest import digest_of
 from tests.integration.cli.conftest import PLAN, SPEC
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from stageline.cli.candidates import carry_out_all
-from stageline.cli.main import run
+from stageline.api.trials import run_trials
+from stageline.cli.main import invoke as run
 
 LOAD = "poisson:rate=4,input=256,output=16"
 
@@ -53,9 +53,9 @@ def test_a_second_search_goes_on_where_the_first_stopped(
 
     def watched(candidates: list[object], jobs: int) -> object:
         ran.extend(c.name for c in candidates)  # type: ignore[attr-defined]
-        return carry_out_all(candidates, jobs)  # type: ignore[arg-type]
+        return run_trials(candidates, jobs)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("stageline.cli.search.carry_out_all", watched)
+    monkeypatch.setattr("stageline.api.searching.run_trials", watched)
     _, second = search(capsys, "--resume", str(kept))
     assert ran == ["tp4"]
     assert second == first
@@ -119,7 +119,7 @@ def test_a_prefix_cache_in_a_search(capsys: pytest.CaptureFixture[str], tmp_path
         (["--devices", "4", "--price", "inf"], "--price", 2),
         (["--devices", "4", "--price", "0"], "--price", 2),
         (["--devices", "4", "--seed", "-1"], "--seed", 2),
-        (["--devices", "4", "--most-context-parallel", "0"], "--most-context-parallel", 2),
+        (["--devices", "4", "--most-context-parallel", "0"], "--max-context-parallel", 2),
         (["--devices", "4097"], "--devices", 2),
         (["--devices", "4", "--rate-scale", "0"], "--rate-scale", 2),
     ],

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from stageline.cli.main import run
+from stageline.cli.main import invoke as run
 
 LLAMA = ["plan", "llama-3.1-70b", "h100-sxm", "--tp", "4", "--pp", "4"]
 

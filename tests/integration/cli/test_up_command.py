@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from stageline.cli.main import run
+from stageline.cli.main import invoke as run
 from stageline.cluster.local import LocalOptions
 from stageline.engine.settings import Scheduling
 from stageline.plan.schema import Plan
@@ -42,7 +42,7 @@ def test_ports_that_there_are_not(
 ) -> None:
     assert run(["up", str(root / "tests/data/fewest.plan.json"), f"{flag}={port}"]) == 2
     said = capsys.readouterr().err
-    assert f"{flag}: no such port (got {port}); give" in said
+    assert f"{flag}: not between" in said and f"(got {port}); give another port" in said
     assert not started
 
 

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from router.settings import stage_addresses
-from stageline.cli.main import run
+from stageline.cli.main import invoke as run
 from stageline.plan.schema import Plan
 from tests.cluster.plans import small_plan
 

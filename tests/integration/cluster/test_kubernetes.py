@@ -9,7 +9,7 @@ import msgspec
 import pytest
 import yaml
 
-from stageline.cli.main import run
+from stageline.cli.main import invoke as run
 from tests.cluster.plans import small_plan
 
 VERSIONS = ("1.27", "1.32", "1.37")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from stageline.cli.main import run
+from stageline.cli.main import invoke as run
 from stageline.engine import inprocess
 from stageline.engine.settings import Scheduling
 from stageline.report.events import Served
@@ -221,7 +221,7 @@ def test_a_collector_that_is_gone_does_not_cost_the_run(
     collector.status = 400
     assert run(command(plan_file, "--otlp", f"{collector.url}/v1/traces", "--trace-sample", "1")) == 0
     assert capsys.readouterr().err == (
-        f"spans: 0 sent to {collector.url}/v1/traces; 140 were lost, the collector did not take them\n"
+        f"spans: 0 sent to {collector.url}/v1/traces; 140 were lost: the collector did not take them\n"
     )
 
 
@@ -229,7 +229,7 @@ def test_a_collector_that_is_gone_does_not_cost_the_run(
     ("flags", "says"),
     [
         (["--otlp", "localhost:4318"], "http://localhost:4318"),
-        (["--otlp", "http://localhost:4318", "--trace-sample", "1.5"], "from 0 to 1"),
+        (["--otlp", "http://localhost:4318", "--trace-sample", "1.5"], "not between 0 and 1"),
         (["--otlp", "http://localhost:4318", "--trace-anchor", "-1"], "--trace-anchor"),
         (["--trace-sample", "0.5"], "--otlp"),
         (["--otlp", "http://localhost:4318", "--engine", "cluster"], "--engine inprocess"),

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import msgspec
 
+from stageline.api.files import read_file
 from stageline.catalog.loader import Catalog
-from stageline.cli.output import read_file
 from stageline.cost.efficiencies import EFFICIENCIES_FORMAT, Efficiencies
 from stageline.cost.measured_entries import MeasuredCost
 from stageline.cost.profile import PROFILE_FORMAT, Profile
@@ -20,12 +20,12 @@ MAX_SCALE = 100.0
 
 
 def looks_like_path(text: str) -> bool:
-    """Names have no slash and no .json."""
+    """Whether a text is a path: it has a slash or ends in .json."""
     return "/" in text or text.endswith(".json")
 
 
 def find_model(text: str, catalog: Catalog) -> ModelSpec:
-    """The model of a name, a config.json, or a directory with one in it. Raises BadInput or UsageError."""
+    """The model that a name, a config.json or the directory of one stands for. Raises BadInput or UsageError."""
     if not looks_like_path(text):
         return catalog.model(text).spec
     path = Path(text)
@@ -35,7 +35,7 @@ def find_model(text: str, catalog: Catalog) -> ModelSpec:
 
 
 def find_profile(text: str, shelves: Sequence[Path]) -> Profile | Efficiencies:
-    """The profile in a file, or by its name from `profiles/NAME.json` of a --catalog directory. Raises BadInput."""
+    """The profile in a file, or in `profiles/NAME.json` of a --catalog directory. Raises BadInput."""
     if looks_like_path(text):
         return read_profile(Path(text))
     found = {path.stem: path for shelf in shelves for path in sorted((shelf / "profiles").glob("*.json"))}
@@ -59,7 +59,7 @@ def read_profile(path: Path) -> Profile | Efficiencies:
         expected = f"expected {PROFILE_FORMAT} or {EFFICIENCIES_FORMAT}"
         raise BadInput(f"{path}: $.format", profile.format, expected, "make it with stageline calibrate")
     if not 0 < profile.attention_scale <= MAX_SCALE:
-        raise BadInput(f"{path}: $.attention_scale", profile.attention_scale, f"lies between 0 and {MAX_SCALE:g}")
+        raise BadInput(f"{path}: $.attention_scale", profile.attention_scale, f"must lie between 0 and {MAX_SCALE:g}")
     for part in ("layer", "embedding", "head"):
         entry = MeasuredCost(tokens=getattr(profile, part), attention=profile.attention)
         check_measured(entry, f"{path}: $.{part}")
@@ -67,7 +67,7 @@ def read_profile(path: Path) -> Profile | Efficiencies:
 
 
 class _Named(msgspec.Struct):
-    """What tells one kind of profile from the other."""
+    """The field that tells the two kinds of profile apart."""
 
     format: str = PROFILE_FORMAT
 
@@ -75,7 +75,7 @@ class _Named(msgspec.Struct):
 def _checked_fit(found: Efficiencies, path: Path) -> Efficiencies:
     for name in ("flops_share", "bandwidth_share"):
         if not 0 < getattr(found, name) <= 1:
-            raise BadInput(f"{path}: $.{name}", getattr(found, name), "a share is above 0 and at most 1")
+            raise BadInput(f"{path}: $.{name}", getattr(found, name), "must be above 0 and at most 1")
     if not 0 <= found.step_ns <= NS_PER_S:
         raise BadInput(f"{path}: $.step_ns", found.step_ns, f"must lie between 0 and {NS_PER_S:,}")
     return found

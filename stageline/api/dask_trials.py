@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 
-from stageline.cli.candidates import Candidate, Trial, carry_out
+from stageline.api.trials import Candidate, Trial, run_trial
 from stageline.errors import RunFailed, Unavailable, UsageError
 
-CONNECT_S, WORKERS_S = 10, 30
+SCHEDULER_S, WORKERS_S = 10, 30
 
 
-def carry_out_on(address: str, candidates: Sequence[Candidate]) -> Iterator[Trial]:
+def run_trials_on_dask(address: str, candidates: Sequence[Candidate]) -> Iterator[Trial]:
     """Trials as they finish.
 
     Raises UsageError without Dask, Unavailable without a scheduler or its workers, RunFailed when a worker fails.
@@ -18,7 +18,7 @@ def carry_out_on(address: str, candidates: Sequence[Candidate]) -> Iterator[Tria
     except ImportError:
         raise UsageError("--scheduler needs Dask: pip install 'stageline[dask]'") from None
     try:
-        client = Client(address, timeout=CONNECT_S, set_as_default=False)
+        client = Client(address, timeout=SCHEDULER_S, set_as_default=False)
     except (OSError, ValueError) as error:
         why = str(error) or type(error).__name__
         raise Unavailable(
@@ -29,7 +29,7 @@ def carry_out_on(address: str, candidates: Sequence[Candidate]) -> Iterator[Tria
             client.wait_for_workers(1, timeout=WORKERS_S)
         except TimeoutError:
             raise Unavailable(f"--scheduler {address}: no workers; start some: dask worker {address}") from None
-        futures = [client.submit(carry_out, candidate, pure=False) for candidate in candidates]
+        futures = [client.submit(run_trial, candidate, pure=False) for candidate in candidates]
         for future in as_completed(futures, loop=client.loop):
             failure = future.exception()
             if failure is not None:

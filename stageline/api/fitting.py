@@ -29,14 +29,14 @@ Point = tuple[float, float, float]  # share of FLOP/s, share of bandwidth, us pe
 
 
 class Serving(NamedTuple):
-    """How the measured engine was set."""
+    """The settings of the measured engine."""
 
     max_num_seqs: int
     batched_tokens: int
     tensor_parallel: int = 1
 
 
-class Measured(NamedTuple):
+class MeasuredRun(NamedTuple):
     """A measured run and what it ran on."""
 
     spec: ModelSpec
@@ -52,17 +52,20 @@ class Records:
         self.rows: dict[int, RequestRecord] = {}
 
     def token(self, index: int, now_ns: int, since_ns: int | None) -> None:
-        """Single tokens are not kept."""
+        """See Observer; single tokens are not kept."""
 
     def request(self, record: RequestRecord) -> None:
-        """Keep it."""
+        """See Observer."""
         self.rows[record.index] = record
 
 
 def emulate(
-    m: Measured, profile: Profile | None = None, efficiencies: Efficiencies | None = None
+    m: MeasuredRun, profile: Profile | None = None, efficiencies: Efficiencies | None = None
 ) -> list[MeasuredTimes]:
-    """Times of the same requests, in the same order, with vLLM's habits and no network. BadInput if one has no room."""
+    """Times of the same requests in the same order, scheduled as vLLM does, without a network.
+
+    Raises BadInput when a request does not fit.
+    """
     options = PlanOptions(
         profile=profile, efficiencies=efficiencies, tensor_parallel=m.serving.tensor_parallel,
         devices=m.serving.tensor_parallel, hop_latency_ns=0, hop_bytes_per_s=10**12,
@@ -86,8 +89,8 @@ def _times(record: RequestRecord) -> MeasuredTimes:
     return MeasuredTimes(found.ttft_ns, found.tpot_ns, found.e2e_ns)
 
 
-def fit_attention(m: Measured, profile: Profile) -> Profile:
-    """The scale of attention with which the mean latency agrees, by bisection: latency grows with the scale."""
+def fit_attention(m: MeasuredRun, profile: Profile) -> Profile:
+    """The profile with the scale of attention that gives the measured mean latency, by bisection."""
     goal = statistics.fmean(t.e2e_ns for t in m.timings.times)
     low, high = SCALES
     for _ in range(HALVINGS):
@@ -102,8 +105,10 @@ def fit_attention(m: Measured, profile: Profile) -> Profile:
     return msgspec.structs.replace(fitted, residuals=(*profile.residuals, *found))
 
 
-def fit_efficiencies(m: Measured, name: str, source: str, progress: Callable[[], None] = lambda: None) -> Efficiencies:
-    """Shares and time per step with the least error, by a pattern search from the catalogue's shares."""
+def fit_efficiencies(
+    m: MeasuredRun, name: str, source: str, progress: Callable[[], None] = lambda: None
+) -> Efficiencies:
+    """The shares and the time per step with the least error, by a pattern search from the catalogue's shares."""
 
     def made(point: Point) -> Efficiencies:
         flops, bandwidth, step_us = point
@@ -123,7 +128,7 @@ def fit_efficiencies(m: Measured, name: str, source: str, progress: Callable[[],
 
 
 def _pattern(error: Callable[[Point], float], start: Point) -> Point:
-    """Each coordinate a step up, or else down; steps halved where nothing gets better, until 3 % and 200 us."""
+    """Try each coordinate one step up, else down; halve the steps when nothing improves, until 3 % and 200 us."""
     best, least, runs = start, error(start), 1
     factor, step_us = 1.25, 1600.0
     while runs < MAX_RUNS and step_us >= 200:
@@ -141,7 +146,7 @@ def _pattern(error: Callable[[Point], float], start: Point) -> Point:
 
 
 def _moved(point: Point, axis: int, sign: int, factor: float, step_us: float) -> Point:
-    """One step along an axis, within what shares and times can be."""
+    """One step along an axis, clamped to valid shares and times."""
     flops, bandwidth, step = point
     if axis == 0:
         return _share(flops * factor**sign), bandwidth, step
@@ -155,7 +160,7 @@ def _share(value: float) -> float:
 
 
 def distance(timings: Timings, emulated: Sequence[MeasuredTimes]) -> float:
-    """Mean absolute errors of TTFT, TPOT and latency over their measured means, added up."""
+    """Sum of the mean absolute errors of TTFT, TPOT and latency, each over its measured mean."""
     total = 0.0
     for _, real, ours in _columns(timings.times, emulated):
         total += sum(abs(a - b) for a, b in zip(ours, real, strict=True)) / (sum(real) or 1)
@@ -163,7 +168,7 @@ def distance(timings: Timings, emulated: Sequence[MeasuredTimes]) -> float:
 
 
 def residuals(timings: Timings, emulated: Sequence[MeasuredTimes]) -> tuple[Residual, ...]:
-    """By metric: relative errors of requests, and that of the mean."""
+    """By metric, the relative errors of requests and of the mean."""
     found = []
     for name, real, ours in _columns(timings.times, emulated):
         errors = [a / b - 1 for a, b in zip(ours, real, strict=True) if b]
@@ -181,7 +186,7 @@ def residuals(timings: Timings, emulated: Sequence[MeasuredTimes]) -> tuple[Resi
 
 
 def _columns(real: Sequence[MeasuredTimes], ours: Sequence[MeasuredTimes]) -> list[tuple[str, list[int], list[int]]]:
-    """(metric, measured, emulated); TPOT of requests that have one."""
+    """(metric, measured, emulated) with TPOT of requests of several tokens only."""
     pairs = list(zip(real, ours, strict=True))
     steps = [(a.tpot_ns, b.tpot_ns) for a, b in pairs if a.tpot_ns is not None and b.tpot_ns is not None]
     found = [("TTFT", [a.ttft_ns for a, _ in pairs], [b.ttft_ns for _, b in pairs])]

@@ -1,24 +1,23 @@
-"""What `stageline search` runs: one candidate is a plan and a workload; its trial is what came of it."""
+"""What a search runs: a candidate is a plan and a workload, its trial is the result."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 
 import msgspec
 
-from stageline.engine import inprocess
+from stageline.api.running import Job, carry_out
 from stageline.engine.settings import Scheduling
 from stageline.errors import StagelineError
 from stageline.plan.schema import Plan
-from stageline.report.slo import Slo, parse_slo
-from stageline.report.summary import RunFacts, Summary
-from stageline.report.writer import RunWriter
+from stageline.report.slo import parse_slo
+from stageline.report.summary import Summary
 from stageline.workload import open_workload
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
-    """One plan to try; picklable, so that another process can do it."""
+    """One plan to try; picklable, so that another process can run it."""
 
     model: str
     device: str
@@ -33,7 +32,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     scheduling: Scheduling = Scheduling()
 
     def key(self) -> str:
-        """What a finished trial is known by: everything that decides its result."""
+        """Identifies the trial: a digest of everything that decides its result."""
         rest: tuple[object, ...] = (self.workload, self.seed, self.rate_scale, self.requests, self.slo)
         if self.scheduling != Scheduling():
             rest += (msgspec.json.encode(self.scheduling),)
@@ -67,29 +66,26 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     advice: tuple[str, ...] = ()
 
 
-def carry_out(candidate: Candidate) -> Trial:
+def run_trial(candidate: Candidate) -> Trial:
     """Run one candidate in this process. A run that fails is a trial that says so."""
-    slo = parse_slo(candidate.slo) if candidate.slo else None
+    c = candidate
     try:
-        return _trial(candidate, _summary(candidate, slo))
+        workload = open_workload(c.workload, seed=c.seed, rate_scale=c.rate_scale, requests=c.requests)
+        job = Job(
+            plan=c.plan,
+            workload=workload,
+            scheduling=msgspec.structs.replace(c.scheduling, hash_block_tokens=workload.hash_block_tokens),
+            seed=c.seed,
+            slo=parse_slo(c.slo) if c.slo else None,
+            command="stageline search",
+        )
+        return _trial(c, carry_out(job).summary)
     except StagelineError as error:
-        return _failed(candidate, str(error))
-
-
-def _summary(c: Candidate, slo: Slo | None) -> Summary:
-    workload = open_workload(c.workload, seed=c.seed, rate_scale=c.rate_scale, requests=c.requests)
-    with RunWriter(c.plan, slo=slo) as writer:
-        settings = msgspec.structs.replace(c.scheduling, hash_block_tokens=workload.hash_block_tokens)
-        totals = inprocess.run(c.plan, settings, workload, seed=c.seed, observer=writer)
-        facts = RunFacts(
-            engine="inprocess", seed=c.seed, command="stageline search", workload=c.workload, rows={}, wall_s=0.0,
-            credits=c.plan.defaults.credits,
-        )  # fmt: skip
-        return writer.finish(totals, facts)
+        return _failed(c, str(error))
 
 
 def _binding(summary: Summary) -> str:
-    """What held throughput back: a full ledger, else the busiest stage, else nothing but the load."""
+    """What held throughput back: a full ledger, else the busiest stage."""
     if summary.binding_stage is not None:
         return f"KV of stage-{summary.binding_stage}"
     return f"stage-{summary.busiest_stage}" if summary.busiest_stage is not None else ""
@@ -118,11 +114,14 @@ def _failed(c: Candidate, reason: str) -> Trial:
     )  # fmt: skip
 
 
-def carry_out_all(candidates: Sequence[Candidate], jobs: int) -> Iterator[Trial]:
+def run_trials(candidates: Sequence[Candidate], jobs: int) -> Iterator[Trial]:
     """Trials as they finish, over `jobs` processes; one job stays in this process."""
     if jobs == 1 or len(candidates) < 2:
-        yield from map(carry_out, candidates)
+        yield from map(run_trial, candidates)
         return
     with ProcessPoolExecutor(min(jobs, len(candidates)), mp_context=get_context("spawn")) as pool:
-        for done in as_completed([pool.submit(carry_out, candidate) for candidate in candidates]):
+        for done in as_completed([pool.submit(run_trial, candidate) for candidate in candidates]):
             yield done.result()
+
+
+RunTrials = Callable[[Sequence[Candidate]], Iterator[Trial]]  # somewhere: here, in processes, on a cluster
