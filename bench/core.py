@@ -22,7 +22,7 @@ from stageline.engine.types import RunTotals
 from stageline.plan.build import make_plan
 from stageline.plan.options import PlanOptions
 from stageline.plan.schema import Defaults, Plan, StagePlan, Visit
-from stageline.report.writer import RunWriter
+from stageline.report.run_writer import RunWriter
 from stageline.testing import Ignoring
 from stageline.workload import open_workload
 

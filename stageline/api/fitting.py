@@ -16,7 +16,7 @@ from stageline.hardware.device import Device
 from stageline.model.spec import ModelSpec
 from stageline.plan.build import make_plan
 from stageline.plan.options import PlanOptions
-from stageline.report.times import times_of
+from stageline.report.request_times import times_of
 from stageline.workload.rows import RowCounts
 from stageline.workload.timings import MeasuredTimes, Timings
 from stageline.workload.workloads import IteratedWorkload

@@ -6,7 +6,7 @@ import msgspec
 
 from stageline.api.trials import Trial
 from stageline.plan.training import SECONDS_PER_HOUR
-from stageline.report.pareto import front
+from stageline.report.pareto import pareto_front
 
 
 def with_cost(trial: Trial, price: float | None) -> Trial:
@@ -20,7 +20,7 @@ def with_cost(trial: Trial, price: float | None) -> Trial:
 def on_front(trials: Sequence[Trial]) -> list[Trial]:
     """Trials that no other beats in goodput, TTFT, TPOT and number of devices at once; most goodput first."""
     ran = [t for t in trials if t.failure is None and t.finished]
-    kept = [t for t, good in zip(ran, front(ran, _merits), strict=True) if good]
+    kept = [t for t, good in zip(ran, pareto_front(ran, _merits), strict=True) if good]
     return sorted(kept, key=lambda t: (-t.goodput_requests_per_s, t.devices, t.tpot_p99_s, t.name))
 
 

@@ -13,8 +13,8 @@ from stageline.plan.schema import Plan
 from stageline.report import compare as comparing
 from stageline.report import rundir
 from stageline.report.compare import Comparison
+from stageline.report.request_times import times_of
 from stageline.report.summary import Summary
-from stageline.report.times import times_of
 from stageline.units import NS_PER_S
 
 
@@ -84,7 +84,7 @@ def compare(*runs: RunResult | str | os.PathLike[str]) -> Comparison:
     """
     if len(runs) < 2:
         raise UsageError("compare needs two run directories or more; stageline report shows one")
-    return comparing.compare(sides(runs))
+    return comparing.compare_runs(sides(runs))
 
 
 def sides(runs: Sequence[RunResult | str | os.PathLike[str]]) -> list[comparing.ComparedRun]:

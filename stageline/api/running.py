@@ -19,10 +19,10 @@ from stageline.engine.settings import MAX_SEED, Scheduling
 from stageline.engine.types import Cancellation, Observer, Request, RequestRecord, RunTotals
 from stageline.errors import BadInput, UsageError
 from stageline.plan.schema import Plan
+from stageline.report.run_writer import RunWriter
 from stageline.report.slo import Slo, parse_slo
 from stageline.report.spans.recorder import TraceRecorder
 from stageline.report.summary import RunFacts
-from stageline.report.writer import RunWriter
 from stageline.workload import DescribedWorkload, open_workload
 
 

@@ -10,7 +10,7 @@ from stageline.api.files import write_file
 from stageline.api.results import sides
 from stageline.cli.output import console, print_json
 from stageline.errors import UsageError
-from stageline.report.compare import compare as compare_runs
+from stageline.report.compare import compare_runs
 from stageline.report.compare_table import comparison_table
 from stageline.report.page.compare import comparison_page
 

@@ -23,7 +23,7 @@ from stageline.report.rundir import (
     read_summary,
 )
 from stageline.report.summary import Summary
-from stageline.report.tables import run_report
+from stageline.report.text_report import run_report
 from stageline.report.timeline import first_microbatches
 
 CHARTS = ("pipeline.svg", "pipeline.png")

@@ -19,7 +19,7 @@ from stageline.cli.security_flags import SecurityFlags
 from stageline.cli.trace_flags import TraceFlags
 from stageline.errors import SloMissed
 from stageline.report.slo import parse_slo
-from stageline.report.tables import run_report
+from stageline.report.text_report import run_report
 from stageline.runtime.plans import read_plan
 from stageline.workload import DescribedWorkload
 from stageline.workload.recording import RecordedWorkload

@@ -15,7 +15,7 @@ from stageline.cli.address import router_address
 from stageline.cli.numbers import DECIMAL
 from stageline.cli.output import console
 from stageline.cli.security_flags import SecurityFlags
-from stageline.cli.top_data import Look, look, view
+from stageline.cli.top_data import ClusterSamples, cluster_samples, view_between
 from stageline.cli.top_view import render
 from stageline.errors import BadInput, Unavailable
 from stageline.plan.schema import Plan
@@ -60,23 +60,23 @@ async def _until_interrupted(address: str, dialer: Dialer, interval_s: float, on
 async def _watch(address: str, dialer: Dialer, interval_s: float, once: bool) -> None:
     out = console()
     async with RouterClient(address, dialer) as client:
-        before = await _look(client)
+        before = await _samples(client)
         plan = msgspec.json.decode(before.status.plan, type=Plan)
         if once:
             await asyncio.sleep(interval_s)
-            out.print(render(view(address, plan, await _look(client), before), out.width))
+            out.print(render(view_between(address, plan, await _samples(client), before), out.width))
             return
-        with Live(render(view(address, plan, before, None), out.width), console=out, screen=True) as live:
+        with Live(render(view_between(address, plan, before, None), out.width), console=out, screen=True) as live:
             while True:
                 await asyncio.sleep(interval_s)
                 try:
-                    now = await _look(client)
+                    now = await _samples(client)
                 except Unavailable as error:
                     live.update(f"{error}\ntrying again every {interval_s:g} s; Ctrl-C ends")
                     continue
-                live.update(render(view(address, plan, now, before), out.width), refresh=True)
+                live.update(render(view_between(address, plan, now, before), out.width), refresh=True)
                 before = now
 
 
-async def _look(client: RouterClient) -> Look:
-    return look(await client.status(_ANSWER_S, metrics=True), time.monotonic())
+async def _samples(client: RouterClient) -> ClusterSamples:
+    return cluster_samples(await client.status(_ANSWER_S, metrics=True), time.monotonic())

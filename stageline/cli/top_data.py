@@ -46,10 +46,10 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     in_flight: int
     credits: int
     slip_s: float
-    binding: int | None
+    kv_bound_stage: int | None
 
 
-class Look(msgspec.Struct, frozen=True):
+class ClusterSamples(msgspec.Struct, frozen=True):
     """The samples of the router and of all stages at one instant of wall time."""
 
     at_s: float
@@ -58,13 +58,13 @@ class Look(msgspec.Struct, frozen=True):
     stages: list[Samples | None]  # None: the stage does not answer
 
 
-def look(status: Status, at_s: float) -> Look:
+def cluster_samples(status: Status, at_s: float) -> ClusterSamples:
     """From a status that was requested with metrics."""
     stages = [parse(s.metrics) if s.healthy and s.metrics else None for s in status.stages]
-    return Look(at_s, status, parse(status.metrics), stages)
+    return ClusterSamples(at_s, status, parse(status.metrics), stages)
 
 
-def view(address: str, plan: Plan, now: Look, before: Look | None) -> View:
+def view_between(address: str, plan: Plan, now: ClusterSamples, before: ClusterSamples | None) -> View:
     """What happened between two snapshots; without an earlier one, since the servers started."""
     router = now.router.since(before.router if before else None)
     old = before.stages if before else [None] * len(now.stages)
@@ -92,11 +92,11 @@ def view(address: str, plan: Plan, now: Look, before: Look | None) -> View:
         in_flight=int(now.router.total(names.IN_FLIGHT.name)),
         credits=int(now.router.total(names.CREDITS.name)),
         slip_s=now.router.total(names.SLIP.name),
-        binding=_binding(now.router),
+        kv_bound_stage=_binding(now.router),
     )
 
 
-def _mode(now: Look) -> str:
+def _mode(now: ClusterSamples) -> str:
     if now.status.session:
         return "run in emulated time"
     if now.status.live:

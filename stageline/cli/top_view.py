@@ -66,7 +66,7 @@ def _busiest(view: View) -> str:
         return ""
     top = max(known, key=lambda s: s.shares["busy"])
     text = f"   busiest stage {top.stage} ({top.shares['busy']:.0%} busy)"
-    return text if view.binding is None else f"{text}   KV binds at {view.binding}"
+    return text if view.kv_bound_stage is None else f"{text}   KV binds at {view.kv_bound_stage}"
 
 
 def _strip(stages: Sequence[StageView], each: int) -> Text:

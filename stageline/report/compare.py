@@ -67,7 +67,7 @@ def read_runs(directories: Sequence[Path]) -> list[ComparedRun]:
     return runs
 
 
-def compare(runs: Sequence[ComparedRun]) -> Comparison:
+def compare_runs(runs: Sequence[ComparedRun]) -> Comparison:
     """At least two runs; changes are relative to the first."""
     return Comparison([r.name for r in runs], changed_settings(runs), [make(runs) for make in _ROWS])
 

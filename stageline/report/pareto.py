@@ -6,7 +6,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def front(items: Sequence[T], objectives: Callable[[T], Sequence[float]]) -> list[bool]:
+def pareto_front(items: Sequence[T], objectives: Callable[[T], Sequence[float]]) -> list[bool]:
     """Whether each item is on the front: no other is at least as good in all of `objectives` and better in one.
 
     Larger is better everywhere; equal items are all on it.

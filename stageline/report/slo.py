@@ -10,7 +10,7 @@ from fractions import Fraction
 import msgspec
 
 from stageline.errors import BadInput
-from stageline.report.times import RequestTimes
+from stageline.report.request_times import RequestTimes
 from stageline.units import format_duration, parse_duration_ns, parse_ratio
 
 DEFAULT_ATTAINMENT = Fraction(99, 100)

@@ -3,9 +3,9 @@
 from typing import get_args
 
 from stageline.engine.types import Outcome, RequestRecord
-from stageline.report.series import Histogram, Latency, Series, latency
+from stageline.report.distributions import ExactValues, Histogram, Latency, latency
+from stageline.report.request_times import times_of
 from stageline.report.slo import Slo, SloResult
-from stageline.report.times import times_of
 from stageline.report.utilisation import WorkDone
 from stageline.units import NS_PER_S
 
@@ -22,7 +22,7 @@ class Statistics:
         self.output_tokens = 0
         self.prompt_tokens = 0
         self.preemptions = 0
-        self._ttft, self._tpot, self._e2e, self._queue = Series(), Series(), Series(), Series()
+        self._ttft, self._tpot, self._e2e, self._queue = ExactValues(), ExactValues(), ExactValues(), ExactValues()
         self._itl = Histogram()
         self.work = WorkDone()
 

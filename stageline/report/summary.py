@@ -6,9 +6,9 @@ import msgspec
 
 from stageline.engine.types import RunTotals, StageRecord
 from stageline.plan.schema import Plan
+from stageline.report.distributions import Latency
 from stageline.report.idle import run_bubble_ratio
 from stageline.report.prefix import PrefixSummary, prefix_summary
-from stageline.report.series import Latency
 from stageline.report.slo import SloResult
 from stageline.report.speculation import SpeculationSummary, speculation_summary
 from stageline.report.statistics import Statistics

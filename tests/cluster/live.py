@@ -18,8 +18,8 @@ from stage_server.settings import StageSettings
 from stageline.engine import inprocess
 from stageline.engine.settings import Scheduling
 from stageline.plan.schema import Plan
+from stageline.report.run_writer import RunWriter
 from stageline.report.summary import RunFacts
-from stageline.report.writer import RunWriter
 from stageline.runtime.server import Server
 from stageline.testing import uniform_plan
 from stageline.workload import open_workload

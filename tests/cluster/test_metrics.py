@@ -24,7 +24,7 @@ from stage_server.metrics import StageCollector
 from stage_server.server import build as build_stage
 from stage_server.servicer import StageServicer
 from stage_server.settings import StageSettings
-from stageline.cli.top_data import look, view
+from stageline.cli.top_data import cluster_samples, view_between
 from stageline.cli.top_view import render
 from stageline.engine.causes import CAUSES
 from stageline.engine.settings import Scheduling
@@ -96,11 +96,11 @@ async def test_top_shows_the_accounts_of_the_run() -> None:
     plan = known_plan()
     async with watched(plan) as servers, asyncio.timeout(30), RouterClient(servers.address) as client:
         await client.healthy(20)
-        before = look(await client.status(metrics=True), 0.0)
+        before = cluster_samples(await client.status(metrics=True), 0.0)
         order = RunOrder(plan_digest=plan.digest(), scheduling=Scheduling(), seed=0)
         totals, _ = await client.run(order, iter(known_requests()), Recorder())
-        shown = view("here", plan, look(await client.status(metrics=True), 1.0), before)
-    assert (shown.finished, shown.failed, shown.binding) == (11, 0, TIGHT)
+        shown = view_between("here", plan, cluster_samples(await client.status(metrics=True), 1.0), before)
+    assert (shown.finished, shown.failed, shown.kv_bound_stage) == (11, 0, TIGHT)
     assert shown.tokens_per_s == 11 * OUTPUT
     out = StringIO()
     Console(file=out, width=80, color_system=None).print(render(shown, 80))
@@ -125,7 +125,7 @@ async def test_top_sees_a_stage_that_is_gone() -> None:
         status = await client.healthy(20)
         found = await client.status(metrics=True)
         stages = tuple(msgspec.structs.replace(s, healthy=s.stage != 2) for s in found.stages)
-        shown = view("here", plan, look(msgspec.structs.replace(found, stages=stages), 0.0), None)
+        shown = view_between("here", plan, cluster_samples(msgspec.structs.replace(found, stages=stages), 0.0), None)
     assert len(status.stages) == 4
     assert [s.healthy for s in shown.stages] == [True, True, False, True]
     assert not shown.stages[2].known

@@ -21,8 +21,8 @@ from stageline.cluster.client_run import run_at
 from stageline.engine import inprocess
 from stageline.engine.settings import Scheduling
 from stageline.errors import StagelineError, Unauthenticated, Unavailable
+from stageline.report.run_writer import RunWriter
 from stageline.report.summary import RunFacts
-from stageline.report.writer import RunWriter
 from stageline.runtime.server import Server
 from stageline.testing import ListWorkload, Recorder
 from stageline.wire.channels import Dialer

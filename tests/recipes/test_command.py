@@ -24,7 +24,7 @@ TEST = '''\
 
 import pytest
 
-from stageline.cli.main import run
+from stageline.cli.main import invoke as run
 
 
 def test_it_greets(capsys: pytest.CaptureFixture[str]) -> None:

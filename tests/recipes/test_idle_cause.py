@@ -63,8 +63,8 @@ def test_an_idle_cause(scratch: Scratch) -> None:
     assert len(changed) == 6
     shutil.copy(ROOT / "tests/data/digests.jsonl.gz", scratch.root / "tests/data")
     scratch.check(
-        "tests/unit/report/test_causes.py",
-        "tests/unit/report/test_tables.py",
+        "tests/tree/test_causes.py",
+        "tests/unit/report/test_text_report.py",
         "tests/unit/cli/test_top_view.py",
         "tests/unit/engine/test_stage.py",
         "tests/unit/deploy/test_dashboards.py",

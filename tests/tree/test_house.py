@@ -99,5 +99,5 @@ def test_scripts_can_be_run(root: Path) -> None:
 def test_the_public_surface_of_the_package() -> None:
     public = {name for name in vars(stageline) if not name.startswith("_")}
     submodules = {path.stem for path in Path(stageline.__path__[0]).iterdir()}
-    assert public - submodules - {"TYPE_CHECKING"} == set()  # all else is loaded when asked for: tests/unit/api
+    assert public - submodules - {"TYPE_CHECKING"} == set()  # all else is loaded when asked for: tests/integration/api
     assert re.fullmatch(r"\d+\.\d+\.\d+", stageline.__version__)

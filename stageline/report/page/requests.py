@@ -8,8 +8,8 @@ import numpy as np
 from stageline.engine.types import RequestRecord
 from stageline.report.page.bins import Bins
 from stageline.report.page.columns import Ints, Packer
+from stageline.report.request_times import times_of
 from stageline.report.statistics import REQUEST_OUTCOMES
-from stageline.report.times import times_of
 
 MAX_WATERFALL_ROWS = 3000  # of a longer run every n-th request is drawn
 QUANTILES = 200

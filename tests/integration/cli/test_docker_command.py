@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from stageline.cli.main import run
+from stageline.cli.main import invoke as run
 
 
 def test_following_the_logs_of_all_parts_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
@@ -15,4 +15,4 @@ def test_following_the_logs_of_all_parts_is_refused(capsys: pytest.CaptureFixtur
 def test_a_tokenizer_is_a_file_of_this_machine(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["up", str(root / "tests/data/fewest.plan.json"), "--docker", "--tokenizer", "x.json"]
     assert run(command) == 2
-    assert "--tokenizer goes with local processes" in capsys.readouterr().err
+    assert "--tokenizer needs local processes" in capsys.readouterr().err

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from stageline.cli.main import invoke as run
-from tests.unit.cli.conftest import SPEC
+from tests.integration.cli.conftest import SPEC
 
 
 def summary(capsys: pytest.CaptureFixture[str], plan: str, workload: str, *flags: str) -> dict:

@@ -20,7 +20,7 @@ from stageline.load.svg import ChartLine, line_chart, round_up
 from stageline.load.tally import Tally
 from stageline.load.time_map import TimeMap
 from stageline.load.timeline import MAX_SLICES, LoadTimeline
-from stageline.report.series import Histogram
+from stageline.report.distributions import Histogram
 from stageline.report.slo import parse_slo
 
 MS = 1_000_000

@@ -20,7 +20,7 @@ from stageline.load.options import checked_url
 from stageline.load.probe import ServerFacts, probe
 from stageline.load.reply import Call, CallReply, Emulated
 from stageline.load.sse import MAX_EVENT_LINE_BYTES, EventReader
-from stageline.report.series import Histogram
+from stageline.report.distributions import Histogram
 from stageline.units import NS_PER_S
 from tests.fake_openai import Fake, serving
 

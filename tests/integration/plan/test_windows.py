@@ -19,7 +19,7 @@ from stageline.plan.explain import explain
 from stageline.plan.options import PlanOptions
 from stageline.plan.parse import parse_plan
 from stageline.plan.schema import KvWindow, StagePlan
-from stageline.report.writer import RunWriter
+from stageline.report.run_writer import RunWriter
 from stageline.testing import ListWorkload
 
 SHELF = Catalog()

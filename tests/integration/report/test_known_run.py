@@ -10,7 +10,7 @@ from rich.console import Console
 from stageline.engine.causes import CAUSES, TABLE
 from stageline.report.advice import advise
 from stageline.report.rundir import read_run_plan, read_stages, read_summary
-from stageline.report.tables import run_report
+from stageline.report.text_report import run_report
 from tests.known import SLOW, TIGHT, known_requests, write_run
 from tests.reference.plans import pipeline
 

@@ -4,7 +4,7 @@ import tracemalloc
 from pathlib import Path
 
 from stageline.engine.types import RequestRecord
-from stageline.report.writer import RunWriter
+from stageline.report.run_writer import RunWriter
 from stageline.workload import open_workload
 from tests.draining import take
 from tests.unit.report.conftest import plan

@@ -9,12 +9,12 @@ from stageline.cli.main import invoke as run
 from stageline.engine import inprocess
 from stageline.engine.settings import Scheduling
 from stageline.report.events import Served
+from stageline.report.run_writer import RunWriter
 from stageline.report.rundir import read_events, read_requests, read_summary
 from stageline.report.spans import recorder as recording
 from stageline.report.spans.context import Sampler, TraceContext, parse_traceparent
 from stageline.report.spans.otlp import SpanExporter, SpanSender
 from stageline.report.spans.recorder import RequestTrace, TraceRecorder
-from stageline.report.writer import RunWriter
 from stageline.testing import ListWorkload
 from tests.known import OUTPUT, known_plan, known_requests
 from tests.otlp_collector import Collector, collecting

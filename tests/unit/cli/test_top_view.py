@@ -24,7 +24,7 @@ def shown(stages: list[StageView]) -> View:
         address="router.example:50051", title="llama-3.1-405b on 128 x h100-sxm", mode="run in emulated time",
         stages=stages, running=123_456, waiting=98_765, finished=12_345_678, failed=1_234_567, requests_per_s=1234.5,
         tokens_per_s=123_456.7, emulated_tokens_per_s=None, emulated_s=12_345.6, speed=1234.5, ttft_s=(0.001, 700.0),
-        itl_s=(None, None), in_flight=59, credits=59, slip_s=1.5, binding=7,
+        itl_s=(None, None), in_flight=59, credits=59, slip_s=1.5, kv_bound_stage=7,
     )  # fmt: skip
 
 

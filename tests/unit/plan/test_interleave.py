@@ -11,8 +11,8 @@ from stageline.plan.build import Planned, make_plan
 from stageline.plan.check import check_plan
 from stageline.plan.explain import explain
 from stageline.plan.options import PlanOptions
+from stageline.report.run_writer import RunWriter
 from stageline.report.summary import RunFacts, Summary
-from stageline.report.writer import RunWriter
 from stageline.testing import ListWorkload
 
 SHELF = Catalog()

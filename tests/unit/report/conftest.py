@@ -7,9 +7,9 @@ import pytest
 from stageline.engine import inprocess
 from stageline.engine.settings import Scheduling
 from stageline.plan.schema import Plan
+from stageline.report.run_writer import RunWriter
 from stageline.report.slo import parse_slo
 from stageline.report.summary import RunFacts
-from stageline.report.writer import RunWriter
 from stageline.testing import uniform_plan
 from stageline.workload import open_workload
 

@@ -11,8 +11,8 @@ from stageline.engine.settings import Scheduling
 from stageline.plan.build import make_plan
 from stageline.plan.options import PlanOptions
 from stageline.plan.schema import Plan
+from stageline.report.run_writer import RunWriter
 from stageline.report.summary import RunFacts, Summary
-from stageline.report.writer import RunWriter
 from stageline.workload import open_workload
 from tests.unit.report.conftest import plan as chain
 

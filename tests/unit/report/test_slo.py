@@ -6,9 +6,9 @@ import pytest
 
 from stageline.engine.types import RequestRecord
 from stageline.errors import BadInput
+from stageline.report.request_times import times_of
 from stageline.report.slo import Slo, parse_slo
 from stageline.report.statistics import Statistics
-from stageline.report.times import times_of
 
 
 def record(

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from stageline.cli.main import run
+from stageline.cli.main import invoke as run
 from stageline.engine.policies.axes import AXES, check_policies
 from stageline.engine.policies.registry import Registry
 from stageline.engine.route import Route

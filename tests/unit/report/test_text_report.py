@@ -11,7 +11,7 @@ from stageline.engine.causes import CAUSES, TABLE
 from stageline.engine.types import StageRecord
 from stageline.report.grouping import group_stages
 from stageline.report.rundir import read_stages, read_summary
-from stageline.report.tables import run_report, stage_table
+from stageline.report.text_report import run_report, stage_table
 
 
 def stage(index: int, busy: int, replica: int = 0, **idle: int) -> StageRecord:

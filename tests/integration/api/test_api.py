@@ -155,7 +155,7 @@ def test_keywords_of_a_plan_that_are_refused(keywords: dict[str, Any], error: ty
     [
         ({"credit": 2}, "did you mean credits"),
         ({"credits": 0}, "`int` >= 1"),
-        ({"kv": "shrink"}, "'shrink'"),
+        ({"kv": "shrink"}, "--kv shrink"),
         ({"seed": -1}, "--seed"),
         ({"batching": "slo"}, "--slo tpot=50ms"),
         ({"balance": "prefix"}, "--prefix-cache"),

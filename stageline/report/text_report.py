@@ -9,9 +9,9 @@ from rich.text import Text
 
 from stageline.engine.causes import CAUSE, SHOWN
 from stageline.engine.types import StageRecord
+from stageline.report.distributions import Latency
 from stageline.report.grouping import StageGroup, group_stages
 from stageline.report.prefix import prefix_text
-from stageline.report.series import Latency
 from stageline.report.speculation import speculation_text
 from stageline.report.summary import Advice, Summary
 from stageline.units import NS_PER_S, format_duration

@@ -15,9 +15,9 @@ from stageline.engine.types import RequestRecord, RunTotals, StageRecord
 from stageline.errors import BadInput, UsageError
 from stageline.plan.schema import Defaults, LinkPlan, Plan, StagePlan, Visit
 from stageline.report.digest import digest_of
+from stageline.report.run_writer import RunWriter
 from stageline.report.rundir import read_events, read_run_plan, read_stages, read_summary
 from stageline.report.summary import RunFacts
-from stageline.report.writer import RunWriter
 
 PLAN = Plan(
     model="m",

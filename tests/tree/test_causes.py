@@ -12,11 +12,11 @@ from deploy.grafana.builder.dashboards import PIPELINE
 from stageline.engine.causes import BUBBLES, CAUSES, GAP_CAUSES, NOT_BUBBLES, RECORDED, SHOWN, TABLE
 from stageline.engine.types import StageRecord
 from stageline.report.advice import advise, cause_advice, run_figures
+from stageline.report.distributions import Latency
 from stageline.report.page.data import page_data
 from stageline.report.page.lanes import CATEGORIES
 from stageline.report.page.render import SCRIPTS, asset
 from stageline.report.rundir import read_run_plan, read_summary
-from stageline.report.series import Latency
 from tests.known import write_run
 from tests.reference import attribution
 

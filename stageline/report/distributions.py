@@ -57,7 +57,7 @@ def rank_of(percent: int, count: int) -> int:
     return max(1, -(-percent * count // 100))
 
 
-class Series:
+class ExactValues:
     """Every value, 8 bytes each."""
 
     def __init__(self) -> None:

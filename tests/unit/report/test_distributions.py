@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stageline.report.series import MANTISSA_BITS, Histogram, Latency, Series, latency, rank_of
+from stageline.report.distributions import MANTISSA_BITS, ExactValues, Histogram, Latency, latency, rank_of
 
 VALUES = st.lists(st.integers(0, 10**13), min_size=1, max_size=200)
 
 
 @given(VALUES)
 def test_series_is_nearest_rank(values: list[int]) -> None:
-    series = Series()
+    series = ExactValues()
     for value in values:
         series.add(value)
     ordered = sorted(values)
@@ -27,7 +27,7 @@ def test_series_is_nearest_rank(values: list[int]) -> None:
 
 @given(VALUES)
 def test_histogram_stays_within_its_error(values: list[int]) -> None:
-    exact, bucketed = Series(), Histogram()
+    exact, bucketed = ExactValues(), Histogram()
     for value in values:
         exact.add(value)
         bucketed.add(value)
@@ -45,5 +45,5 @@ def test_the_histogram_stays_small() -> None:
 
 
 def test_nothing_measured() -> None:
-    assert latency(Series()) == Latency()
+    assert latency(ExactValues()) == Latency()
     assert latency(Histogram()) == Latency()
