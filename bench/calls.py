@@ -6,11 +6,11 @@ A router and three stages in one process on loopback, dilation 1, asked over HTT
 user alone, whose every token is a microbatch of its own, and by 8 users, who share microbatches. Stages take 5 ms, so
 that the profiler makes nobody late.
 
-`calls` counts what `sys.setprofile` reports as a call in a file of stageline, router or stage_server: functions, methods,
-properties, comprehensions, and every resumption of a coroutine or generator. Left out: generated code (stageline/v1),
-libraries, C functions, and this folder. `files` counts the calls whose file is not that of the counted call before.
-Both per token that a client got, over whole requests: accepting one is about a call per token. Everything runs in one
-thread: gRPC's own threads run no Python.
+`calls` counts what `sys.setprofile` reports as a call in a file of stageline, router or stage_server: functions,
+methods, properties, comprehensions, and every resumption of a coroutine or generator. Generated code (stageline/v1),
+libraries, C functions and this folder are left out. `files` counts the calls whose file is not that of the counted call
+before. Both are per token that a client got, over whole requests: accepting one adds about a call per token. Everything
+runs in one thread, for gRPC's own threads run no Python.
 """
 
 import argparse

@@ -70,7 +70,7 @@ class StageServicer(stage_pb2_grpc.StageServicer):
     async def stop(self) -> None:
         """Ends the session that is left."""
         if self._session:
-            self._session.party.fail(Busy(f"{self._session.party.name} is shutting down"))
+            self._session.shell.fail(Busy(f"{self._session.shell.name} is shutting down"))
 
     # -- the service
 
@@ -129,7 +129,7 @@ class StageServicer(stage_pb2_grpc.StageServicer):
     ) -> stage_pb2.CloseReply:
         """See stage.proto."""
         if self._session and self._session.id == request.session:
-            self._session.party.close()
+            self._session.shell.close()
             async with self._changed:
                 await self._changed.wait_for(lambda: not self._session or self._session.id != request.session)
         return stage_pb2.CloseReply()
@@ -142,7 +142,7 @@ class StageServicer(stage_pb2_grpc.StageServicer):
             raise Busy("the stage server is shutting down")
         if self._session:
             raise Busy(
-                f"{self._session.party.name} is held by session {self._session.id}; one router at a time may drive it"
+                f"{self._session.shell.name} is held by session {self._session.id}; one router at a time may drive it"
             )
         route = self._route_for(request)
         if not (request.stage < len(route.plan.stages) and request.replica < route.plan.replicas):
@@ -152,7 +152,7 @@ class StageServicer(stage_pb2_grpc.StageServicer):
                 raise PlanMismatch(f"this server is {what} {own}, not {asked}; check the router's list of stages")
         session = StageSession(route, request, self._dialer)
         self._session = session
-        log.info("session opened", extra={"session": session.id, "party": session.party.name})
+        log.info("session opened", extra={"session": session.id, "party": session.shell.name})
         return session
 
     def _route_for(self, request: stage_pb2.OpenRequest) -> Route:
@@ -179,13 +179,13 @@ class StageServicer(stage_pb2_grpc.StageServicer):
         except* StagelineError as errors:
             error = errors.exceptions[0]
             assert isinstance(error, StagelineError)
-            session.party.fail(error)
+            session.shell.fail(error)
         else:
             await context.write(stage_pb2.OpenReply())
-            session.party.release()
-        await session.party.over()
-        if session.party.error:
-            raise session.party.error
+            session.shell.release()
+        await session.shell.over()
+        if session.shell.error:
+            raise session.shell.error
 
     async def _end(self, session: StageSession) -> None:
         try:

@@ -64,8 +64,8 @@ class LiveKeeper:
 
     async def pause(self) -> None:
         """Ends an idle session, for a virtual run. Raises Busy when it has requests."""
-        if self.session and self.session.live:
-            raise Busy(f"{self.session.live} live requests are being served; a run can begin when there are none")
+        if self.session and self.session.requests:
+            raise Busy(f"{self.session.requests} live requests are being served; a run can begin when there are none")
         self._paused, self.session = True, None
         self.reason = "a virtual run goes on; one session at a time"
         await self._leave()
@@ -80,7 +80,7 @@ class LiveKeeper:
         self._draining = True
         self.reason = "the router is shutting down"
         async with self._changed:
-            await self._changed.wait_for(lambda: not self.session or not self.session.live)
+            await self._changed.wait_for(lambda: not self.session or not self.session.requests)
         self._paused, self.session = True, None
         await self._leave()
 

@@ -1,4 +1,4 @@
-"""What the router tells Prometheus of its own: figures of whatever goes on, read when they are scraped."""
+"""What the router tells Prometheus of its own: figures of whatever activity on, read when they are scraped."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -23,7 +23,7 @@ class Activity(Protocol):
     @property
     def router(self) -> Router: ...
     @property
-    def mesh(self) -> StageConnections: ...
+    def connections(self) -> StageConnections: ...
     @property
     def conductor(self) -> Conductor: ...
 
@@ -46,20 +46,20 @@ class RouterCollector(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """The families; see docs/metrics.md."""
-        goes = self._current()
-        values = self._past + counts_of(goes) if goes else self._past
+        activity = self._current()
+        values = self._past + counts_of(activity) if activity else self._past
         for spec in _COUNTERS:
             yield spec.single(values[(spec.name,)])
         places = [(str(s), str(r)) for r in range(self._plan.replicas) for s in range(len(self._plan.stages))]
         yield names.KV_REFUSALS.family((place, values[names.KV_REFUSALS.name, *place]) for place in places)
-        yield from self._gauges(goes)
+        yield from self._gauges(activity)
 
-    def _gauges(self, goes: Activity | None) -> Iterator[Metric]:
-        plan, replicas = self._plan, goes.router.replicas if goes else []
+    def _gauges(self, activity: Activity | None) -> Iterator[Metric]:
+        plan, replicas = self._plan, activity.router.replicas if activity else []
         running = sum(len(r.running) for r in replicas)
         yield names.RUNNING.single(running)
-        yield names.WAITING.single(len(goes.router.sequences) - running if goes else 0)
-        yield names.EMULATED.single(goes.conductor.last_completion_ns / NS_PER_S if goes else 0)
+        yield names.WAITING.single(len(activity.router.sequences) - running if activity else 0)
+        yield names.EMULATED.single(activity.conductor.last_completion_ns / NS_PER_S if activity else 0)
         yield names.RUN_OPEN.single(int(self._run is not None))
         yield names.CREDITS.family(((str(r.index),), r.all_credits) for r in replicas)
         yield names.IN_FLIGHT.family(((str(r.index),), len(r.in_flight)) for r in replicas)
@@ -69,21 +69,21 @@ class RouterCollector(Collector):
         yield names.BUILD_INFO.family([((stageline.__version__,), 1)])
 
     def _current(self) -> Activity | None:
-        """What goes on; the counts of what went on before are kept once it is over."""
-        goes = self._run or self._live()
-        if goes is not self._seen:
+        """What activity on; the counts of what went on before are kept once it is over."""
+        activity = self._run or self._live()
+        if activity is not self._seen:
             if self._seen:
                 self._past += counts_of(self._seen)
-            self._seen = goes
-        return goes
+            self._seen = activity
+        return activity
 
 
 _COUNTERS = (names.REQUESTS, names.FINISHED, names.FAILED, names.MICROBATCHES, names.FRAMES, names.FRAME_MICROBATCHES)
 
 
-def counts_of(goes: Activity) -> Counter[tuple[str, ...]]:
+def counts_of(activity: Activity) -> Counter[tuple[str, ...]]:
     """The counters of one run or session, by metric and label values."""
-    router, decoders = goes.router, [link.decoder for link in goes.mesh.in_links]
+    router, decoders = activity.router, [link.decoder for link in activity.connections.in_links]
     counts: Counter[tuple[str, ...]] = Counter()
     counts[names.REQUESTS.name,] = router.arrived
     counts[names.FINISHED.name,] = router.finished

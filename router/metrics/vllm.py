@@ -23,7 +23,7 @@ _REASONS = {"cancelled": "abort", "failed": "error", "incomplete": "error", "ref
 _COUNTERS = (vllm.PROMPT_TOKENS, vllm.GENERATION_TOKENS, vllm.PREEMPTIONS, vllm.CACHE_QUERIES, vllm.CACHE_HITS)
 _DRAFT_COUNTERS = (vllm.DRAFTS, vllm.DRAFT_TOKENS, vllm.ACCEPTED_TOKENS)
 _HISTOGRAMS = tuple(spec for spec in vllm.DROP_IN if spec.kind == "histogram")
-_GAPS = 256  # different gaps that wait for the histograms
+_WAITING = 256  # different values that wait for the histograms
 
 
 class Watch(Observer, Protocol):
@@ -48,24 +48,35 @@ class Engine:
         self.histograms: dict[str, Buckets] = {spec.name: spec.buckets() for spec in specs}
         self.itl = (self.histograms[vllm.ITL.name], self.histograms[own.ITL.name])
         self.ttft = (self.histograms[vllm.TTFT.name], self.histograms[own.TTFT.name])
-        self.steps = self.histograms[vllm.STEP_TOKENS.name]
         self.tokens = 0
         self.drafts = SpeculationStats()  # of runs and sessions that are over
-        self._gaps: dict[int, int] = {}  # between tokens, ns -> how often, not in the histograms yet
+        # Not in the histograms yet: time between tokens and tokens of a step, with how often each was seen.
+        self._gaps: dict[int, int] = {}
+        self._steps: dict[int, int] = {}
 
     def gap(self, gap_ns: int) -> None:
-        """A token came so long after the one before it. Those of a microbatch share their gap: one entry for all."""
+        """A token came that long after the one before it. Those of a microbatch share their gap: one entry for all."""
         gaps = self._gaps
         gaps[gap_ns] = gaps.get(gap_ns, 0) + 1
-        if len(gaps) >= _GAPS:
+        if len(gaps) >= _WAITING:
+            self.settle()
+
+    def step(self, tokens: int) -> None:
+        """A microbatch of that many tokens left the router."""
+        steps = self._steps
+        steps[tokens] = steps.get(tokens, 0) + 1
+        if len(steps) >= _WAITING:
             self.settle()
 
     def settle(self) -> None:
-        """Brings the histograms of gaps up to date."""
+        """Bring the histograms up to date."""
         for gap_ns, times in self._gaps.items():
             for buckets in self.itl:
                 buckets.observe(gap_ns / NS_PER_S, times)
         self._gaps.clear()
+        for tokens, times in self._steps.items():
+            self.histograms[vllm.STEP_TOKENS.name].observe(tokens, times)
+        self._steps.clear()
 
 
 class ServingMetrics(Collector):
@@ -90,9 +101,10 @@ class ServingMetrics(Collector):
 
     def dispatched(self, replica: int, items: Iterable[Item]) -> None:
         """See Watch."""
-        steps = self._engines[replica].steps
+        step = self._engines[replica].step
         for item in items:
-            steps.observe(item.microbatch.totals.tokens)
+            totals = item.microbatch.totals
+            step(totals.decode_tokens + totals.prefill_tokens)
 
     def token(self, index: int, now_ns: int, since_ns: int | None) -> None:
         """See Observer."""

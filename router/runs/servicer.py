@@ -108,7 +108,7 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
     async def stop(self) -> None:
         """Ends the run that is left and lets the stages go."""
         if self._run:
-            self._run.party.fail(Busy("the router is shutting down"))
+            self._run.shell.fail(Busy("the router is shutting down"))
         if self._keeper:
             await self._keeper.stop()
         if self._door:
@@ -279,10 +279,10 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
     async def _link_of(self, hello: flow_pb2.Hello) -> InLink:
         live = self._keeper.current if self._keeper else None
         if live and live.id == hello.session:
-            return live.mesh.in_link(hello)
+            return live.connections.in_link(hello)
         if self._run is None or self._run.id != hello.session:
             raise SessionUnknown(f"session {hello.session!r} is not open at this router")
-        return self._run.mesh.in_link(hello)
+        return self._run.connections.in_link(hello)
 
     def _health_changed(self) -> None:
         if self._keeper:

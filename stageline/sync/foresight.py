@@ -33,7 +33,7 @@ class PredictedPipeline(HeapStages):
 
     def advance(self, until_ns: int) -> None:
         """Serve what arrives at shared stages before `until_ns`, and before the next completion."""
-        while self.next_ns < until_ns and not self.completions:
+        while not self.completions and self.next_ns < until_ns:
             _, completion = self.step()
             if completion is not None:
                 self.completions.append(completion)
@@ -64,6 +64,7 @@ class ForesightedConductor(Conductor):
 
     def advance(self) -> None:
         """See Conductor."""
+        self._run_ahead()
         super().advance()
         while self._run_ahead():
             super().advance()
@@ -91,14 +92,20 @@ class ForesightedConductor(Conductor):
     @property
     def limit_ns(self) -> int:
         """Completions later than this wait for frames."""
-        return min((q[0] + self._ahead_ns for q in self._unconfirmed if q), default=NEVER)
+        limit_ns = NEVER
+        for unconfirmed in self._unconfirmed:
+            if unconfirmed:
+                limit_ns = min(limit_ns, unconfirmed[0] + self._ahead_ns)
+        return limit_ns
 
     @property
     def foreseen_ns(self) -> int:
         """The next completion that can be acted on as soon as emulated time has come to it; NEVER: none is known."""
-        pipes = [self.pipes[r] for r in range(len(self.pipes)) if not self.returns[r] and self._may_run_ahead(r)]
-        next_ns = min((p.completions[0] for p in pipes if p.completions), default=NEVER)
-        return next_ns if next_ns <= self.limit_ns else NEVER
+        next_ns = NEVER
+        for r, pipe in enumerate(self.pipes):
+            if pipe.completions and not self.returns[r] and self._may_run_ahead(r):
+                next_ns = min(next_ns, pipe.completions[0])
+        return next_ns if next_ns < NEVER and next_ns <= self.limit_ns else NEVER
 
     @property
     def overdue_ns(self) -> int:
@@ -106,18 +113,23 @@ class ForesightedConductor(Conductor):
 
         A bound would not do: it is as old as the last look at the workload, and no completion may be due by then.
         """
-        back = (q[0] for q in self.returns if q)
-        foreseen = (p.completions[0] for p in self.pipes if p.completions)
-        unconfirmed = (q[0] for q in self._unconfirmed if q)
-        return min(*back, *foreseen, *unconfirmed, NEVER, NEVER)
+        overdue_ns = NEVER
+        for r, pipe in enumerate(self.pipes):
+            for times_ns in (self.returns[r], pipe.completions, self._unconfirmed[r]):
+                if times_ns:
+                    overdue_ns = min(overdue_ns, times_ns[0])
+        return overdue_ns
 
     @property
     def blocked_ns(self) -> int:
         """The earliest thing to do that waits only for the workload to know more; NEVER when there is none."""
         if self._known:
             return NEVER
-        heads = (q[0] for q in self.returns if q)
-        return min(*self.next_form_ns, *heads, NEVER)
+        blocked_ns = min(self.next_form_ns)
+        for returns in self.returns:
+            if returns:
+                blocked_ns = min(blocked_ns, returns[0])
+        return blocked_ns
 
     def _may_run_ahead(self, r: int) -> bool:
         return len(self._unconfirmed[r]) < MAX_AHEAD

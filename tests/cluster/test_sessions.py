@@ -217,7 +217,7 @@ async def test_a_router_that_leaves_while_a_session_ends_leaves_the_stage_free(m
     closing, gate = asyncio.Event(), asyncio.Event()
 
     async def connect(self) -> None:
-        self.party.close()
+        self.shell.close()
 
     async def close(self) -> None:
         closing.set()
@@ -287,7 +287,7 @@ async def test_a_missing_router():
 async def test_a_stage_that_stops_during_a_run_is_named(servers: Cluster):
     task = asyncio.create_task(servers.run(some_requests(300, 300)))
     await under_way(servers)
-    servers.stages[1]._session.party.fail(Unavailable("stage 1 (small-1) lost its memory"))
+    servers.stages[1]._session.shell.fail(Unavailable("stage 1 (small-1) lost its memory"))
     with pytest.raises(RunFailed, match=r"stage 1 \(small-1\)"):
         await task
     await freed(servers)

@@ -58,7 +58,7 @@ class Events:
     """The tokens of one choice as events. All but the text is made once: this is done for every token."""
 
     def __init__(self, opening: bytes, output: Output, *, chat: bool) -> None:
-        self._output, self._last = output, output.tokens - 1
+        self._encoded, self._last = output.encoder(), output.tokens - 1
         first, before, after = _CHAT if chat else _COMPLETION
         self._first, self._before = opening + first, opening + before
         self._after = after + b"null}]}\n\n"
@@ -67,7 +67,7 @@ class Events:
     def event(self, position: int) -> bytes:
         """Of one token."""
         before = self._before if position else self._first
-        return before + self._output.encoded(position) + (self._end if position == self._last else self._after)
+        return before + self._encoded(position) + (self._end if position == self._last else self._after)
 
     def between(self, start: int, end: int) -> bytes:
         """Of the tokens [start, end)."""

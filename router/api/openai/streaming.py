@@ -21,7 +21,7 @@ _RETRY_S = 0.05
 async def stream(
     request: web.Request, reply: Reply, head: Head, headers: dict[str, str], *, prompt_tokens: int, usage: bool
 ) -> web.StreamResponse:
-    """Writes tokens as they fall due. A client that takes nothing for STALL_S is let go."""
+    """Writes tokens as they fall due. A client that takes nothing for STALL_S is disconnected."""
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"} | headers)
     if request.version >= HttpVersion11:
         response.enable_chunked_encoding()
@@ -64,12 +64,12 @@ class EventWriter:
     async def run(self) -> None:
         """Returns when all choices have ended and all their tokens are written."""
         for stream in self._streams:
-            stream.mailbox = self
-        self.ring()
+            stream.listen(self)
+        self.notify()
         await self._finished
 
-    def ring(self) -> None:
-        """Some token is due, or a choice has ended."""
+    def notify(self) -> None:
+        """See Listener."""
         transport = self._transport
         if transport is None or self._stalled_since_s is not None or self._finished.done():
             return  # gone: the handler is cancelled; stalled: `_retry` goes on
@@ -81,7 +81,7 @@ class EventWriter:
         if data and not transport.is_closing():
             transport.write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
         for stream in self._streams:
-            if not stream.ended:
+            if stream.record is None and stream.error is None:
                 return
         self._finished.set_result(None)
 
@@ -104,9 +104,9 @@ class EventWriter:
             return
         if transport.get_write_buffer_size() <= HIGH_WATER_BYTES:
             self._stalled_since_s = None
-            self.ring()
+            self.notify()
         elif self._loop.time() - since_s > STALL_S:
-            log.warning("a client that does not read was let go", extra={"reply": self._head.id})
+            log.warning("a client that does not read was disconnected", extra={"reply": self._head.id})
             transport.abort()  # its handler is cancelled, as for any client that has left
         else:
             self._loop.call_later(_RETRY_S, self._retry)

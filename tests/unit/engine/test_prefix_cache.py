@@ -21,7 +21,7 @@ from stageline.errors import UsageError
 from stageline.plan.schema import Defaults, Link, Plan, Stage, Visit
 from stageline.workload import open_workload
 from tests.draining import drain
-from tests.reference.delivery import Parties
+from tests.reference.delivery import Session
 from tests.reference.strategies import Scenario, build_sharing
 from tests.reference.workloads import ListWorkload
 
@@ -275,10 +275,10 @@ def test_clients_that_leave_leave_no_block_behind() -> None:
                 observer=seen,
                 paranoid=True,
             )
-            parties = Parties(scenario, others, window_frames=2, delivery=number)  # type: ignore[arg-type]
-            assert tuple(parties.run()) == totals.stages
+            session = Session(scenario, others, window_frames=2, delivery=number)  # type: ignore[arg-type]
+            assert tuple(session.run()) == totals.stages
             assert sorted(others.all, key=lambda r: r.index) == sorted(seen.all, key=lambda r: r.index)
-            assert not any(n.stage.ledger.used_bytes for row in parties.stages for n in row), "L2"
+            assert not any(n.stage.ledger.used_bytes for row in session.stages for n in row), "L2"
         except Exception as error:
             error.add_note(f"scenario {number}")
             raise
