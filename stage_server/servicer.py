@@ -14,7 +14,7 @@ from stageline.engine.route import Route
 from stageline.errors import Busy, PlanMismatch, ProtocolError, SessionUnknown, StagelineError
 from stageline.plan.parse import parse_plan
 from stageline.plan.schema import Plan
-from stageline.runtime.server import Endpoints
+from stageline.runtime.server import Announce, Endpoints
 from stageline.v1 import flow_pb2, stage_pb2, stage_pb2_grpc
 from stageline.wire import grpc_options
 from stageline.wire.channels import Dialer
@@ -26,7 +26,10 @@ A = TypeVar("A")
 
 
 class StageServicer(stage_pb2_grpc.StageServicer):
-    """Holds at most one session. `on_session` is told when one begins and when it has ended (None)."""
+    """Holds at most one session. `on_session` is called with it when it begins, and with None when it has ended.
+
+    `metrics`: in Prometheus' text format.
+    """
 
     name = "stageline.v1.Stage"
 
@@ -38,14 +41,14 @@ class StageServicer(stage_pb2_grpc.StageServicer):
         replica: int = -1,
         on_session: Callable[[StageSession | None], None] = lambda _: None,
         dialer: Dialer | None = None,
+        metrics: Callable[[], bytes] = bytes,
     ) -> None:
         self._route = Route(plan) if plan else None
         self._pinned = plan is not None
         self._digest = plan.digest() if plan else ""
         self._stage, self._replica = stage, replica
-        self._on_session = on_session
+        self._on_session, self._metrics = on_session, metrics
         self._dialer = dialer or Dialer()
-        self.metrics: Callable[[], bytes] = bytes  # in Prometheus' text format
         self._session: StageSession | None = None
         self._ending: asyncio.Task[None] | None = None  # the loop holds tasks weakly
         self._changed = asyncio.Condition()
@@ -54,21 +57,22 @@ class StageServicer(stage_pb2_grpc.StageServicer):
     # -- the life of the server
 
     def add_to(self, server: aio.Server) -> None:
-        """Registers the servicer."""
+        """Register the servicer."""
         stage_pb2_grpc.add_StageServicer_to_server(self, server)
 
-    async def start(self, endpoints: Endpoints) -> Endpoints:
-        """Nothing goes on in the background."""
+    async def start(self, endpoints: Endpoints, announce: Announce) -> Endpoints:
+        """See Service: a stage serves at once, and does nothing in the background."""
+        await announce(True)
         return endpoints
 
     async def drained(self) -> None:
-        """Refuses new sessions; returns when the one that goes on has ended."""
+        """Refuse new sessions; returns when the open one has ended."""
         self._draining = True
         async with self._changed:
             await self._changed.wait_for(lambda: self._session is None)
 
     async def stop(self) -> None:
-        """Ends the session that is left."""
+        """End the session that is left."""
         if self._session:
             self._session.shell.fail(Busy(f"{self._session.shell.name} is shutting down"))
 
@@ -108,7 +112,7 @@ class StageServicer(stage_pb2_grpc.StageServicer):
             replica=session.replica if session else max(self._replica, 0),
             version=stageline.__version__,
             pid=os.getpid(),
-            metrics=self.metrics() if request.metrics else b"",
+            metrics=self._metrics() if request.metrics else b"",
         )
 
     async def Snapshot(  # noqa: N802

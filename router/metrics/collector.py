@@ -29,18 +29,22 @@ class Activity(Protocol):
 
 
 class RouterCollector(Collector):
-    """Counters go on over runs and live sessions. `health` tells which stages serve."""
+    """Counters add up over runs and live sessions. `health`: which stages serve, by replica and stage."""
 
-    def __init__(self, plan: Plan, live: Callable[[], Activity | None] = lambda: None) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        health: Callable[[], dict[tuple[int, int], bool]],
+        live: Callable[[], Activity | None] = lambda: None,
+    ) -> None:
         self._plan, self._digest = plan, plan.digest()
-        self._live = live
+        self._health, self._live = health, live
         self._run: RunSession | None = None
         self._seen: Activity | None = None
         self._past: Counter[tuple[str, ...]] = Counter()
-        self.health: Callable[[], dict[tuple[int, int], bool]] = dict
 
     def on_run(self, run: RunSession | None) -> None:
-        """A run begins, or (None) the one that went on has ended."""
+        """A run begins, or (None) the one before has ended."""
         self._run = run
         self._current()
 
@@ -63,13 +67,13 @@ class RouterCollector(Collector):
         yield names.RUN_OPEN.single(int(self._run is not None))
         yield names.CREDITS.family(((str(r.index),), r.all_credits) for r in replicas)
         yield names.IN_FLIGHT.family(((str(r.index),), len(r.in_flight)) for r in replicas)
-        yield names.STAGE_UP.family(((str(s), str(r)), float(up)) for (r, s), up in self.health().items())
+        yield names.STAGE_UP.family(((str(s), str(r)), float(up)) for (r, s), up in self._health().items())
         facts = (self._digest, plan.model, plan.device, *map(str, (len(plan.stages), len(plan.visits), plan.replicas)))
         yield names.PLAN_INFO.family([(facts, 1)])
         yield names.BUILD_INFO.family([((stageline.__version__,), 1)])
 
     def _current(self) -> Activity | None:
-        """What activity on; the counts of what went on before are kept once it is over."""
+        """What is under way; the counts of what was before are kept once it is over."""
         activity = self._run or self._live()
         if activity is not self._seen:
             if self._seen:

@@ -27,7 +27,7 @@ _WAITING = 256  # different values that wait for the histograms
 
 
 class Watch(Observer, Protocol):
-    """An Observer that is told whose run it sees."""
+    """An Observer that knows which router it watches."""
 
     def begin(self, router: Router) -> None:
         """Another run or live session begins."""
@@ -80,7 +80,7 @@ class Engine:
 
 
 class ServingMetrics(Collector):
-    """Watches whatever goes on; one session at a time. Counters go on over runs."""
+    """Watches the run or live session under way. Counters add up over all of them."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -90,7 +90,7 @@ class ServingMetrics(Collector):
         self._live: Mapping[int, Sequence] = {}
         self._most: dict[int, int] = {}  # largest output that a request may have, by index, from its first token on
 
-    # -- what goes on
+    # -- what happens
 
     def begin(self, router: Router) -> None:
         """See Watch."""
@@ -188,7 +188,7 @@ class ServingMetrics(Collector):
             yield spec.histogram(self._buckets(spec, names))
 
     def _drafts(self) -> list[SpeculationStats]:
-        """By replica, with those of what goes on now."""
+        """By replica, with those of what is under way."""
         now = [r.speculation.stats() if r.speculation else SpeculationStats() for r in self._replicas]
         past = [engine.drafts for engine in self._engines]
         return [a + b for a, b in zip(past, now or [SpeculationStats()] * len(past), strict=True)]

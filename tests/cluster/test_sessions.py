@@ -135,7 +135,7 @@ async def test_a_second_run_is_refused(servers: Cluster):
             if isinstance(error, Busy):
                 break
         first.cancel()
-    assert "another run goes on" in str(error)
+    assert "another run is under way" in str(error)
 
 
 async def test_a_client_that_leaves_frees_the_stages(servers: Cluster):
@@ -249,7 +249,7 @@ class Welcoming(router_pb2_grpc.RouterServicer):
     def add_to(self, server: aio.Server) -> None:
         router_pb2_grpc.add_RouterServicer_to_server(self, server)
 
-    async def start(self, endpoints: object) -> object:
+    async def start(self, endpoints: object, announce: object) -> object:
         return endpoints
 
     async def drained(self) -> None: ...
