@@ -1,7 +1,7 @@
 """Generates `stageline/v1` from `proto/stageline/v1`: on every build of the wheel, and by hand with `scripts/generate`.
 
-The path of a proto file is its proto package and its Python package, so the generated imports are right as protoc
-writes them. The result is git-ignored, shipped in the wheel, and lies in the source tree for editable installs.
+The path of a proto file is both its proto package and its Python package, so that protoc's imports work unchanged. The
+result is git-ignored; the wheel ships it, and editable installs find it in the source tree.
 """
 
 import os
@@ -21,7 +21,7 @@ PLUGINS = ("mypy", "mypy_grpc")
 
 
 def generate(root: Path) -> None:
-    """Replace `root/stageline/v1` by what the proto files under `root/proto` say. Raises SystemExit with the reason."""
+    """Replace `root/stageline/v1` by code generated from `root/proto`. Raises SystemExit with the reason."""
     sources = sorted((root / "proto" / PACKAGE).glob("*.proto"))
     if not sources:
         raise SystemExit(f"no proto files in {root / 'proto' / PACKAGE}: the checkout is incomplete")
@@ -51,12 +51,12 @@ def protoc(include: Path, sources: list[Path], out: Path) -> list[str]:
 
 
 class GenerateHook(BuildHookInterface[Any]):
-    """Hatch's door to `generate`."""
+    """Hatch's build hook, which calls `generate`."""
 
     PLUGIN_NAME = "custom"
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Before hatch collects files; `version` is "standard" or "editable" and makes no difference."""
+        """Called before hatch collects files, for standard and editable builds alike."""
         generate(Path(self.root))
 
 

@@ -35,7 +35,7 @@ from router.settings import RouterSettings
 from stage_server.server import build as build_stage
 from stage_server.settings import StageSettings
 from stageline.cost.entries import Affine
-from stageline.plan.schema import Defaults, Link, Plan, Stage, Visit
+from stageline.plan.schema import Defaults, LinkPlan, Plan, StagePlan, Visit
 
 STAGES = 3
 SERVICE_NS = 5_000_000
@@ -91,9 +91,13 @@ def pipeline() -> Plan:
     return Plan(
         model="bench",
         device="bench",
-        stages=tuple(Stage(name=f"stage-{s}", layers=(s,), kv_budget_bytes=1 << 40, kv_block_bytes=64) for s in stages),
+        stages=tuple(
+            StagePlan(name=f"stage-{s}", layers=(s,), kv_budget_bytes=1 << 40, kv_block_bytes=64) for s in stages
+        ),
         visits=tuple(Visit(stage=s, layers=(s,), cost=0, min_service_ns=SERVICE_NS) for s in stages),
-        links=tuple(Link(latency_ns=30_000, bytes_per_s=50 * 10**9, bytes_per_token=8192) for _ in range(STAGES + 1)),
+        links=tuple(
+            LinkPlan(latency_ns=30_000, bytes_per_s=50 * 10**9, bytes_per_token=8192) for _ in range(STAGES + 1)
+        ),
         costs=(Affine(base_ns=SERVICE_NS, token_ns=200),),
         defaults=Defaults(microbatch=64, credits=STAGES, batched_tokens=8192),
     )

@@ -1,4 +1,4 @@
-"""What `stageline top` shows of a real cluster under load, and with a dead stage, as its own renderer draws it."""
+"""Frames of `stageline top` on a real cluster, busy and with a dead stage, drawn by its own renderer."""
 
 import asyncio
 import io
@@ -29,7 +29,7 @@ APART_S = 3.0
 
 
 def draw(chromium: Browser, shown: View, file: Path) -> None:
-    """One frame as PNG."""
+    """Draw one frame as PNG."""
     out = Console(record=True, file=io.StringIO(), width=COLUMNS, force_terminal=True, color_system="truecolor")
     out.print(render(shown, COLUMNS))
     page = chromium.new_page(viewport={"width": 1000, "height": 700})
@@ -38,13 +38,13 @@ def draw(chromium: Browser, shown: View, file: Path) -> None:
     page.close()
 
 
-def views(path: Path, load: str, dead: int) -> tuple[View, View]:
-    """A plan's cluster under load, and with one stage stopped."""
+def views(path: Path, workload: str, dead: int) -> tuple[View, View]:
+    """A plan's cluster with a workload, first with all stages, then with one stopped."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_views(path, load, dead))
+        return runner.run(_views(path, workload, dead))
 
 
-async def _views(path: Path, load: str, dead: int) -> tuple[View, View]:
+async def _views(path: Path, workload: str, dead: int) -> tuple[View, View]:
     plan = read_plan(path)
     order = RunOrder(plan_digest=plan.digest(), scheduling=Scheduling(), seed=0, tokens=False)
     async with (
@@ -52,33 +52,33 @@ async def _views(path: Path, load: str, dead: int) -> tuple[View, View]:
         RouterClient(servers.address) as client,
     ):
         await servers.healthy()
-        run = asyncio.create_task(run_at(servers.address, order, open_workload(load), Ignored()))
+        run = asyncio.create_task(run_at(servers.address, order, open_workload(workload), Ignored()))
         try:
             before = await _settled(client)
             now = await _later(client, APART_S)
-            loaded = view(ADDRESS, plan, now, before)
+            busy = view(ADDRESS, plan, now, before)
             stopped = view(ADDRESS, plan, await _stopped(client, servers.stages[dead].pid or 0, dead), now)
         finally:
             run.cancel()
             await asyncio.gather(run, return_exceptions=True)
-    return loaded, stopped
+    return busy, stopped
 
 
 async def _later(client: RouterClient, seconds: float) -> Look:
-    """A look after some wall time."""
+    """A Look after some wall time."""
     await asyncio.sleep(seconds)
     return look(await client.status(metrics=True), time.monotonic())
 
 
 async def _settled(client: RouterClient) -> Look:
-    """The first look at which tokens have come back."""
+    """The first Look with a first token."""
     while not (found := await _later(client, APART_S)).router.total(names.TTFT.name + "_count"):
         pass
     return found
 
 
 async def _stopped(client: RouterClient, pid: int, stage: int) -> Look:
-    """The first look that finds the stage down. It goes on afterwards."""
+    """Stop a stage until a Look finds it down, and return that Look."""
     os.kill(pid, signal.SIGSTOP)
     try:
         while (found := await _later(client, 0.5)).stages[stage] is not None:

@@ -6,8 +6,8 @@ from pathlib import Path
 import msgspec
 from prometheus_client import CollectorRegistry, ProcessCollector
 
-from router.api.generation import Lengths
-from router.api.openai.door import Door, HttpDoor
+from router.api.generation import OutputLengths
+from router.api.openai.http_server import OpenAiServer
 from router.api.tokenizer import open_tokenizer
 from router.cluster.stages import StageTable
 from router.live.keeper import LiveKeeper
@@ -82,19 +82,18 @@ def live_service(plan: Plan, table: StageTable, settings: RouterSettings, watch:
         record=Path(settings.record) if settings.record else None,
     )
     tokenizer = open_tokenizer(Path(settings.tokenizer) if settings.tokenizer else None)
-    lengths = Lengths(settings.output_lengths, settings.seed, tokenizer)
+    lengths = OutputLengths(settings.output_lengths, settings.seed, tokenizer)
     names = ModelNames(plan.model, settings.served_model_name)
     traces = LiveTraces(plan, settings.otlp, settings.trace_sample) if settings.otlp else None
     return LiveService(LiveKeeper(route, table, options, watch, traces), lengths, tokenizer, names)
 
 
-def door_of(live: LiveService, settings: RouterSettings, registry: CollectorRegistry) -> HttpDoor:
+def door_of(live: LiveService, settings: RouterSettings, registry: CollectorRegistry) -> OpenAiServer:
     """The HTTP door, not yet open."""
     host = settings.http_host or settings.grpc_host
     tls = settings.tls.server_context()
     warn_of_open_port("HTTP", host, tls=tls is not None, asks="" if settings.api_key else "a key (--api-key)")
-    door = Door(live, registry, api_key=settings.api_key, tls=tls)
-    return HttpDoor(door, host, settings.http_port)
+    return OpenAiServer(live, registry, host=host, port=settings.http_port, api_key=settings.api_key, tls=tls)
 
 
 async def main(settings: RouterSettings) -> None:

@@ -1,25 +1,25 @@
-"""Static batches: Splitwise, context-parallel prefill, DeepSeek-V3 over many nodes, Kimi K3 alone."""
+"""Static batches: Splitwise, context-parallel prefill, DeepSeek-V3 over many nodes, one request of Kimi K3."""
 
 from collections.abc import Callable
 
 import msgspec
 
 from bench.fidelity.board import Row
-from bench.fidelity.runs import Outcome, batch
+from bench.fidelity.runs import RunOutput, batch
 from stageline.catalog.loader import Catalog
-from stageline.cost.fold import Host
+from stageline.cost.roofline_entry import HostOverhead
 from stageline.hardware.device import Device, Peak, Share
 from stageline.model.spec import ModelSpec
 from stageline.plan.build import make_plan
 from stageline.plan.options import PlanOptions
 
-SHELF = Catalog()
+CATALOG = Catalog()
 SPECIFICATION = "specification"
 NO_HOPS = PlanOptions(hop_latency_ns=0, hop_bytes_per_s=10**15)
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
-    """One batch on one shape."""
+    """One batch on one parallel shape."""
 
     name: str
     shape: PlanOptions
@@ -28,18 +28,18 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     output: int = 8
 
 
-def emulate(spec: ModelSpec, device: Device, case: Case) -> Outcome:
-    """Plan it and run it."""
+def emulate(spec: ModelSpec, device: Device, case: Case) -> RunOutput:
+    """Plan and run a case."""
     return batch(make_plan(spec, device, case.shape).plan, case.sequences, case.prompt, case.output)
 
 
 def shape(**fields: object) -> PlanOptions:
-    """A shape without hops: the router's network is not part of these measurements."""
+    """A shape without hops, because the measurements do not include the router's network."""
     return msgspec.structs.replace(NO_HOPS, **fields)
 
 
 def best(error: Callable[[float, float], float], first: list[float], second: list[float]) -> tuple[float, float]:
-    """The pair of a grid with the least error; the first of equals."""
+    """The pair of a grid with the least error; of equal ones the first."""
     return min(((a, b) for a in first for b in second), key=lambda pair: error(*pair))
 
 
@@ -52,23 +52,23 @@ SPLITWISE = {  # tensor ranks -> sequences -> (prompt ms, token ms)
 
 
 def splitwise() -> list[Row]:
-    """Decode with a host floor and a host time per sequence, the same two for all ten rows."""
-    spec, device = SHELF.model("llama-2-70b").spec, SHELF.device("h100-sxm").device
+    """Decode and prefill with a host floor and a host time per sequence, the same two for all ten decode rows."""
+    spec, device = CATALOG.model("llama-2-70b").spec, CATALOG.device("h100-sxm").device
 
-    def run(ranks: int, sequences: int, host: Host) -> tuple[float, float]:
+    def run(ranks: int, sequences: int, host: HostOverhead) -> tuple[float, float]:
         case = Case(
             name="", shape=shape(tensor_parallel=ranks, context_tokens=520, host=host), sequences=sequences, prompt=512
         )
         ttft, tpot, _ = emulate(spec, device, case).means_s()
         return ttft * 1e3, tpot * 1e3
 
-    bare = {(r, s): run(r, s, Host())[1] for r, rows in SPLITWISE.items() for s in rows}
+    bare = {(r, s): run(r, s, HostOverhead())[1] for r, rows in SPLITWISE.items() for s in rows}
 
     def error(floor_ms: float, sequence_ms: float) -> float:
         return sum(((max(bare[r, s], floor_ms) + sequence_ms * s) / SPLITWISE[r][s][1] - 1) ** 2 for r, s in bare)
 
     floor, each = best(error, [24 + 0.5 * i for i in range(16)], [0.02 * i for i in range(25)])
-    host = Host(floor_ns=floor * 1e6, sequence_ns=each * 1e6)
+    host = HostOverhead(floor_ns=floor * 1e6, sequence_ns=each * 1e6)
     note = f"Two constants over all ten decode rows: host floor {floor:g} ms, {each:g} ms per sequence. "
     note += "The prompt rows use the same constants and the catalogue's 60 % of peak: this framework reaches 17-32 %."
     fitted = "specification + 2 fitted constants"
@@ -103,13 +103,13 @@ TITAN_PEAK = 800 * 10**12  # the peak that the authors give for their H100s
 
 
 def ring() -> list[Row]:
-    """Prefill time with one reached share of peak and one time per ring step, the same for all five rows."""
-    spec = SHELF.model("llama-3.1-405b").spec
+    """Prefill with one share of peak and one time per ring step, the same two for all five rows."""
+    spec = CATALOG.model("llama-3.1-405b").spec
     layers = tuple(
         msgspec.structs.replace(x, formats=msgspec.structs.replace(x.formats, ffn="fp8")) for x in spec.layers
     )
     spec = msgspec.structs.replace(spec, layers=layers, context=0)
-    h100 = SHELF.device("h100-sxm").device
+    h100 = CATALOG.device("h100-sxm").device
 
     def run(ranks: int, tokens: int, share: float, step_ms: float) -> float:
         device = msgspec.structs.replace(
@@ -143,8 +143,8 @@ def ring() -> list[Row]:
 
 
 def infersim() -> list[Row]:
-    """Tokens per GPU and second: prefill over 32 GPUs, decode over 128, two-batch overlap; two sets of constants."""
-    h800 = SHELF.device("h800").device
+    """Tokens per GPU and second, with two-batch overlap: prefill on 32 GPUs, decode on 128; two sets of constants."""
+    h800 = CATALOG.device("h800").device
     theirs = msgspec.structs.replace(h800, share=msgspec.structs.replace(h800.share, flops=0.35))
     own = "With the catalogue's constants nothing accounts for the host and attention kernels reach 60 % of peak."
     peer = "With InferSim's constants: 35 % of peak, 80 % of bandwidth, 30 ms per prefill and 5 ms per decode step."
@@ -157,16 +157,16 @@ def infersim() -> list[Row]:
 def _infersim(
     device: Device, prefill_ns: int, decode_ns: int, basis: str, note: str, target: float | None
 ) -> list[Row]:
-    spec = SHELF.model("deepseek-v3").spec
+    spec = CATALOG.model("deepseek-v3").spec
     prefill = Case(
-        name="", shape=shape(expert_parallel=32, overlap=True, context_tokens=4097, host=Host(step_ns=prefill_ns)),
-        sequences=4 * 32, prompt=4096, output=1,
+        name="", shape=shape(expert_parallel=32, overlap=True, context_tokens=4097,
+        host=HostOverhead(step_ns=prefill_ns)), sequences=4 * 32, prompt=4096, output=1,
     )  # fmt: skip
     tokens_per_s = prefill.sequences * prefill.prompt / emulate(spec, device, prefill).ttft_s()[0] / 32
     context = 4096 + 1786 // 2
     decode = Case(
         name="", shape=shape(expert_parallel=128, overlap=True, context_tokens=context + 4,
-        host=Host(step_ns=decode_ns)), sequences=128 * 128, prompt=context, output=3,
+        host=HostOverhead(step_ns=decode_ns)), sequences=128 * 128, prompt=context, output=3,
     )  # fmt: skip
     tpot = emulate(spec, device, decode).means_s()[1]
     system = "DeepSeek-V3, H800 (InferSim's table)"
@@ -182,8 +182,8 @@ def _infersim(
 
 
 def kimi() -> list[Row]:
-    """One request of 8,192 tokens and 1,024 out."""
-    spec, device = SHELF.model("kimi-k3").spec, SHELF.device("b300").device
+    """One request of 8,192 prompt and 1,024 output tokens."""
+    spec, device = CATALOG.model("kimi-k3").spec, CATALOG.device("b300").device
     case = Case(name="", shape=shape(tensor_parallel=8, context_tokens=9216), sequences=1, prompt=8192, output=1024)
     ttft, tpot, _ = emulate(spec, device, case).means_s()
     system = "Kimi K3, 8 x B300, SGLang (8192/1024, concurrency 1)"

@@ -2,7 +2,7 @@
 
 
 class ModelNames:
-    """`names`: what /v1/models lists; empty: the plan's model.
+    """`served`: comma-separated names, which /v1/models lists; empty: the plan's model.
 
     A Hugging Face id means the model too: owner and case do not count, and a suffix may follow at a hyphen
     (meta-llama/Llama-3.1-8B-Instruct is llama-3.1-8b).

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from router.api.generation import GenerationParams, Lengths, Output
+from router.api.generation import GenerationParams, Output, OutputLengths
 from router.api.tokenizer import Tokenizer
 from router.api.tokens import block_hashes
 from router.live.keeper import LiveKeeper
@@ -44,10 +44,10 @@ class Reply:
 class LiveService:
     """The live side of a router."""
 
-    def __init__(self, keeper: LiveKeeper, lengths: Lengths, tokenizer: Tokenizer, names: ModelNames) -> None:
+    def __init__(self, keeper: LiveKeeper, lengths: OutputLengths, tokenizer: Tokenizer, names: ModelNames) -> None:
         self.keeper, self._lengths, self.tokenizer, self.names = keeper, lengths, tokenizer, names
         plan = keeper.route.plan
-        self.max_context_tokens = plan.max_context_tokens or MAX_TOKENS
+        self.max_context_tokens = min(keeper.route.max_context_tokens, MAX_TOKENS)
         self.dilation = keeper.options.dilation
         scheduling = keeper.options.scheduling
         self._block_tokens = (scheduling.hash_block_tokens or plan.block_tokens) if scheduling.prefix_cache else 0
@@ -63,7 +63,7 @@ class LiveService:
         n: int,
         *,
         priority: int = 0,
-        session: str = "",
+        conversation: str = "",
         parent: TraceContext | None = None,
     ) -> Reply:
         """One request per params and choice. All arrive together, as children of the caller's span `parent`.
@@ -83,7 +83,7 @@ class LiveService:
                 output_tokens=output.tokens,
                 max_output_tokens=output.max_tokens,
                 priority=priority,
-                session=session,
+                conversation=conversation,
                 hash_ids=self._hash_ids(params),
             )
             for number, (params, output) in enumerate(outputs)

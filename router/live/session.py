@@ -110,7 +110,7 @@ class LiveSession:
         Raises BadInput if one of them would not fit even empty ledgers; then none arrives.
         """
         for request in requests:
-            if not self.router.fits_empty(request):
+            if self.router.refusal(request) == "kv":
                 tokens = request.prompt_tokens + request.max_output_tokens
                 reason = f"{tokens} tokens of prompt and output do not fit the KV cache of any stage"
                 raise BadInput("prompt", None, reason)

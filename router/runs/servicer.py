@@ -14,7 +14,7 @@ from grpc import aio
 import stageline
 from router.api.generate import GenerateContext, generate, live_state
 from router.api.keys import check_key
-from router.api.openai.door import HttpDoor
+from router.api.openai.http_server import OpenAiServer
 from router.cluster.stages import StageTable, metrics_of
 from router.live.service import LiveService
 from router.metrics.vllm import Watch
@@ -58,7 +58,7 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
         on_run: Callable[[RunSession | None], None] = lambda _: None,
         watch: Watch | None = None,
         live: LiveService | None = None,
-        door: HttpDoor | None = None,
+        door: OpenAiServer | None = None,
         trust_runs: bool = False,
         api_key: str = "",
         metrics: Callable[[], bytes] = bytes,

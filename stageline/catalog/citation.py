@@ -1,4 +1,4 @@
-"""Where a catalogue number comes from: every one is covered by exactly one source, with a mark of how good it is."""
+"""Sources of the catalogue's numbers: exactly one covers each number, and its mark says how reliable it is."""
 
 from collections.abc import Iterator
 from typing import Any, Literal
@@ -11,19 +11,19 @@ Mark = Literal["published", "second-hand", "computed", "recalled", "assumed"]
 
 
 class Citation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A source and the fields it covers: dotted paths or prefixes of them; "*" covers what no other source does."""
+    """One [[source]] and the fields that it covers: dotted paths or their parents; "*" covers all other numbers."""
 
     mark: Mark
     where: str
     covers: tuple[str, ...]
 
     def reaches(self, path: str) -> bool:
-        """Whether one of the paths is `path` or a parent of it."""
+        """Whether `covers` names `path` or a parent of it."""
         return any(path == c or path.startswith(f"{c}.") for c in self.covers)
 
 
 def numbers(value: Any, path: str = "") -> Iterator[str]:
-    """Dotted paths of all numbers in a document, list positions left out."""
+    """The dotted paths of all numbers in a document, without list positions."""
     if isinstance(value, dict):
         for key, child in value.items():
             if path or key != "source":
@@ -36,7 +36,7 @@ def numbers(value: Any, path: str = "") -> Iterator[str]:
 
 
 def check_sources(document: Any, sources: tuple[Citation, ...], place: str) -> None:
-    """Refuse a number without a source, and one with two. Raises BadInput naming it."""
+    """Refuse a number with no source or with several. Raises BadInput naming it."""
     for path in numbers(document):
         found = [s for s in sources if s.reaches(path)] or [s for s in sources if "*" in s.covers]
         if len(found) != 1:
@@ -45,6 +45,6 @@ def check_sources(document: Any, sources: tuple[Citation, ...], place: str) -> N
 
 
 def source_of(path: str, sources: tuple[Citation, ...]) -> Citation | None:
-    """The source of a number; None for one that the file leaves to its default and that no source covers."""
+    """The source of a number; None for a default that no source covers."""
     specific = next((s for s in sources if s.reaches(path)), None)
     return specific or next((s for s in sources if "*" in s.covers), None)

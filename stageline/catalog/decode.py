@@ -1,4 +1,4 @@
-"""TOML text -> validated struct, with errors that name file and field."""
+"""Decodes TOML into validated structs; errors name file and field."""
 
 import tomllib
 from typing import Any, TypeVar
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 def parse_toml(data: bytes, place: str) -> dict[str, Any]:
-    """The raw document. Raises BadInput with the line."""
+    """The raw document. Raises BadInput naming the line."""
     try:
         return tomllib.loads(data.decode("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -19,7 +19,7 @@ def parse_toml(data: bytes, place: str) -> dict[str, Any]:
 
 
 def convert(document: Any, kind: type[T], place: str) -> T:
-    """Validate a document. Raises BadInput with the path of the field that is wrong."""
+    """A document as a validated `kind`. Raises BadInput naming the path of the wrong field."""
     try:
         return msgspec.convert(document, kind)
     except msgspec.ValidationError as error:

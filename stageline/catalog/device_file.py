@@ -1,4 +1,4 @@
-"""The TOML forms of devices and networks."""
+"""The TOML files of devices and links."""
 
 from typing import Any
 
@@ -11,14 +11,14 @@ from stageline.hardware.device import Device, Network
 
 
 class DeviceEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A device of the catalogue, and where its numbers come from."""
+    """A device of the catalogue, and the sources of its numbers."""
 
     device: Device
     sources: tuple[Citation, ...]
 
 
 class LinkEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A network of the catalogue."""
+    """A link of the catalogue, and the sources of its numbers."""
 
     name: str
     title: str
@@ -39,7 +39,7 @@ def _read_citations(document: dict[str, Any], place: str) -> tuple[Citation, ...
 
 
 def check_network(network: Network, place: str) -> None:
-    """Refuse a link without bandwidth or with negative latency."""
+    """Refuse a bandwidth that is not positive, and a negative latency. Raises BadInput."""
     if not 0 < network.bytes_per_s < 1 << 62:
         raise BadInput(f"{place}.bytes_per_s", network.bytes_per_s, "must be positive")
     if not 0 <= network.latency_ns < 1 << 62:
@@ -52,7 +52,7 @@ def _check_device(device: Device, place: str) -> None:
             raise BadInput(f"{place}: $.{name}", getattr(device, name), "must be positive")
     for name in ("flops", "bandwidth", "memory"):
         if not 0 < getattr(device.share, name) <= 1:
-            raise BadInput(f"{place}: $.share.{name}", getattr(device.share, name), "a share is above 0 and at most 1")
+            raise BadInput(f"{place}: $.share.{name}", getattr(device.share, name), "must be above 0 and at most 1")
     if device.peak_flops.bf16 <= 0 or device.peak_flops.fp8 < 0 or device.peak_flops.fp4 < 0:
         raise BadInput(f"{place}: $.peak_flops", None, "bf16 must be positive, the others positive or 0")
     for name in device.overhead.__struct_fields__:
@@ -73,7 +73,7 @@ def _check_device(device: Device, place: str) -> None:
 
 
 def device_entry(document: dict[str, Any], place: str) -> DeviceEntry:
-    """Validate one device document. Raises BadInput naming file and field."""
+    """A device from its TOML document. Raises BadInput naming file and field."""
     sources = _read_citations(document, place)
     device = convert({k: v for k, v in document.items() if k != "source"}, Device, place)
     _check_device(device, place)
@@ -81,7 +81,7 @@ def device_entry(document: dict[str, Any], place: str) -> DeviceEntry:
 
 
 def link_entry(document: dict[str, Any], place: str) -> LinkEntry:
-    """Validate one link document. Raises BadInput naming file and field."""
+    """A link from its TOML document. Raises BadInput naming file and field."""
     sources = _read_citations(document, place)
     file = convert(document, _LinkFile, place)
     check_network(file, f"{place}: $")

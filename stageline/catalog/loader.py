@@ -1,4 +1,4 @@
-"""The catalogue: the TOML files that ship with the package, then the user's own, which win by name.
+"""The catalogue: the TOML files that ship with the package, and the user's, which replace those of the same name.
 
 A directory holds models/*.toml, devices/*.toml and links/*.toml; the file's stem is the entry's name.
 """
@@ -18,10 +18,10 @@ T = TypeVar("T")
 
 
 class Catalog:
-    """Finds entries by name and reads a file only when it is asked for."""
+    """Finds entries by name, and reads a file only when its entry is requested."""
 
     def __init__(self, extra: Iterable[Path] = ()) -> None:
-        """`extra`: directories of the user's own entries; the last one wins."""
+        """`extra`: directories with the user's entries; the last one wins. Raises BadInput for a missing one."""
         roots: list[Traversable] = [files("stageline.catalog"), *extra]
         for root in roots[1:]:
             if not root.is_dir():
@@ -39,19 +39,19 @@ class Catalog:
         return sorted(self._devices)
 
     def links(self) -> list[str]:
-        """Names of all networks."""
+        """Names of all links."""
         return sorted(self._links)
 
     def model(self, name: str) -> ModelEntry:
-        """A model by name. Raises BadInput when there is none, or its file is wrong."""
+        """A model by name. Raises BadInput if there is none, or for an error in its file."""
         return _entry(self._models, name, "model", model_entry)
 
     def device(self, name: str) -> DeviceEntry:
-        """A device by name. Raises BadInput when there is none, or its file is wrong."""
+        """A device by name. Raises BadInput if there is none, or for an error in its file."""
         return _entry(self._devices, name, "device", device_entry)
 
     def link(self, name: str) -> LinkEntry:
-        """A network by name. Raises BadInput when there is none, or its file is wrong."""
+        """A link by name. Raises BadInput if there is none, or for an error in its file."""
         return _entry(self._links, name, "link", link_entry)
 
 
@@ -75,5 +75,5 @@ def _entry(index: dict[str, Traversable], name: str, what: str, build: Callable[
     document = parse_toml(data, place)
     if document.get("name") != name:
         way_out = f'write name = "{name}"'
-        raise BadInput(f"{place}: $.name", document.get("name"), "must be the file's own name", way_out)
+        raise BadInput(f"{place}: $.name", document.get("name"), "must be the file's name", way_out)
     return build(document, place)

@@ -1,4 +1,4 @@
-"""The TOML form of a model, and its ModelSpec."""
+"""The TOML file of a model, and the ModelSpec that it describes."""
 
 from typing import Any
 
@@ -8,23 +8,21 @@ from stageline.catalog.citation import Citation, check_sources
 from stageline.catalog.decode import convert
 from stageline.errors import BadInput
 from stageline.model.attention import Attention
-from stageline.model.check import check_spec
+from stageline.model.check import MAX_LAYERS, check_spec
 from stageline.model.ffn import Ffn
-from stageline.model.formats import Formats
+from stageline.model.formats import WeightFormats
 from stageline.model.spec import ElementType, Layer, ModelSpec
-
-MAX_LAYERS = 4096
 
 
 class Block(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A run of layers, each "attention+ffn" by name, `repeat` times."""
+    """A sequence of layers, each named "ATTENTION+FFN", `repeat` times."""
 
     layers: tuple[str, ...]
     repeat: int = 1
 
 
 class ModelFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One catalogue file under models/."""
+    """One file in models/."""
 
     name: str
     title: str
@@ -34,7 +32,7 @@ class ModelFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     ffn: dict[str, Ffn]
     block: tuple[Block, ...]
     source: tuple[Citation, ...]
-    formats: Formats = Formats()
+    formats: WeightFormats = WeightFormats()
     tied_embeddings: bool = False
     context_tokens: int = 0
     kv_type: ElementType = "bf16"
@@ -45,7 +43,7 @@ class ModelFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
 
 class ModelEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A model of the catalogue, and where its numbers come from."""
+    """A model of the catalogue, and the sources of its numbers."""
 
     title: str
     spec: ModelSpec
@@ -53,7 +51,7 @@ class ModelEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _layers(file: ModelFile, place: str) -> tuple[Layer, ...]:
-    """The blocks, unrolled."""
+    """All blocks, unrolled. Raises BadInput for too many layers and unknown names."""
     layers: list[Layer] = []
     for i, block in enumerate(file.block):
         if not 1 <= block.repeat <= MAX_LAYERS or len(layers) + block.repeat * len(block.layers) > MAX_LAYERS:
@@ -70,7 +68,7 @@ def _layers(file: ModelFile, place: str) -> tuple[Layer, ...]:
 
 
 def model_entry(document: dict[str, Any], place: str) -> ModelEntry:
-    """Validate one model document. Raises BadInput naming file and field."""
+    """A model from its TOML document. Raises BadInput naming file and field."""
     file = convert(document, ModelFile, place)
     check_sources(document, file.source, place)
     spec = ModelSpec(

@@ -13,7 +13,7 @@ from stageline.cli import output
 from stageline.cli.fitting import MAX_RUNS, Measured, Serving, fit_attention, fit_efficiencies
 from stageline.cli.lookup import MAX_SCALE, find_model
 from stageline.cost.efficiencies import Efficiencies
-from stageline.cost.kernels import make_profile
+from stageline.cost.kernel_timings import make_profile
 from stageline.cost.profile import Profile
 from stageline.errors import BadInput, UsageError
 from stageline.hardware.device import Device

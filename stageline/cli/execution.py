@@ -46,7 +46,7 @@ def execute(
         from stageline.cluster import client_run  # noqa: PLC0415  (grpc is slow to load)
         from stageline.wire.router_client import WorkloadSpec  # noqa: PLC0415
 
-        return client_run.run(
+        return client_run.run_on_cluster(
             plan,
             scheduling,
             workload,

@@ -18,7 +18,7 @@ from stageline.plan.build import make_plan
 from stageline.plan.options import PlanOptions
 from stageline.report.times import times_of
 from stageline.workload.rows import RowCounts
-from stageline.workload.timings import Times, Timings
+from stageline.workload.timings import MeasuredTimes, Timings
 from stageline.workload.workloads import IteratedWorkload
 
 SCALES = (0.8, 1.6)  # in which the scale of attention is looked for
@@ -59,7 +59,9 @@ class Records:
         self.rows[record.index] = record
 
 
-def emulate(m: Measured, profile: Profile | None = None, efficiencies: Efficiencies | None = None) -> list[Times]:
+def emulate(
+    m: Measured, profile: Profile | None = None, efficiencies: Efficiencies | None = None
+) -> list[MeasuredTimes]:
     """Times of the same requests, in the same order, with vLLM's habits and no network. BadInput if one has no room."""
     options = PlanOptions(
         profile=profile, efficiencies=efficiencies, tensor_parallel=m.serving.tensor_parallel,
@@ -76,12 +78,12 @@ def emulate(m: Measured, profile: Profile | None = None, efficiencies: Efficienc
     return [_times(seen.rows[i]) for i in range(len(m.timings.requests))]
 
 
-def _times(record: RequestRecord) -> Times:
+def _times(record: RequestRecord) -> MeasuredTimes:
     found = times_of(record)
     if found is None:
         reason = f"{record.prompt_tokens} + {record.output_tokens} tokens are {record.outcome} in the emulation"
         raise BadInput(f"measured request {record.index}", None, reason, "calibrate with the device that served it")
-    return Times(found.ttft_ns, found.tpot_ns, found.e2e_ns)
+    return MeasuredTimes(found.ttft_ns, found.tpot_ns, found.e2e_ns)
 
 
 def fit_attention(m: Measured, profile: Profile) -> Profile:
@@ -152,7 +154,7 @@ def _share(value: float) -> float:
     return min(1.0, max(MIN_SHARE, value))
 
 
-def distance(timings: Timings, emulated: Sequence[Times]) -> float:
+def distance(timings: Timings, emulated: Sequence[MeasuredTimes]) -> float:
     """Mean absolute errors of TTFT, TPOT and latency over their measured means, added up."""
     total = 0.0
     for _, real, ours in _columns(timings.times, emulated):
@@ -160,7 +162,7 @@ def distance(timings: Timings, emulated: Sequence[Times]) -> float:
     return total
 
 
-def residuals(timings: Timings, emulated: Sequence[Times]) -> tuple[Residual, ...]:
+def residuals(timings: Timings, emulated: Sequence[MeasuredTimes]) -> tuple[Residual, ...]:
     """By metric: relative errors of requests, and that of the mean."""
     found = []
     for name, real, ours in _columns(timings.times, emulated):
@@ -178,7 +180,7 @@ def residuals(timings: Timings, emulated: Sequence[Times]) -> tuple[Residual, ..
     return tuple(found)
 
 
-def _columns(real: Sequence[Times], ours: Sequence[Times]) -> list[tuple[str, list[int], list[int]]]:
+def _columns(real: Sequence[MeasuredTimes], ours: Sequence[MeasuredTimes]) -> list[tuple[str, list[int], list[int]]]:
     """(metric, measured, emulated); TPOT of requests that have one."""
     pairs = list(zip(real, ours, strict=True))
     steps = [(a.tpot_ns, b.tpot_ns) for a, b in pairs if a.tpot_ns is not None and b.tpot_ns is not None]

@@ -23,18 +23,18 @@ from stageline.cli.output import console, print_json, write_file
 from stageline.cli.security_flags import SecurityFlags
 from stageline.errors import BadInput, RunFailed, SloMissed, UsageError
 from stageline.load.clock import WallClock
-from stageline.load.driver import Progress, Turns
+from stageline.load.driver import LoadProgress, Turns
 from stageline.load.html import html_report
 from stageline.load.options import MAX_CONNECTIONS, Endpoint, LoadOptions, PromptKind, checked_url
 from stageline.load.ramp import parse_ramp
-from stageline.load.recorder import REPORT, SUMMARY
+from stageline.load.recorder import REPORT_FILE, SUMMARY_FILE
 from stageline.load.schedule import NO_WARMUP, parse_warmup
 from stageline.load.tables import load_report, slo_text
 from stageline.report.slo import parse_slo
 from stageline.units import NS_PER_S, parse_duration_ns
 
 if TYPE_CHECKING:
-    from stageline.load.run import Result, Watch
+    from stageline.load.run import LoadResult, OnProgress
 
 
 def load(
@@ -90,7 +90,7 @@ def _between(flag: str, value: int, most: int) -> int:
     return value
 
 
-def _run(options: LoadOptions, workload: WorkloadFlags) -> "Result":
+def _run(options: LoadOptions, workload: WorkloadFlags) -> "LoadResult":
     from stageline.load.run import run_load  # noqa: PLC0415  (aiohttp is slow to load)
 
     _allow_files(options.connections)
@@ -99,13 +99,13 @@ def _run(options: LoadOptions, workload: WorkloadFlags) -> "Result":
         return runner.run(run_load(options, source, WallClock(), watch))
 
 
-def _report(result: "Result", directory: Path | None, *, as_json: bool) -> int:
+def _report(result: "LoadResult", directory: Path | None, *, as_json: bool) -> int:
     """Files, then stdout. Raises SloMissed or RunFailed, whose exit codes are the command's."""
     summary = result.summary
     if directory is not None:
         text = msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n"
-        write_file(directory / SUMMARY, text)
-        write_file(directory / REPORT, html_report(summary, result.recorder.timeline).encode())
+        write_file(directory / SUMMARY_FILE, text)
+        write_file(directory / REPORT_FILE, html_report(summary, result.recorder.timeline).encode())
     if as_json:
         print_json(summary)
     else:
@@ -135,7 +135,7 @@ class _Counts(ProgressColumn):
 
     def __init__(self) -> None:
         super().__init__()
-        self.source: Progress | None = None
+        self.source: LoadProgress | None = None
 
     def render(self, task: Task) -> Text:
         """See ProgressColumn."""
@@ -147,7 +147,7 @@ class _Counts(ProgressColumn):
 
 
 @contextmanager
-def _bar() -> Iterator["Watch"]:
+def _bar() -> Iterator["OnProgress"]:
     """A bar on stderr, on a terminal only."""
     terminal = Console(stderr=True)
     if not terminal.is_terminal:
@@ -158,7 +158,7 @@ def _bar() -> Iterator["Watch"]:
     with Bars(*columns, TimeElapsedColumn(), console=terminal, transient=True) as bars:
         bars.add_task("sent", total=1.0)
 
-        def watch(progress: Progress) -> None:
+        def watch(progress: LoadProgress) -> None:
             counts.source = progress
 
         yield watch

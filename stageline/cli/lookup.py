@@ -7,10 +7,9 @@ import msgspec
 
 from stageline.catalog.loader import Catalog
 from stageline.cli.output import read_file
-from stageline.cost.efficiencies import FORMAT as FITTED
-from stageline.cost.efficiencies import Efficiencies
-from stageline.cost.measured_entries import Measured
-from stageline.cost.profile import FORMAT, Profile
+from stageline.cost.efficiencies import EFFICIENCIES_FORMAT, Efficiencies
+from stageline.cost.measured_entries import MeasuredCost
+from stageline.cost.profile import PROFILE_FORMAT, Profile
 from stageline.errors import BadInput
 from stageline.model.hf import import_config
 from stageline.model.spec import ModelSpec
@@ -51,18 +50,18 @@ def read_profile(path: Path) -> Profile | Efficiencies:
     data = read_file(path)
     try:
         which = msgspec.json.decode(data, type=_Named).format
-        if which == FITTED:
+        if which == EFFICIENCIES_FORMAT:
             return _checked_fit(msgspec.json.decode(data, type=Efficiencies), path)
         profile = msgspec.json.decode(data, type=Profile)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadInput(str(path), None, f"not a profile: {error}", "make it with stageline calibrate") from None
-    if profile.format != FORMAT:
-        expected = f"expected {FORMAT} or {FITTED}"
+    if profile.format != PROFILE_FORMAT:
+        expected = f"expected {PROFILE_FORMAT} or {EFFICIENCIES_FORMAT}"
         raise BadInput(f"{path}: $.format", profile.format, expected, "make it with stageline calibrate")
     if not 0 < profile.attention_scale <= MAX_SCALE:
         raise BadInput(f"{path}: $.attention_scale", profile.attention_scale, f"lies between 0 and {MAX_SCALE:g}")
     for part in ("layer", "embedding", "head"):
-        entry = Measured(tokens=getattr(profile, part), attention=profile.attention)
+        entry = MeasuredCost(tokens=getattr(profile, part), attention=profile.attention)
         check_measured(entry, f"{path}: $.{part}")
     return profile
 
@@ -70,7 +69,7 @@ def read_profile(path: Path) -> Profile | Efficiencies:
 class _Named(msgspec.Struct):
     """What tells one kind of profile from the other."""
 
-    format: str = FORMAT
+    format: str = PROFILE_FORMAT
 
 
 def _checked_fit(found: Efficiencies, path: Path) -> Efficiencies:

@@ -21,9 +21,9 @@ from stageline.plan.build import Planned, make_plan
 from stageline.plan.check import check_plan
 from stageline.plan.device_map import device_map as map_devices
 from stageline.plan.explain import explain as explain_plan
-from stageline.plan.fitted import with_efficiencies
+from stageline.plan.fitted_efficiencies import with_efficiencies
 from stageline.plan.options import PlanOptions
-from stageline.plan.report import PlanReport, report
+from stageline.plan.report import PlanReport, plan_report
 
 CONTEXTS_SHOWN = 4
 
@@ -99,7 +99,7 @@ def in_formats(spec: ModelSpec, flags: PlanFlags) -> ModelSpec:
 
 
 def _show(planned: Planned, hints: list[str], lines: list[str], saved: int | None, *, as_json: bool) -> None:
-    summary = report(planned)
+    summary = plan_report(planned)
     if as_json:
         document = msgspec.to_builtins(summary) | {"advice": hints}
         if saved is not None:

@@ -9,8 +9,8 @@ from cyclopts import Parameter
 from stageline.catalog.loader import Catalog
 from stageline.cli.lookup import find_profile
 from stageline.cost.efficiencies import Efficiencies
-from stageline.cost.fold import Host
 from stageline.cost.profile import Profile
+from stageline.cost.roofline_entry import HostOverhead
 from stageline.errors import UsageError
 from stageline.hardware.device import Device, Network, on_topology
 from stageline.model.spec import ElementType
@@ -151,7 +151,7 @@ def options_of(f: PlanFlags, shelf: Catalog) -> PlanOptions:
         overlap=f.overlap,
         redundant_experts=_optional(f.redundant_experts or None, "--redundant-experts") or 0,
         expert_imbalance=_exponent(f.expert_imbalance),
-        host=Host(
+        host=HostOverhead(
             floor_ns=parse_duration_ns(f.host_floor, "--host-floor"),
             sequence_ns=parse_duration_ns(f.host_sequence, "--host-sequence"),
         ),

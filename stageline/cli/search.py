@@ -27,9 +27,9 @@ from stageline.hardware.device import Device
 from stageline.model.spec import ModelSpec
 from stageline.plan.build import Planned, make_plan
 from stageline.plan.options import PlanOptions
-from stageline.plan.pace import decode_totals, pace
 from stageline.plan.schema import Plan
 from stageline.plan.shapes import Shape, shapes
+from stageline.plan.timing import decode_totals, pipeline_timing
 from stageline.report.slo import Slo, parse_slo
 
 MAX_JOBS = 256
@@ -142,7 +142,7 @@ def _planned(
     except (DoesNotFit, BadInput) as error:  # too small, or not a division that this model allows
         return LeftOut(shape.name, str(error))
     plan = planned.plan
-    lone = pace(len(plan.stages), plan.visits, plan.links, plan.costs, decode_totals(1, 1)).trip_ns
+    lone = pipeline_timing(len(plan.stages), plan.visits, plan.links, plan.costs, decode_totals(1, 1)).trip_ns
     if bound_ns is not None and lone > bound_ns:
         return LeftOut(shape.name, f"a lone token's trip takes {lone:,} ns, more than the objective's TPOT allows")
     return planned

@@ -1,6 +1,6 @@
-"""Collectives of a stage's group, as straight lines in the number of bytes: latency + bytes x rate.
+"""Times of collectives in the alpha-beta model, for every algorithm that a stage's group can use.
 
-Where there are several ways (one-shot or ring, direct or node by node), the quicker one at each size is taken.
+Where there are several (one-shot or ring, direct or hierarchical), a run takes the fastest at each size.
 """
 
 from collections.abc import Iterable
@@ -10,63 +10,70 @@ from stageline.cost.topology import domain_devices
 from stageline.hardware.device import Device, Network
 
 
-class Line(NamedTuple):
-    """latency_ns + ns_per_byte x bytes."""
+class AlphaBeta(NamedTuple):
+    """One algorithm of a collective takes latency_ns (alpha) + ns_per_byte (beta) x bytes."""
 
     latency_ns: float
     ns_per_byte: float
 
 
-def network_of(device: Device, ranks: int, near: int) -> Network:
-    """The scale-up link if all of a group's ranks lie in one domain (`near` = `ranks`), else the scale-out link."""
-    return device.scale_up if device.scale_up and near == ranks else device.scale_out
+def network_of(device: Device, ranks: int, in_domain: int) -> Network:
+    """The scale-up link if one domain holds all ranks (`in_domain` = `ranks`), else the scale-out link."""
+    return device.scale_up if device.scale_up and in_domain == ranks else device.scale_out
 
 
-def all_reduce(device: Device, ranks: int, near: int | None = None) -> tuple[Line, ...]:
-    """Ways of an all-reduce of S bytes over `ranks` devices, `near` of them in a domain; none for one.
+def all_reduce(device: Device, ranks: int, in_domain: int | None = None) -> tuple[AlphaBeta, ...]:
+    """Algorithms of an all-reduce of S bytes over n = `ranks` devices; none for one rank.
 
-    A measured whole-operation row of the device where there is one, else a ring: 2 (n - 1) a + 2 (n - 1) / n * S / B.
-    Inside a domain also one-shot, where the device has it: every rank reads all others', (n - 1) S / B. Without `near`
-    the ranks are neighbours; rows were measured so, and serve such groups only.
+    With latency a and bandwidth B of the link:
+    - the device's measured time for n devices, or else a ring: 2 (n - 1) a + 2 (n - 1) / n x S / B;
+    - one-shot, if the device has it and the link is scale-up: every rank reads all others' vectors, (n - 1) S / B.
+
+    `in_domain`: how many ranks share a scale-up domain; None: as many as fit, as if they were neighbours. Measured
+    times apply to neighbours only, because that is how they were measured.
     """
     if ranks == 1:
         return ()
     packed = min(ranks, domain_devices(device))
-    near = packed if near is None else near
-    link = network_of(device, ranks, near)
-    ring = Line(2.0 * (ranks - 1) * link.latency_ns, 2.0 * (ranks - 1) / ranks * 1e9 / link.bytes_per_s)
-    rows = [r for r in device.all_reduce if r.devices == ranks and near == packed]
-    measured = (Line(float(r.latency_ns), 1e9 / r.bytes_per_s) for r in rows)
-    ways = [next(measured, ring)]
+    in_domain = packed if in_domain is None else in_domain
+    link = network_of(device, ranks, in_domain)
+    ring = AlphaBeta(2.0 * (ranks - 1) * link.latency_ns, 2.0 * (ranks - 1) / ranks * 1e9 / link.bytes_per_s)
+    rows = [r for r in device.all_reduce if r.devices == ranks and in_domain == packed]
+    measured = (AlphaBeta(float(r.latency_ns), 1e9 / r.bytes_per_s) for r in rows)
+    algorithms = [next(measured, ring)]
     if device.one_shot_ns and link is device.scale_up:
-        ways.append(Line(float(device.one_shot_ns), (ranks - 1) * 1e9 / link.bytes_per_s))
-    return tuple(ways)
+        algorithms.append(AlphaBeta(float(device.one_shot_ns), (ranks - 1) * 1e9 / link.bytes_per_s))
+    return tuple(algorithms)
 
 
-def half(lines: Iterable[Line]) -> tuple[Line, ...]:
-    """A reduce-scatter or an all-gather: half of an all-reduce, whichever way it goes."""
-    return tuple(Line(line.latency_ns / 2, line.ns_per_byte / 2) for line in lines)
+def half(algorithms: Iterable[AlphaBeta]) -> tuple[AlphaBeta, ...]:
+    """A reduce-scatter or an all-gather: half of an all-reduce, with every algorithm."""
+    return tuple(AlphaBeta(a.latency_ns / 2, a.ns_per_byte / 2) for a in algorithms)
 
 
-def all_to_all(device: Device, ranks: int, copies: int, near: int | None = None) -> tuple[Line, ...]:
-    """Ways of an all-to-all in which a rank sends S bytes, `copies` of each token's vector; none for one rank.
+def all_to_all(device: Device, ranks: int, copies: int, in_domain: int | None = None) -> tuple[AlphaBeta, ...]:
+    """Algorithms of an all-to-all in which each of n = `ranks` sends S bytes, `copies` of each token's vector.
 
-    (n - 1) a + (n - 1) / n * S / B, or the device's measured row of the next larger group. Across domains also node
-    by node: a token crosses once to each domain that needs it, at most min(copies, domains), then spreads inside.
-    `near`: as in `all_reduce`.
+    None for one rank. With latency a and bandwidth B of the link:
+    - the device's measured time for the next larger group, or else direct: (n - 1) a + (n - 1) / n x S / B;
+    - hierarchical, across domains: a token crosses once to each other domain that needs it, at most `copies` of them,
+      and is copied inside the domain.
+
+    `in_domain`: as in `all_reduce`.
     """
     if ranks == 1:
         return ()
     packed = min(ranks, domain_devices(device))
-    near = packed if near is None else near
-    link = network_of(device, ranks, near)
-    plain = Line(float((ranks - 1) * link.latency_ns), (ranks - 1) / ranks * 1e9 / link.bytes_per_s)
+    in_domain = packed if in_domain is None else in_domain
+    link = network_of(device, ranks, in_domain)
+    direct = AlphaBeta(float((ranks - 1) * link.latency_ns), (ranks - 1) / ranks * 1e9 / link.bytes_per_s)
     rows = sorted((r for r in device.all_to_all if r.devices >= ranks), key=lambda r: r.devices)
-    measured = rows and near == packed
-    ways = [Line(float(rows[0].latency_ns), 1e9 / rows[0].bytes_per_s) if measured else plain]
+    measured = rows and in_domain == packed
+    algorithms = [AlphaBeta(float(rows[0].latency_ns), 1e9 / rows[0].bytes_per_s) if measured else direct]
     up = device.scale_up
     if up and link is not up:
-        domains = -(-ranks // near)
-        out = min(copies, domains - 1) / copies * 1e9 / link.bytes_per_s
-        ways.append(Line(float(domains * link.latency_ns + near * up.latency_ns), out + 1e9 / up.bytes_per_s))
-    return tuple(ways)
+        domains = -(-ranks // in_domain)
+        latency_ns = float(domains * link.latency_ns + in_domain * up.latency_ns)
+        across = min(copies, domains - 1) / copies * 1e9 / link.bytes_per_s
+        algorithms.append(AlphaBeta(latency_ns, across + 1e9 / up.bytes_per_s))
+    return tuple(algorithms)

@@ -1,68 +1,71 @@
-"""Cost entries: the folded coefficients from which a visit's service time is computed at run time.
+"""Cost entries: the coefficients from which a run computes the service time of a visit.
 
-A plan holds a few distinct entries that its visits share. An entry is data; `stageline.cost.service.compile_cost`
-turns it into a `ServiceModel`. Coefficients are times in ns (doubles): FLOPs and bytes were divided by the rates that
-are reached when the plan was made, so that a run needs only + - * / and comparisons.
+A plan holds each distinct entry once, and its visits refer to them. An entry is data;
+`stageline.cost.service.compile_cost` makes a `ServiceModel` of it. Coefficients are ns as doubles: the planner has
+divided FLOPs and bytes by the rates that the device reaches, so that a run needs only + - * / and comparisons.
 """
 
 import msgspec
 
-from stageline.cost.measured_entries import Measured
+from stageline.cost.measured_entries import MeasuredCost
 
 
 class Affine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="affine", tag_field="kind"):
-    """base + per new token + per KV token read, in integer ns. For closed forms, and for stages measured elsewhere."""
+    """base_ns + token_ns x new tokens + kv_token_ns x KV tokens read + sampled_ns x sampled rows, in integer ns.
+
+    For closed forms in tests, and for stages that were measured elsewhere.
+    """
 
     base_ns: int
     token_ns: int = 0
     kv_token_ns: int = 0
     sampled_ns: int = 0
-    imbalance_ns: int = 0  # a counter-based draw in [0, imbalance_ns] is added: stands for expert imbalance
+    imbalance_ns: int = 0  # adds a counter-based draw in [0, imbalance_ns], in place of expert imbalance
 
 
-class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Parts of an entry refuse unknown fields."""
+class CostStruct(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The base of an entry's parts, which refuse unknown fields."""
 
 
-class Gemm(Part, frozen=True):
-    """Weights read once per step: max(token_ns * tokens, weights_ns)."""
+class Gemm(CostStruct, frozen=True):
+    """A matrix multiplication that reads its weights once per step: max(token_ns x tokens, weights_ns)."""
 
     token_ns: float
     weights_ns: float
 
 
-class Experts(Part, frozen=True):
-    """Routed experts: max(token_ns * tokens, expert_ns * distinct), distinct = N * (1 - ((N - k) / N) ** tokens).
+class Experts(CostStruct, frozen=True):
+    """Routed experts: max(token_ns x tokens, expert_ns x distinct), distinct = N (1 - ((N - k) / N)^tokens).
 
-    The expected number of distinct experts that a step reads, exact under uniform routing and an upper bound otherwise.
+    `distinct` is the expected number of experts whose weights a step reads, N = experts, k = top_k: exact for uniform
+    routing, an upper bound otherwise.
     """
 
     experts: int
     top_k: int
-    token_ns: float  # all top_k experts of a token
+    token_ns: float  # compute of all top_k experts of a token
     expert_ns: float  # reading one expert's weights
-    imbalance: tuple[float, ...] = ()  # ascending, >= 1: a draw picks one, the most loaded rank has so much more work
+    imbalance: tuple[float, ...] = ()  # ascending, >= 1: work of the busiest rank / mean; a draw picks one
 
 
-class Ring(Part, frozen=True):
-    """Context parallelism of prefill: what passes round the ring, and when which.
+class Ring(CostStruct, frozen=True):
+    """Ring attention of context-parallel prefill: max(attention, transfer) + steps_ns.
 
-    KV passes if new tokens >= kv_threshold_tokens or new >= kv_share x all tokens, else queries do.
-    Time = max(attention, what passes) + steps_ns.
+    KV goes round the ring if new tokens >= kv_threshold_tokens or >= kv_share x all tokens, else queries do.
     """
 
     kv_token_ns: float  # per token of KV
     query_token_ns: float  # per new token: queries round the ring, partial outputs back
-    steps_ns: float  # latencies and overheads of all steps
+    steps_ns: float  # latencies and overheads of all ring steps
     kv_threshold_tokens: float
-    kv_share: float
-    decode_ns: float = 0.0  # gathering queries and merging partial outputs of a decode step
+    kv_share: float  # new tokens / all tokens
+    decode_ns: float = 0.0  # of a decode step: gather queries, merge partial outputs
 
 
-class FullAttention(Part, frozen=True):
-    """KV read against query-key pairs, decode and prefill apart: max(pair_ns * pairs, kv_ns * kv_tokens) each.
+class FullAttention(CostStruct, frozen=True):
+    """Decode and prefill each take max(pair_ns x query-key pairs, kv_ns x KV tokens read); their sum counts.
 
-    A sliding window caps both: pairs at tokens * window, KV at sequences * window + tokens.
+    A sliding window caps both: pairs at tokens x window, KV at sequences x window + tokens.
     """
 
     decode_pair_ns: float
@@ -72,28 +75,28 @@ class FullAttention(Part, frozen=True):
     ring: Ring | None = None
 
 
-class LinearAttention(Part, frozen=True):
-    """State read and written once per sequence and step: max(token_ns * tokens, sequence_ns * sequences)."""
+class LinearAttention(CostStruct, frozen=True):
+    """A step reads and writes each sequence's state once: max(token_ns x tokens, sequence_ns x sequences)."""
 
     token_ns: float
     sequence_ns: float
 
 
-class CollectiveCost(Part, frozen=True):
-    """One way of a collective: latency_ns + token_ns x tokens."""
+class CollectiveCost(CostStruct, frozen=True):
+    """One algorithm of a collective: latency_ns + token_ns x tokens."""
 
     latency_ns: float
     token_ns: float
 
 
-class Collective(Part, frozen=True):
-    """The quickest of its ways."""
+class Collective(CostStruct, frozen=True):
+    """The fastest of its algorithms, the `ways`, at each number of tokens."""
 
     ways: tuple[CollectiveCost, ...]
 
 
-class LayerGroup(Part, frozen=True):
-    """`layers` layers of one kind: the sum of its operations, plus an overhead, per layer."""
+class LayerGroup(CostStruct, frozen=True):
+    """`layers` layers of one kind; each takes the sum of its operations + overhead_ns."""
 
     layers: int
     overhead_ns: float
@@ -101,12 +104,12 @@ class LayerGroup(Part, frozen=True):
     experts: Experts | None = None
     attention: FullAttention | None = None
     linear: LinearAttention | None = None
-    transfer_token_ns: float = 0.0  # per token and layer, whatever else happens
+    transfer_token_ns: float = 0.0  # per token and layer, added to everything else
     collectives: tuple[Collective, ...] = ()
 
 
-class Head(Part, frozen=True):
-    """The LM head, which sees sampled rows only: max(row_ns * sampled, weights_ns) + overhead, 0 without a row."""
+class LmHead(CostStruct, frozen=True):
+    """The LM head of the sampled rows: max(row_ns x sampled, weights_ns) + overhead_ns; 0 without a row."""
 
     row_ns: float
     weights_ns: float
@@ -114,15 +117,15 @@ class Head(Part, frozen=True):
 
 
 class Roofline(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="roofline", tag_field="kind"):
-    """sum over groups of layers x (sum over operations of max(compute, memory) + overhead), + head; at least 1 ns.
+    """Sum over groups of layers x (sum over operations of max(compute, memory) + overhead), + head; at least 1 ns.
 
-    Prefill tokens are split over `context_ranks`. With `overlap` two half batches may take turns: the
-    lesser of the whole and max(work of the halves, collectives of the halves).
-    The host: max(step, floor_ns) + sequence_ns x sequences + step_ns.
+    Prefill tokens are split over `context_ranks`. With `overlap` two half batches may alternate: a step takes the
+    lesser of the whole batch and max(work of both halves, collectives of both halves).
+    The host adds: max(step, floor_ns) + sequence_ns x sequences + step_ns.
     """
 
     groups: tuple[LayerGroup, ...]
-    head: Head | None = None
+    head: LmHead | None = None
     context_ranks: int = 1
     overlap: bool = False
     floor_ns: float = 0.0
@@ -130,4 +133,4 @@ class Roofline(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     step_ns: float = 0.0
 
 
-CostEntry = Affine | Roofline | Measured
+CostEntry = Affine | Roofline | MeasuredCost

@@ -1,8 +1,8 @@
-"""The devices of one stage, and what of a layer each of them holds.
+"""The devices of one stage, and the part of a layer that each of them holds.
 
-Groups are nested: unless strides say otherwise tensor ranks are neighbours, attention replicas or context ranks come
-next. Experts are spread over tensor x attention ranks when `experts` is set, else sharded over the tensor ranks like
-everything else.
+By default tensor ranks are neighbouring devices, and context ranks or attention replicas lie one tensor group apart.
+Experts are spread over tensor x attention_replicas ranks if `experts` is set, else sharded over the tensor ranks like
+all other weights.
 """
 
 from typing import NamedTuple
@@ -17,46 +17,46 @@ REPLICATED = frozenset({"q_a", "kv_a", "latent_norm", "qk_norm", "o_norm", "rout
 
 
 class Group(NamedTuple):
-    """tensor x context x attention_replicas devices. Context and attention replicas exclude each other."""
+    """tensor x context x attention_replicas devices; of the last two at most one is above 1."""
 
     tensor: int = 1
     context: int = 1
-    attention_replicas: int = 1  # data parallelism of attention inside the stage: a request lives on one of them
+    attention_replicas: int = 1  # data-parallel attention inside the stage: one replica holds a request
     experts: bool = False  # expert parallelism over tensor x attention_replicas ranks
-    redundant_experts: int = 0  # copies of the hottest experts of every layer, over all expert ranks together
+    redundant_experts: int = 0  # copies of the hottest experts of every layer, over all expert ranks
     sequence_parallel: bool = False  # reduce-scatter and all-gather instead of all-reduce
-    overlap: bool = False  # two half batches take turns, so that collectives hide behind work
+    overlap: bool = False  # two half batches alternate, so that collectives hide behind work
     ring_step_ns: float = 0.0  # host and kernel overhead of one step of ring attention
     tensor_stride: int = 1  # devices from one tensor rank to the next
-    outer_stride: int = 0  # from one context rank or attention replica to the next; 0: right behind the tensor ranks
+    outer_stride: int = 0  # devices from one context rank or attention replica to the next; 0: `tensor`
 
     @property
     def devices(self) -> int:
-        """All of them."""
+        """The size of the group."""
         return self.tensor * self.context * self.attention_replicas
 
     @property
     def expert_ranks(self) -> int:
-        """Ranks that experts are spread over; 1: none."""
+        """Ranks that experts are spread over; 1 without expert parallelism."""
         return self.tensor * self.attention_replicas if self.experts else 1
 
     @property
     def tensor_devices(self) -> range:
-        """Positions of the tensor ranks."""
+        """Positions of the first tensor group's devices."""
         return range(0, self.tensor * self.tensor_stride, self.tensor_stride)
 
     @property
     def outer_devices(self) -> range:
-        """Positions of the first tensor ranks of all context ranks or attention replicas."""
+        """Positions of the first tensor rank of every context rank or attention replica."""
         stride = self.outer_stride or self.tensor
         return range(0, self.context * self.attention_replicas * stride, stride)
 
 
 def local_params(layer: Layer, t: Tensor, tensor: int, hidden: int) -> float:
-    """Parameters of one tensor on one tensor rank, routed experts left out.
+    """Parameters of `t` on one of `tensor` ranks; not for routed experts.
 
-    Down projections of MLA, router and norms are whole on every rank; so are KV heads past their number: a rank holds
-    ceil(kv_heads / ranks) of them. Everything else is split evenly.
+    Every rank holds all of MLA's down projections, router and norms, and ceil(kv_heads / ranks) KV heads. Everything
+    else is split evenly.
     """
     if t.name in REPLICATED or tensor == 1:
         return float(t.params)
@@ -68,7 +68,7 @@ def local_params(layer: Layer, t: Tensor, tensor: int, hidden: int) -> float:
 
 
 def layer_group_bytes(spec: ModelSpec, layer: Layer, group: Group) -> int:
-    """Weights of one layer over all devices of the group, copies counted."""
+    """Bytes of one layer's weights, summed over all devices of the group, copies included."""
     total = 0
     for t in layer.tensors(spec.hidden):
         fmt = layer.formats.of(t.weight_class)

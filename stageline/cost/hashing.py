@@ -1,4 +1,4 @@
-"""A 64-bit mixer for tables that are made with the plan: the same everywhere, without any state."""
+"""A stateless 64-bit hash for tables that the planner computes, equal on every machine."""
 
 MASK = (1 << 64) - 1
 

@@ -1,20 +1,20 @@
-"""How much more work the most loaded expert rank gets, as a table from which a run draws."""
+"""Expert imbalance: a table of how much more work the busiest expert rank gets, from which a run draws."""
 
 from functools import cache
 
 from stageline.cost.hashing import mix
 
 ENTRIES = 64
-LAYOUTS = 8  # layouts that one entry averages: a visit passes several layers, each with its own
+LAYOUTS = 8  # averaged by one factor, because a visit passes several layers and each has its own layout
 
 
 @cache
 def imbalance_factors(experts: int, top_k: int, ranks: int, alpha: float, redundant: int = 0) -> tuple[float, ...]:
-    """`ENTRIES` factors >= 1, ascending: load of the most loaded rank over the mean.
+    """`ENTRIES` ascending factors >= 1: the load of the busiest rank over the mean. Empty for alpha 0 or one rank.
 
-    Expert popularity falls as rank ** -alpha; no expert gets more than every token (1 / top_k of the picks). Experts
-    are placed on ranks in a hashed order, differently in every layout. Uniform (alpha 0) gives no table. Each of the
-    `redundant` copies goes where `relieve` puts it, so that no further copy makes a factor larger.
+    The i-th most popular expert gets a part of the picks proportional to i^-alpha, at most 1 / top_k, because a token
+    picks it at most once. Every layout assigns the experts to ranks in another hashed order. `relieve` adds the
+    `redundant` copies, so that one more copy never makes a factor larger.
     """
     if alpha == 0 or ranks == 1:
         return ()
@@ -24,12 +24,12 @@ def imbalance_factors(experts: int, top_k: int, ranks: int, alpha: float, redund
     mean = sum(share) / ranks
     found = []
     for entry in range(ENTRIES):
-        worst = [_most_loaded(share, ranks, entry * LAYOUTS + k, redundant) / mean for k in range(LAYOUTS)]
+        worst = [_largest_load(share, ranks, entry * LAYOUTS + k, redundant) / mean for k in range(LAYOUTS)]
         found.append(max(1.0, sum(worst) / LAYOUTS))
     return tuple(sorted(found))
 
 
-def _most_loaded(share: list[float], ranks: int, layout: int, redundant: int) -> float:
+def _largest_load(share: list[float], ranks: int, layout: int, redundant: int) -> float:
     order = sorted(range(len(share)), key=lambda i: mix(layout << 32 | i))
     held: list[list[int]] = [[] for _ in range(ranks)]
     loads = [0.0] * ranks
@@ -40,8 +40,10 @@ def _most_loaded(share: list[float], ranks: int, layout: int, redundant: int) ->
 
 
 def relieve(share: list[float], held: list[list[int]], loads: list[float], copies: int) -> float:
-    """Load of the most loaded rank after so many copies: one at a time, the hottest expert of the most loaded rank to
-    the least loaded rank without it; an expert's load is split evenly over its copies. Ends when a copy is of no help.
+    """The load of the busiest rank after up to `copies` redundant experts; changes `held` and `loads`.
+
+    Each copies the hottest expert of the busiest rank to the least busy rank without it, until a copy no longer helps.
+    The copies of an expert split its load evenly. `share`: of the picks, by expert; `held`: experts, by rank.
     """
     homes: dict[int, int] = dict.fromkeys(range(len(share)), 1)
     for _ in range(copies):

@@ -1,14 +1,17 @@
-"""The service model of a `Measured` entry: one line of a curve, one cell of a grid."""
+"""The service model of a `MeasuredCost` entry: linear interpolation on curves and on a grid."""
 
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from stageline.cost.measured_entries import AttentionGrid, Curve, Measured
+from stageline.cost.measured_entries import AttentionGrid, Curve, MeasuredCost
 from stageline.cost.totals import BatchTotals
 
 
-def locate(axis: Sequence[int], x: float) -> tuple[int, float]:
-    """(index of the segment, position in it): 0 at or left of its start, above 1 right of the last point."""
+def segment(axis: Sequence[int], x: float) -> tuple[int, float]:
+    """(index of the segment of `axis` with x, position in it).
+
+    The position is 0 at the segment's start and left of the first point, and above 1 right of the last point.
+    """
     if x <= axis[0]:
         return 0, 0.0
     i = min(bisect_right(axis, x), len(axis) - 1) - 1
@@ -16,21 +19,21 @@ def locate(axis: Sequence[int], x: float) -> tuple[int, float]:
 
 
 def curve_ns(curve: Curve, x: int) -> float:
-    """lo + (hi - lo) * position."""
-    i, f = locate(curve.at, x)
+    """lo + (hi - lo) x position, on the segment with x."""
+    i, f = segment(curve.at, x)
     lo = curve.ns[i]
     return lo + (curve.ns[i + 1] - lo) * f
 
 
 def coordinates(totals: BatchTotals) -> tuple[float, float, float, float]:
-    """Where a microbatch lies in an attention grid."""
+    """The point of a microbatch in an AttentionGrid: new prefill tokens, their history, sequences, mean KV."""
     sequences = totals.decode_sequences
     mean_kv = totals.decode_kv_tokens / sequences if sequences else 0.0
     return (totals.prefill_tokens, totals.prefill_kv_tokens - totals.prefill_tokens, sequences, mean_kv)
 
 
 class GridTable:
-    """A grid with its strides; cells are reduced along the fastest axis first, which fixes every rounding."""
+    """An AttentionGrid with its strides. Interpolation reduces the fastest axis first, which fixes all roundings."""
 
     def __init__(self, grid: AttentionGrid) -> None:
         self.axes, self.ns = grid.axes(), grid.ns
@@ -39,13 +42,13 @@ class GridTable:
             self.strides[i] = self.strides[i + 1] * len(self.axes[i + 1])
 
     def at(self, point: Sequence[float]) -> float:
-        """Multilinear between the corners of the cell."""
-        places = [locate(axis, x) for axis, x in zip(self.axes, point, strict=True)]
-        base = sum(i * stride for (i, _), stride in zip(places, self.strides, strict=True))
-        return self._reduce(0, base, [f for _, f in places])
+        """Multilinear interpolation between the corners of the cell that holds `point`."""
+        segments = [segment(axis, x) for axis, x in zip(self.axes, point, strict=True)]
+        base = sum(i * stride for (i, _), stride in zip(segments, self.strides, strict=True))
+        return self._reduce(0, base, [f for _, f in segments])
 
     def _reduce(self, axis: int, base: int, positions: list[float]) -> float:
-        """A position of 0 needs no upper neighbour: lo + (hi - lo) * 0 is lo to the bit."""
+        """At position 0 the upper neighbour is not read: lo + (hi - lo) x 0 is lo to the last bit."""
         if axis == len(self.axes):
             return self.ns[base]
         lo = self._reduce(axis + 1, base, positions)
@@ -56,11 +59,11 @@ class GridTable:
 
 
 class MeasuredModel:
-    """See `Measured`."""
+    """See `MeasuredCost`."""
 
     uses_draw = False
 
-    def __init__(self, entry: Measured) -> None:
+    def __init__(self, entry: MeasuredCost) -> None:
         self._entry = entry
         self._grid = GridTable(entry.attention)
 

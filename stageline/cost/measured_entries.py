@@ -1,37 +1,39 @@
-"""Measured costs: curves and grids through points that were taken on a machine.
+"""Measured cost entries: curves and grids through times that were measured on a machine.
 
-Values never fall along an axis (calibration sees to it), so that the smallest microbatch is also the quickest.
+Times never fall along an axis (calibration ensures it), so that the smallest microbatch is also the fastest.
 """
 
 import msgspec
 
 
 class Curve(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Straight lines through (at, ns). Left of the first point its value; right of the last the last line goes on."""
+    """Linear interpolation through (at, ns); the first value left of them, the last segment extended right of them."""
 
     at: tuple[int, ...]  # ascending, at least two
     ns: tuple[float, ...]
 
 
 class AttentionGrid(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Attention by new prefill tokens, their history, decoding sequences and their mean KV, in between linear.
+    """Attention time by four axes, with multilinear interpolation; outside the axes as in a Curve.
 
-    `ns` runs with `kv` fastest. Outside the axes as for a Curve.
+    `ns` has one value per combination, the `kv` axis fastest.
     """
 
-    chunk: tuple[int, ...]  # sum of the prefill chunks
-    history: tuple[int, ...]  # KV tokens that were there before them, summed
-    sequences: tuple[int, ...]
-    kv: tuple[int, ...]  # tokens per decoding sequence
+    chunk: tuple[int, ...]  # new tokens of all prefill chunks
+    history: tuple[int, ...]  # KV tokens before those chunks, summed
+    sequences: tuple[int, ...]  # that decode
+    kv: tuple[int, ...]  # mean KV tokens of a decoding sequence
     ns: tuple[float, ...]
 
     def axes(self) -> tuple[tuple[int, ...], ...]:
-        """In the order of `ns`, slowest first."""
+        """The axes in the order of `ns`, slowest first."""
         return (self.chunk, self.history, self.sequences, self.kv)
 
 
-class Measured(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="measured", tag_field="kind"):
-    """tokens(new tokens) + attention(...) + sampled(rows) if any row is sampled; all layers of the visit together."""
+class MeasuredCost(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="measured", tag_field="kind"
+):
+    """tokens(new tokens) + attention(point) + sampled(rows) if a row is sampled, for all layers of a visit."""
 
     tokens: Curve
     attention: AttentionGrid

@@ -1,29 +1,29 @@
-"""What one kind of layer takes on one machine, measured; plans name a profile and fold it into `Measured` entries."""
+"""Profiles: measured times of one kind of layer on one machine, from which the planner makes `MeasuredCost` entries."""
 
 from collections.abc import Sequence
 from typing import Protocol
 
 import msgspec
 
-from stageline.cost.measured_entries import AttentionGrid, Curve, Measured
+from stageline.cost.measured_entries import AttentionGrid, Curve, MeasuredCost
 from stageline.errors import UsageError
 from stageline.model.spec import ModelSpec
 
-FORMAT = "stageline-profile/1"
+PROFILE_FORMAT = "stageline-profile/1"
 
 
 class Residual(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How far a profile is from measured points: relative errors, profile / measured - 1."""
+    """How far a profile is from measurements: relative errors, profile / measured - 1."""
 
     of: str
     points: int
     median: float
     p90_absolute: float
-    mean: float | None = None  # of the means: mean of the profile / mean of what was measured - 1
+    mean: float | None = None  # mean of the profile / mean of the measurements - 1
 
 
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One layer and the ends of a model on one tensor group."""
+    """Times of one layer, of the embedding and of the head of a model on one tensor group."""
 
     name: str
     model: str
@@ -33,10 +33,10 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     embedding: Curve  # by new tokens
     head: Curve  # final norm, head and sampler, by sampled rows
     tensor_parallel: int = 1
-    attention_scale: float = 1.0  # the fitted scalar: unequal contexts in a batch cost more than their mean
+    attention_scale: float = 1.0  # fitted factor: a batch of unequal contexts takes longer than one of their mean
     residuals: tuple[Residual, ...] = ()
     source: str = ""
-    format: str = FORMAT
+    format: str = PROFILE_FORMAT
 
 
 def scaled(curve: Curve, factor: float) -> Curve:
@@ -45,7 +45,7 @@ def scaled(curve: Curve, factor: float) -> Curve:
 
 
 class MeasuredOn(Protocol):
-    """What was measured somewhere."""
+    """What a measurement holds for: a Profile or Efficiencies."""
 
     @property
     def name(self) -> str: ...
@@ -58,31 +58,36 @@ class MeasuredOn(Protocol):
 
 
 def check_measured_on(profile: MeasuredOn, spec: ModelSpec, device: str, ranks: int) -> None:
-    """A profile serves the model, device and tensor group that it was taken on. Raises UsageError."""
-    for what, taken, asked in (
+    """Refuse a measurement of another model, device or tensor group. Raises UsageError."""
+    for what, measured, asked in (
         ("model", profile.model, spec.name),
         ("device", profile.device, device),
         ("--tensor-parallel-size", profile.tensor_parallel, ranks),
     ):
-        if taken != asked:
-            raise UsageError(f"profile {profile.name} was taken on {what} {taken}, not {asked}; calibrate one for it")
+        if measured != asked:
+            raise UsageError(
+                f"profile {profile.name} was measured with {what} {measured}, not {asked}; calibrate one for it"
+            )
 
 
 def check_profile(profile: Profile, spec: ModelSpec, device: str, ranks: int) -> None:
-    """Raises UsageError where a profile of kernels can't serve."""
+    """Refuse a profile of another model, device or tensor group, and a model with several kinds of layers.
+
+    Raises UsageError.
+    """
     check_measured_on(profile, spec, device, ranks)
     if len(set(spec.layers)) > 1:
         raise UsageError(f"profile {profile.name} holds one kind of layer; {spec.name} has several")
 
 
-def fold_profile(profile: Profile, layers: Sequence[int], last: int) -> Measured:
-    """The entry of a visit: its layers, the embedding with layer 0, the head with layer `last`."""
+def measured_entry(profile: Profile, layers: Sequence[int], last: int) -> MeasuredCost:
+    """The cost entry of a visit to `layers`; layer 0 comes with the embedding, layer `last` with the head."""
     count = len(layers)
     tokens = scaled(profile.layer, count)
     if layers[0] == 0:
         tokens = _sum(tokens, profile.embedding)
     grid, factor = profile.attention, count * profile.attention_scale
-    return Measured(
+    return MeasuredCost(
         tokens=tokens,
         attention=msgspec.structs.replace(grid, ns=tuple(ns * factor for ns in grid.ns)),
         sampled=profile.head if layers[-1] == last else None,
@@ -90,7 +95,7 @@ def fold_profile(profile: Profile, layers: Sequence[int], last: int) -> Measured
 
 
 def _sum(a: Curve, b: Curve) -> Curve:
-    """Two curves over the same points."""
+    """The sum of two curves over the same points. Raises UsageError."""
     if a.at != b.at:
         raise UsageError("the layer and embedding curves of a profile must share their points")
     return Curve(at=a.at, ns=tuple(x + y for x, y in zip(a.ns, b.ns, strict=True)))

@@ -1,29 +1,29 @@
-"""The service model of a `Roofline` entry. A call is one table look-up and a few comparisons per kind of attention."""
+"""The service model of a `Roofline` entry: a table look-up, and a few comparisons per kind of attention."""
 
 from stageline.cost.entries import FullAttention, Ring, Roofline
-from stageline.cost.tables import halves_tables, loaded_experts, work_table
+from stageline.cost.tables import halves_tables, imbalanced_experts, work_table
 from stageline.cost.totals import BatchTotals
 
 
 def attention_rows(entry: Roofline) -> list[tuple[float, FullAttention]]:
-    """(layers, coefficients) of the full-attention operations, one row per group that has them."""
+    """(layers, coefficients) of every group with full attention."""
     return [(float(g.layers), g.attention) for g in entry.groups if g.attention]
 
 
 def linear_rows(entry: Roofline) -> list[tuple[float, float, float]]:
-    """(layers, token_ns, sequence_ns) of the linear-attention operations, one row per group that has them."""
+    """(layers, token_ns, sequence_ns) of every group with linear attention."""
     return [(float(g.layers), g.linear.token_ns, g.linear.sequence_ns) for g in entry.groups if g.linear]
 
 
 class RooflineModel:
-    """See `Roofline`. Monotone in every field of a BatchTotals, but for the switch between the two rings."""
+    """See `Roofline`. Monotone in every field of BatchTotals, except where a ring switches between KV and queries."""
 
     def __init__(self, entry: Roofline) -> None:
         self.entry = entry
         self.table = work_table(entry)
         self._values = self.table.values  # grows in place
         self._halves = halves_tables(entry)
-        self._experts = loaded_experts(entry)
+        self._experts = imbalanced_experts(entry)
         self._full = attention_rows(entry)
         self._linear = linear_rows(entry)
         self._head = (entry.head.row_ns, entry.head.weights_ns, entry.head.overhead_ns) if entry.head else None
@@ -31,7 +31,7 @@ class RooflineModel:
         self.uses_draw = bool(self._experts)
 
     def service_ns(self, totals: BatchTotals, draw: int = 0) -> int:
-        """token table + experts + linear attention + full attention (decode, then prefill) + head, rounded once."""
+        """Token table + experts + linear attention + full attention (decode, then prefill) + head, rounded once."""
         tokens = totals.decode_tokens - (-totals.prefill_tokens // self.entry.context_ranks)
         values = self._values
         whole = values[tokens] if tokens < len(values) else self.table.at(tokens)
@@ -82,7 +82,7 @@ def _attention_ns(a: FullAttention, totals: BatchTotals) -> float:
 
 
 def _passed_ns(ring: Ring, totals: BatchTotals) -> float:
-    """What goes round the ring: KV or queries."""
+    """Time of the transfer round the ring: KV or queries."""
     new, kv = totals.prefill_tokens, totals.prefill_kv_tokens
     if new >= ring.kv_threshold_tokens or new >= ring.kv_share * kv:
         return ring.kv_token_ns * kv

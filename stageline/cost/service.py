@@ -1,4 +1,4 @@
-"""From a cost entry to a function of a microbatch's totals."""
+"""Compiles a cost entry into a service model: a function of a microbatch's totals."""
 
 from typing import Protocol
 
@@ -6,15 +6,15 @@ import msgspec
 
 from stageline.cost.entries import Affine, CostEntry, Roofline
 from stageline.cost.measured import MeasuredModel
-from stageline.cost.measured_entries import Measured
+from stageline.cost.measured_entries import MeasuredCost
 from stageline.cost.roofline import RooflineModel
 from stageline.cost.totals import BatchTotals
 
 
 class ServiceModel(Protocol):
-    """Service time of one visit. Pure; only + - * / on doubles, rounded half-even to ns once."""
+    """The service time of one visit. Pure: only + - * / on doubles, rounded once, half to even, to whole ns."""
 
-    uses_draw: bool  # whether `draw` matters; callers skip the hash when it does not
+    uses_draw: bool  # whether the result depends on `draw`; if not, callers skip the hash
 
     def service_ns(self, totals: BatchTotals, draw: int = 0) -> int:
         """Nanoseconds (>= 1) for a microbatch of these totals; `draw` is a 64-bit counter-based random number."""
@@ -29,7 +29,7 @@ class AffineModel:
         self.uses_draw = entry.imbalance_ns > 0
 
     def service_ns(self, totals: BatchTotals, draw: int = 0) -> int:
-        """Exact integer arithmetic; nothing is rounded. At least 1."""
+        """At least 1, in exact integer arithmetic."""
         e = self._entry
         ns = e.base_ns + e.token_ns * totals.tokens + e.sampled_ns * totals.sampled
         ns += e.kv_token_ns * (totals.decode_kv_tokens + totals.prefill_kv_tokens)
@@ -37,10 +37,10 @@ class AffineModel:
 
 
 def compile_cost(entry: CostEntry) -> ServiceModel:
-    """The model of one entry."""
+    """The service model of an entry."""
     if isinstance(entry, Affine):
         return AffineModel(entry)
-    return MeasuredModel(entry) if isinstance(entry, Measured) else RooflineModel(entry)
+    return MeasuredModel(entry) if isinstance(entry, MeasuredCost) else RooflineModel(entry)
 
 
 SMALLEST = (
@@ -51,8 +51,11 @@ SMALLEST = (
 
 
 def min_service_ns(entry: CostEntry) -> int:
-    """Lower bound of the service time of any microbatch: without rings service is monotone in every field and in the
-    draw, and one of these is below every totals."""
+    """A lower bound of the service time of every microbatch.
+
+    Without rings the service time is monotone in every total and in the draw, and every microbatch has at least the
+    totals of one of SMALLEST.
+    """
     model = compile_cost(_without_rings(entry) if isinstance(entry, Roofline) else entry)
     return min(model.service_ns(totals) for totals in SMALLEST)
 

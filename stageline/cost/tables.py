@@ -1,6 +1,6 @@
-"""The part of a roofline that depends on the number of new tokens alone, as a table that grows as far as it is used.
+"""The part of a roofline that depends only on the number of new tokens, as a table that grows on demand.
 
-GEMMs, experts, collectives and overheads of all layers are one number per token count; a call then costs one look-up.
+It sums the GEMMs, experts, collectives and overheads of all layers, so that a call costs one look-up.
 """
 
 from collections.abc import Callable
@@ -9,13 +9,13 @@ from stageline.cost.entries import Experts, LayerGroup, Roofline
 
 TABLE_LIMIT = 1 << 16  # larger token counts are computed each time
 
-PATIENCE = 32  # values past the end that are computed one by one before the table grows
+PATIENCE = 32  # this many calls past the end are computed one by one before the table grows
 
 
 def distinct_experts(experts: int, top_k: int, limit: int = TABLE_LIMIT) -> list[float]:
-    """Expected distinct experts for 0, 1, 2, ... tokens: N * (1 - ((N - k) / N) ** B), by repeated multiplication.
+    """Expected distinct experts of B = 0, 1, 2, ... tokens: N (1 - ((N - k) / N)^B), by repeated multiplication.
 
-    The list ends where the power no longer changes the result (all experts), or at `limit`.
+    The list ends where the value reaches N, or at `limit`.
     """
     keep, power, table = (experts - top_k) / experts, 1.0, [0.0]
     while table[-1] < experts and len(table) <= limit:
@@ -25,7 +25,7 @@ def distinct_experts(experts: int, top_k: int, limit: int = TABLE_LIMIT) -> list
 
 
 def _experts_ns(part: Experts) -> Callable[[int], float]:
-    """Time of the routed experts of one layer by token count."""
+    """Time of one layer's routed experts, by token count."""
     table = distinct_experts(part.experts, part.top_k)
     last = len(table) - 1
 
@@ -36,7 +36,7 @@ def _experts_ns(part: Experts) -> Callable[[int], float]:
 
 
 def _collectives_ns(group: LayerGroup) -> Callable[[int], float]:
-    """Time of a layer's collectives by token count: of each its quickest way."""
+    """Time of one layer's collectives, each with its fastest algorithm, by token count."""
     collectives = [[(w.latency_ns, w.token_ns) for w in c.ways] for c in group.collectives]
 
     def collectives_ns(tokens: int) -> float:
@@ -49,7 +49,7 @@ def _collectives_ns(group: LayerGroup) -> Callable[[int], float]:
 
 
 def _group_ns(group: LayerGroup, *, collectives: bool) -> Callable[[int], float]:
-    """Time of a group's token-only operations by token count; experts whose load is drawn are left out."""
+    """Time of a group's token-only operations, by token count; without experts that have an imbalance table."""
     gemms = [(g.token_ns, g.weights_ns) for g in group.gemms]
     experts_ns = _experts_ns(group.experts) if group.experts and not group.experts.imbalance else None
     collectives_ns = _collectives_ns(group) if group.collectives and collectives else None
@@ -69,7 +69,7 @@ def _group_ns(group: LayerGroup, *, collectives: bool) -> Callable[[int], float]
 
 
 class TokenTable:
-    """ns by number of new tokens: a sum of functions. `values` may be shorter than needed: `grow` first."""
+    """A sum of functions, ns by number of new tokens. `values` holds the first results; `grow` extends it."""
 
     def __init__(self, parts: list[Callable[[int], float]]) -> None:
         self._parts = parts
@@ -78,18 +78,18 @@ class TokenTable:
         self.grow(16)
 
     def at(self, tokens: int) -> float:
-        """The time for a token count; the same double whether it came from the table or not."""
+        """The time for a token count: the same double from the table as computed."""
         if tokens >= TABLE_LIMIT:
             return self._compute(tokens)
         if tokens >= len(self.values):
             self._misses += 1
-            if self._misses < PATIENCE:  # a planner asks for a few large counts and for none between them
+            if self._misses < PATIENCE:  # the planner asks only for a few large counts
                 return self._compute(tokens)
             self.grow(tokens)
         return self.values[tokens]
 
     def grow(self, tokens: int) -> None:
-        """Extend the table past `tokens`, doubling, never past its limit."""
+        """Extend `values` past `tokens`, to a power of two, at most to TABLE_LIMIT."""
         end = min(TABLE_LIMIT, 1 << max(tokens + 1, 1).bit_length())
         self.values.extend(self._compute(t) for t in range(len(self.values), end))
 
@@ -101,12 +101,12 @@ class TokenTable:
 
 
 def work_table(entry: Roofline) -> TokenTable:
-    """Everything that depends on tokens alone, collectives too."""
+    """Everything that depends only on tokens, including collectives."""
     return TokenTable([_group_ns(group, collectives=True) for group in entry.groups])
 
 
 def _halves(part: Callable[[int], float]) -> Callable[[int], float]:
-    """Of two half batches one after the other: each reads its weights and pays its latencies."""
+    """Two half batches one after the other: each reads the weights and pays the latencies."""
     return lambda tokens: part(tokens - tokens // 2) + part(tokens // 2)
 
 
@@ -116,27 +116,27 @@ def _layers_collectives(group: LayerGroup) -> Callable[[int], float]:
 
 
 def halves_tables(entry: Roofline) -> tuple[TokenTable, TokenTable] | None:
-    """(work, collectives) of two half batches whose collectives and work overlap; None without that."""
+    """(work, collectives) of two half batches, which overlap; None without `overlap` or without collectives."""
     if not (entry.overlap and any(group.collectives for group in entry.groups)):
         return None
     work = [_halves(_group_ns(group, collectives=False)) for group in entry.groups]
     return TokenTable(work), TokenTable([_halves(_layers_collectives(group)) for group in entry.groups])
 
 
-class LoadedExperts:
-    """Experts of a group whose most loaded rank is drawn: layers x max(token_ns x tokens x factor, reading)."""
+class ImbalancedExperts:
+    """A group's experts whose busiest rank a draw picks: layers x max(token_ns x tokens x factor, reading)."""
 
     def __init__(self, group: LayerGroup, part: Experts) -> None:
         self.layers, self.token_ns, self.factors = float(group.layers), part.token_ns, part.imbalance
         self.reading = [part.expert_ns * n for n in distinct_experts(part.experts, part.top_k)]
 
     def ns(self, tokens: int, draw: int) -> float:
-        """`draw` picks the factor; 0 the smallest."""
+        """The time of `tokens`; `draw` picks the factor, 0 the smallest."""
         work = self.token_ns * tokens * self.factors[draw % len(self.factors)]
         reading = self.reading[min(tokens, len(self.reading) - 1)]
         return self.layers * (work if work > reading else reading)
 
 
-def loaded_experts(entry: Roofline) -> list[LoadedExperts]:
-    """One per group whose experts have a table of factors."""
-    return [LoadedExperts(g, g.experts) for g in entry.groups if g.experts and g.experts.imbalance]
+def imbalanced_experts(entry: Roofline) -> list[ImbalancedExperts]:
+    """One per group whose experts have an imbalance table."""
+    return [ImbalancedExperts(g, g.experts) for g in entry.groups if g.experts and g.experts.imbalance]

@@ -1,4 +1,4 @@
-"""Where the ranks of a group sit: how many of them share a fast domain. Device d lies in domain d // size."""
+"""How many ranks of a group share a scale-up domain. Device d belongs to domain d // domain size."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -6,20 +6,20 @@ from functools import cache
 
 from stageline.hardware.device import Device
 
-Devices = range | tuple[int, ...]  # positions, counted from the group's first
+Devices = range | tuple[int, ...]  # positions relative to the group's first device
 
 
 def domain_devices(device: Device) -> int:
-    """Devices that share the scale-up link; 1 where there is none."""
+    """The number of devices that share a scale-up link; 1 without such a link."""
     return device.scale_up.devices if device.scale_up else 1
 
 
 @cache
-def nearby(domain: int, group: Devices, starts: Devices) -> int:
-    """The most ranks of a group that share one domain, in the least lucky of its copies, which begin at `starts`."""
+def ranks_in_domain(domain: int, group: Devices, starts: Devices) -> int:
+    """The most ranks of a group that one domain holds, for the worst of the group's copies, which begin at `starts`."""
     return min(max(Counter((start + d) // domain for d in group).values()) for start in starts)
 
 
 def joined(outer: Sequence[int], inner: Sequence[int]) -> tuple[int, ...]:
-    """The group that two nested axes make together."""
+    """The devices of two nested axes."""
     return tuple(a + b for a in outer for b in inner)

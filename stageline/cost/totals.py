@@ -1,16 +1,16 @@
-"""What a service time depends on: the totals of one microbatch (rule 3)."""
+"""The totals of one microbatch, on which its service times depend (rule 3)."""
 
 import msgspec
 
 
 class BatchTotals(msgspec.Struct, frozen=True, gc=False):
-    """The totals of one microbatch, kept apart for decode and prefill.
+    """Decode and prefill totals of one microbatch; all are counts >= 0.
 
-    Counts, all >= 0. `*_kv_tokens` are the tokens of KV that attention reads once per step (the context after the
-    step's own tokens are written); `*_pairs` are query-key pairs under the causal mask: a chunk of T new tokens after
-    C cached ones reads C + T tokens and forms T * C + T * (T + 1) / 2 pairs.
+    `*_kv_tokens`: tokens of KV that attention reads once per step, including the step's own. `*_pairs`: query-key pairs
+    under the causal mask. A chunk of T new tokens after C cached ones reads C + T tokens and forms T C + T (T + 1) / 2
+    pairs.
 
-    A msgspec struct and not a dataclass because one is made for every microbatch: it costs a fifth.
+    A msgspec struct, because one is made for every microbatch and a dataclass takes five times as long.
     """
 
     decode_sequences: int = 0

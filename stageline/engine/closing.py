@@ -1,4 +1,4 @@
-"""The end of a run, the same on every engine: its window, and what the router counted."""
+"""The end of a run on any engine: its window, and the totals that the router counted."""
 
 from collections.abc import Sequence
 
@@ -7,13 +7,13 @@ from stageline.engine.types import RunTotals, StageRecord
 
 
 def window_of(conductor: Conductor) -> tuple[int, int]:
-    """First arrival and last completion, in ns."""
+    """Times of the first arrival and the last completion, in ns."""
     start = conductor.first_arrival_ns or 0
     return start, max(start, conductor.last_completion_ns)
 
 
 def close_run(conductor: Conductor, records: Sequence[StageRecord]) -> RunTotals:
-    """The totals of a run whose stages left these records (by replica, stage)."""
+    """The totals of a run, given its stage records by replica and stage."""
     start, end = window_of(conductor)
     router = conductor.router
     refusals = [sum(r.mirror.refusals[i] for r in router.replicas) for i in range(len(router.route.plan.stages))]

@@ -1,66 +1,88 @@
-"""In which order the router's events happen, and which of them are already safe to let happen.
+"""The order of the router's events, and which of them are safe to process now.
 
-One for both engines: the in-process one delivers completions as it computes them, the cluster's as frames arrive. The
-bound of a replica says before when nothing can complete there any more: the head of its return queue, or else
-max(promise of the return link, oldest microbatch in flight + shortest trip), or never. An arrival at t waits until no
-replica can complete anything at or before t. A formation at t waits for its own replica only, and a completion for
-nothing but its replica's order, unless the workload is reactive: then any completion may create an arrival for any
-replica, and both wait for all.
+Both engines use it: the in-process one delivers completions as it computes them, the cluster's as frames arrive. The
+bound of a replica is a lower bound on its next completion: the head of its return queue; else max(promise of the return
+link, oldest microbatch in flight + shortest trip); NEVER with nothing in flight. An arrival at t waits until no replica
+can complete at or before t. A formation at t waits for its own replica only, and a completion only for its turn in its
+replica's order. A reactive workload is stricter: any completion may create an arrival for any replica, so both wait for
+all replicas.
 """
 
 from collections import deque
 from collections.abc import Iterable
+from typing import Protocol
 
 from stageline.engine.microbatch import Item
 from stageline.engine.router import Router
 from stageline.engine.types import NEVER, Cancellation, Request, Workload
 
 
-class Conductor:
-    """Drives a router. `advance` does all that is safe; `dispatched` collects what leaves for the stages."""
+class Forecast(Protocol):
+    """Computes what the stages will do with the microbatches in flight, before their completions arrive."""
 
-    def __init__(self, router: Router, workload: Workload) -> None:
+    def bound_ns(self, replica: int, until_ns: int) -> int:
+        """Lower bound on the next completion, given that nothing more is dispatched before `until_ns`."""
+        ...
+
+    def dispatched(self, replica: int, items: list[Item]) -> None:
+        """Microbatches leave for the stages."""
+        ...
+
+    def completed(self, replica: int, now_ns: int) -> None:
+        """A completion is being processed. Raises LawBroken when it was predicted for another time."""
+        ...
+
+
+class Conductor:
+    """Drives a router: `advance` processes every safe event, `dispatched` collects what leaves for the stages."""
+
+    def __init__(self, router: Router, workload: Workload, forecast: Forecast | None = None) -> None:
         self.router = router
+        self._forecast = forecast
         self.workload = workload
         replicas = len(router.replicas)
-        self.returns: list[deque[int]] = [deque() for _ in range(replicas)]  # completion times, not yet acted on
+        self.returns: list[deque[int]] = [deque() for _ in range(replicas)]  # completion times, not yet processed
         self.promised_ns = [0] * replicas
         self.dispatched: list[list[Item]] = [[] for _ in range(replicas)]
         self.next_form_ns = [NEVER] * replicas
         self.first_arrival_ns: int | None = None
         self.last_completion_ns = 0
-        self._in_flight: list[deque[int]] = [deque() for _ in range(replicas)]  # arrivals at visit 0
+        self.in_flight: list[deque[int]] = [deque() for _ in range(replicas)]  # arrivals at visit 0
         self.reactive = workload.reactive and replicas > 1
         self._trip_ns = router.route.trip_ns
-        self.next_arrival_ns = NEVER  # nothing arrives before this
-        self._known = False  # whether the workload can name what arrives then
+        self.next_arrival_ns = NEVER  # lower bound on the next arrival
+        self.arrival_known = False  # whether the workload can name what arrives then
         self._look()
 
     @property
     def done(self) -> bool:
-        """Nothing is in the system and nothing more will come."""
-        return self.next_arrival_ns >= NEVER and not self.router.sequences and not any(self._in_flight)
+        """No request is in the system, and none will arrive."""
+        return self.next_arrival_ns >= NEVER and not self.router.sequences and not any(self.in_flight)
 
     def bound_ns(self, replica: int) -> int:
-        """Nothing that was not acted on yet completes on this replica before this."""
+        """Lower bound on the next completion of this replica that has not been processed."""
         if self.returns[replica]:
             return self.returns[replica][0]
-        flight = self._in_flight[replica]
+        flight = self.in_flight[replica]
         if not flight:
             return NEVER
-        return max(self.promised_ns[replica], flight[0] + self._trip_ns)
+        bound = max(self.promised_ns[replica], flight[0] + self._trip_ns)
+        if self._forecast is not None:
+            until_ns = min(self.next_arrival_ns, self.next_form_ns[replica])
+            bound = max(bound, self._forecast.bound_ns(replica, until_ns))
+        return bound
 
     def returned(self, replica: int, arrivals_ns: Iterable[int]) -> None:
         """Microbatches are back, in the order in which they left."""
         self.returns[replica].extend(arrivals_ns)
 
     def waits_for(self, replica: int) -> bool:
-        """Whether something is in flight there of whose return nothing is known."""
-        return bool(self._in_flight[replica]) and not self.returns[replica]
+        """Whether a microbatch is in flight there whose completion is not known."""
+        return bool(self.in_flight[replica]) and not self.returns[replica]
 
     @property
     def own_event_ns(self) -> int:
-        """The earliest thing that the router knows it will do."""
+        """The earliest event that the router knows of: an arrival, a formation or a known completion."""
         heads = (q[0] for q in self.returns if q)
         return min(self.next_arrival_ns, *self.next_form_ns, *heads)
 
@@ -73,7 +95,7 @@ class Conductor:
         return min(self.bound_ns(r) for r in range(len(self.returns)))
 
     def advance(self) -> None:
-        """Let everything happen that is safe."""
+        """Process every event that is safe."""
         self._look()
         replicas = range(len(self.returns))
         acted = True
@@ -96,7 +118,7 @@ class Conductor:
                 return True
             if form >= now:
                 return False
-        elif form >= NEVER or (self._in_flight[r] and form >= self.bound_ns(r)):
+        elif form >= NEVER or (self.in_flight[r] and form >= self.bound_ns(r)):
             return False
         if form >= self.next_arrival_ns or (self.reactive and form >= self._all_bounds_ns()):
             return False
@@ -104,8 +126,10 @@ class Conductor:
         return True
 
     def _complete(self, r: int, now_ns: int) -> None:
+        if self._forecast is not None:
+            self._forecast.completed(r, now_ns)
         self.returns[r].popleft()
-        self._in_flight[r].popleft()
+        self.in_flight[r].popleft()
         ended = self.router.complete(r, now_ns)
         self.last_completion_ns = max(self.last_completion_ns, now_ns)
         self.next_form_ns[r] = now_ns
@@ -118,13 +142,15 @@ class Conductor:
         items = self.router.form(r, now_ns)
         if items:
             self.dispatched[r] += items
-            self._in_flight[r].extend([i.arrival_ns for i in items])
+            if self._forecast is not None:
+                self._forecast.dispatched(r, items)
+            self.in_flight[r].extend([i.arrival_ns for i in items])
         self.next_form_ns[r] = self.router.replicas[r].next_timer_ns(now_ns)
 
     def _arrive(self) -> bool:
         """The next arrival or cancellation, if safe."""
         now = self.next_arrival_ns
-        if not self._known:
+        if not self.arrival_known:
             return False
         for r in range(len(self.returns)):
             if self.next_form_ns[r] < now or self.bound_ns(r) <= now:
@@ -156,7 +182,7 @@ class Conductor:
         self.next_form_ns[replica] = min(self.next_form_ns[replica], now_ns)
 
     def _look(self) -> None:
-        """Ask the workload what comes next, or at least until when nothing does."""
+        """Ask the workload for its next arrival, or for a lower bound on it."""
         now = self.workload.next_arrival_ns()
-        self._known = now is not None
+        self.arrival_known = now is not None
         self.next_arrival_ns = self.workload.horizon_ns() if now is None else now

@@ -1,18 +1,21 @@
-"""The in-process engine: conductor, router and stages in one process. A dumb driver: every rule is in the machines."""
+"""The in-process engine: conductor, router and pipelines in one process. It drives; the machines hold the rules."""
 
-from collections.abc import Callable
+import heapq
+from collections.abc import Callable, Sequence
 
-from stageline.engine.chain import ChainStages
 from stageline.engine.closing import close_run, window_of
 from stageline.engine.conductor import Conductor
-from stageline.engine.heap import HeapStages
+from stageline.engine.heap_pipeline import HeapPipeline
 from stageline.engine.laws import OrderLaws, check_all
 from stageline.engine.route import Route
 from stageline.engine.router import Router
 from stageline.engine.settings import Scheduling
 from stageline.engine.types import NEVER, MemberObserver, Observer, RunTotals, StageObserver, Workload
+from stageline.engine.vector_pipeline import VectorPipeline, compile_models
 from stageline.errors import LawBroken
 from stageline.plan.schema import Plan
+
+Pipelines = Sequence[HeapPipeline]  # by replica
 
 
 def run(
@@ -35,64 +38,70 @@ def run(
     conductor = Conductor(router, workload)
     if paranoid:
         stage_observer = OrderLaws(route.stage_of, stage_observer)
-    stages = make_stages(route, plan.replicas, seed, stage_observer)
-    drive(conductor, stages, (lambda: check_all(conductor, stages)) if paranoid else None)
-    for r, replica in enumerate(router.replicas):
-        stages.release(r, replica.last_releases())
+    pipelines = make_pipelines(route, seed, stage_observer)
+    drive(conductor, pipelines, (lambda: check_all(conductor, pipelines)) if paranoid else None)
+    for pipeline, replica in zip(pipelines, router.replicas, strict=True):
+        pipeline.release(replica.last_releases())
     if paranoid:
-        check_all(conductor, stages)
-    return totals(conductor, stages)
+        check_all(conductor, pipelines)
+    return totals(conductor, pipelines)
 
 
-def make_stages(route: Route, replicas: int, seed: int, observer: StageObserver | None = None) -> HeapStages:
-    """Vectors where the route allows it and nobody watches single services; the event heap otherwise."""
+def make_pipelines(route: Route, seed: int, observer: StageObserver | None = None) -> Pipelines:
+    """One per replica: vectors where the route allows it and nobody observes single services, else event heaps."""
+    replicas = range(route.plan.replicas)
     if observer is None and not route.revisits:
-        return ChainStages(route, replicas, seed)
-    return HeapStages(route, replicas, seed, observer)
+        models = compile_models(route)
+        return [VectorPipeline(route, r, seed, models) for r in replicas]
+    return [HeapPipeline(route, r, seed, observer) for r in replicas]
 
 
-def drive(conductor: Conductor, stages: HeapStages, check: Callable[[], None] | None = None) -> None:
-    """Alternate router and stages until nothing is left to do."""
+def drive(conductor: Conductor, pipelines: Pipelines, check: Callable[[], None] | None = None) -> None:
+    """Alternate router and pipelines until nothing is left to do."""
     router, returns, dispatched = conductor.router, conductor.returns, conductor.dispatched
-    replicas = range(len(returns))
     while True:
         conductor.advance()
         fed = False
-        for r in replicas:
+        for r, pipeline in enumerate(pipelines):
             if dispatched[r]:
-                returns[r] += stages.feed(r, dispatched[r])
+                returns[r] += pipeline.feed(dispatched[r])
                 dispatched[r] = []
                 fed = True
         if check is not None:
             check()
         if fed and any(returns):
             continue
-        if not _serve(conductor, stages):
+        if not _serve(conductor, pipelines):
             if conductor.done:
                 return
-            raise LawBroken(f"stuck: {len(router.sequences)} requests in the system and nothing under way")
+            raise LawBroken(f"stuck: {len(router.sequences)} requests in the system and nothing in flight")
 
 
-def _serve(conductor: Conductor, stages: HeapStages) -> bool:
+def _serve(conductor: Conductor, pipelines: Pipelines) -> bool:
     """Serve shared stages in time order until the router may have something to do; False: nothing to serve.
 
-    The router can dispatch nothing before its own next event or the earliest arrival in the heap, so that one is safe.
+    The router can dispatch nothing before its own next event or the earliest arrival of all, so that one is safe.
     """
-    if stages.next_ns >= NEVER:
+    arrivals = [(p.next_ns, r) for r, p in enumerate(pipelines) if p.next_ns < NEVER]
+    if not arrivals:
         return False
+    heapq.heapify(arrivals)
     own = conductor.own_event_ns
-    while stages.next_ns < own:
-        replica, completion = stages.step()
+    while arrivals[0][0] < own:
+        r = arrivals[0][1]
+        completion = pipelines[r].step()
         if completion is not None:
-            conductor.returns[replica].append(completion)
+            conductor.returns[r].append(completion)
             break
-    now = stages.next_ns
-    if now < NEVER:  # whatever is still in the heap completes after its arrival there
-        conductor.promised_ns = [max(promised, now + 1) for promised in conductor.promised_ns]
+        heapq.heapreplace(arrivals, (pipelines[r].next_ns, r))
+    for r, promised_ns in enumerate(conductor.promised_ns):  # what is still queued completes after its arrival
+        next_ns = pipelines[r].next_ns
+        if promised_ns <= next_ns < NEVER:
+            conductor.promised_ns[r] = next_ns + 1
     return True
 
 
-def totals(conductor: Conductor, stages: HeapStages) -> RunTotals:
-    """Close the books: the run's window is first arrival to last completion."""
+def totals(conductor: Conductor, pipelines: Pipelines) -> RunTotals:
+    """The accounts of the run, over its window: first arrival to last completion."""
     start, end = window_of(conductor)
-    return close_run(conductor, [s.record(start, end) for replica in stages.stages for s in replica])
+    return close_run(conductor, [s.record(start, end) for p in pipelines for s in p.stages])

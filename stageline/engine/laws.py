@@ -10,10 +10,10 @@ L7 in flight <= credits
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from stageline.engine.conductor import Conductor
-from stageline.engine.heap import HeapStages
+from stageline.engine.heap_pipeline import HeapPipeline
 from stageline.engine.router import Router
 from stageline.engine.types import StageObserver
 from stageline.errors import LawBroken
@@ -31,9 +31,9 @@ def check_l1(router: Router) -> None:
     require(router.arrived == total, "L1", f"{router.arrived} arrived, {total} accounted for")
 
 
-def check_l2(router: Router, stages: HeapStages) -> None:
-    """Ledgers add up; with nothing in flight the mirror equals every stage's ledger."""
-    for replica, row in zip(router.replicas, stages.stages, strict=True):
+def check_l2(router: Router, pipelines: Sequence[HeapPipeline]) -> None:
+    """Ledgers add up. With nothing in flight the mirror equals every stage's ledger."""
+    for replica, pipeline in zip(router.replicas, pipelines, strict=True):
         mirror = replica.mirror
         held = sum(s.blocks for s in replica.running.values())
         blocks, states = (0, 0) if replica.cache is None else replica.cache.resident()
@@ -42,7 +42,7 @@ def check_l2(router: Router, stages: HeapStages) -> None:
         require(mirror.kept == kept, "L2", f"mirror: windows keep {mirror.kept} blocks, not {kept}")
         running = len(replica.running)
         require(mirror.states == running + states, "L2", f"mirror: {mirror.states} states, not {running} + {states}")
-        for stage in row:
+        for stage in pipeline.stages:
             stage.ledger.check()
             if not replica.in_flight and not replica.releases and not (replica.cache and replica.cache.evicted):
                 mine, theirs = mirror.used_bytes(stage.index), stage.ledger.used_bytes
@@ -50,19 +50,19 @@ def check_l2(router: Router, stages: HeapStages) -> None:
 
 
 def check_prefix_cache(router: Router) -> None:
-    """L2 with a prefix cache: a resident block counts once, and never leaves while a running sequence uses it."""
+    """L2 with a prefix cache: a resident block counts once, and is not evicted while a running sequence uses it."""
     for replica in router.replicas:
         if replica.cache is None:
             continue
         users = Counter(block.owner for s in replica.running.values() for block in s.chain)
         counted = {block.owner: block.users for block in replica.cache.hash_blocks()}
-        require(users.keys() <= counted.keys(), "L2", f"replica {replica.index}: a block left while it was used")
+        require(users.keys() <= counted.keys(), "L2", f"replica {replica.index}: a block was evicted while in use")
         wrong = {owner for owner, n in counted.items() if n != users[owner]}
         require(not wrong, "L2", f"replica {replica.index}: blocks {sorted(wrong)} count other users than they have")
 
 
 def check_context(router: Router) -> None:
-    """L2: a sequence at rest has written all its tokens but the last, no rejected draft, and holds blocks for them."""
+    """L2: a sequence not in flight has written all tokens but the last, no rejected draft, and holds their blocks."""
     for replica in router.replicas:
         for s in replica.running.values():
             if s.in_flight:
@@ -90,10 +90,10 @@ def check_l7(router: Router) -> None:
         )  # fmt: skip
 
 
-def check_all(conductor: Conductor, stages: HeapStages) -> None:
+def check_all(conductor: Conductor, pipelines: Sequence[HeapPipeline]) -> None:
     """Every law that can be checked between two events."""
     check_l1(conductor.router)
-    check_l2(conductor.router, stages)
+    check_l2(conductor.router, pipelines)
     check_prefix_cache(conductor.router)
     check_context(conductor.router)
     check_l5(conductor.router)

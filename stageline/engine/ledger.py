@@ -3,19 +3,19 @@
 from collections.abc import Iterable
 
 from stageline.errors import KvOverdraw, LawBroken
-from stageline.plan.schema import Stage
+from stageline.plan.schema import StagePlan
 
 
 class Ledger:
-    """Blocks of the full-attention layers and constant states of the linear ones, by owner (see Microbatch).
+    """KV blocks of full-attention layers and constant states of linear layers, by owner (see Microbatch).
 
-    Of an owner's blocks a layer with a sliding window keeps no more than the window has.
+    A layer with a sliding window keeps at most the window's blocks of each owner.
     """
 
     __slots__ = ("_block_bytes", "_held", "_stage", "_state_bytes", "_windows", "budget_bytes", "peak_bytes",
                  "used_bytes")  # fmt: skip
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: StagePlan) -> None:
         self._stage = stage
         self._windows = stage.windows
         self._block_bytes = stage.kv_block_bytes
@@ -26,11 +26,11 @@ class Ledger:
         self._held: dict[int, tuple[int, int]] = {}  # owner -> blocks, states
 
     def apply(self, releases: Iterable[int], grants: Iterable[tuple[int, int, int]]) -> None:
-        """Releases first, then grants, then the peak is sampled. After a KvOverdraw the ledger is of no more use."""
+        """Apply releases, then grants, then sample the peak. The ledger is unusable after a KvOverdraw."""
         for owner in releases:
             held = self._held.pop(owner, None)
             if held is None:
-                raise KvOverdraw(f"KV of owner {owner} is released, but this stage holds none for it")
+                raise KvOverdraw(f"KV of owner {owner} is released, but this stage holds none of it")
             self.used_bytes -= self._stage.kv_bytes(*held)
         for owner, blocks, states in grants:
             had = self._held.get(owner, (0, 0))
@@ -47,13 +47,13 @@ class Ledger:
         self.peak_bytes = max(self.peak_bytes, self.used_bytes)
 
     def close(self, releases: Iterable[int]) -> None:
-        """The last releases of a run. Raises LawBroken when something is still held (L2)."""
+        """Apply the last releases of a run. Raises LawBroken when anything is still held (L2)."""
         self.apply(releases, ())
         if self._held or self.used_bytes:
             raise LawBroken(f"L2: {self.used_bytes} B are still held by {len(self._held)} owners at the end")
 
     def check(self) -> None:
-        """L2, the slow way: recompute the sum. Raises LawBroken."""
+        """Recompute the sum (L2). Raises LawBroken when it differs."""
         total = sum(self._stage.kv_bytes(*held) for held in self._held.values())
         if total != self.used_bytes or not 0 <= total <= self.budget_bytes:
             raise LawBroken(f"L2: ledger says {self.used_bytes} B of {self.budget_bytes}, its entries {total} B")

@@ -1,14 +1,14 @@
-"""One link: FIFO, serialisation, latency, jitter (rule 2). The sender's side computes the arrival."""
+"""One link: FIFO, serialisation, latency, jitter (rule 2). The sender computes the arrival."""
 
 from stageline.engine.rng import STREAM_JITTER, draw_at, stream_key
 from stageline.engine.types import NEVER
-from stageline.plan.schema import Link as LinkPlan
+from stageline.plan.schema import LinkPlan
 
 NS_PER_S = 1_000_000_000
 
 
 class Link:
-    """One per (replica, visit boundary). `index` v enters visit v; the last one returns to the router."""
+    """One per replica and visit boundary. Link v enters visit v; the last one returns to the router."""
 
     __slots__ = (
         "bytes_per_s",
@@ -29,17 +29,17 @@ class Link:
         self.bytes_per_token = plan.bytes_per_token
         self.jitter_ns = plan.jitter_ns
         self.jitter_key = stream_key(seed, STREAM_JITTER, replica, index)
-        # The return link may carry a chunk that samples nothing: 0 bytes. Every other one carries a token or more.
+        # The return link may carry a chunk that samples nothing: 0 bytes. All others carry at least one token.
         self.min_serialisation_ns = 0 if is_return else self.serialisation_ns(1)
         self.free_ns = 0
         self.last_arrival_ns = 0
 
     def serialisation_ns(self, tokens: int) -> int:
-        """Time that the bytes of `tokens` occupy the link, rounded up."""
+        """Time that `tokens` occupy the link, rounded up."""
         return -(-tokens * self.bytes_per_token * NS_PER_S // self.bytes_per_s)
 
     def send(self, end_ns: int, tokens: int, number: int) -> int:
-        """Take a microbatch whose service ended at `end_ns`; return its arrival at the far end."""
+        """Send a microbatch whose service ended at `end_ns`; returns its arrival at the far end."""
         nbytes = tokens * self.bytes_per_token
         free = self.free_ns if self.free_ns > end_ns else end_ns
         self.free_ns = free = free - (-nbytes * NS_PER_S // self.bytes_per_s)
@@ -51,7 +51,7 @@ class Link:
         return arrival
 
     def promise_ns(self, end_ns: int) -> int:
-        """Nothing that ends its service at `end_ns` or later can arrive before this."""
+        """Lower bound on the arrival of anything whose service ends at `end_ns` or later (the link's lookahead)."""
         if end_ns >= NEVER:
             return NEVER
         return max(self.last_arrival_ns, max(end_ns, self.free_ns) + self.min_serialisation_ns + self.latency_ns)

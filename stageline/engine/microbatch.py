@@ -1,4 +1,4 @@
-"""A microbatch as the stages see it: totals, KV changes and stamps that explain gaps. Members stay at the router."""
+"""A microbatch as stages see it: totals, KV changes, and stamps that explain gaps. The router keeps its members."""
 
 import msgspec
 
@@ -6,11 +6,11 @@ from stageline.cost.totals import BatchTotals
 
 
 class Microbatch(msgspec.Struct, frozen=True, gc=False):
-    """One microbatch on its way through the route. Times in ns.
+    """One microbatch. Times in ns.
 
-    KV belongs to owners: requests, and (negative numbers) blocks of the prefix cache. `grants` lists only what changes:
-    (owner, KV blocks added, linear-attention states added); what passes to another owner is taken away. The four stamps
-    are those of rule 7: with the end of the previous visit they explain every gap.
+    KV belongs to owners: requests, and (as negative numbers) blocks of the prefix cache. `grants` lists changes only:
+    (owner, KV blocks added, linear-attention states added), negative where KV passes to another owner. The four stamps
+    are those of rule 7; together with the end of the previous visit they explain every gap.
     """
 
     number: int  # of this microbatch, per replica from 0
@@ -19,7 +19,7 @@ class Microbatch(msgspec.Struct, frozen=True, gc=False):
     work_since_ns: int  # no work -> work, or the last dispatch if work was left over
     empty_since_ns: int  # when the replica ran out of requests, if it had none when that work came; else work_since_ns
     credit_since_ns: int  # credits 0 -> 1
-    releases: tuple[int, ...] = ()  # owners whose KV is given back, before the grants
+    releases: tuple[int, ...] = ()  # owners whose KV is freed, before the grants
     grants: tuple[tuple[int, int, int], ...] = ()
 
 

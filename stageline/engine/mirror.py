@@ -6,7 +6,7 @@ two counters, blocks and states, stand for all of them, and only the stages that
 
 from collections.abc import Sequence as Seq
 
-from stageline.plan.schema import Plan, Stage
+from stageline.plan.schema import Plan, StagePlan
 
 
 class KvMirror:
@@ -99,24 +99,24 @@ class KvMirror:
         return (self._used(stage, blocks, states, kept) << 40) // (self._stages[stage].kv_budget_bytes or 1)
 
 
-def _window_bytes(s: Stage, caps: Seq[int]) -> tuple[int, ...]:
+def _window_bytes(s: StagePlan, caps: Seq[int]) -> tuple[int, ...]:
     return tuple(sum(w.block_bytes for w in s.windows if w.most_blocks == cap) for cap in caps)
 
 
-def _weight(s: Stage) -> tuple[object, ...]:
+def _weight(s: StagePlan) -> tuple[object, ...]:
     return s.kv_block_bytes, s.state_bytes, s.windows
 
 
-def _binding(stages: Seq[Stage]) -> list[Stage]:
+def _binding(stages: Seq[StagePlan]) -> list[StagePlan]:
     """The stages whose limit no other stage's limit implies."""
 
-    def implied(a: Stage, b: Stage) -> bool:  # b's limit implies a's
+    def implied(a: StagePlan, b: StagePlan) -> bool:  # b's limit implies a's
         return (
             a.kv_block_bytes * b.kv_budget_bytes <= b.kv_block_bytes * a.kv_budget_bytes
             and a.state_bytes * b.kv_budget_bytes <= b.state_bytes * a.kv_budget_bytes
         )
 
-    kept: list[Stage] = []
+    kept: list[StagePlan] = []
     for s in stages:
         if not s.kv_block_bytes and not s.state_bytes:
             continue

@@ -1,8 +1,8 @@
-"""The prefix cache of one replica (rule 8): which blocks of prompts are resident, who uses them, which go first.
+"""The prefix cache of one replica (rule 8): resident blocks of prompts, their users, and the order of eviction.
 
-A block of the trie is one block of identity (a hash id of the workload, some KV blocks long) behind its parent's chain.
-Its KV belongs to the block, not to a request, so that it counts once in every ledger however many requests share it. A
-state snapshot is read only when a request is admitted: it can be given up while its block is in use.
+A hash block (one hash id of the workload, one or more KV blocks long) hangs below the block before it in the prompt.
+The block owns its KV, so that it counts once in every ledger however many requests share it. A state snapshot is read
+only when a request is admitted, so it can be evicted while its block is in use.
 """
 
 import heapq
@@ -10,7 +10,7 @@ from collections.abc import Sequence as Seq
 
 from stageline.engine.mirror import KvMirror
 
-SWEEP_ENTRIES = 4096  # of the heap of idle blocks, before stale ones are swept out
+SWEEP_ENTRIES = 4096  # in the heap of idle blocks before stale ones are swept out
 Grant = tuple[int, int, int]  # owner, blocks added, states added
 
 
@@ -25,14 +25,14 @@ class HashBlock:
         self.children: dict[int, HashBlock] = {}
         self.users = 0  # running sequences that hold it
         self.last_use = 0
-        self.snapshot = False  # whether the linear layers' state after this block is kept too
+        self.snapshot = False  # whether the linear layers' state after this block is kept
 
 
 class PrefixCache:
-    """Longest resident chains, reference counts, and eviction by last use, deepest in the chain first.
+    """A radix tree of hash blocks: longest-prefix match, reference counts, eviction by last use, deepest first.
 
-    `hash_block_tokens` is what one identity stands for. With linear layers a hit reaches only as far as a kept state:
-    `snapshot_hash_blocks` is the distance of snapshots, in blocks; 0 when the model has no state.
+    `hash_block_tokens`: tokens per hash id. With linear layers a hit ends at the last state snapshot:
+    `snapshot_hash_blocks` is the distance of snapshots in hash blocks, 0 when the model has no state.
     """
 
     def __init__(self, mirror: KvMirror, hash_block_tokens: int, snapshot_hash_blocks: int) -> None:
@@ -40,20 +40,20 @@ class PrefixCache:
         self.hash_block_tokens = hash_block_tokens
         self.kv_blocks = mirror.blocks_for(hash_block_tokens)
         self.snapshot_hash_blocks = snapshot_hash_blocks
-        self.evicted: list[int] = []  # owners whose KV goes back with the next microbatch
+        self.evicted: list[int] = []  # owners whose KV is freed with the next microbatch
         self.evicted_blocks = 0
         self._root = HashBlock(0, None, 0)
         self._made = 0
         self._tick = 0
-        # Heap of what may be given up: last use, -depth, owner (a snapshot's before its block's); some are stale.
+        # Heap of what may be evicted: last use, -depth, owner (a snapshot before its block). Entries may be stale.
         self._idle: list[tuple[int, int, int, HashBlock]] = []
         self._most_entries = SWEEP_ENTRIES
         self._idle_blocks = 0
         self._snapshots = 0
-        self._fresh: list[HashBlock] = []  # their snapshots are granted by the microbatch that is being formed
+        self._fresh: list[HashBlock] = []  # their snapshots are granted by the microbatch being formed
 
     def match(self, hash_ids: Seq[int], prompt_tokens: int) -> list[HashBlock]:
-        """The longest usable resident chain of full blocks; leaves at least one token of the prompt to compute."""
+        """The longest usable resident chain of full blocks. At least one token of the prompt is left to compute."""
         chain: list[HashBlock] = []
         block = self._root
         for key in hash_ids[: (prompt_tokens - 1) // self.hash_block_tokens]:
@@ -67,13 +67,13 @@ class PrefixCache:
         return chain
 
     def hold(self, block: HashBlock) -> None:
-        """One more sequence uses it."""
+        """Add a user."""
         if not block.users:
             self._idle_blocks -= 1
         block.users += 1
 
     def let_go(self, chain: Seq[HashBlock]) -> None:
-        """A sequence no longer uses these; what nobody uses stays until room is needed."""
+        """Remove a user from each block of a chain. Blocks without users stay until they are evicted."""
         self._tick += 1
         for block in chain:
             block.users -= 1
@@ -84,9 +84,9 @@ class PrefixCache:
             self._sweep()
 
     def extend(self, chain: list[HashBlock], key: int, request: int, grants: list[Grant]) -> None:
-        """The next block of a prompt has been dispatched: it can be hit from now on. Appends it to `chain`, held.
+        """Cache the next block of a prompt, which has just been dispatched, and append it to `chain`, held.
 
-        Its KV passes from the request to the block; where the same block is resident already, the request's goes back.
+        Its KV passes from the request to the block. If the same block is already resident, the request's KV is freed.
         """
         parent = chain[-1] if chain else self._root
         block = parent.children.get(key)
@@ -104,7 +104,7 @@ class PrefixCache:
         chain.append(block)
 
     def hash_blocks(self) -> list[HashBlock]:
-        """All resident blocks, found by walking; for the laws."""
+        """All resident blocks, by walking the tree; for the laws."""
         blocks, stack = [], list(self._root.children.values())
         while stack:
             blocks.append(stack.pop())
@@ -117,7 +117,7 @@ class PrefixCache:
         return len(blocks) * self.kv_blocks, sum(n.snapshot for n in blocks)
 
     def make_room(self, blocks: int, states: int) -> bool:
-        """Whether that much more fits, after evicting as little as needed; nothing is evicted if it would not help."""
+        """Whether that much more fits after evicting as little as needed. Evicts nothing if it can't fit."""
         mirror = self.mirror
         if mirror.fits(blocks, states):
             return True
@@ -128,22 +128,22 @@ class PrefixCache:
         return True
 
     def evict_one(self) -> bool:
-        """Give up the block or snapshot that was used least recently, deepest first; False: all is in use."""
+        """Evict the least recently used block or snapshot, deepest first. False when all are in use."""
         while self._idle:
             last_use, _, owner, block = heapq.heappop(self._idle)
             if block.parent is None or block.last_use != last_use:
-                continue  # gone, or used since
+                continue  # stale: evicted, or used since
             if owner != block.owner:
                 if block.snapshot:
                     self._drop_state(block)
                     return True
-            elif not block.users and not block.children:  # otherwise offered again when that ends
+            elif not block.users and not block.children:  # otherwise it is offered again once it is idle
                 self._remove(block, block.parent)
                 return True
         return False
 
     def take_evicted(self) -> tuple[int, ...]:
-        """Owners whose KV goes back with the microbatch that leaves now; what it grants may be given up later."""
+        """Owners whose KV is freed with the microbatch that leaves now. Its snapshots can be evicted from now on."""
         for block in self._fresh:
             self._snapshots += 1
             self._offer(block)
@@ -151,7 +151,7 @@ class PrefixCache:
         return evicted
 
     def clear(self) -> None:
-        """Give up everything: the run is over and nobody holds anything."""
+        """Evict everything: the run is over and no block has users."""
         while self.evict_one():
             pass
 
@@ -182,7 +182,7 @@ class PrefixCache:
             self._offer(parent)
 
     def _sweep(self) -> None:
-        """Take stale entries out of the heap: what is used again and again without an eviction would fill it."""
+        """Remove stale entries: blocks that are used again and again without an eviction would fill the heap."""
         self._idle = list({e[:3]: e for e in self._idle if e[3].parent and e[3].last_use == e[0]}.values())
         heapq.heapify(self._idle)
         self._most_entries = max(SWEEP_ENTRIES, 2 * len(self._idle))

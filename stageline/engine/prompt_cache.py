@@ -1,4 +1,4 @@
-"""Sequences and the prefix cache: what a request finds of its prompt, what it leaves behind, and what that saved."""
+"""The prefix cache as sequences use it: cached blocks of a prompt, blocks it adds, and the prefill that was saved."""
 
 from stageline.cost.totals import BatchTotals
 from stageline.engine.mirror import KvMirror
@@ -11,7 +11,7 @@ from stageline.errors import UsageError
 
 
 class PromptCache(PrefixCache):
-    """The index of one replica as its sequences use it."""
+    """One replica's prefix cache, for whole sequences instead of single blocks."""
 
     def __init__(
         self, mirror: KvMirror, hash_block_tokens: int, snapshot_hash_blocks: int, route: Route, chunk_tokens: int
@@ -23,14 +23,14 @@ class PromptCache(PrefixCache):
         self._queried_blocks = self._hit_blocks = self._queried_tokens = self._hit_tokens = self._total_saved_ns = 0
 
     def stats(self) -> PrefixStats:
-        """What it did so far."""
+        """Totals so far."""
         return PrefixStats(
             queried_blocks=self._queried_blocks, hit_blocks=self._hit_blocks, queried_tokens=self._queried_tokens,
             hit_tokens=self._hit_tokens, evictions=self.evicted_blocks, saved_prefill_ns=self._total_saved_ns,
         )  # fmt: skip
 
     def acquire(self, sequence: Sequence) -> int:
-        """Hold the longest usable chain for a sequence that may be admitted; the tokens it need not prefill."""
+        """Hold the longest usable chain for a sequence about to be admitted; returns how many tokens it covers."""
         chain = self.match(sequence.request.hash_ids, sequence.request.prompt_tokens)
         for block in chain:
             self.hold(block)
@@ -39,13 +39,13 @@ class PromptCache(PrefixCache):
         return len(chain) * self.hash_block_tokens
 
     def release(self, sequence: Sequence) -> None:
-        """It stopped running, or could not be admitted: its blocks stay until room is needed."""
+        """Let go of its chain: it stopped running or was not admitted. The blocks stay until they are evicted."""
         self.let_go(sequence.chain)
         sequence.chain = []
         sequence.cached_blocks = 0
 
     def cache_full_blocks(self, sequence: Sequence, grants: list[Grant]) -> None:
-        """A chunk has been dispatched: every full block of the prompt that it completes can be hit from now on."""
+        """Cache the full blocks of the prompt that a dispatched chunk completes. They can be hit from now on."""
         request = sequence.request
         full = min(request.prompt_tokens, sequence.written_tokens) // self.hash_block_tokens
         for key in request.hash_ids[len(sequence.chain) : full]:
@@ -54,7 +54,7 @@ class PromptCache(PrefixCache):
             sequence.cached_blocks += self.kv_blocks
 
     def count(self, sequence: Sequence) -> None:
-        """Book an admission."""
+        """Count an admission, once per request."""
         if sequence.cached_tokens is not None:
             return
         request = sequence.request
@@ -68,7 +68,7 @@ class PromptCache(PrefixCache):
         self._total_saved_ns += self._saved_ns[hit]
 
     def _prefill_ns(self, tokens: int) -> int:
-        """Service time of so much of a prompt's beginning, in chunks as large as microbatches allow, each alone."""
+        """Service time of the first `tokens` of a prompt in the largest chunks allowed, each alone."""
         total_ns = 0
         for start in range(0, tokens, self._chunk_tokens):
             chunk = min(self._chunk_tokens, tokens - start)
@@ -80,21 +80,21 @@ class PromptCache(PrefixCache):
         return total_ns
 
     def clear(self) -> None:
-        """See PrefixCache; what the end of a run clears away does not count as evicted."""
+        """See PrefixCache. Blocks freed at the end of a run do not count as evicted."""
         evicted = self.evicted_blocks
         super().clear()
         self.evicted_blocks = evicted
 
 
 def make_cache(mirror: KvMirror, route: Route, scheduling: Scheduling) -> PromptCache | None:
-    """The cache that the settings ask for, if any. Raises UsageError when its blocks don't match the plan's."""
+    """The cache that the settings ask for, or None. Raises UsageError when its blocks do not match the plan's."""
     if not scheduling.prefix_cache:
         return None
     plan = route.plan
     if any(s.windows for s in plan.stages):
         raise UsageError(
-            "--prefix-cache: this plan's ledgers forget what sliding windows have passed, and a prefix needs all of "
-            "it; plan with --whole-kv"
+            "--prefix-cache: sliding windows free KV that a cached prefix would need; plan with --whole-kv to keep "
+            "all of it"
         )
     hash_block_tokens = scheduling.hash_block_tokens or plan.block_tokens
     chunk_tokens = scheduling.batched_tokens or plan.defaults.batched_tokens

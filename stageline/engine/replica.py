@@ -5,7 +5,7 @@ from collections import deque
 
 from stageline.engine.forming import Forming
 from stageline.engine.kv import KvPolicyBase, make_kv_policy
-from stageline.engine.microbatch import Item, Microbatch
+from stageline.engine.microbatch import Item
 from stageline.engine.mirror import KvMirror
 from stageline.engine.prompt_cache import PromptCache, make_cache
 from stageline.engine.queueing import WaitingQueue, load_policy
@@ -19,6 +19,7 @@ from stageline.engine.types import NEVER
 from stageline.errors import LawBroken
 
 Members = list[tuple[Sequence, int]]  # with the rows sampled for each
+Formed = tuple[Item, Members]  # a microbatch on link 0, and who is in it
 
 
 class Replica:
@@ -40,7 +41,7 @@ class Replica:
         self.kv: KvPolicyBase = make_kv_policy(scheduling.kv, self.mirror, self.cache)
         self.speculation = make_speculation(scheduling, seed)
         self.link = route.link(0, index, seed)
-        self.in_flight: deque[tuple[Microbatch, Members]] = deque()
+        self.in_flight: deque[Formed] = deque()
         self.releases: list[int] = []
         self.outstanding_tokens = 0
         self.waiting_blocks = 0  # what the waiting ones will hold at most
@@ -145,9 +146,9 @@ class Replica:
 
     # -- forming microbatches
 
-    def form(self, now_ns: int) -> list[Item]:
-        """Every microbatch that may leave now, as items on link 0."""
-        out: list[Item] = []
+    def form(self, now_ns: int) -> list[Formed]:
+        """Every microbatch that may leave now."""
+        out: list[Formed] = []
         work = self.has_work
         if work and not self._had_work:
             self._work_since_ns = now_ns
@@ -253,7 +254,7 @@ class Replica:
         if self.cache is not None:
             self.cache.cache_full_blocks(sequence, forming.grants)
 
-    def _dispatch(self, forming: Forming, now_ns: int) -> Item:
+    def _dispatch(self, forming: Forming, now_ns: int) -> Formed:
         self.credits -= 1
         stamps = (self._work_since_ns, self._empty_stamp_ns, self._credit_since_ns)
         microbatch = forming.seal(self.formed, now_ns, stamps, self.take_releases())
@@ -268,10 +269,11 @@ class Replica:
         model = self.route.models[0]
         draw = draw_at(self._draw_key, microbatch.number) if model.uses_draw else 0
         self._gate_free_ns = max(self._gate_free_ns, arrival) + model.service_ns(microbatch.totals, draw)
-        self.in_flight.append((microbatch, forming.members))
+        formed = Item(arrival, now_ns, microbatch), forming.members
+        self.in_flight.append(formed)
         if microbatch.grants or microbatch.releases:
             self.mirror.sample_peaks()
-        return Item(arrival, now_ns, microbatch)
+        return formed
 
     # -- the prefix cache
 

@@ -1,4 +1,4 @@
-"""Counter-based randomness (rule 4): a hash of where a number is used, never a generator with a state.
+"""Counter-based randomness (rule 4): a hash of where a number is used, never a stateful generator.
 
 The finaliser is SplitMix64 (Steele, Lea, Flood 2014); a stream's coordinates are folded into a 64-bit key once, so
 that a draw inside a stream costs one finaliser.
@@ -14,7 +14,7 @@ STREAM_ARRIVAL = 16  # a = 0, b = 0, c = request
 STREAM_INPUT = 17
 STREAM_OUTPUT = 18
 STREAM_SYSTEM = 20  # lengths of system prompts
-STREAM_BLOCK = 21  # identities of blocks: a, b = what the text is, c = position
+STREAM_BLOCK = 21  # identities of blocks: a, b = which text, c = position in it
 STREAM_PROMPT = 22  # a = kind of name, b = 0, c = name: the content of prompts that a load client sends
 
 

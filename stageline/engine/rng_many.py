@@ -1,4 +1,4 @@
-"""The vectorised twin of `rng.draw_at`, apart because it imports numpy and stage servers must not."""
+"""The vectorised twin of `rng.draw_at`, in its own module because stage servers must not import numpy."""
 
 import numpy as np
 import numpy.typing as npt

@@ -1,16 +1,18 @@
-"""What follows from a plan alone: who visits what, the shortest times, the compiled service models."""
+"""What follows from a plan alone: visits and their stages, minimum times, compiled service models."""
 
 from stageline.cost.service import ServiceModel, compile_cost
 from stageline.engine.link import Link
+from stageline.engine.types import NEVER
 from stageline.plan.schema import Plan
 
 
 class Route:
-    """One replica's way through the stages. Shared by router, stages and engines; read-only."""
+    """The visits of one replica in order. Shared by router, stages and engines; read-only."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.visits = len(plan.visits)
+        self.max_context_tokens = plan.max_context_tokens or NEVER  # of prompt and output together
         self.stage_of = tuple(v.stage for v in plan.visits)
         self.inputs = tuple(
             tuple(v for v in range(self.visits) if self.stage_of[v] == s) for s in range(len(plan.stages))

@@ -1,6 +1,6 @@
-"""The router's rules (rules 5, 6 and 9): binds requests, counts tokens, forms microbatches. It is told the time."""
+"""The router's rules (rules 5, 6 and 9): bind requests, count tokens, form microbatches. Time is an argument."""
 
-from itertools import islice
+from typing import Literal
 
 from stageline.engine.balance import BALANCES
 from stageline.engine.microbatch import Item
@@ -10,9 +10,11 @@ from stageline.engine.sequence import Sequence, refused
 from stageline.engine.settings import Scheduling
 from stageline.engine.types import MemberObserver, Observer, Outcome, Request
 
+Refusal = Literal["context", "kv"]
+
 
 class Router:
-    """At one instant, in this order: `complete` (replica, sequence), `arrive` (file order), `form` once per replica."""
+    """Order of calls at one instant: `complete` (by replica), `arrive` (file order), then `form` once per replica."""
 
     def __init__(
         self, route: Route, scheduling: Scheduling, seed: int, observer: Observer, members: MemberObserver | None = None
@@ -21,15 +23,15 @@ class Router:
         self.replicas = [Replica(route, i, scheduling, seed) for i in range(route.plan.replicas)]
         self._balance = BALANCES[scheduling.balance]()
         self._observer, self._members = observer, members
-        self.sequences: dict[int, Sequence] = {}  # in the system, by request index
+        self.sequences: dict[int, Sequence] = {}  # arrived and not ended, by request index
         self.arrived = 0
         self.finished = 0
-        self.failed = 0  # refused, cancelled, given up
+        self.failed = 0  # refused, cancelled or failed
 
     def arrive(self, request: Request) -> bool:
-        """Bind a request to a replica; False: refused, it is longer than the model's context or fits no ledger."""
+        """Bind a request to a replica; False when it is refused."""
         self.arrived += 1
-        if self.too_long(request) or not self.fits_empty(request):
+        if self.refusal(request) is not None:
             self.failed += 1
             self._observer.request(refused(request))
             return False
@@ -39,18 +41,17 @@ class Router:
         self.replicas[index].enqueue(sequence)
         return True
 
-    def too_long(self, request: Request) -> bool:
-        """Whether prompt and largest output are longer than the model's context."""
-        limit = self.route.plan.max_context_tokens
-        return 0 < limit < request.prompt_tokens + request.max_output_tokens
-
-    def fits_empty(self, request: Request) -> bool:
-        """Whether it would fit ledgers that nobody else uses."""
+    def refusal(self, request: Request) -> Refusal | None:
+        """Why a request can never be served: longer than the model's context, or too large for empty KV ledgers."""
+        if request.prompt_tokens + request.max_output_tokens > self.route.max_context_tokens:
+            return "context"
         first = self.replicas[0]
-        return first.mirror.fits_empty(first.mirror.blocks_for(first.kv.most_tokens(request)))
+        if not first.mirror.fits_empty(first.mirror.blocks_for(first.kv.most_tokens(request))):
+            return "kv"
+        return None
 
     def complete(self, replica: int, now_ns: int) -> list[int]:
-        """The oldest microbatch of a replica is back. Returns the requests that ended with it."""
+        """A replica's oldest microbatch in flight has completed. Returns the requests that ended with it."""
         rep = self.replicas[replica]
         ended = []
         token = self._observer.token
@@ -78,7 +79,7 @@ class Router:
         return ended
 
     def cancel(self, index: int, now_ns: int) -> bool:
-        """A client left. True: its request has ended; False: something of it is in flight, it ends with that."""
+        """A client left. True when its request has ended; False when it will end with its microbatches in flight."""
         sequence = self.sequences[index]
         replica = self.replicas[sequence.replica]
         if sequence.in_flight:
@@ -91,20 +92,19 @@ class Router:
         return True
 
     def form(self, replica: int, now_ns: int) -> list[Item]:
-        """Microbatches that leave a replica's router now, with their arrivals at visit 0."""
-        items = self.replicas[replica].form(now_ns)
-        if items and self._members is not None:
-            in_flight = self.replicas[replica].in_flight
-            for microbatch, members in islice(in_flight, len(in_flight) - len(items), None):
-                self._members.formed(replica, microbatch.number, [s.request.index for s, _ in members])
-        return items
+        """Form every microbatch of a replica that may leave now, with its arrival at visit 0."""
+        formed = self.replicas[replica].form(now_ns)
+        if self._members is not None:
+            for item, members in formed:
+                self._members.formed(replica, item.microbatch.number, [s.request.index for s, _ in members])
+        return [item for item, _ in formed]
 
     def in_system(self) -> int:
         """Requests that have arrived and not ended."""
         return len(self.sequences)
 
     def _accept(self, replica: Replica, sequence: Sequence, rows: int, now_ns: int) -> None:
-        """Drafts that turned out right become output, before the token that the model samples after them."""
+        """Accepted drafts become output, before the token that the model samples after them."""
         accepted = replica.verify(sequence, rows)
         sequence.generated += accepted
         replica.outstanding_tokens -= accepted

@@ -1,11 +1,11 @@
-"""A request inside the router: how far it has come."""
+"""A request inside the router, with its progress."""
 
 from stageline.engine.prefix import HashBlock
 from stageline.engine.types import Outcome, Request, RequestRecord
 
 
 class Sequence:
-    """Mutable, owned by one replica. Waiting -> running -> finished; a preempted one waits again.
+    """Owned and mutated by one replica. Waiting -> running -> finished; preemption sends it back to waiting.
 
     `todo_tokens` are prompt tokens (after a preemption: prompt + generated) not yet given to a microbatch;
     `written_tokens` those in its KV as scheduled so far; `blocks` the KV blocks it holds.
@@ -37,24 +37,24 @@ class Sequence:
         self.replica = replica
         self.number: int | None = None  # admission number, given once
         self.running = False
-        self.ready = False  # its previous token is back: a decode step may be formed
+        self.ready = False  # its previous token has returned: it may join a microbatch with a decode step
         self.todo_tokens = request.prompt_tokens
         self.written_tokens = 0
         self.blocks = 0
-        self.chain: list[HashBlock] = []  # blocks of the prefix cache that it uses, from the prompt's start
-        self.cached_blocks = 0  # KV blocks that those hold in its stead
+        self.chain: list[HashBlock] = []  # blocks of the prefix cache that it holds, from the start of the prompt
+        self.cached_blocks = 0  # KV blocks of that chain
         self.cached_tokens: int | None = None  # hit at its first admission; None without a cache
         self.generated = 0
-        self.in_flight = 0  # microbatches under way that it is a member of
+        self.in_flight = 0  # microbatches in flight that it is a member of
         self.preemptions = 0
-        self.cancelled = False  # its client left while something of it was in flight
+        self.cancelled = False  # its client left while it was in flight
         self.admitted_ns: int | None = None
         self.first_ns: int | None = None
         self.last_ns: int | None = None
 
     @property
     def outstanding_tokens(self) -> int:
-        """Work still to be done as a real router can know it: tokens to prefill and tokens that it may generate."""
+        """Remaining work as a real router knows it: tokens to prefill plus tokens that it may still generate."""
         return self.todo_tokens + self.request.max_output_tokens - self.generated
 
     def record(self, outcome: Outcome) -> RequestRecord:
@@ -69,7 +69,7 @@ class Sequence:
 
 
 def refused(request: Request) -> RequestRecord:
-    """The line of a request that fits no ledger, not even an empty one."""
+    """The line of a request that was refused at arrival."""
     return RequestRecord(
         index=request.index, replica=None, arrival_ns=request.arrival_ns, admitted_ns=None, first_token_ns=None,
         last_token_ns=None, prompt_tokens=request.prompt_tokens, output_tokens=0, preemptions=0, outcome="refused",

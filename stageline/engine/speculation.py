@@ -1,4 +1,4 @@
-"""Speculative decoding (rule 9): how many tokens a decode step verifies, and how many of them are right."""
+"""Speculative decoding (rule 9): how many tokens a decode step verifies, and how many are accepted."""
 
 from stageline.engine.rng import STREAM_ACCEPTANCE, draw_at, stream_key
 from stageline.engine.sequence import Sequence
@@ -9,7 +9,7 @@ PPM = 1_000_000
 
 
 class Speculation:
-    """The drafts of one replica's sequences. `draft_ns`: time to draft one token of every member of a microbatch."""
+    """Draft tokens of one replica. `draft_ns`: time to draft one token for every member of a microbatch."""
 
     __slots__ = ("_acceptance", "_accepted", "_drafted", "_seed", "_steps", "draft_ns", "draft_tokens")
 
@@ -21,12 +21,12 @@ class Speculation:
         self._steps = self._drafted = self._accepted = 0
 
     def step_tokens(self, sequence: Sequence, tokens_left: int) -> int:
-        """The last token and its drafts: as many as are wanted, may still be produced and have room (>= 1)."""
+        """Tokens of a decode step (>= 1): the last token, and drafts as settings, output and budget allow."""
         may_come = sequence.request.max_output_tokens - sequence.generated
         return max(1, min(1 + self.draft_tokens, may_come, tokens_left))
 
     def verify(self, sequence: Sequence, drafts: int) -> tuple[int, int]:
-        """A step with `drafts` >= 1 is back: (drafts before the first rejection, those that become output)."""
+        """A step with `drafts` >= 1 completed. Returns (drafts before the first rejection, accepted drafts)."""
         request, generated = sequence.request, sequence.generated
         key = stream_key(self._seed, STREAM_ACCEPTANCE, request.index, 0)
         right = 0
@@ -39,7 +39,7 @@ class Speculation:
         return right, kept
 
     def stats(self) -> SpeculationStats:
-        """What came of it so far."""
+        """Totals so far."""
         return SpeculationStats(steps=self._steps, drafted_tokens=self._drafted, accepted_tokens=self._accepted)
 
 
@@ -53,5 +53,5 @@ def expected_tokens(draft_tokens: int, acceptance_ppm: int) -> tuple[int, int]:
 
 
 def make_speculation(scheduling: Scheduling, seed: int) -> Speculation | None:
-    """What the settings ask for; None without draft tokens."""
+    """The speculation that the settings ask for; None without draft tokens."""
     return Speculation(scheduling, seed) if scheduling.speculate else None

@@ -1,4 +1,4 @@
-"""One stage server's rules (rules 1, 6, 7): serves in order of arrival, keeps its ledger, explains its gaps."""
+"""The rules of one stage (rules 1, 6, 7): serve in order of arrival, keep the KV ledger, explain idle gaps."""
 
 from stageline.engine.attribution import GAP_CAUSES, split_gap
 from stageline.engine.ledger import Ledger
@@ -10,14 +10,21 @@ from stageline.errors import LawBroken
 
 
 class Stage:
-    """A pure machine: `serve` is called in the order of arrivals (equal ones: later visit first, then sequence)."""
+    """Call `serve` in the order of arrivals; equal arrivals: later visit first, then microbatch number."""
 
     def __init__(
-        self, route: Route, index: int, replica: int, seed: int, observer: StageObserver | None = None
+        self,
+        route: Route,
+        index: int,
+        replica: int,
+        seed: int,
+        observer: StageObserver | None = None,
+        ledger: Ledger | None = None,
     ) -> None:
+        """`ledger`: one that its owner keeps up to date; by default the stage keeps its own at its first visit."""
         self.route, self.index, self.replica = route, index, replica
-        self.ledger = Ledger(route.plan.stages[index])
-        self.first_visit = min(route.inputs[index], default=0)
+        self.ledger = ledger or Ledger(route.plan.stages[index])
+        self.first_visit = -1 if ledger else min(route.inputs[index], default=0)  # where KV changes are applied
         self.free_ns = 0
         self.busy_ns = 0
         self.started_ns: int | None = None
@@ -27,7 +34,7 @@ class Stage:
         self._draw_keys = {v: stream_key(seed, STREAM_EXPERTS, replica, v) for v in route.inputs[index]}
 
     def serve(self, visit: int, arrival_ns: int, prev_end_ns: int, microbatch: Microbatch) -> int:
-        """Serve one microbatch and return the end of its service: max(free, arrival) + service time."""
+        """Serve one microbatch; returns the end of its service, max(free, arrival) + service time."""
         return self.occupy(visit, arrival_ns, prev_end_ns, microbatch, self.service_ns(visit, microbatch))
 
     def draw_key(self, visit: int) -> int:
@@ -35,13 +42,13 @@ class Stage:
         return self._draw_keys[visit]
 
     def service_ns(self, visit: int, microbatch: Microbatch) -> int:
-        """How long the microbatch takes here: a pure function of its totals and, with imbalance, of a draw."""
+        """Service time of the microbatch: a pure function of its totals and, with expert imbalance, of a draw."""
         model = self.route.models[visit]
         draw = draw_at(self._draw_keys[visit], microbatch.number) if model.uses_draw else 0
         return model.service_ns(microbatch.totals, draw)
 
     def occupy(self, visit: int, arrival_ns: int, prev_end_ns: int, microbatch: Microbatch, service_ns: int) -> int:
-        """As `serve`, with the service time already known. Raises LawBroken below the plan's minimum."""
+        """As `serve`, with a given service time. Raises LawBroken below the plan's minimum."""
         if service_ns < self.route.min_service_ns[visit]:
             raise LawBroken(
                 f"visit {visit} took {service_ns} ns, less than the plan's minimum of "
@@ -76,7 +83,7 @@ class Stage:
             self._observer.gap(self.replica, self.index, start_ns, dict(zip(GAP_CAUSES, parts, strict=True)))
 
     def record(self, window_start_ns: int, window_end_ns: int) -> StageRecord:
-        """Where the window went. Raises LawBroken when it does not add up (L6)."""
+        """How the window was spent. Raises LawBroken when busy time and causes do not sum to it (L6)."""
         window = window_end_ns - window_start_ns
         idle: dict[str, int] = dict.fromkeys(CAUSES, 0)
         idle.update(zip(GAP_CAUSES, self.gap_ns, strict=True))

@@ -1,7 +1,7 @@
-"""The values that cross the engine's border: requests in, records out, and the protocols of both sides.
+"""The engine's interface: requests in, records out, and the protocols of both sides.
 
 Times are integers of emulated nanoseconds. msgspec structs rather than dataclasses where one is made per request or
-microbatch: they cost a fifth.
+microbatch: creating one costs a fifth.
 """
 
 from collections.abc import Iterable, Mapping
@@ -30,19 +30,19 @@ class Request(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     output_tokens: int
     max_output_tokens: int
     priority: int = 0  # lower goes first under the `priority` queueing policy
-    session: str = ""
+    conversation: str = ""  # the user's chat: `session` in trace files and on the wire, `user` over HTTP
     hash_ids: tuple[int, ...] = ()  # identities of the prompt's blocks (prefix cache)
 
 
 class Cancellation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A client left: the request stops as soon as nothing of it is in flight. Does nothing once it has ended."""
+    """A client left: the request ends once none of its microbatches is in flight. Ignored after its end."""
 
     index: int
     at_ns: int
 
 
 class RequestRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """What became of a request: one line of requests.jsonl. None: it did not happen."""
+    """The outcome of a request: one line of requests.jsonl. A time is None when that event did not happen."""
 
     index: int
     replica: int | None
@@ -58,7 +58,7 @@ class RequestRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_de
 
 
 class StageRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """Where one stage spent the run's window: one element of stages.json. busy_ns + sum(idle_ns) = window_ns (L6)."""
+    """How one stage spent the run's window: one element of stages.json. busy_ns + sum(idle_ns) = window_ns (L6)."""
 
     replica: int
     stage: int
@@ -72,25 +72,25 @@ class StageRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PrefixStats(msgspec.Struct, frozen=True, kw_only=True):
-    """What one replica's prefix cache did. Counted at first admissions, so that a preempted request counts once."""
+    """Totals of one replica's prefix cache. A request counts once, at its first admission."""
 
     queried_blocks: int = 0  # identities of all prompts, a last partial one included
     hit_blocks: int = 0
     queried_tokens: int = 0
     hit_tokens: int = 0
-    evictions: int = 0  # blocks given up to make room
+    evictions: int = 0  # blocks evicted to make room
     saved_prefill_ns: int = 0  # service time, summed over the route, of the prefill chunks that were not computed
 
 
 class SpeculationStats(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of one replica's draft tokens: decode steps that carried any and came back."""
+    """Totals of one replica's draft tokens, over the completed decode steps that carried any."""
 
     steps: int = 0
     drafted_tokens: int = 0
     accepted_tokens: int = 0  # drafts that became output; each step yields one token more
 
     def __add__(self, other: "SpeculationStats") -> "SpeculationStats":
-        """Both together."""
+        """The sum of both."""
         return SpeculationStats(
             steps=self.steps + other.steps,
             drafted_tokens=self.drafted_tokens + other.drafted_tokens,
@@ -99,68 +99,70 @@ class SpeculationStats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Workload(Protocol):
-    """Where requests and cancellations come from, in the order of their times (equal times: in file order)."""
+    """Requests and cancellations in the order of their times; equal times in file order."""
 
     @property
     def reactive(self) -> bool:
-        """Whether `finished` may create arrivals (closed loops): replicas then can't run ahead of one another."""
+        """Whether `finished` may create arrivals (closed loops). Replicas then can't run ahead of one another."""
         ...
 
     def next_arrival_ns(self) -> int | None:
-        """Time of the next arrival as far as it is known now; None when none is (closed loops: until one finishes)."""
+        """Time of the next arrival; None while it is unknown (in a closed loop until a request finishes)."""
         ...
 
     def horizon_ns(self) -> int:
-        """Nothing that is not known yet comes before this; NEVER when all is known but for what `finished` creates."""
+        """Lower bound on every arrival not yet known; NEVER if only `finished` can still create one."""
         ...
 
     def take(self) -> Request | Cancellation:
-        """The next request or cancellation; only when `next_arrival_ns()` is not None."""
+        """Remove and return the next request or cancellation. Call only when `next_arrival_ns()` is not None."""
         ...
 
     def finished(self, index: int, now_ns: int) -> None:
-        """The request left the system (finished or refused): a closed loop may plan its user's next one."""
+        """The request left the system. A closed loop may now schedule its user's next one."""
         ...
 
 
 class Observer(Protocol):
-    """Who watches a run. Called while it goes, in an order that is the same on every engine per request."""
+    """Sees tokens and records while a run goes on. Per request, every engine calls it in the same order."""
 
     def token(self, index: int, now_ns: int, since_ns: int | None) -> None:
-        """One sampled token of a request; `since_ns` is the time of its previous token, None for the first."""
+        """A request got one token at `now_ns`; `since_ns` is the time of its previous token, None for the first."""
         ...
 
     def request(self, record: RequestRecord) -> None:
-        """A request left the system. In the order of leaving, not of arrival."""
+        """A request left the system. Called in the order of leaving, not of arrival."""
         ...
 
 
 class MemberObserver(Protocol):
-    """Who wants to know which requests a microbatch carries; stages never do."""
+    """Sees which requests a microbatch carries. Stages do not know."""
 
     def formed(self, replica: int, number: int, requests: Iterable[int]) -> None:
-        """A microbatch has been formed, before any stage serves it. `requests` by index."""
+        """A microbatch was formed; no stage has served it yet. `requests` are indexes."""
         ...
 
 
 class StageObserver(Protocol):
-    """Who watches stages (only with `--events`; it costs)."""
+    """Sees every service and gap of the stages. Slows a run down, so `--events` and the like ask for it."""
 
     def served(
         self, replica: int, stage: int, visit: int, number: int, arrival_ns: int, start_ns: int, end_ns: int
-    ) -> None: ...
+    ) -> None:
+        """A stage served microbatch `number` at `visit`, from `start_ns` to `end_ns`."""
+        ...
 
     def gap(self, replica: int, stage: int, start_ns: int, idle_ns: Mapping[str, int]) -> None:
-        """An idle gap before a service, split by cause."""
+        """The stage was idle from `start_ns` until its next service; `idle_ns` splits that time by cause."""
         ...
 
     def kv(self, replica: int, stage: int, now_ns: int, used_bytes: int) -> None:
-        """The stage's ledger after a change, made when a microbatch is served at the first visit."""
+        """The stage's ledger changed, which happens when it serves a microbatch at its first visit."""
         ...
 
 
 class RunTotals(msgspec.Struct, frozen=True, kw_only=True):
-    """What the engine itself counts; everything else is derived from the records."""
+    """The totals that the engine counts itself. Everything else follows from the records."""
 
     window_start_ns: int
     window_end_ns: int
@@ -168,6 +170,6 @@ class RunTotals(msgspec.Struct, frozen=True, kw_only=True):
     requests: int
     microbatches: int  # dispatched, all replicas
     stage_visits: int  # microbatches x visits
-    binding_stage: int | None  # the stage whose ledger refused most often, if any did
+    binding_stage: int | None  # the stage whose ledger had no room most often; None if all always had
     prefix: tuple[PrefixStats, ...] = ()  # by replica; empty when there is no prefix cache
-    speculation: tuple[SpeculationStats, ...] = ()  # by replica; empty when nothing is drafted
+    speculation: tuple[SpeculationStats, ...] = ()  # by replica; empty without speculation

@@ -1,4 +1,4 @@
-"""What a model runs on: a device's memory, bandwidth, compute and links, and the shares of them that are reached."""
+"""A device: its memory, bandwidth, compute and links, and the shares of their peaks that engines reach."""
 
 from typing import Literal
 
@@ -8,48 +8,43 @@ from stageline.errors import UsageError
 from stageline.model.formats import Precision
 
 
-class Base(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Catalogue values refuse unknown fields."""
+class CatalogStruct(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The base of the catalogue's values, which refuse unknown fields."""
 
 
-class Network(Base, frozen=True):
-    """A link, one direction: t = latency + bytes / bytes_per_s."""
+class Network(CatalogStruct, frozen=True):
+    """One direction of a link: a transfer takes latency_ns + bytes / bytes_per_s."""
 
     bytes_per_s: int
     latency_ns: int
 
 
 class ScaleUp(Network, frozen=True):
-    """The fast domain that a few devices share (NVLink, xGMI, ICI, PCIe inside a node)."""
+    """The fast link of a scale-up domain (NVLink, xGMI, ICI, PCIe inside a node)."""
 
-    devices: int  # devices in one domain
-
-
-class AllReduce(Base, frozen=True):
-    """Whole-operation time of an all-reduce over `devices`: latency_ns + bytes / bytes_per_s (algorithm bandwidth)."""
-
-    devices: int
-    latency_ns: int
-    bytes_per_s: int
+    devices: int  # in one domain
 
 
-class AllToAll(Base, frozen=True):
-    """Whole-operation time of an all-to-all over `devices`: latency_ns + bytes sent by a rank / bytes_per_s."""
+class MeasuredCollective(CatalogStruct, frozen=True):
+    """Measured time of a whole collective over `devices`: latency_ns + bytes / bytes_per_s (algorithm bandwidth).
+
+    Bytes are the reduced vector of an all-reduce, and what one rank sends in an all-to-all.
+    """
 
     devices: int
     latency_ns: int
     bytes_per_s: int
 
 
-class Peak(Base, frozen=True):
-    """Dense peak FLOP/s by precision; 0: not supported in hardware."""
+class Peak(CatalogStruct, frozen=True):
+    """Dense peak FLOP/s by precision; 0: the hardware does not support it."""
 
     bf16: int
     fp8: int = 0
     fp4: int = 0
 
     def at(self, precision: Precision) -> int:
-        """The peak of a precision, or of the next wider one that the hardware has."""
+        """The peak at a precision, or at the next wider one that the hardware supports."""
         if precision == "fp4" and self.fp4:
             return self.fp4
         if precision in ("fp4", "fp8") and self.fp8:
@@ -57,23 +52,23 @@ class Peak(Base, frozen=True):
         return self.bf16
 
 
-class Overhead(Base, frozen=True):
-    """Time that no roofline sees, in ns: per operation (launch), and per layer by FFN kind (fitted)."""
+class Overhead(CatalogStruct, frozen=True):
+    """Time that a roofline leaves out: launch overhead per operation, and fitted time per layer by kind of FFN."""
 
     op_ns: int = 0
     dense_layer_ns: int = 0
     moe_layer_ns: int = 0
 
 
-class Share(Base, frozen=True):
-    """Reached shares, 0 < share <= 1: of peak FLOP/s, of memory bandwidth, and of memory that may be used."""
+class Share(CatalogStruct, frozen=True):
+    """Shares of the peaks that are reached, 0 < share <= 1: FLOP/s, memory bandwidth, and usable memory."""
 
     flops: float
     bandwidth: float
     memory: float
 
 
-class Device(Base, frozen=True):
+class Device(CatalogStruct, frozen=True):
     """One accelerator."""
 
     name: str
@@ -86,22 +81,23 @@ class Device(Base, frozen=True):
     overhead: Overhead
     scale_out: Network
     scale_up: ScaleUp | None = None
-    all_reduce: tuple[AllReduce, ...] = ()
-    all_to_all: tuple[AllToAll, ...] = ()
-    one_shot_ns: int = 0  # latency of a one-shot all-reduce inside the scale-up domain; 0: engines have none for it
+    all_reduce: tuple[MeasuredCollective, ...] = ()
+    all_to_all: tuple[MeasuredCollective, ...] = ()
+    one_shot_ns: int = 0  # latency of a one-shot all-reduce inside the scale-up domain; 0: serving engines have none
 
     def usable_bytes(self, memory_share: float | None = None) -> int:
-        """memory x share, rounded down."""
+        """floor(memory_bytes x share); `memory_share` replaces the device's own."""
         return int(self.memory_bytes * (self.share.memory if memory_share is None else memory_share))
 
 
 def on_topology(
     device: Device, devices: int | None = None, scale_up: Network | None = None, scale_out: Network | None = None
 ) -> Device:
-    """The device in other nodes. None: as it is. A device without a fast domain gets one from `scale_up` and `devices`.
+    """The device in nodes of `devices`, with other networks. None: unchanged.
 
-    Rows that were measured on a link that changes are dropped: the per-step formulas take their place. Raises
-    UsageError where a domain would have no link.
+    A device without a scale-up domain gets one from `scale_up` and `devices`. Collectives that were measured on a link
+    that changes are dropped, so that the formulas of `stageline.cost.collective` apply. Raises UsageError for a domain
+    without a link.
     """
     old = device.scale_up
     if devices is None and scale_up is None and scale_out is None:
@@ -114,7 +110,7 @@ def on_topology(
     count = devices or (old.devices if old else 1)
     up = inner and ScaleUp(bytes_per_s=inner.bytes_per_s, latency_ns=inner.latency_ns, devices=count)
     before = old.devices if old else 1
-    inside = 0 if scale_up else min(before, count)  # rows up to here still hold, and those past `outside`
+    inside = 0 if scale_up else min(before, count)  # groups of up to `inside` or over `outside` devices keep their rows
     outside = 1 << 62 if scale_out or count != before else before
     return msgspec.structs.replace(
         device,

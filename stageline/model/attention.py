@@ -1,6 +1,6 @@
-"""Attention kinds: their weights, what they keep per token or per request, and their work per query-key pair.
+"""Kinds of attention: their weights, their cache or state, and their FLOPs per query-key pair.
 
-Full attention (GQA, MLA) keeps KV per token; linear attention (KDA, gated delta) keeps a constant state per request.
+Full attention (GQA, MLA) caches KV per token; linear attention (KDA, gated delta) keeps a constant state per request.
 """
 
 import msgspec
@@ -8,29 +8,29 @@ import msgspec
 from stageline.model.tensors import Tensor, tensor
 
 
-class Kind(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag_field="kind"):
-    """Common to all kinds of attention; the defaults are those of linear attention."""
+class AttentionKind(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag_field="kind"):
+    """The base of all kinds of attention; the defaults are those of linear attention."""
 
     @property
     def linear(self) -> bool:
-        """Whether it keeps a constant state instead of KV."""
+        """Whether it keeps a constant state instead of a KV cache."""
         return True
 
     def kv_elements(self) -> int:
-        """Cache elements per token."""
+        """KV cache elements per token."""
         return 0
 
     def state_elements(self) -> tuple[int, int]:
-        """(recurrent, convolution) elements per request."""
+        """State elements per request: (recurrent, convolution)."""
         return (0, 0)
 
     def pair_flops(self) -> tuple[int, int]:
-        """FLOPs per query-key pair: decode, prefill."""
+        """FLOPs per query-key pair: (decode, prefill)."""
         return (0, 0)
 
 
-class Gqa(Kind, frozen=True, tag="gqa"):
-    """Grouped-query attention (multi-head and multi-query are its ends)."""
+class Gqa(AttentionKind, frozen=True, tag="gqa"):
+    """Grouped-query attention; multi-head and multi-query attention are its extremes."""
 
     heads: int
     kv_heads: int
@@ -38,16 +38,16 @@ class Gqa(Kind, frozen=True, tag="gqa"):
     qkv_bias: bool = False
     o_bias: bool = False
     qk_norm: bool = False
-    output_gate: bool = False  # a gate as wide as the query, from the hidden state
+    output_gate: bool = False  # a gate as wide as the query, projected from the hidden state
     window_tokens: int = 0  # sliding window; 0: none
 
     @property
     def linear(self) -> bool:
-        """Keeps KV."""
+        """Caches KV."""
         return False
 
     def tensors(self, hidden: int) -> tuple[Tensor, ...]:
-        """q, k, v, o; gate; biases; norms of q and k."""
+        """q, k, v and o; the gate; biases; norms of q and k."""
         query, key = self.heads * self.head_dim, self.kv_heads * self.head_dim
         return (
             tensor("qkv", "attention", hidden * (query + 2 * key)),
@@ -62,12 +62,12 @@ class Gqa(Kind, frozen=True, tag="gqa"):
         return 2 * self.kv_heads * self.head_dim
 
     def pair_flops(self) -> tuple[int, int]:
-        """FLOPs per query-key pair (decode, prefill): 4 x heads x head_dim."""
+        """4 x heads x head_dim FLOPs per query-key pair, in decode and in prefill."""
         return (4 * self.heads * self.head_dim,) * 2
 
 
-class Mla(Kind, frozen=True, tag="mla"):
-    """Multi-head latent attention: the cache holds one latent vector and one rotary key per token."""
+class Mla(AttentionKind, frozen=True, tag="mla"):
+    """Multi-head latent attention: the KV cache holds one latent vector and one rotary key per token."""
 
     heads: int
     q_rank: int  # 0: the query is not compressed
@@ -79,11 +79,11 @@ class Mla(Kind, frozen=True, tag="mla"):
 
     @property
     def linear(self) -> bool:
-        """Keeps KV."""
+        """Caches KV."""
         return False
 
     def tensors(self, hidden: int) -> tuple[Tensor, ...]:
-        """Down and up projections of query and KV, output, gate, norms of the latents."""
+        """Down and up projections of query and KV; output; gate; norms of the latents."""
         query = self.heads * (self.nope_dim + self.rope_dim)
         return (
             tensor("q_a", "attention", hidden * self.q_rank),
@@ -100,13 +100,16 @@ class Mla(Kind, frozen=True, tag="mla"):
         return self.kv_rank + self.rope_dim
 
     def pair_flops(self) -> tuple[int, int]:
-        """FLOPs per pair: decode absorbed 2 x heads x (2 x kv_rank + rope); prefill 2 x heads x (nope + rope + v)."""
+        """FLOPs per query-key pair; decode absorbs the up projections, prefill does not.
+
+        Decode 2 x heads x (2 x kv_rank + rope_dim), prefill 2 x heads x (nope_dim + rope_dim + value_dim).
+        """
         absorbed = 2 * self.heads * (2 * self.kv_rank + self.rope_dim)
         return (absorbed, 2 * self.heads * (self.nope_dim + self.rope_dim + self.value_dim))
 
 
-class Kda(Kind, frozen=True, tag="kda"):
-    """Kimi delta attention: per head a head_dim x head_dim state, channel-wise decay, short convolutions."""
+class Kda(AttentionKind, frozen=True, tag="kda"):
+    """Kimi delta attention: one head_dim x head_dim state per head, channel-wise decay, short convolutions."""
 
     heads: int
     head_dim: int
@@ -114,7 +117,7 @@ class Kda(Kind, frozen=True, tag="kda"):
     full_rank_gate: bool = False
 
     def tensors(self, hidden: int) -> tuple[Tensor, ...]:
-        """q, k, v, o; gate (full or low rank); low-rank decay; beta; convolutions; decay constants; output norm."""
+        """q, k, v and o; gate (full or low rank); low-rank decay and its constants; beta; convolutions; output norm."""
         width, low_rank = self.heads * self.head_dim, self.head_dim * (hidden + self.heads * self.head_dim)
         return (
             tensor("qkvo", "attention", 4 * hidden * width),
@@ -126,12 +129,12 @@ class Kda(Kind, frozen=True, tag="kda"):
         )
 
     def state_elements(self) -> tuple[int, int]:
-        """heads x dim x dim, and the last kernel - 1 inputs of the q, k and v convolutions."""
+        """heads x head_dim^2; the last conv_kernel - 1 inputs of the q, k and v convolutions."""
         return (self.heads * self.head_dim**2, (self.conv_kernel - 1) * 3 * self.heads * self.head_dim)
 
 
-class GatedDelta(Kind, frozen=True, tag="gated-delta"):
-    """Gated delta rule: per value head a key_dim x value_dim state, scalar decay, short convolutions."""
+class GatedDelta(AttentionKind, frozen=True, tag="gated-delta"):
+    """Gated delta rule: one key_dim x value_dim state per value head, scalar decay, short convolutions."""
 
     key_heads: int
     value_heads: int
@@ -143,7 +146,7 @@ class GatedDelta(Kind, frozen=True, tag="gated-delta"):
         return 2 * self.key_heads * self.key_dim + self.value_heads * self.value_dim
 
     def tensors(self, hidden: int) -> tuple[Tensor, ...]:
-        """q, k, v; gate z; o; decay and beta; convolution; decay constants; output norm."""
+        """q, k and v; gate z; o; decay, beta and the decay constants; convolution; output norm."""
         value = self.value_heads * self.value_dim
         return (
             tensor("qkv", "attention", hidden * self._conv_width()),
@@ -155,7 +158,7 @@ class GatedDelta(Kind, frozen=True, tag="gated-delta"):
         )
 
     def state_elements(self) -> tuple[int, int]:
-        """value heads x key dim x value dim, and the last kernel - 1 inputs of the convolution."""
+        """value_heads x key_dim x value_dim; the last conv_kernel - 1 inputs of the convolution."""
         return (self.value_heads * self.key_dim * self.value_dim, (self.conv_kernel - 1) * self._conv_width())
 
 

@@ -1,4 +1,4 @@
-"""What every model must satisfy, wherever it was read from."""
+"""Checks that every model must pass, from the catalogue or from a config.json."""
 
 import msgspec
 
@@ -6,7 +6,8 @@ from stageline.errors import BadInput
 from stageline.model.ffn import Moe
 from stageline.model.spec import ModelSpec
 
-MAX_SIZE = 1 << 40  # larger than any count of a model; keeps sums within what a plan can hold
+MAX_LAYERS = 4096
+MAX_SIZE = 1 << 40  # larger than any size of a model; keeps sums within what a plan can hold
 
 
 def _positive(struct: msgspec.Struct, optional: frozenset[str], place: str) -> None:
@@ -23,7 +24,7 @@ OPTIONAL_SPEC = frozenset({"context", "residual_block", "nominal_layer_bytes"})
 
 
 def check_spec(spec: ModelSpec, place: str) -> None:
-    """Refuse sizes that are not positive, more active experts than there are, and unknown formats. Raises BadInput."""
+    """Refuse sizes out of range, top_k above the number of experts, and unknown weight formats. Raises BadInput."""
     _positive(spec, OPTIONAL_SPEC, place)
     if not spec.layers:
         raise BadInput(place, None, "a model needs at least one layer")
@@ -38,4 +39,4 @@ def check_spec(spec: ModelSpec, place: str) -> None:
         _positive(layer.ffn, OPTIONAL, f"{at}.ffn")
         layer.formats.check(f"{at}.formats")
         if isinstance(layer.ffn, Moe) and layer.ffn.top_k > layer.ffn.experts:
-            raise BadInput(f"{at}.ffn.top_k", layer.ffn.top_k, f"more than the {layer.ffn.experts} experts there are")
+            raise BadInput(f"{at}.ffn.top_k", layer.ffn.top_k, f"the layer has only {layer.ffn.experts} experts")

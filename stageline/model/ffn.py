@@ -1,4 +1,4 @@
-"""FFN kinds: dense and mixture of experts. All are gated: gate, up and down projections."""
+"""Kinds of FFN: dense, and mixture of experts. All are gated: gate, up and down projections."""
 
 import msgspec
 
@@ -16,7 +16,7 @@ class Dense(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 
 class Moe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="moe", tag_field="kind"):
-    """Routed experts, shared experts that every token uses, optionally a latent width that the routed ones live in."""
+    """A mixture of experts: routed experts, optionally in a latent space, and shared experts that every token uses."""
 
     experts: int
     top_k: int
@@ -30,7 +30,7 @@ class Moe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True,
         return 3 * (self.latent_width or hidden) * self.width
 
     def tensors(self, hidden: int) -> tuple[Tensor, ...]:
-        """Router, routed experts, shared experts, latent projections."""
+        """Router, routed experts, shared experts and their gate, latent projections."""
         expert = self.expert_params(hidden)
         return (
             tensor("router", "router", hidden * self.experts),

@@ -1,4 +1,4 @@
-"""Weight formats: how many bits a stored weight takes, scales included, and in which precision it is multiplied."""
+"""Weight formats: the bits per stored weight, scales included, and the precision of its matrix multiplication."""
 
 from fractions import Fraction
 from typing import Literal, NamedTuple
@@ -15,33 +15,33 @@ WeightClass = Literal[
 ]  # fmt: skip
 
 
-class Format(NamedTuple):
+class WeightFormat(NamedTuple):
     """Bits per weight (exact) and the precision of the matrix multiplication."""
 
     bits: Fraction
     precision: Precision
 
 
-FORMATS: dict[str, Format] = {
-    "fp32": Format(Fraction(32), "bf16"),
-    "bf16": Format(Fraction(16), "bf16"),
-    "fp8": Format(Fraction(8), "fp8"),
-    "fp8-block": Format(8 + Fraction(32, 128 * 128), "fp8"),  # one fp32 scale per 128 x 128 block
-    "int8": Format(Fraction(8), "bf16"),
-    "int4": Format(4 + Fraction(16, 32), "bf16"),  # one bf16 scale per group of 32
-    "int4-g128": Format(4 + Fraction(16, 128), "bf16"),
-    "mxfp4": Format(4 + Fraction(8, 32), "bf16"),  # one E8M0 scale per group of 32, multiplied as W4A16
-    "nvfp4": Format(4 + Fraction(8, 16), "fp4"),  # one FP8 scale per group of 16
-    "nvfp4-w4a16": Format(4 + Fraction(8, 16), "bf16"),
+WEIGHT_FORMATS: dict[str, WeightFormat] = {
+    "fp32": WeightFormat(Fraction(32), "bf16"),
+    "bf16": WeightFormat(Fraction(16), "bf16"),
+    "fp8": WeightFormat(Fraction(8), "fp8"),
+    "fp8-block": WeightFormat(8 + Fraction(32, 128 * 128), "fp8"),  # one fp32 scale per 128 x 128 block
+    "int8": WeightFormat(Fraction(8), "bf16"),
+    "int4": WeightFormat(4 + Fraction(16, 32), "bf16"),  # one bf16 scale per group of 32
+    "int4-g128": WeightFormat(4 + Fraction(16, 128), "bf16"),
+    "mxfp4": WeightFormat(4 + Fraction(8, 32), "bf16"),  # one E8M0 scale per group of 32, multiplied as W4A16
+    "nvfp4": WeightFormat(4 + Fraction(8, 16), "fp4"),  # one FP8 scale per group of 16
+    "nvfp4-w4a16": WeightFormat(4 + Fraction(8, 16), "bf16"),
 }
 
-ELEMENT_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1}  # of caches, states and activations
+ELEMENT_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1}  # of KV, states and activations
 
 QUANTISABLE: tuple[WeightClass, ...] = ("attention", "ffn", "routed_experts", "shared_experts", "latent")
 
 
-class Formats(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The format of every class of weights of a layer (or, for embedding and head, of the model)."""
+class WeightFormats(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The format of every class of weights. Embedding and head count on the model, the others on its layers."""
 
     embedding: str = "bf16"
     head: str = "bf16"
@@ -51,31 +51,31 @@ class Formats(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     ffn: str = "bf16"  # dense FFN
     routed_experts: str = "bf16"
     shared_experts: str = "bf16"
-    latent: str = "bf16"  # projections into and out of a latent MoE
+    latent: str = "bf16"  # projections into and out of the latent space of a MoE
     router: str = "bf16"
 
-    def of(self, weight_class: WeightClass) -> Format:
-        """The format of a class."""
+    def of(self, weight_class: WeightClass) -> WeightFormat:
+        """The format of one class of weights."""
         name: str = getattr(self, weight_class)
-        return FORMATS[name]
+        return WEIGHT_FORMATS[name]
 
     def check(self, place: str) -> None:
-        """Refuse names that are not formats."""
+        """Refuse unknown formats. Raises BadInput."""
         for field in self.__struct_fields__:
             format_named(getattr(self, field), f"{place}.{field}")
 
-    def with_linear(self, name: str) -> "Formats":
-        """Every linear layer's weights in one format; embedding, head, router and norms stay as they are."""
+    def with_linear(self, name: str) -> "WeightFormats":
+        """All linear layers in another format; embedding, head, router and norms keep theirs."""
         return msgspec.structs.replace(self, **dict.fromkeys(QUANTISABLE, name))
 
 
-def format_named(name: str, place: str) -> Format:
-    """Look a format up. Raises BadInput."""
-    if name not in FORMATS:
-        raise BadInput(place, name, "not a weight format", f"use one of {', '.join(FORMATS)}")
-    return FORMATS[name]
+def format_named(name: str, place: str) -> WeightFormat:
+    """The format of this name. Raises BadInput for an unknown one."""
+    if name not in WEIGHT_FORMATS:
+        raise BadInput(place, name, "not a weight format", f"use one of {', '.join(WEIGHT_FORMATS)}")
+    return WEIGHT_FORMATS[name]
 
 
-def weight_bytes(params: int, fmt: Format) -> int:
-    """Bytes of `params` weights, scales included, rounded up."""
+def weight_bytes(params: int, fmt: WeightFormat) -> int:
+    """ceil(params x bits / 8), scales included."""
     return -(-params * fmt.bits.numerator // (fmt.bits.denominator * 8))

@@ -1,4 +1,4 @@
-"""A Hugging Face config.json becomes a ModelSpec."""
+"""Imports a Hugging Face config.json as a ModelSpec."""
 
 from typing import Any
 
@@ -6,35 +6,35 @@ import msgspec
 
 from stageline.errors import BadInput
 from stageline.model.check import check_spec
-from stageline.model.formats import Formats
-from stageline.model.hf_fields import Fields
+from stageline.model.formats import WeightFormats
+from stageline.model.hf_fields import ConfigFields
 from stageline.model.hf_parts import FAMILIES
 from stageline.model.hf_quant import Quantisation, quantisation
 from stageline.model.spec import ElementType, Layer, ModelSpec
 
 BASE_FORMATS = {"bfloat16": "bf16", "float16": "bf16", "float32": "fp32"}
-WRAPPERS = frozenset({"kimi_k3", "kimi_k25", "qwen3_5"})  # multimodal: the text model is in text_config
+WRAPPERS = frozenset({"kimi_k3", "kimi_k25", "qwen3_5"})  # multimodal models, whose text model is in text_config
 
 
 def import_config(data: bytes, place: str, name: str) -> ModelSpec:
-    """Read a config.json. Vision towers and MTP layers are left out and named in `left_out`.
+    """Import a config.json. Vision towers and MTP layers are left out; `left_out` names them.
 
-    Raises BadInput naming the field: malformed, missing, of a model type or format that is not modelled, or unknown
-    and therefore possibly changing sizes.
+    `place` names the file in errors. Raises BadInput naming the field that is malformed or missing, a model type or
+    format that is not modelled, and any unknown field, because it may change sizes.
     """
     try:
         document: Any = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadInput(place, None, f"not valid JSON: {error}") from None
-    outer = Fields(document, f"{place}: $")
+    outer = ConfigFields(document, f"{place}: $")
     if "text_config" in outer.raw:
         if outer.text("model_type") not in WRAPPERS:
-            raise BadInput(outer.at("model_type"), str(outer.text("model_type")), "a wrapper that is not modelled")
+            raise BadInput(outer.at("model_type"), str(outer.text("model_type")), "this wrapper is not modelled")
         return _import(outer, outer.inner("text_config"), name)
     return _import(outer, outer, name)
 
 
-def _import(outer: Fields, f: Fields, name: str) -> ModelSpec:
+def _import(outer: ConfigFields, f: ConfigFields, name: str) -> ModelSpec:
     family = f.text("model_type")
     if family is None or family not in FAMILIES:
         raise BadInput(f.at("model_type"), str(family), "not modelled", f"known: {', '.join(FAMILIES)}")
@@ -61,24 +61,24 @@ def _import(outer: Fields, f: Fields, name: str) -> ModelSpec:
     return spec
 
 
-def _base_formats(f: Fields, outer: Fields) -> Formats:
-    """The type of weights that are not quantised."""
+def _base_formats(f: ConfigFields, outer: ConfigFields) -> WeightFormats:
+    """The formats of weights that are not quantised: the config's dtype."""
     name = next((t for g in (f, outer) for n in ("dtype", "torch_dtype") if (t := g.text(n))), "bfloat16")
     if name not in BASE_FORMATS:
-        raise BadInput(f.at("dtype"), str(name), "a type that is not modelled", f"known: {', '.join(BASE_FORMATS)}")
-    return Formats(**dict.fromkeys(Formats.__struct_fields__, BASE_FORMATS[name]))
+        raise BadInput(f.at("dtype"), str(name), "this type is not modelled", f"known: {', '.join(BASE_FORMATS)}")
+    return WeightFormats(**dict.fromkeys(WeightFormats.__struct_fields__, BASE_FORMATS[name]))
 
 
-def _kv_type(f: Fields, quant: Quantisation) -> ElementType:
-    """8-bit where the file says so, and for models with attention residuals (Kimi K3 is served that way)."""
+def _kv_type(f: ConfigFields, quant: Quantisation) -> ElementType:
+    """fp8 if the config says so, and for models with attention residuals, because Kimi K3 is served that way."""
     return "fp8" if quant.kv_fp8 or f.get("attn_res_block_size") else "bf16"
 
 
-def _state_type(f: Fields) -> ElementType:
+def _state_type(f: ConfigFields) -> ElementType:
     return "bf16" if f.get("mamba_ssm_dtype") == "bfloat16" else "fp32"
 
 
-def _left_out(outer: Fields, f: Fields) -> tuple[str, ...]:
+def _left_out(outer: ConfigFields, f: ConfigFields) -> tuple[str, ...]:
     """Vision tower and multi-token-prediction layers."""
     left = ["vision tower"] if outer.get("vision_config") is not None else []
     if f.integer("num_nextn_predict_layers", "mtp_num_hidden_layers", default=0):

@@ -1,13 +1,13 @@
-"""Reading a Hugging Face config.json field by field, keeping account of what was read.
+"""Typed access to the fields of a Hugging Face config.json, which records the fields that were read.
 
-A field that nothing reads and that is not known to leave bytes alone is an error: the importer does not guess.
+The importer does not guess: a field that it neither reads nor knows to be harmless (IGNORED) is an error.
 """
 
 from typing import Any
 
 from stageline.errors import BadInput
 
-# Fields that change neither parameters nor what is cached: names, tokens, generation, training, numerics, positions.
+# Fields that change neither parameters nor caches: names, tokens, generation, training, numerics, positions.
 IGNORED = frozenset(
     {
         "_name_or_path",
@@ -111,7 +111,7 @@ IGNORED = frozenset(
 )
 
 
-class Fields:
+class ConfigFields:
     """A JSON object with typed access. Null counts as absent."""
 
     def __init__(self, raw: object, place: str) -> None:
@@ -123,16 +123,16 @@ class Fields:
         self._read: set[str] = set()
 
     def get(self, name: str) -> Any:
-        """The value as it is; None when absent."""
+        """The raw value; None when absent."""
         self._read.add(name)
         return self.raw.get(name)
 
     def at(self, name: str) -> str:
-        """Where a field is, for messages."""
+        """The place of a field, for error messages."""
         return f"{self.place}.{name}"
 
     def integer(self, *names: str, default: int | None = None) -> int:
-        """The first of these fields that is present, >= 0. Raises BadInput."""
+        """The first of these fields that is present: an integer >= 0. Raises BadInput."""
         for name in names:
             value = self.get(name)
             if value is None:
@@ -162,28 +162,26 @@ class Fields:
 
     def integers(self, name: str) -> list[int]:
         """A list of integers; empty when absent. Raises BadInput."""
-        value = self.get(name)
-        if value is None:
-            return []
-        if not isinstance(value, list) or not all(isinstance(x, int) and not isinstance(x, bool) for x in value):
-            raise BadInput(self.at(name), type(value).__name__, "expected a list of integers")
-        return value
+        return self._list(name, int, "integers")
 
     def words(self, name: str) -> list[str]:
         """A list of strings; empty when absent. Raises BadInput."""
+        return self._list(name, str, "strings")
+
+    def _list(self, name: str, kind: type, what: str) -> list[Any]:
         value = self.get(name)
         if value is None:
             return []
-        if not isinstance(value, list) or not all(isinstance(x, str) for x in value):
-            raise BadInput(self.at(name), type(value).__name__, "expected a list of strings")
+        if not isinstance(value, list) or not all(type(x) is kind for x in value):
+            raise BadInput(self.at(name), type(value).__name__, f"expected a list of {what}")
         return value
 
-    def inner(self, name: str) -> "Fields":
+    def inner(self, name: str) -> "ConfigFields":
         """A nested object. Raises BadInput when it is missing."""
-        return Fields(self.get(name), self.at(name))
+        return ConfigFields(self.get(name), self.at(name))
 
     def finish(self, ignored: frozenset[str] = IGNORED) -> None:
-        """Refuse fields that nobody read and that may change bytes; null and false switch nothing on."""
+        """Refuse fields that were not read and may change sizes; null, false and {} are harmless. Raises BadInput."""
         for name, value in self.raw.items():
             if name in self._read or name in ignored or value in (None, False) or value == {}:
                 continue

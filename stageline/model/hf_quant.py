@@ -1,7 +1,7 @@
-"""The quantization_config section: which weights are stored in which format.
+"""Reads quantization_config: which weights are stored in which format.
 
-Understood: compressed-tensors and modelopt (groups with targets, ignore lists, per-layer lists) and fp8 blocks. Modules
-are named as in the checkpoint; the ignore list decides, and what no group targets stays as it is.
+Supported methods: compressed-tensors and modelopt (groups with targets, ignore lists, per-layer lists) and fp8, also in
+blocks. Modules are named as in the checkpoint. The ignore list wins; modules that no group targets are not quantised.
 """
 
 import re
@@ -15,8 +15,8 @@ import msgspec
 from stageline.errors import BadInput
 from stageline.model.attention import Attention, GatedDelta
 from stageline.model.ffn import Ffn, Moe
-from stageline.model.formats import Formats
-from stageline.model.hf_fields import Fields
+from stageline.model.formats import WeightFormats
+from stageline.model.hf_fields import ConfigFields
 
 PREFIXES = ("model.", "language_model.model.", "model.language_model.", "")
 KNOWN = frozenset(
@@ -41,10 +41,10 @@ BY_ALGORITHM = {"FP8": "fp8", "NVFP4": "nvfp4", "W4A16_NVFP4": "nvfp4-w4a16"}
 
 
 class Patterns:
-    """Module names: exact, with wildcards, regular expressions after "re:", or "Linear" for all of them."""
+    """Patterns of module names: exact, with wildcards, "re:" and a regular expression, or "Linear" for all modules."""
 
     def __init__(self, patterns: Iterable[str], place: str) -> None:
-        """Raises BadInput for a regular expression that is none."""
+        """Raises BadInput for an invalid regular expression."""
         self._exact = frozenset(patterns)
         wild = [p for p in self._exact if not p.startswith("re:") and any(c in p for c in "*?[")]
         self._tests = [re.compile("|".join(map(translate, sorted(wild))))] if wild else []
@@ -53,7 +53,7 @@ class Patterns:
                 self._tests.append(_regular(pattern, place))
 
     def match(self, name: str) -> bool:
-        """Whether one of the patterns names this module."""
+        """Whether a pattern matches this module."""
         return name in self._exact or "Linear" in self._exact or any(test.match(name) for test in self._tests)
 
 
@@ -65,14 +65,14 @@ def _regular(pattern: str, place: str) -> re.Pattern[str]:
 
 
 class Rule(NamedTuple):
-    """Modules that match one of the patterns are stored in this format."""
+    """Modules that match `targets` are stored in this format."""
 
     targets: Patterns
     format: str
 
 
 class Quantisation(NamedTuple):
-    """What a quantization_config says."""
+    """A parsed quantization_config."""
 
     rules: tuple[Rule, ...] = ()
     by_name: Mapping[str, str] = MappingProxyType({})
@@ -80,7 +80,7 @@ class Quantisation(NamedTuple):
     kv_fp8: bool = False
 
     def format_of(self, module: str, default: str) -> str:
-        """The format of a module such as "layers.3.self_attn.o_proj"."""
+        """The weight format of a module such as "layers.3.self_attn.o_proj"; `default` if it is not quantised."""
         names = [prefix + module for prefix in PREFIXES]
         if self.ignore and any(map(self.ignore.match, names)):
             return default
@@ -91,11 +91,11 @@ class Quantisation(NamedTuple):
                 return rule.format
         return default
 
-    def layer(self, index: int, attention: Attention, ffn: Ffn, default: Formats) -> Formats:
-        """The formats of one layer. Routers, norms, convolutions and small projections are never quantised.
+    def layer(self, index: int, attention: Attention, ffn: Ffn, default: WeightFormats) -> WeightFormats:
+        """The weight formats of one layer. Routers, norms, convolutions and small projections are never quantised.
 
-        Nor are the projections of a latent MoE: Kimi K3's ignore list does not name them, but the size of its
-        checkpoint shows that they are BF16.
+        The latent projections of a MoE stay in BF16 too: Kimi K3's ignore list does not name them, but the size of its
+        checkpoint shows it.
         """
         base = f"layers.{index}."
         inner = "linear_attn.in_proj_qkv" if isinstance(attention, GatedDelta) else "self_attn.o_proj"
@@ -109,10 +109,10 @@ class Quantisation(NamedTuple):
 
 
 def quantisation(raw: object, place: str) -> Quantisation:
-    """Read the section; None: nothing is quantised. Raises BadInput for methods and schemes that are not understood."""
+    """Read a quantization_config; None: nothing is quantised. Raises BadInput for a method that is not supported."""
     if raw is None:
         return Quantisation()
-    f = Fields(raw, place)
+    f = ConfigFields(raw, place)
     f.finish(KNOWN)
     method = f.text("quant_method")
     if method == "fp8":
@@ -123,16 +123,18 @@ def quantisation(raw: object, place: str) -> Quantisation:
         everything = Rule(Patterns(("Linear",), place), "fp8-block" if block else "fp8")
         return Quantisation((everything,), {}, ignore)
     if method not in ("compressed-tensors", "modelopt"):
-        raise BadInput(f.at("quant_method"), method, "not understood", "known: compressed-tensors, modelopt, fp8")
+        raise BadInput(
+            f.at("quant_method"), method, "this method is not supported", "known: compressed-tensors, modelopt, fp8"
+        )
     groups = f.get("config_groups")
     if not isinstance(groups, dict):
         raise BadInput(f.at("config_groups"), None, "expected an object of groups")
-    rules = tuple(_rule(Fields(group, f"{f.at('config_groups')}.{name}")) for name, group in groups.items())
+    rules = tuple(_rule(ConfigFields(group, f"{f.at('config_groups')}.{name}")) for name, group in groups.items())
     scheme = f.get("kv_cache_scheme")
     return Quantisation(rules, _by_name(f), Patterns(f.words("ignore"), f.at("ignore")), scheme is not None)
 
 
-def _rule(group: Fields) -> Rule:
+def _rule(group: ConfigFields) -> Rule:
     weights, targets = group.inner("weights"), Patterns(group.words("targets"), group.at("targets"))
     bits, size = weights.integer("num_bits"), weights.integer("group_size", default=0)
     key = (weights.text("type"), bits, size)
@@ -147,19 +149,19 @@ def _rule(group: Fields) -> Rule:
         ("int", 8, 0): "int8",
     }
     if key not in formats:
-        raise BadInput(weights.place, f"{key[0]} {bits} bits, groups of {size}", "a weight format that is not modelled")
+        raise BadInput(weights.place, f"{key[0]} {bits} bits, groups of {size}", "this weight format is not modelled")
     return Rule(targets, formats[key])
 
 
-def _by_name(f: Fields) -> dict[str, str]:
-    """modelopt's list of layers, each with its algorithm."""
+def _by_name(f: ConfigFields) -> dict[str, str]:
+    """modelopt's `quantized_layers`: the format of each module that it names."""
     raw = f.get("quantized_layers")
     if raw is None:
         return {}
     found = {}
-    for name, value in Fields(raw, f.at("quantized_layers")).raw.items():
-        algorithm = Fields(value, f"{f.at('quantized_layers')}.{name}").text("quant_algo")
+    for name, value in ConfigFields(raw, f.at("quantized_layers")).raw.items():
+        algorithm = ConfigFields(value, f"{f.at('quantized_layers')}.{name}").text("quant_algo")
         if algorithm is None or algorithm not in BY_ALGORITHM:
-            raise BadInput(f"{f.at('quantized_layers')}.{name}", str(algorithm), "an algorithm that is not modelled")
+            raise BadInput(f"{f.at('quantized_layers')}.{name}", str(algorithm), "this algorithm is not modelled")
         found[name] = BY_ALGORITHM[algorithm]
     return found

@@ -1,4 +1,4 @@
-"""What is served: a model as a list of layers, and the bytes that each keeps and passes on."""
+"""A model as a list of layers: its parameters, its bytes, and what crosses each layer boundary."""
 
 from typing import Literal
 
@@ -6,11 +6,11 @@ import msgspec
 
 from stageline.model.attention import Attention, Gqa
 from stageline.model.ffn import Ffn
-from stageline.model.formats import ELEMENT_BYTES, Formats, weight_bytes
+from stageline.model.formats import ELEMENT_BYTES, WeightFormats, weight_bytes
 from stageline.model.tensors import Tensor, tensor
 
 ElementType = Literal["fp32", "bf16", "fp16", "fp8"]
-CONV_STATE_BYTES = 2  # convolution inputs are activations: bf16 whatever the recurrent state is
+CONV_STATE_BYTES = 2  # per element: convolution inputs are bf16 activations, whatever the recurrent state is
 
 
 class Layer(msgspec.Struct, frozen=True):
@@ -18,53 +18,53 @@ class Layer(msgspec.Struct, frozen=True):
 
     attention: Attention
     ffn: Ffn
-    formats: Formats
+    formats: WeightFormats
 
     def tensors(self, hidden: int) -> tuple[Tensor, ...]:
-        """All weights of the layer: attention, FFN and the two norms before them."""
+        """All weights of the layer: attention, FFN, and the norm before each of them."""
         return (*self.attention.tensors(hidden), *self.ffn.tensors(hidden), tensor("norms", "norms", 2 * hidden))
 
     def weight_bytes(self, hidden: int) -> int:
-        """Bytes as stored."""
+        """Stored bytes of all weights."""
         return sum(weight_bytes(t.params, self.formats.of(t.weight_class)) for t in self.tensors(hidden))
 
 
 class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A model. Layers are 0-based. Vision towers and MTP layers are left out (`left_out` says which)."""
+    """A text model; layers are 0-based. `left_out` names the parts that are not modelled: vision towers, MTP layers."""
 
     name: str
     hidden: int
     vocab: int
     layers: tuple[Layer, ...]
-    formats: Formats  # of embedding and head
-    tied: bool = False  # the head is the embedding
-    context: int = 0  # longest context in tokens; 0: not said
+    formats: WeightFormats  # of embedding and head
+    tied: bool = False  # embedding and head share their weights
+    context: int = 0  # longest context in tokens; 0: unknown
     kv_type: ElementType = "bf16"
     state_type: ElementType = "fp32"
     activation_type: ElementType = "bf16"
     residual_block: int = 0  # layers per block of attention residuals; 0: a plain residual stream
-    nominal_layer_bytes: int = 0  # the round number that a published placement uses; 0: none
+    nominal_layer_bytes: int = 0  # the rounded bytes per layer of a published placement; 0: none
     left_out: tuple[str, ...] = ()
 
     def embedding(self) -> Tensor:
-        """The input embedding: looked up, never multiplied with."""
+        """The input embedding. Tokens look it up, so that none of its parameters are active."""
         return tensor("embedding", "embedding", self.vocab * self.hidden, 0)
 
     def head(self) -> Tensor:
-        """The output head; tied, its parameters are counted with the embedding."""
+        """The output head. If it is tied, the embedding counts its parameters."""
         size = self.vocab * self.hidden
         return tensor("head", "head", 0 if self.tied else size, size)
 
     def layer_bytes(self, index: int) -> int:
-        """Weights of one layer as stored."""
+        """Stored bytes of one layer's weights."""
         return self.layers[index].weight_bytes(self.hidden)
 
     def embedding_bytes(self) -> int:
-        """Embedding as stored."""
+        """Stored bytes of the embedding."""
         return weight_bytes(self.vocab * self.hidden, self.formats.of("embedding"))
 
     def head_bytes(self) -> int:
-        """Head and final norm as stored. A tied head is stored twice when the embedding sits on another stage."""
+        """Stored bytes of head and final norm; a tied head on another stage is a copy of the embedding."""
         head = weight_bytes(self.vocab * self.hidden, self.formats.of("embedding" if self.tied else "head"))
         return head + weight_bytes(self.hidden, self.formats.of("norms"))
 
@@ -74,29 +74,30 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
         return layers + self.embedding().params + self.head().params + self.hidden
 
     def active_params(self) -> int:
-        """Parameters that a token multiplies with: router and head count, input embedding and norms do not."""
+        """Parameters that one token is multiplied with: router and head count, embedding and norms do not."""
         layers = sum(t.active for layer in self.layers for t in layer.tensors(self.hidden))
         return layers + self.head().active
 
     def weight_bytes(self) -> int:
-        """Bytes as stored; a tied head once."""
+        """Stored bytes of all weights; tied ones once."""
         layers = sum(self.layer_bytes(i) for i in range(len(self.layers)))
         head = weight_bytes(self.head().params, self.formats.of("head"))
         return layers + self.embedding_bytes() + head + weight_bytes(self.hidden, self.formats.of("norms"))
 
     def kv_bytes_per_token(self, index: int) -> int:
-        """KV cache of one token in one layer."""
+        """Bytes of one token's KV in one layer."""
         return self.layers[index].attention.kv_elements() * ELEMENT_BYTES[self.kv_type]
 
     def state_bytes(self, index: int) -> int:
-        """Constant state of one request in one layer."""
+        """Bytes of one request's constant state in one layer."""
         recurrent, conv = self.layers[index].attention.state_elements()
         return recurrent * ELEMENT_BYTES[self.state_type] + conv * CONV_STATE_BYTES
 
     def boundary_elements(self, layers_before: int) -> int:
-        """Elements per token that cross the boundary after `layers_before` layers.
+        """Elements per token that cross the boundary after `layers_before` (l) layers.
 
-        hidden, or with attention residuals (1 + ceil(l / block)) x hidden: the stream and every block's output so far.
+        hidden; with attention residuals (1 + ceil(l / residual_block)) x hidden, for the residual stream and the output
+        of every block so far.
         """
         if self.residual_block == 0:
             return self.hidden
@@ -107,13 +108,13 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
         return self.boundary_elements(layers_before) * ELEMENT_BYTES[self.activation_type]
 
     def requantised(self, name: str) -> "ModelSpec":
-        """The same model with all linear weights in another format."""
+        """The same model with all linear layers in another weight format."""
         layers = tuple(msgspec.structs.replace(x, formats=x.formats.with_linear(name)) for x in self.layers)
         return msgspec.structs.replace(self, layers=layers)
 
 
 def kind_name(layer: Layer) -> str:
-    """What people call a layer of this kind: "kda+moe", "gqa+dense", "gqa-window+dense"."""
+    """The short name of a layer's kind: "kda+moe", "gqa+dense", "gqa-window+dense"."""
     window = isinstance(layer.attention, Gqa) and layer.attention.window_tokens
     attention = type(layer.attention).__struct_config__.tag
     return f"{attention}{'-window' if window else ''}+{type(layer.ffn).__struct_config__.tag}"

@@ -6,7 +6,7 @@ from stageline.model.spec import Layer, ModelSpec, kind_name
 
 
 class LayerSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """One layer."""
+    """One layer; params and bytes of its weights, KV and state."""
 
     index: int  # 0-based
     kind: str
@@ -15,13 +15,13 @@ class LayerSummary(msgspec.Struct, frozen=True, kw_only=True):
     weight_bytes: int
     kv_bytes_per_token: int
     state_bytes: int
-    flops_per_token: int  # 2 x active parameters, plus 8 per element of a linear layer's recurrent state
-    pair_flops: int  # decode attention, per query-key pair
-    boundary_bytes_per_token: int  # what leaves after this layer
+    flops_per_token: int  # 2 x active parameters + 8 x elements of the recurrent state of linear attention
+    pair_flops: int  # attention in decode, per query-key pair
+    boundary_bytes_per_token: int  # what crosses the boundary after this layer
 
 
 class ModelSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """The model. Text weights only; `left_out` says what else the checkpoint holds."""
+    """The text model; `left_out` names the other parts of the checkpoint."""
 
     name: str
     total_params: int
@@ -39,7 +39,7 @@ class ModelSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def summarise(spec: ModelSpec) -> ModelSummary:
-    """Add a model up."""
+    """The totals of a model, and its layers one by one."""
     layers = tuple(_layer(spec, i, layer) for i, layer in enumerate(spec.layers))
     return ModelSummary(
         name=spec.name,

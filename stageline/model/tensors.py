@@ -1,4 +1,4 @@
-"""One group of weights: how many there are and how many of them a token uses."""
+"""A group of weights: how many there are, and how many of them one token is multiplied with."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ from stageline.model.formats import WeightClass
 
 
 class Tensor(NamedTuple):
-    """Parameters of one class; `active` are those that one token multiplies with."""
+    """Weights of one class; `active` counts the parameters that one token is multiplied with."""
 
     name: str
     weight_class: WeightClass
@@ -15,7 +15,7 @@ class Tensor(NamedTuple):
 
 
 def tensor(name: str, weight_class: WeightClass, params: int, active: int | None = None) -> Tensor:
-    """All parameters are active unless said otherwise; those of norms, which only scale a vector, never are."""
+    """By default all parameters are active, but none of a norm's, which only scale a vector."""
     if active is None:
         active = 0 if weight_class == "norms" else params
     return Tensor(name, weight_class, params, active)

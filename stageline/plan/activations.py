@@ -1,14 +1,15 @@
-"""Activations: the most that one device holds between the operations of a step; nothing is kept for a backward pass.
+"""Activation memory: the most that one device holds between the operations of an inference step.
 
-For T new tokens of a full microbatch, e bytes per element, a layer of a pre-norm block holds
+Per token, a layer of a pre-norm block holds, in elements,
 
-    (stream + the block's normed input) + max(attention, FFN)
+    (residual stream + the block's normed input) + max(attention, FFN)
 
-attention: query, output and (as computed in this step) key and value; FFN: gate and up, and their product; MoE: of each
-token's copies the input, the three intermediates and the output. Logits are fp32, one row per sequence. Heads, widths
-and the vocabulary are split over tensor ranks, tokens over context ranks and attention replicas, copies over expert
-ranks; with sequence parallelism stream and input are split over tensor ranks too. Computed from these shapes, no source
-beyond them: fragmentation, kernels' workspaces and collectives' buffers come on top.
+attention: query, output, and the step's key and value; FFN: gate, up and their product; MoE: the input, the three
+intermediates and the output of each of a token's top_k copies. Logits are fp32, one row per sequence.
+
+Tensor ranks split heads, widths and the vocabulary, context ranks and attention replicas split tokens, expert ranks
+split copies; with sequence parallelism tensor ranks split stream and input too. Derived from these shapes alone:
+fragmentation, kernel workspaces and buffers of collectives come on top.
 """
 
 from stageline.cost.group import Group
@@ -21,7 +22,7 @@ LOGIT_BYTES = 4
 
 
 def layer_activation_bytes(spec: ModelSpec, group: Group, tokens: int) -> int:
-    """The largest of all layers, on one device, with `tokens` new tokens in the whole group."""
+    """Bytes on one device in the largest layer, with `tokens` new tokens in the whole group."""
     own = -(-tokens // (group.context * group.attention_replicas))
     stream = spec.boundary_elements(len(spec.layers)) + spec.hidden
     if group.sequence_parallel:
@@ -37,12 +38,12 @@ def layer_activation_bytes(spec: ModelSpec, group: Group, tokens: int) -> int:
 
 
 def logit_bytes(spec: ModelSpec, group: Group, rows: int) -> int:
-    """Logits of one device."""
+    """Bytes of the logits on one device, with `rows` sampled rows in the whole group."""
     return -(-rows // group.attention_replicas) * -(-spec.vocab // group.tensor) * LOGIT_BYTES
 
 
 def _attention_elements(a: Attention) -> int:
-    """Per token, all heads."""
+    """Elements per token, all heads."""
     if isinstance(a, Gqa):
         return a.head_dim * (2 * a.heads + 2 * a.kv_heads + a.heads * a.output_gate)
     if isinstance(a, Kda):
@@ -53,6 +54,7 @@ def _attention_elements(a: Attention) -> int:
 
 
 def _ffn_elements(ffn: Ffn, hidden: int, own: int, tokens: int, group: Group) -> int:
+    """Elements on one device, of its `own` tokens or the expert copies of all `tokens`."""
     if not isinstance(ffn, Moe):
         return own * -(-3 * ffn.width // group.tensor)
     wide = ffn.latent_width or hidden

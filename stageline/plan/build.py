@@ -1,4 +1,4 @@
-"""The planner: a model and a device become a plan."""
+"""The planner: makes a plan for a model on devices."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -11,38 +11,38 @@ from stageline.cost.service import compile_cost, min_service_ns
 from stageline.errors import DoesNotFit
 from stageline.hardware.device import Device
 from stageline.model.spec import ModelSpec
-from stageline.plan.axes import AxisRow, Topology, prefill_totals
+from stageline.plan.axes import AxisPlanner, AxisRow, prefill_totals
 from stageline.plan.check_shape import check_shape
-from stageline.plan.costing import cost_entry
+from stageline.plan.cost_entry import cost_entry
 from stageline.plan.fit import check_fit
-from stageline.plan.fitted import with_efficiencies
+from stageline.plan.fitted_efficiencies import with_efficiencies
 from stageline.plan.interleave import interleaved
 from stageline.plan.links import links
 from stageline.plan.memory import Memory
 from stageline.plan.options import AXES, MAX_MICROBATCH, PlanOptions
-from stageline.plan.pace import Pace, decode_totals, pace
 from stageline.plan.partition import balanced, fewest
 from stageline.plan.placement import LayerRun, Layers, by_kind, route
-from stageline.plan.schema import Defaults, Plan, Stage, Visit
-from stageline.plan.work import stage_work
+from stageline.plan.schema import Defaults, Plan, StagePlan, Visit
+from stageline.plan.stage_work import stage_work
+from stageline.plan.timing import PipelineTiming, decode_totals, pipeline_timing
 
-BALANCE_MICROBATCH = 8  # at which stage times are balanced
+BALANCE_MICROBATCH = 8  # sequences of the decode step whose stage times are balanced
 
 
 class Planned(NamedTuple):
-    """A plan and what was computed on the way."""
+    """A plan, and what the planner computed for it."""
 
     plan: Plan
     memory: Memory
-    pace: Pace
-    requests: tuple[int, ...]  # by stage: how many fit at the asked-for context
-    axes: tuple[AxisRow, ...]  # where the ranks of every axis sit, innermost first
+    timing: PipelineTiming
+    requests: tuple[int, ...]  # by stage: requests of the planned context that fit
+    axes: tuple[AxisRow, ...]  # innermost first
 
 
 def make_plan(spec: ModelSpec, device: Device, options: PlanOptions) -> Planned:
-    """Place, cut, route, cost and size.
+    """Assign layers to stages, route, price and size.
 
-    Raises DoesNotFit, and UsageError or BadInput where options contradict each other or the model.
+    Raises DoesNotFit, and UsageError or BadInput for options that contradict each other or the model.
     """
     device, options = with_efficiencies(spec, device, options)
     check_shape(spec, options)
@@ -56,19 +56,19 @@ def make_plan(spec: ModelSpec, device: Device, options: PlanOptions) -> Planned:
     microbatch = options.microbatch or _microbatch(len(stages), min(requests))
     decode = decode_totals(microbatch, memory.context_tokens)
     runs = route(layouts)
-    loads = (decode, prefill_totals(options.batched_tokens, memory.context_tokens))
-    strides, axes = Topology(spec, device, options, runs, loads).choose()
+    priced = (decode, prefill_totals(options.batched_tokens, memory.context_tokens))
+    strides, axes = AxisPlanner(spec, device, options, runs, priced).choose()
     options = msgspec.structs.replace(options, strides=strides)
     costs, visits = _visits(spec, device, options, runs)
-    wires = links(spec, device, options, runs)
-    speed = pace(len(stages), visits, wires, costs, decode)
-    in_flight = options.credits or max(len(stages), speed.knee)
+    route_links = links(spec, device, options, runs)
+    timing = pipeline_timing(len(stages), visits, route_links, costs, decode)
+    in_flight = options.credits or max(len(stages), timing.knee)
     plan = Plan(
         model=spec.name,
         device=device.name,
         stages=stages,
         visits=visits,
-        links=wires,
+        links=route_links,
         costs=costs,
         defaults=Defaults(microbatch=microbatch, credits=in_flight, batched_tokens=options.batched_tokens),
         block_tokens=options.block_tokens,
@@ -76,20 +76,20 @@ def make_plan(spec: ModelSpec, device: Device, options: PlanOptions) -> Planned:
         replicas=options.replicas,
         info=_info(spec, memory, options) | _order(axes),
     )
-    return Planned(plan=plan, memory=memory, pace=speed, requests=requests, axes=axes)
+    return Planned(plan=plan, memory=memory, timing=timing, requests=requests, axes=axes)
 
 
 def _layouts(spec: ModelSpec, device: Device, memory: Memory, options: PlanOptions) -> list[Layers]:
-    """Layers of every stage, stages in the order of their first layer."""
+    """The layers of every stage, with stages in the order of their first layer. Raises DoesNotFit and BadInput."""
     if options.placement == "by-kind":
         return by_kind(spec, memory, options.consecutive)
-    load = decode_totals(options.microbatch or BALANCE_MICROBATCH, memory.context_tokens)
-    times = layer_times(spec, device, options, load.decode_tokens, memory.context_tokens)
+    totals = decode_totals(options.microbatch or BALANCE_MICROBATCH, memory.context_tokens)
+    times = layer_times(spec, device, options, totals.decode_tokens, memory.context_tokens)
     if options.placement == "interleaved":
         return interleaved(spec, device, memory, options, times)
     stages = _stage_count(memory, options)
     cuts = balanced(times, stages, memory.fits)
-    if cuts is None:  # one stage holds a tied embedding once, two need a copy
+    if cuts is None:  # a tied embedding is held once by one stage, but twice by two or more
         copy = f"a second copy of the tied embedding, {memory.head_bytes:,} bytes, does not fit"
         raise DoesNotFit(
             f"{spec.name} does not fit {stages} stages of {device.name}: {copy}; smallest change: --devices 1"
@@ -101,28 +101,28 @@ def _stage_count(memory: Memory, options: PlanOptions) -> int:
     if options.devices is not None:
         return options.devices // options.stage_devices
     cuts = fewest(memory.layers, memory.fits)
-    assert not isinstance(cuts, int), "check_fit lets no layer pass that does not fit"
+    assert not isinstance(cuts, int), "check_fit refuses a layer that does not fit"
     return len(cuts)
 
 
 def layer_times(spec: ModelSpec, device: Device, options: PlanOptions, sequences: int, context: int) -> list[int]:
-    """Decode time of every layer alone; the head's is added to the last."""
-    load = decode_totals(sequences, context)
+    """Time in ns of a decode step in every layer alone; the last one's includes the head."""
+    totals = decode_totals(sequences, context)
     count = len(spec.layers)
     first_of = {layer: i for i, layer in reversed(list(enumerate(spec.layers))) if i < count - 1 or count == 1}
     time_of = {
-        layer: compile_cost(cost_entry(spec, [i], device, options)).service_ns(load) for layer, i in first_of.items()
+        layer: compile_cost(cost_entry(spec, [i], device, options)).service_ns(totals) for layer, i in first_of.items()
     }
     times = [time_of.get(layer, 0) for layer in spec.layers]
     last = count - 1
-    times[last] = compile_cost(cost_entry(spec, [last], device, options)).service_ns(load)
+    times[last] = compile_cost(cost_entry(spec, [last], device, options)).service_ns(totals)
     return times
 
 
 def _visits(
     spec: ModelSpec, device: Device, options: PlanOptions, runs: Sequence[LayerRun]
 ) -> tuple[tuple[CostEntry, ...], tuple[Visit, ...]]:
-    """Cost entries without duplicates, and the visits that refer to them."""
+    """The distinct cost entries, and the visits, which refer to them by index."""
     index: dict[CostEntry, int] = {}
     floors: list[int] = []
     visits = []
@@ -136,9 +136,11 @@ def _visits(
     return tuple(index), tuple(visits)
 
 
-def _stage(index: int, layers: Layers, spec: ModelSpec, device: Device, memory: Memory, options: PlanOptions) -> Stage:
+def _stage(
+    index: int, layers: Layers, spec: ModelSpec, device: Device, memory: Memory, options: PlanOptions
+) -> StagePlan:
     weights = memory.weight_bytes(layers)
-    return Stage(
+    return StagePlan(
         name=f"stage-{index}",
         layers=layers,
         devices=options.stage_devices,
@@ -153,22 +155,22 @@ def _stage(index: int, layers: Layers, spec: ModelSpec, device: Device, memory: 
     )
 
 
-def _requests(stage: Stage, memory: Memory) -> int:
-    """Requests of the asked-for context that the ledger holds."""
+def _requests(stage: StagePlan, memory: Memory) -> int:
+    """Requests of the planned context that the stage's ledger holds."""
     return stage.kv_budget_bytes // max(1, memory.request_bytes(stage.layers))
 
 
 def _microbatch(stages: int, requests: int) -> int:
-    """The largest power of two up to 64 with which a full pipeline's requests fit: stages x microbatch <= requests."""
+    """The largest power of two up to 64 for which a full pipeline fits: stages x microbatch <= requests."""
     fits = max(1, requests // stages)
     return int(min(MAX_MICROBATCH, 1 << (fits.bit_length() - 1)))
 
 
 def _order(axes: Sequence[AxisRow]) -> dict[str, str | int | float | bool]:
-    """The order of the axes from the innermost, where it is not the usual one."""
+    """The order of the axes from the innermost, unless it is the default one."""
     order = [row.axis for row in axes]
-    usual = order == sorted(order, key=AXES.index)
-    return {} if usual else {"axes": ",".join(order)}
+    default = order == sorted(order, key=AXES.index)
+    return {} if default else {"axes": ",".join(order)}
 
 
 def _info(spec: ModelSpec, memory: Memory, options: PlanOptions) -> dict[str, str | int | float | bool]:

@@ -1,4 +1,4 @@
-"""What every plan must satisfy before an engine may run it."""
+"""Checks that every plan must pass before an engine runs it."""
 
 import math
 from collections.abc import Iterator
@@ -7,13 +7,13 @@ from typing import Any
 import msgspec
 
 from stageline.cost.entries import CostEntry, Roofline
-from stageline.cost.measured_entries import Measured
+from stageline.cost.measured_entries import MeasuredCost
 from stageline.cost.service import min_service_ns
 from stageline.errors import BadInput
 from stageline.plan.check_measured import check_measured
-from stageline.plan.schema import FORMAT, Plan
+from stageline.plan.schema import PLAN_FORMAT, Plan
 
-LARGEST = 1 << 62  # integers stay within a signed 64-bit field, sums of a few included
+MAX_INTEGER = 1 << 62  # sums of a few still fit a signed 64-bit field
 MAX_FLOAT_NS = 1e9  # per token, sequence, row or expert: a second
 MAX_FLOAT = {"floor_ns": 1e12, "step_ns": 1e12, "steps_ns": 1e12, "kv_threshold_tokens": 1e18} | {
     "latency_ns": 1e12,
@@ -25,11 +25,11 @@ MAX_FLOAT = {"floor_ns": 1e12, "step_ns": 1e12, "steps_ns": 1e12, "kv_threshold_
     "kv_ns": 1e7,
 }
 MAX_NS = 10**15  # eleven days
-MAX_BY_NAME = dict.fromkeys(("token_ns", "kv_token_ns", "sampled_ns"), 10**9)  # per token: sums stay in 64 bits
+MAX_BY_NAME = dict.fromkeys(("token_ns", "kv_token_ns", "sampled_ns"), 10**9)  # per token: sums fit 64 bits
 MAX_BY_NAME |= {"window_tokens": 1 << 32} | dict.fromkeys(("token_flops", "pair_flops", "row_flops"), 1 << 62)
 MAX_FACTOR = 1e6
 MAX_TABLE = 1 << 20  # experts of one layer
-MAX_STAGES, MAX_VISITS, MAX_REPLICAS = 65_536, 262_144, 65_536
+MAX_STAGES, MAX_ROUTE_VISITS, MAX_REPLICAS = 65_536, 262_144, 65_536
 
 AT_LEAST_ONE = frozenset(
     {
@@ -48,10 +48,10 @@ AT_LEAST_ONE = frozenset(
 
 
 def check_plan(plan: Plan, place: str) -> None:
-    """Raise BadInput naming the path of the first value that can't be."""
+    """Raise BadInput naming the path of the first invalid value."""
     at = f"{place}: $"
-    if plan.format != FORMAT:
-        raise BadInput(f"{at}.format", plan.format, "not a plan of this version", f"make it anew; expected {FORMAT}")
+    if plan.format != PLAN_FORMAT:
+        raise BadInput(f"{at}.format", plan.format, f"expected {PLAN_FORMAT}", "make it again with stageline plan -o")
     _check_sizes(plan, at)
     _check_numbers(plan, at)
     for i, entry in enumerate(plan.costs):
@@ -61,8 +61,8 @@ def check_plan(plan: Plan, place: str) -> None:
 
 
 def _check_sizes(plan: Plan, at: str) -> None:
-    counts = {"stages": (len(plan.stages), MAX_STAGES), "visits": (len(plan.visits), MAX_VISITS)}
-    counts["costs"] = (len(plan.costs), MAX_VISITS)
+    counts = {"stages": (len(plan.stages), MAX_STAGES), "visits": (len(plan.visits), MAX_ROUTE_VISITS)}
+    counts["costs"] = (len(plan.costs), MAX_ROUTE_VISITS)
     for name, (count, most) in counts.items():
         if not 1 <= count <= most:
             raise BadInput(f"{at}.{name}", count, f"a plan has 1 to {most:,} of them")
@@ -74,7 +74,7 @@ def _check_sizes(plan: Plan, at: str) -> None:
 
 
 def _numbers(value: Any, path: str) -> Iterator[tuple[str, str, int | float]]:
-    """(path, field name, number) of every number in a struct, `info` left out."""
+    """(path, field name, number) of every number in a struct, except in `info`."""
     for name in value.__struct_fields__:
         child, at = getattr(value, name), f"{path}.{name}"
         if isinstance(child, bool) or name == "info":
@@ -96,13 +96,13 @@ def _check_numbers(plan: Plan, at: str) -> None:
                 raise BadInput(path, value, f"must lie between 0 and {top:g}")
             continue
         least = int(name in AT_LEAST_ONE)
-        most = MAX_BY_NAME.get(name, MAX_NS if name.endswith("_ns") else LARGEST)
+        most = MAX_BY_NAME.get(name, MAX_NS if name.endswith("_ns") else MAX_INTEGER)
         if not least <= value <= most:
             raise BadInput(path, value, f"must lie between {least} and {most:,}")
 
 
 def _check_cost(entry: CostEntry, at: str) -> None:
-    if isinstance(entry, Measured):
+    if isinstance(entry, MeasuredCost):
         check_measured(entry, at)
     if not isinstance(entry, Roofline):
         return
@@ -139,11 +139,13 @@ def _check_route(plan: Plan, at: str) -> None:
             raise BadInput(f"{where}.min_service_ns", visit.min_service_ns, reason)
     unused = set(range(len(plan.stages))) - {visit.stage for visit in plan.visits}
     if unused:
-        raise BadInput(f"{at}.stages[{min(unused)}]", plan.stages[min(unused)].name, "no visit of the route goes there")
+        raise BadInput(
+            f"{at}.stages[{min(unused)}]", plan.stages[min(unused)].name, "the route never visits this stage"
+        )
 
 
 def _check_layers(plan: Plan, at: str) -> None:
-    """Visits pass the layers in order, each once, on the stage that holds it. A plan may name no layers at all."""
+    """The visits pass every layer once, in order, on the stage that holds it. A plan may name no layers at all."""
     held: list[list[int]] = [[] for _ in plan.stages]
     expected = 0
     for i, visit in enumerate(plan.visits):

@@ -1,4 +1,4 @@
-"""Divisions of devices that a model does not allow."""
+"""Checks that a model allows the requested parallelism."""
 
 from stageline.errors import BadInput
 from stageline.model.attention import Attention, GatedDelta
@@ -10,29 +10,30 @@ TP, EP, REDUNDANT = "--tensor-parallel-size", "--ep", "--redundant-experts"
 
 
 def heads_of(attention: Attention) -> int:
-    """What tensor ranks divide: query heads, or the value heads of a gated delta layer."""
+    """The heads that tensor ranks split: query heads, or the value heads of a gated delta layer."""
     return attention.value_heads if isinstance(attention, GatedDelta) else attention.heads
 
 
 def heads_divide(spec: ModelSpec, ranks: int) -> bool:
-    """Whether every rank gets the same number of heads in every layer. KV heads need not divide: they are copied."""
+    """Whether the ranks split the heads of every layer evenly. KV heads need not divide, because ranks copy them."""
     return all(heads_of(layer.attention) % ranks == 0 for layer in set(spec.layers))
 
 
 def check_shape(spec: ModelSpec, options: PlanOptions) -> None:
-    """Raise BadInput for ranks that split heads or experts unevenly, and for expert ranks without experts."""
+    """Refuse ranks that split heads or experts unevenly, and expert ranks without experts. Raises BadInput."""
     _check_heads(spec, options.tensor_parallel)
     experts = {layer.ffn.experts for layer in set(spec.layers) if isinstance(layer.ffn, Moe)}
     ranks, redundant = options.expert_parallel, options.redundant_experts
     if ranks > 1 and not experts:
-        way_out = f"leave it away, or use {TP} {ranks} or --replicas {ranks}"
-        raise BadInput(EP, ranks, f"{spec.name} is dense, it has no experts to spread", way_out)
+        way_out = f"omit it, or use {TP} {ranks} or --replicas {ranks}"
+        raise BadInput(EP, ranks, f"{spec.name} is dense and has no experts to spread", way_out)
     if redundant and ranks == 1:
-        reason = "one rank holds every expert, a second copy there serves nobody"
-        raise BadInput(REDUNDANT, redundant, reason, f"spread experts with {EP}, or leave it away")
+        reason = "one rank holds every expert, so that copies have no use"
+        raise BadInput(REDUNDANT, redundant, reason, f"spread experts with {EP}, or omit it")
     for count in sorted(experts):
         if redundant > count * (ranks - 1):
-            reason = f"{ranks} ranks hold each of {count} experts at most once: {count * (ranks - 1):,} copies"
+            most = count * (ranks - 1)
+            reason = f"a rank holds each of {count} experts at most once: {ranks} ranks hold at most {most:,} copies"
             raise BadInput(REDUNDANT, redundant, reason, "use fewer")
         if (count + redundant) % ranks:
             more = redundant + -(count + redundant) % ranks
@@ -52,4 +53,4 @@ def _check_heads(spec: ModelSpec, ranks: int) -> None:
     fits = [n for n in range(1, heads + 1) if heads_divide(spec, n)]
     below, above = max(n for n in fits if n < ranks), next((n for n in fits if n > ranks), None)
     way_out = f"use {TP} {below}" + (f" or {above}" if above else "")
-    raise BadInput(TP, ranks, f"the {heads} heads of layer {layer} of {spec.name} do not divide by it", way_out)
+    raise BadInput(TP, ranks, f"it does not divide the {heads} heads of layer {layer} of {spec.name}", way_out)

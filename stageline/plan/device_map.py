@@ -1,4 +1,4 @@
-"""The device map in the Hugging Face form: module name -> first device of the stage that holds it."""
+"""A Hugging Face device map: module name -> first device of the stage that holds it."""
 
 from stageline.plan.schema import Plan
 
@@ -6,7 +6,7 @@ from stageline.plan.schema import Plan
 def device_map(plan: Plan) -> dict[str, int]:
     """One entry "" for a model on one stage, else embedding, every layer, final norm and head.
 
-    A stage of several devices is named after its first one; replicas are copies of the same map.
+    The map covers one replica.
     """
     if len(plan.stages) == 1:
         return {"": 0}

@@ -1,4 +1,4 @@
-"""How a plan came about, in sentences: the derivation that readers know, and what the layer order makes of it."""
+"""Explains a plan in sentences: its number of stages, its visits, its axes, and the requests that fit."""
 
 from collections import Counter
 from itertools import pairwise
@@ -7,24 +7,25 @@ from stageline.model.spec import ModelSpec
 from stageline.plan.axes import AxisRow
 from stageline.plan.build import Planned
 from stageline.plan.report import ranges
+from stageline.units import bytes_text
 
 SHOWN = 3  # examples of stages that are visited twice
 
 
 def explain(spec: ModelSpec, planned: Planned) -> list[str]:
-    """One sentence or two per line."""
+    """The explanation, in lines of one or two sentences."""
     placement = planned.plan.info["placement"]
     lines = _published_rule(spec, planned) if placement == "by-kind" else _fewest(planned)
     visits = _interleaved(planned) if placement == "interleaved" else _visits(planned)
-    return [*lines, visits, *_axes(planned), *_room(planned), _in_flight(planned)]
+    return [*lines, visits, *_axes(planned), *_capacity(planned), _in_flight(planned)]
 
 
-def _gb(size: int) -> str:
-    return f"{size / 1e9:.2f} GB"
+def _microseconds(ns: int) -> str:
+    return f"{ns / 1e3:,.1f} us"
 
 
 def _published_rule(spec: ModelSpec, planned: Planned) -> list[str]:
-    """69 / 2 -> 35, + 24 = 59, and where the plan differs from it."""
+    """The published arithmetic, such as 69/2 -> 35, + 24 = 59, and why the plan differs."""
     memory = planned.memory
     linear = [i for i, layer in enumerate(spec.layers) if layer.attention.linear]
     full = len(spec.layers) - len(linear)
@@ -32,27 +33,27 @@ def _published_rule(spec: ModelSpec, planned: Planned) -> list[str]:
     if not linear:
         return [f"{full} full-attention layers, each alone on a stage -> {full} stages."]
     size = max(memory.weights[i] for i in linear)
-    share = max(1, memory.capacity_bytes // size)
-    rule = -(-len(linear) // share)
+    per_stage = max(1, memory.capacity_bytes // size)
+    rule = -(-len(linear) // per_stage)
     lines = [
-        f"{len(linear)} linear-attention layers of {_gb(size)}, {share} to a stage of {_gb(memory.capacity_bytes)} -> "
-        f"ceil({len(linear)} / {share}) = {rule} stages.",
+        f"{len(linear)} linear-attention layers of {bytes_text(size)}, {per_stage} per stage of "
+        f"{bytes_text(memory.capacity_bytes)} -> ceil({len(linear)} / {per_stage}) = {rule} stages.",
         f"{full} full-attention layers, each alone on a stage, the rest of which is KV cache -> {full} stages.",
-        f"{len(linear)}/{share} -> {rule}, + {full} = {rule + full}.",
+        f"{len(linear)}/{per_stage} -> {rule}, + {full} = {rule + full}.",
     ]
     if stages == rule + full:
         return lines
     if planned.plan.info["consecutive"]:
         changes = sum(a.attention.linear != b.attention.linear for a, b in pairwise(spec.layers))
         lines.append(
-            f"This plan has {stages}: a stage may hold only consecutive layers, and the layer order "
-            f"({changes + 1} runs) leaves odd layers over that can't be paired across a full-attention layer."
+            f"This plan has {stages}: a stage may hold only consecutive layers, and the layer order ({changes + 1} "
+            f"runs) leaves single linear-attention layers, which can't share a stage across a full-attention layer."
         )
         return lines
     biggest = max(planned.plan.stages, key=lambda stage: len(stage.layers))
     lines.append(
         f"This plan has {stages}: real layers differ in size, and {biggest.name} holds layers "
-        f"{ranges(biggest.layers)} in {_gb(biggest.weight_bytes)}."
+        f"{ranges(biggest.layers)} in {bytes_text(biggest.weight_bytes)}."
     )
     return lines
 
@@ -64,9 +65,9 @@ def _fewest(planned: Planned) -> list[str]:
     counts = Counter(len(stage.layers) for stage in planned.plan.stages)
     shape = ", ".join(f"{n} x {size} layers" for size, n in sorted(counts.items(), reverse=True))
     return [
-        f"Weights and room for {memory.concurrency} request(s) of {memory.context_tokens:,} tokens need {_gb(need)}: "
-        f"at least {bound} stages of {_gb(memory.capacity_bytes)}. Whole consecutive layers, embedding and head where "
-        f"they sit, give {len(planned.plan.stages)}: {shape}."
+        f"Weights and {memory.concurrency} request(s) of {memory.context_tokens:,} tokens need {bytes_text(need)}: at "
+        f"least {bound} stages of {bytes_text(memory.capacity_bytes)}. Cut into whole consecutive layers, with "
+        f"embedding and head, the model takes {len(planned.plan.stages)}: {shape}."
     ]
 
 
@@ -74,13 +75,13 @@ def _interleaved(planned: Planned) -> str:
     plan, chunks = planned.plan, planned.plan.info["chunks"]
     return (
         f"Every stage holds {chunks} runs of layers ({plan.stages[0].name}: {ranges(plan.stages[0].layers)}) and is "
-        f"visited once for each: {len(plan.visits)} visits per token. The busiest stage takes as long as with one run; "
+        f"visited once per run: {len(plan.visits)} visits per token. The busiest stage takes as long as with one run; "
         f"each further round costs {len(plan.stages)} hops."
     )
 
 
 def _visits(planned: Planned) -> str:
-    """Why the route has more visits than stages."""
+    """The number of visits, and why it exceeds the number of stages."""
     plan = planned.plan
     count = Counter(visit.stage for visit in plan.visits)
     again = [stage for stage in sorted(count) if count[stage] > 1]
@@ -96,7 +97,7 @@ def _visits(planned: Planned) -> str:
 
 
 def _axes(planned: Planned) -> list[str]:
-    """Which links every axis has, and what it would cost on the others."""
+    """The link of every axis, and what the other one would cost."""
     return [
         f"{row.axis}: {row.ranks} ranks, {row.stride} device(s) apart, on "
         f"{'both links' if row.link == 'both' else f'the {row.link} link'}. {_elsewhere(row)}"
@@ -106,20 +107,20 @@ def _axes(planned: Planned) -> list[str]:
 
 def _elsewhere(row: AxisRow) -> str:
     if row.axis == "dp":
-        return "Copies say nothing to each other."
+        return "Replicas do not communicate."
     if row.elsewhere_ns is None:
-        return "No order brings them to another link."
+        return "No order of the axes gives them another link."
     what = "with every rank in another domain, they"
     if row.link == "scale-out":
         what = "with these ranks on the scale-up link, they"
     return (
-        f"A decode step of the nominal microbatch and a prefill chunk take {row.trip_ns / 1e3:,.1f} us together; "
-        f"{what} would take {abs(row.elsewhere_ns) / 1e3:,.1f} us {'less' if row.elsewhere_ns < 0 else 'more'}."
+        f"A decode step of the nominal microbatch and a prefill chunk take {_microseconds(row.trip_ns)} together; "
+        f"{what} would take {_microseconds(abs(row.elsewhere_ns))} {'less' if row.elsewhere_ns < 0 else 'more'}."
     )
 
 
-def _room(planned: Planned) -> list[str]:
-    """What binds, and what the tightest stage of each kind of content holds."""
+def _capacity(planned: Planned) -> list[str]:
+    """The requests that fit the tightest stage of every kind, and which stage binds."""
     plan = planned.plan
     seen: dict[tuple[object, ...], int] = {}
     for i, stage in enumerate(plan.stages):
@@ -138,7 +139,7 @@ def _room(planned: Planned) -> list[str]:
         if stage.state_bytes:
             keeps.append(f"{stage.state_bytes:,} B of state per request")
         lines.append(
-            f"{stage.name} (layers {ranges(stage.layers)}) has {_gb(stage.kv_budget_bytes)} left and keeps "
+            f"{stage.name} (layers {ranges(stage.layers)}) has {bytes_text(stage.kv_budget_bytes)} left and keeps "
             f"{' and '.join(keeps)}: {planned.requests[i]:,} requests of {planned.memory.context_tokens:,} tokens"
             f"{' (binds)' if i == binding else ''}."
         )
@@ -146,9 +147,10 @@ def _room(planned: Planned) -> list[str]:
 
 
 def _in_flight(planned: Planned) -> str:
-    pace, plan = planned.pace, planned.plan
+    timing, plan = planned.timing, planned.plan
     return (
-        f"One token's trip L = {pace.trip_ns / 1e3:,.1f} us, the busiest stage T = {pace.busiest_ns / 1e3:,.1f} us: "
-        f"L/T -> {pace.knee} microbatches fill the pipeline. Credits: {plan.defaults.credits}; the published rule puts "
-        f"stages x microbatch = {len(plan.stages) * plan.defaults.microbatch} requests in flight."
+        f"One token's trip takes L = {_microseconds(timing.trip_ns)}, the busiest stage "
+        f"T = {_microseconds(timing.busiest_ns)}: L/T -> {timing.knee} microbatches fill the pipeline. Credits: "
+        f"{plan.defaults.credits}; the published rule puts stages x microbatch = "
+        f"{len(plan.stages) * plan.defaults.microbatch} requests in flight."
     )

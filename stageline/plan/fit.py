@@ -1,4 +1,4 @@
-"""Whether a model fits: which stage does not, by how many bytes, and the smallest change that would."""
+"""Whether a model fits; if not, the error names the missing bytes and the smallest change that makes it fit."""
 
 import msgspec
 
@@ -14,7 +14,7 @@ SMALLER_WEIGHTS = ("fp8", "int4")
 
 
 def check_fit(spec: ModelSpec, device: Device, memory: Memory, options: PlanOptions) -> None:
-    """Raise DoesNotFit, or UsageError for a device count that can't be used."""
+    """Raise DoesNotFit, or UsageError for a number of devices that can't be used."""
     cuts = fewest(memory.layers, memory.fits)
     if isinstance(cuts, int):
         raise DoesNotFit(_layer_message(spec, device, memory, options, cuts))
@@ -27,7 +27,7 @@ def check_fit(spec: ModelSpec, device: Device, memory: Memory, options: PlanOpti
         raise UsageError("--devices can't be combined with --placement by-kind, whose rule gives the number of devices")
     stages = options.devices // ranks
     if options.placement == "interleaved":
-        return  # what its stages hold is not consecutive; its own cut says whether it fits
+        return  # its stages hold layers that are not consecutive; `interleaved` checks them
     if stages > memory.layers:
         way_out = "use --replicas for more copies or --tensor-parallel-size for more devices per stage"
         raise UsageError(f"--devices {options.devices}: {spec.name} has {memory.layers} layers to cut; {way_out}")
@@ -54,7 +54,7 @@ def _count_message(spec: ModelSpec, device: Device, memory: Memory, options: Pla
     if need > have:
         gap = f"{need:,} bytes are needed and {have:,} usable: {need - have:,} bytes short"
     else:
-        gap = f"{need:,} bytes are needed of {have:,} usable, but whole layers do not cut so evenly"
+        gap = f"{need:,} bytes are needed of {have:,} usable, but whole layers can't be cut that evenly"
     return (
         f"{spec.name} does not fit {asked} {device.name}: {gap}; "
         f"smallest change: --devices {stages * options.stage_devices}{_or_else(spec, device, options)}"
@@ -70,7 +70,7 @@ def fits_with(spec: ModelSpec, device: Device, options: PlanOptions) -> bool:
 
 
 def _way_out(spec: ModelSpec, device: Device, options: PlanOptions) -> str:
-    """The first change in the order requests, tensor group, weights that makes every layer fit."""
+    """The first change that makes every layer fit: fewer requests, a larger tensor group, smaller weights."""
     one = msgspec.structs.replace(options, concurrency=1, devices=None)
     if options.concurrency > 1 and fits_with(spec, device, one):
         return f"smallest change: --concurrency {_most_requests(spec, device, one, options.concurrency)}"
@@ -82,7 +82,8 @@ def _way_out(spec: ModelSpec, device: Device, options: PlanOptions) -> str:
 
 
 def _most_requests(spec: ModelSpec, device: Device, options: PlanOptions, too_many: int) -> int:
-    low, high = 1, too_many  # low fits, high does not
+    """The most concurrent requests that fit, given that 1 does and `too_many` do not."""
+    low, high = 1, too_many
     while high - low > 1:
         middle = (low + high) // 2
         if fits_with(spec, device, msgspec.structs.replace(options, concurrency=middle)):
@@ -93,7 +94,7 @@ def _most_requests(spec: ModelSpec, device: Device, options: PlanOptions, too_ma
 
 
 def _or_else(spec: ModelSpec, device: Device, options: PlanOptions) -> str:
-    """A quantisation step with which the model fits as asked."""
+    """The first smaller weight format with which the model fits, as one more way out."""
     for name in SMALLER_WEIGHTS:
         smaller = spec.requantised(name)
         if smaller.weight_bytes() < spec.weight_bytes() and fits_with(smaller, device, options):

@@ -1,4 +1,4 @@
-"""Interleaved placement: a stage holds several runs of layers, and a token comes by once for each of them."""
+"""Interleaved placement: a stage holds several runs of layers, and a token visits it once per run."""
 
 from stageline.errors import BadInput, DoesNotFit
 from stageline.hardware.device import Device
@@ -12,9 +12,10 @@ from stageline.plan.placement import Layers
 def interleaved(
     spec: ModelSpec, device: Device, memory: Memory, options: PlanOptions, times_ns: list[int]
 ) -> list[Layers]:
-    """Cut into stages x chunks runs, as even as can be; stage s holds runs s, s + stages, s + 2 x stages, ...
+    """Cut the layers into stages x chunks runs, as evenly as possible; stage s holds runs s, s + stages, ...
 
-    As few stages as fit, or as many as `devices` makes. Raises BadInput with fewer layers than runs, and DoesNotFit.
+    As few stages as fit, or the number that `options.devices` gives. Raises BadInput for more runs than layers, and
+    DoesNotFit.
     """
     chunks, most = options.chunks, memory.layers // options.chunks
     asked = options.devices // options.stage_devices if options.devices else None

@@ -1,4 +1,4 @@
-"""The links of a route: what crosses each visit boundary, and over which network."""
+"""The links of a route: the bytes that cross each visit boundary, and the network that carries them."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -8,13 +8,13 @@ from stageline.hardware.device import Device, Network
 from stageline.model.spec import ModelSpec
 from stageline.plan.options import PlanOptions
 from stageline.plan.placement import LayerRun
-from stageline.plan.schema import Link
+from stageline.plan.schema import LinkPlan
 
-TOKEN_BYTES = 4  # a token id, to the first stage and back from the last
+TOKEN_BYTES = 4  # of a token id, to the first stage and back from the last
 
 
-def links(spec: ModelSpec, device: Device, options: PlanOptions, runs: Sequence[LayerRun]) -> tuple[Link, ...]:
-    """Link v enters visit v; the last one returns to the router."""
+def links(spec: ModelSpec, device: Device, options: PlanOptions, runs: Sequence[LayerRun]) -> tuple[LinkPlan, ...]:
+    """One link per visit boundary: link v enters visit v, the last one returns to the router."""
     entering = [_link(device.scale_out, TOKEN_BYTES, options)]
     for before, run in pairwise(runs):
         far = leaves_domain(device, options, before.stage, run.stage)
@@ -24,16 +24,16 @@ def links(spec: ModelSpec, device: Device, options: PlanOptions, runs: Sequence[
 
 
 def leaves_domain(device: Device, options: PlanOptions, sender: int, receiver: int) -> bool:
-    """Whether what one stage sends another crosses domains, for any of its devices: the slowest transfer counts."""
+    """Whether any device of stage `sender` has its peer in another domain: the slowest transfer counts."""
     domain, group = domain_devices(device), options.group
     stride = options.strides.pp or group.devices
     devices = joined(group.outer_devices, group.tensor_devices)
     return any((sender * stride + d) // domain != (receiver * stride + d) // domain for d in devices)
 
 
-def _link(network: Network, token_bytes: int, options: PlanOptions) -> Link:
+def _link(network: Network, token_bytes: int, options: PlanOptions) -> LinkPlan:
     latency, rate = options.hop_latency_ns, options.hop_bytes_per_s
-    return Link(
+    return LinkPlan(
         latency_ns=network.latency_ns if latency is None else latency,
         bytes_per_s=network.bytes_per_s if rate is None else rate,
         bytes_per_token=token_bytes,

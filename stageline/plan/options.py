@@ -1,25 +1,25 @@
-"""What a plan is asked for."""
+"""The planner's options."""
 
 from typing import Literal, NamedTuple
 
 import msgspec
 
 from stageline.cost.efficiencies import Efficiencies
-from stageline.cost.fold import Host
 from stageline.cost.group import Group
 from stageline.cost.profile import Profile
+from stageline.cost.roofline_entry import HostOverhead
 
 Placement = Literal["fewest", "by-kind", "interleaved"]
 LayerBytes = Literal["exact", "nominal"]
 Axis = Literal["tp", "ep", "cp", "pp", "dp"]
-AXES: tuple[Axis, ...] = ("tp", "ep", "cp", "pp", "dp")  # innermost first where costs don't tell them apart
+AXES: tuple[Axis, ...] = ("tp", "ep", "cp", "pp", "dp")  # the default order, innermost first, if costs are equal
 
 DEFAULT_CONTEXT_TOKENS = 8192
-MAX_MICROBATCH = 64  # of those that the planner chooses by itself
+MAX_MICROBATCH = 64  # that the planner chooses by itself
 
 
 class Strides(NamedTuple):
-    """Devices from one rank of an axis to the next; 0: axes are nested in the usual order."""
+    """Devices from one rank of an axis to the next; 0: the default order of the axes."""
 
     tp: int = 0
     ep: int = 0
@@ -29,7 +29,7 @@ class Strides(NamedTuple):
 
 
 class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The planner's settings. None: chosen by the planner, or taken from the device."""
+    """The planner's options. None: the planner's choice, or the device's value."""
 
     placement: Placement = "fewest"
     consecutive: bool = False  # by-kind only: a stage holds one run of layers
@@ -37,21 +37,21 @@ class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
     layer_bytes: LayerBytes = "exact"
     devices: int | None = None  # per replica
     replicas: int = 1
-    tensor_parallel: int = 1  # ranks that share every layer
+    tensor_parallel: int = 1  # ranks that split every layer
     expert_parallel: int = 1  # ranks that experts are spread over: tensor ranks x attention replicas
-    context_parallel: int = 1  # ranks that share long prompts and their KV
+    context_parallel: int = 1  # ranks that split long prompts and their KV
     sequence_parallel: bool = False
     overlap: bool = False  # collectives hide behind the work of another half batch
     expert_imbalance: float = 0.0  # exponent of expert popularity; 0: uniform
-    redundant_experts: int = 0  # copies of the hottest experts of every layer, over all expert ranks together
-    ring_step_ns: int = 0
+    redundant_experts: int = 0  # copies of the hottest experts of every layer, over all expert ranks
+    ring_step_ns: int = 0  # overhead of one step of ring attention
     axes: tuple[Axis, ...] = ()  # order from the innermost; empty: chosen by cost
-    strides: Strides = Strides()  # what the order comes to; the planner's
-    host: Host = Host()
+    strides: Strides = Strides()  # set by the planner, from the order of the axes
+    host: HostOverhead = HostOverhead()
     context_tokens: int | None = None
-    concurrency: int = 1  # requests of that context that every stage must have room for
+    concurrency: int = 1  # requests of that context that must fit every stage
     memory_share: float | None = None
-    activations: Literal["reserve", "kv"] = "reserve"  # whose memory they take: what the share leaves, or the ledger's
+    activations: Literal["reserve", "kv"] = "reserve"  # they use memory outside the share, or the ledger's
     hop_latency_ns: int | None = None
     hop_bytes_per_s: int | None = None
     hop_jitter_ns: int = 0
@@ -59,13 +59,13 @@ class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
     credits: int | None = None
     batched_tokens: int = 2048
     block_tokens: int = 16
-    whole_kv: bool = False  # ledgers count the whole context of sliding-window layers too
+    whole_kv: bool = False  # sliding-window layers keep KV of the whole context
     profile: Profile | None = None  # measured costs instead of the roofline
-    efficiencies: Efficiencies | None = None  # fitted shares instead of the catalogue's
+    efficiencies: Efficiencies | None = None  # fitted shares of the peaks instead of the catalogue's
 
     @property
     def group(self) -> Group:
-        """The devices of one stage. Expert ranks past the tensor ranks are replicas of attention."""
+        """The devices of one stage. Expert ranks beyond the tensor ranks are attention replicas."""
         return Group(
             tensor=self.tensor_parallel,
             context=self.context_parallel,

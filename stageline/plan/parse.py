@@ -1,4 +1,4 @@
-"""A plan file's bytes become a checked Plan. Reading the file is the caller's."""
+"""Parses a plan file; the caller reads its bytes."""
 
 import msgspec
 
@@ -8,7 +8,7 @@ from stageline.plan.schema import Plan
 
 
 def parse_plan(data: bytes, place: str) -> Plan:
-    """Decode and check. Raises BadInput naming file and path, such as `plan.json: $.visits[3].stage`."""
+    """Decode and check a plan. Raises BadInput naming file and path, such as `plan.json: $.visits[3].stage`."""
     try:
         plan = msgspec.json.decode(data, type=Plan)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:

@@ -1,7 +1,7 @@
-"""Cutting consecutive layers into stages: as few as fit, then as even as can be.
+"""Cuts consecutive layers into stages: as few as fit, or a given number as evenly as possible.
 
-Both are optimal: the greedy cut because a run that does not fit never fits when it grows, the balanced one by dynamic
-programming over all cuts.
+Both cuts are optimal: the greedy one because a run that does not fit never fits when it grows, the balanced one by
+dynamic programming over all cuts.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,7 +12,7 @@ Cuts = list[tuple[int, int]]  # (start, end) of each run, end exclusive
 
 
 def fewest(count: int, fits: Fits) -> Cuts | int:
-    """The fewest runs that fit; or the index of a layer that does not fit by itself."""
+    """The fewest runs that fit, or the index of the first layer that does not fit alone."""
     cuts: Cuts = []
     start = 0
     while start < count:
@@ -27,9 +27,9 @@ def fewest(count: int, fits: Fits) -> Cuts | int:
 
 
 def balanced(times: Sequence[int], stages: int, fits: Fits) -> Cuts | None:
-    """Cut into exactly `stages` runs that fit: least maximum time, and among those least sum of squares.
+    """Cut into exactly `stages` runs that fit: least maximum time, then least sum of squares, then earliest cut points.
 
-    None if no cut fits. O(stages x layers^2). Ties: the earliest cut points.
+    None if no cut fits. O(stages x layers^2).
     """
     total = [0, *accumulate(times)]
     peak = _search(total, stages, fits, max, None)
@@ -47,7 +47,7 @@ def _peak(total: list[int], cuts: Cuts) -> int:
 def _search(
     total: list[int], stages: int, fits: Fits, join: Callable[[int, int], int], limit: int | None
 ) -> Cuts | None:
-    """Minimise `join` over all cuts into `stages` runs that fit and take at most `limit`."""
+    """Minimise the value that `join` builds up over all cuts into `stages` runs that fit and take at most `limit`."""
     count = len(total) - 1
     runs = _runs(total, fits, limit)
     row: list[int | None] = [0] + [None] * count  # best value for the first `end` layers
@@ -72,7 +72,7 @@ def _search(
 
 
 def _runs(total: list[int], fits: Fits, limit: int | None) -> list[list[int]]:
-    """For every end the starts of runs that are allowed, ascending."""
+    """For every end, the starts of allowed runs, ascending."""
     allowed = []
     for end in range(len(total)):
         starts: list[int] = []

@@ -1,4 +1,4 @@
-"""Placing layers on stages, and the route that follows from it."""
+"""The by-kind placement of layers on stages, and the route that follows from a placement."""
 
 from typing import NamedTuple
 
@@ -9,17 +9,17 @@ Layers = tuple[int, ...]
 
 
 class LayerRun(NamedTuple):
-    """One visit: a run of consecutive layers on one stage."""
+    """Consecutive layers on one stage: one visit of the route."""
 
     stage: int
     layers: Layers
 
 
 def by_kind(spec: ModelSpec, memory: Memory, consecutive: bool) -> list[Layers]:
-    """The published rule: a full-attention layer takes a stage alone, linear layers share one as far as they fit.
+    """The published rule: a full-attention layer gets a stage of its own, linear-attention layers fill stages.
 
-    Linear layers fill the last stage that holds linear layers, in layer order; unless `consecutive`, that stage may
-    hold layers from both sides of a full-attention layer and is then visited twice.
+    In layer order, a linear-attention layer joins the last stage of its kind if it fits. That stage may then hold
+    layers from both sides of a full-attention layer, and is visited twice; `consecutive` rules that out.
     """
     stages: list[list[int]] = []
     shared: list[int] = []
@@ -35,7 +35,7 @@ def by_kind(spec: ModelSpec, memory: Memory, consecutive: bool) -> list[Layers]:
 
 
 def route(stages: list[Layers]) -> list[LayerRun]:
-    """Layers in order; consecutive ones on the same stage are one visit."""
+    """The visits of a token: layers in order, consecutive ones on the same stage in one visit."""
     owner = {layer: s for s, layers in enumerate(stages) for layer in layers}
     runs: list[LayerRun] = []
     for layer in range(len(owner)):

@@ -1,20 +1,20 @@
-"""A plan for people and scripts: what each stage holds, what binds, how many microbatches fill it."""
+"""The report of a plan: what each stage holds, which one limits requests, how many microbatches fill the pipeline."""
 
 import msgspec
 
 from stageline.plan.axes import AxisRow
-from stageline.plan.binding import Binding, by_context, crossover_tokens
 from stageline.plan.build import Planned
-from stageline.plan.schema import Stage
+from stageline.plan.capacity import ContextCapacity, by_context, crossover_tokens
+from stageline.plan.schema import StagePlan
 
 
 class DeviceMemory(msgspec.Struct, frozen=True, kw_only=True):
-    """One device of a stage: weights, ledger and reserve are its memory; activations come out of the reserve."""
+    """Memory of one device of a stage: weights, ledger and reserve. Activations use the reserve."""
 
-    weight_bytes: int  # the mean of the stage's devices
-    kv_bytes: int  # KV and state: what the ledger may hold
+    weight_bytes: int  # the mean over the stage's devices
+    kv_bytes: int  # KV and state that the ledger may hold
     activation_bytes: int
-    reserve_bytes: int  # kept out of the plan: activations (unless the ledger made room), the runtime, fragmentation
+    reserve_bytes: int  # for activations, the runtime and fragmentation; includes what the ledger leaves to activations
 
 
 class StageRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,13 +25,13 @@ class StageRow(msgspec.Struct, frozen=True, kw_only=True):
     visits: int
     weight_bytes: int
     free_bytes: int
-    requests: int  # of the asked-for context
-    service_ns: int  # all visits, one decode step of the nominal microbatch
+    requests: int  # of the planned context that fit
+    service_ns: int  # of all visits, one decode step of the nominal microbatch
     device: DeviceMemory
 
 
 class PlanReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What `stageline plan --json` prints. Counts are per replica unless they say total."""
+    """What `stageline plan --json` prints. Numbers are per replica unless their names say total."""
 
     model: str
     device: str
@@ -54,13 +54,13 @@ class PlanReport(msgspec.Struct, frozen=True, kw_only=True):
     digest: str
     stages: tuple[StageRow, ...]
     axes: tuple[AxisRow, ...]  # innermost first
-    by_context: tuple[Binding, ...]
-    state_binds_below_tokens: int | None  # KV binds from there on; None: one of them does at every context
+    by_context: tuple[ContextCapacity, ...]
+    state_binds_below_tokens: int | None  # KV is the limit from there on; None: the limit never changes
 
 
-def report(planned: Planned) -> PlanReport:
-    """Sum a plan up."""
-    plan, pace = planned.plan, planned.pace
+def plan_report(planned: Planned) -> PlanReport:
+    """Summarise a plan."""
+    plan, timing = planned.plan, planned.timing
     devices = sum(stage.devices for stage in plan.stages)
     binding = min(range(len(plan.stages)), key=lambda i: planned.requests[i])
     return PlanReport(
@@ -77,11 +77,11 @@ def report(planned: Planned) -> PlanReport:
         binding_stage=plan.stages[binding].name,
         microbatch=plan.defaults.microbatch,
         credits=plan.defaults.credits,
-        knee=pace.knee,
+        knee=timing.knee,
         published_in_flight=len(plan.stages) * plan.defaults.microbatch,
-        trip_ns=pace.trip_ns,
-        busiest_ns=pace.busiest_ns,
-        network_floor_ns=pace.network_ns,
+        trip_ns=timing.trip_ns,
+        busiest_ns=timing.busiest_ns,
+        network_floor_ns=timing.network_ns,
         digest=plan.digest(),
         stages=tuple(_row(planned, i, stage) for i, stage in enumerate(plan.stages)),
         axes=planned.axes,
@@ -90,7 +90,7 @@ def report(planned: Planned) -> PlanReport:
     )
 
 
-def _row(planned: Planned, index: int, stage: Stage) -> StageRow:
+def _row(planned: Planned, index: int, stage: StagePlan) -> StageRow:
     return StageRow(
         name=stage.name,
         layers=ranges(stage.layers),
@@ -98,12 +98,12 @@ def _row(planned: Planned, index: int, stage: Stage) -> StageRow:
         weight_bytes=stage.weight_bytes,
         free_bytes=stage.kv_budget_bytes,
         requests=planned.requests[index],
-        service_ns=planned.pace.stage_ns[index],
+        service_ns=planned.timing.stage_ns[index],
         device=_device_memory(planned, stage),
     )
 
 
-def _device_memory(planned: Planned, stage: Stage) -> DeviceMemory:
+def _device_memory(planned: Planned, stage: StagePlan) -> DeviceMemory:
     memory, last = planned.memory, stage.layers[-1] == planned.memory.layers - 1
     return DeviceMemory(
         weight_bytes=-(-stage.weight_bytes // stage.devices),
@@ -114,7 +114,7 @@ def _device_memory(planned: Planned, stage: Stage) -> DeviceMemory:
 
 
 def ranges(layers: tuple[int, ...]) -> str:
-    """0-based layers as people read them: (0, 1, 2, 4) is "0-2, 4"."""
+    """0-based layers as text: (0, 1, 2, 4) is "0-2, 4"."""
     runs: list[list[int]] = []
     for layer in layers:
         if runs and runs[-1][1] == layer - 1:

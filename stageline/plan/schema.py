@@ -1,7 +1,7 @@
 """The plan file: layers -> stages -> devices, and everything that an engine needs to run them.
 
-One JSON document, shared by planner, engines, launchers and dashboards. All times are integers of nanoseconds, all
-sizes integers of bytes; the only floats are the folded coefficients of the cost entries.
+One JSON document for the planner, the engines, the launchers and the dashboards. Times are integers of nanoseconds,
+sizes integers of bytes; the only floats are the coefficients of cost entries.
 """
 
 import hashlib
@@ -11,62 +11,62 @@ from msgspec import UNSET, UnsetType
 
 from stageline.cost.entries import CostEntry
 
-FORMAT = "stageline-plan/1"
+PLAN_FORMAT = "stageline-plan/1"
 
 
-class Base(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Plans refuse unknown fields: a misspelt one must not be ignored."""
+class PlanStruct(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The base of a plan's parts, which refuse unknown fields, so that a misspelt one is not ignored."""
 
 
-class Work(Base, frozen=True):
-    """What a stage works per token and step, all devices of the group together; engines ignore it."""
+class StageWork(PlanStruct, frozen=True):
+    """Useful work of a stage, and what its devices could do, all of them together. Reports need it, engines do not."""
 
     token_flops: int
     pair_flops: int  # per query-key pair
     row_flops: int  # per sampled row
     step_bytes: int  # weights that every step reads
-    flops_per_s: int
-    bytes_per_s: int
+    flops_per_s: int  # peak
+    bytes_per_s: int  # peak memory bandwidth
     expert_bytes: int = 0  # one routed expert of every layer
     experts: int = 0
     experts_per_token: int = 0
 
 
-class KvWindow(Base, frozen=True):
-    """Sliding-window layers of a stage: of a sequence they keep at most so many of the ledger's blocks."""
+class KvWindow(PlanStruct, frozen=True):
+    """Sliding-window layers of a stage."""
 
-    most_blocks: int
-    block_bytes: int  # one block, all layers of this window
+    most_blocks: int  # of the ledger that they keep of one sequence
+    block_bytes: int  # of one block, all layers with this window
 
 
-class Stage(Base, frozen=True):
+class StagePlan(PlanStruct, frozen=True):
     """One stage: a group of devices with its layer shards and its KV budget."""
 
     name: str
-    layers: tuple[int, ...]  # 0-based, ascending; every layer of every visit
+    layers: tuple[int, ...]  # 0-based, ascending; of all its visits
     devices: int = 1  # size of the TP x EP x CP group
     device: str = ""  # catalogue name
-    weight_bytes: int = 0  # per stage (all devices of the group together)
+    weight_bytes: int = 0  # of all devices of the group
     memory_bytes: int = 0  # usable memory of the group
-    kv_budget_bytes: int = 0  # what the ledger may hold
-    kv_block_bytes: int = 0  # one block of `block_tokens` tokens, full-attention layers without a window
+    kv_budget_bytes: int = 0  # that the ledger may hold
+    kv_block_bytes: int = 0  # of one block of `block_tokens` tokens, all full-attention layers without a window
     state_bytes: int = 0  # constant state of one sequence, all linear-attention layers of the stage
-    work: Work | None = None
-    kv_windows: tuple[KvWindow, ...] | UnsetType = UNSET  # layers that forget; left out where there are none
+    work: StageWork | None = None
+    kv_windows: tuple[KvWindow, ...] | UnsetType = UNSET  # absent without sliding-window layers
 
     @property
     def windows(self) -> tuple[KvWindow, ...]:
-        """Sliding-window layers; mostly none."""
+        """Sliding-window layers; usually none."""
         return self.kv_windows or ()
 
     def kv_bytes(self, blocks: int, states: int) -> int:
-        """What an owner of that many blocks and states takes in the ledger."""
+        """Bytes in the ledger of a sequence with that many blocks and states."""
         size = blocks * self.kv_block_bytes + states * self.state_bytes
         return size + sum(min(blocks, w.most_blocks) * w.block_bytes for w in self.windows)
 
 
-class Visit(Base, frozen=True):
-    """One visit of the route: which stage, which layers, what it costs."""
+class Visit(PlanStruct, frozen=True):
+    """One visit of the route."""
 
     stage: int  # index into Plan.stages
     layers: tuple[int, ...]  # 0-based, ascending, consecutive
@@ -74,7 +74,7 @@ class Visit(Base, frozen=True):
     min_service_ns: int  # lower bound of the service time of any microbatch; at least 1
 
 
-class Link(Base, frozen=True):
+class LinkPlan(PlanStruct, frozen=True):
     """One visit boundary. Link v enters visit v; link `len(visits)` returns to the router."""
 
     latency_ns: int
@@ -83,32 +83,32 @@ class Link(Base, frozen=True):
     jitter_ns: int = 0  # uniform integer in [0, jitter_ns], counter-based
 
 
-class Defaults(Base, frozen=True):
-    """What a run uses unless a flag says otherwise."""
+class Defaults(PlanStruct, frozen=True):
+    """Settings of a run, unless flags replace them."""
 
-    microbatch: int  # nominal and largest number of sequences in a microbatch
-    credits: int  # microbatches in flight per replica
-    batched_tokens: int = 2048  # largest number of new tokens in a microbatch
+    microbatch: int  # most sequences in a microbatch; the plan's times are nominal at this number
+    credits: int  # most microbatches in flight per replica
+    batched_tokens: int = 2048  # most new tokens in a microbatch
 
 
-class Plan(Base, frozen=True):
-    """A pipeline that can be run. `replicas` copies of it stand behind one router."""
+class Plan(PlanStruct, frozen=True):
+    """A pipeline, of which `replicas` copies stand behind one router."""
 
     model: str
     device: str
-    stages: tuple[Stage, ...]
+    stages: tuple[StagePlan, ...]
     visits: tuple[Visit, ...]
-    links: tuple[Link, ...]  # len(visits) + 1
+    links: tuple[LinkPlan, ...]  # len(visits) + 1
     costs: tuple[CostEntry, ...]
     defaults: Defaults
     block_tokens: int = 16
-    max_context_tokens: int = 0  # 0: not limited by the model
+    max_context_tokens: int = 0  # 0: no limit
     replicas: int = 1
-    format: str = FORMAT
-    info: dict[str, str | int | float | bool] = {}  # how the plan was made, for people; engines ignore it
+    format: str = PLAN_FORMAT
+    info: dict[str, str | int | float | bool] = {}  # how the plan was made; engines ignore it
 
     def canonical(self) -> bytes:
-        """The bytes that the digest covers: sorted keys, no spaces."""
+        """The bytes that the digest covers: JSON with sorted keys and no spaces."""
         return msgspec.json.encode(self, order="sorted")
 
     def digest(self) -> str:

@@ -1,4 +1,4 @@
-"""The ways to divide N devices: tensor x context x attention replicas per stage, stages, replicas."""
+"""All ways to divide N devices into replicas, stages, and the tensor, expert and context ranks of a stage."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ from stageline.plan.options import PlanOptions
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
-    """One division. `name` is what a table shows; the flags that make it are `flags`."""
+    """One division of the devices."""
 
     tp: int
     ep: int
@@ -22,18 +22,18 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def devices(self) -> int:
-        """All replicas."""
+        """Devices of all replicas."""
         return max(self.tp, self.ep) * self.cp * self.pp * self.replicas
 
     @property
     def name(self) -> str:
-        """Axes larger than one: "tp4 pp2", "tp1" for none."""
+        """The axes above 1: "tp4 pp2"; "tp1" if there are none."""
         axes = (("tp", self.tp), ("ep", self.ep), ("cp", self.cp), ("pp", self.pp), ("dp", self.replicas))
         text = " ".join(f"{name}{n}" for name, n in axes if n > 1) or "tp1"
         return f"{text} mb{self.microbatch}" if self.microbatch else text
 
     def options(self, base: PlanOptions) -> PlanOptions:
-        """The planner's settings for it."""
+        """`base` with this division."""
         return msgspec.structs.replace(
             base,
             devices=self.devices // self.replicas,
@@ -47,15 +47,17 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def divisors(n: int) -> list[int]:
-    """Ascending."""
+    """The divisors of n, ascending."""
     return [d for d in range(1, n + 1) if n % d == 0]
 
 
 def shapes(spec: ModelSpec, devices: int, most_context: int = 1) -> Iterator[Shape]:
     """Every division of `devices` that the model allows, in a fixed order.
 
-    Tensor ranks divide the heads of every layer; expert ranks are 1, the tensor ranks, or with one tensor rank any
-    divisor that holds a whole number of experts; context ranks up to `most_context`, not with replicas of attention.
+    - Tensor ranks divide the heads of every layer.
+    - Expert ranks are 1, the tensor ranks, or with one tensor rank any divisor of `devices`; all hold equally many
+      experts.
+    - Context ranks go up to `most_context`, and are 1 with attention replicas.
     """
     heads = {heads_of(layer.attention) for layer in spec.layers}
     experts = {layer.ffn.experts for layer in spec.layers if isinstance(layer.ffn, Moe)}

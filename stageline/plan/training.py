@@ -1,7 +1,8 @@
-"""Training a model: memory per device, what the pipeline and the links leave of the peak, days and money.
+"""Arithmetic of a training run: memory per device, model FLOPs utilisation, days and money.
 
-Adam in mixed precision: 2 bytes of weights, 2 of gradients and 12 of fp32 master weights and moments per parameter, 16
-in all (ZeRO, arXiv 1910.02054). ZeRO stage 1 shards the 12 over data ranks, stage 2 gradients too, stage 3 weights too.
+Adam in mixed precision takes 16 bytes per parameter: 2 of weights, 2 of gradients, and 12 of fp32 master weights and
+moments (ZeRO, arXiv 1910.02054). ZeRO stage 1 shards the 12 over the data ranks, stage 2 also gradients, stage 3 also
+weights.
 """
 
 import msgspec
@@ -16,7 +17,7 @@ SECONDS_PER_DAY, SECONDS_PER_HOUR = 86_400, 3_600
 
 
 class Training(msgspec.Struct, frozen=True, kw_only=True):
-    """What is trained with. Devices = tp x cp x pp x dp."""
+    """The options of a training run on tp x cp x pp x dp devices."""
 
     tp: int = 1
     cp: int = 1
@@ -25,19 +26,19 @@ class Training(msgspec.Struct, frozen=True, kw_only=True):
     zero: int = 1  # ZeRO stage, 0 to 3
     sequence_tokens: int = 8192
     batch_sequences: int = 1  # per data rank and optimiser step
-    interleaved: int = 1  # pieces of the model per pipeline stage
-    recompute: bool = False  # keep only the input of each layer
+    interleaved: int = 1  # model chunks per pipeline stage (virtual pipeline)
+    recompute: bool = False  # keep only each layer's input and recompute its activations
     tokens: int = 0  # of the whole run
     price_per_device_hour: float = 0.0
 
     @property
     def devices(self) -> int:
-        """All of them."""
+        """Devices of the whole run."""
         return self.tp * self.cp * self.pp * self.dp
 
 
 class TrainingReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Bytes are of the fullest device; `mfu` is useful FLOPs over the bf16 peak."""
+    """Memory is that of the fullest device; `mfu` is useful FLOPs / bf16 peak."""
 
     devices: int
     parameters: int
@@ -57,21 +58,24 @@ class TrainingReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def state_bytes(parameters: int) -> int:
-    """16 bytes per parameter."""
+    """Weights, gradients and optimiser state: 16 bytes per parameter."""
     return parameters * (WEIGHT_BYTES + GRADIENT_BYTES + OPTIMISER_BYTES)
 
 
-def bubble_ratio(stages: int, microbatches: int, interleaved: int = 1) -> float:
-    """Idle share of a step: b / (1 + b) with b = (p - 1) / (v m), relative to the ideal time."""
+def training_bubble_ratio(stages: int, microbatches: int, interleaved: int = 1) -> float:
+    """Idle share of a step: b / (1 + b), where b = (p - 1) / (v m) is idle time over ideal time.
+
+    p `stages`, m `microbatches`, v `interleaved` model chunks per stage.
+    """
     idle = (stages - 1) / (interleaved * microbatches)
     return idle / (1 + idle)
 
 
-def layer_activation_bytes(spec: ModelSpec, index: int, t: Training) -> float:
-    """Of one layer and one sequence on one device (arXiv 2205.05198, flash attention: no scores are kept).
+def training_activation_bytes(spec: ModelSpec, index: int, t: Training) -> float:
+    """Bytes of one layer's activations for one sequence on one device (arXiv 2205.05198, with flash attention).
 
-    34 x tokens x hidden bytes, with tensor and sequence parallelism all of it split; recomputed, only the input: 2.
-    Sizes other than a 4 x hidden FFN and full KV heads change the 34: 2 bytes of each projection's inputs and outputs.
+    2 bytes for each input and output of a projection: 2 x tokens x (4 hidden + 2 query + kv + 3 FFN width). Tensor and
+    context ranks split the tokens. With recomputation only the layer's input is kept: 2 x tokens x hidden.
     """
     layer, hidden = spec.layers[index], spec.hidden
     tokens = t.sequence_tokens / (t.tp * t.cp)
@@ -85,13 +89,13 @@ def layer_activation_bytes(spec: ModelSpec, index: int, t: Training) -> float:
 
 
 def flops_per_token(spec: ModelSpec, sequence_tokens: int) -> int:
-    """Forward and backward: 3 x (2 x active parameters + attention over half the sequence on average)."""
+    """FLOPs of forward and backward: 3 x (2 x active parameters + attention over half the sequence on average)."""
     pairs = sum(layer.attention.pair_flops()[1] for layer in spec.layers)
     return 3 * (2 * spec.active_params() + pairs * sequence_tokens // 2)
 
 
 def train(spec: ModelSpec, device: Device, t: Training) -> TrainingReport:
-    """Everything of one choice. Raises UsageError where it can't be made."""
+    """The report for these options. Raises UsageError for impossible ones."""
     _check(spec, t)
     parameters = spec.total_params()
     shard = parameters / (t.tp * t.pp)
@@ -101,8 +105,8 @@ def train(spec: ModelSpec, device: Device, t: Training) -> TrainingReport:
     optimiser = OPTIMISER_BYTES * shard / (over if t.zero >= 1 else 1)
     layers = -(-len(spec.layers) // t.pp)
     in_flight = min(t.pp, t.batch_sequences)
-    activations = in_flight * layers * max(layer_activation_bytes(spec, i, t) for i in range(len(spec.layers)))
-    bubble = bubble_ratio(t.pp, t.batch_sequences, t.interleaved)
+    activations = in_flight * layers * max(training_activation_bytes(spec, i, t) for i in range(len(spec.layers)))
+    bubble = training_bubble_ratio(t.pp, t.batch_sequences, t.interleaved)
     reached = device.share.flops * (1 - bubble) * (3 / 4 if t.recompute else 1)
     per_token = flops_per_token(spec, t.sequence_tokens)
     seconds = t.tokens * per_token / (reached * device.peak_flops.bf16 * t.devices)

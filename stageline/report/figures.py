@@ -7,9 +7,9 @@ import msgspec
 from stageline.cost.entries import CostEntry, Roofline
 from stageline.cost.service import compile_cost
 from stageline.engine.types import CAUSES, StageRecord
-from stageline.plan.pace import Pace, decode_totals, pace
 from stageline.plan.partition import Fits
 from stageline.plan.schema import Plan
+from stageline.plan.timing import PipelineTiming, decode_totals, pipeline_timing
 from stageline.report.summary import Summary
 
 
@@ -25,10 +25,10 @@ def in_flight(summary: Summary) -> float:
     return 0.0 if whole is None or queue is None else summary.requests_per_s * (whole - queue)
 
 
-def token_pace(plan: Plan, summary: Summary, costs: Sequence[CostEntry] | None = None) -> Pace:
+def token_pace(plan: Plan, summary: Summary, costs: Sequence[CostEntry] | None = None) -> PipelineTiming:
     """One decode step of a lone request at the run's mean context."""
     load = decode_totals(1, mean_context(summary))
-    return pace(len(plan.stages), plan.visits, plan.links, plan.costs if costs is None else costs, load)
+    return pipeline_timing(len(plan.stages), plan.visits, plan.links, plan.costs if costs is None else costs, load)
 
 
 def collective_share(plan: Plan, summary: Summary) -> float:

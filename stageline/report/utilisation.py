@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import msgspec
 
 from stageline.engine.types import RequestRecord, StageRecord
-from stageline.plan.schema import Plan, Stage, Work
+from stageline.plan.schema import Plan, StagePlan, StageWork
 from stageline.report.speculation import SpeculationSummary
 from stageline.units import NS_PER_S
 
@@ -73,7 +73,7 @@ def utilisation(
 
 
 def _bytes(
-    plan: Plan, stage: Stage, work: Work, steps: float, done: WorkDone, speculation: SpeculationSummary | None
+    plan: Plan, stage: StagePlan, work: StageWork, steps: float, done: WorkDone, speculation: SpeculationSummary | None
 ) -> float:
     """Weights of every step, experts as far as its tokens need them, and KV, read once for all tokens of a step."""
     size, decoded, read = work.step_bytes * steps, float(done.decoded_tokens), 1.0
@@ -89,7 +89,7 @@ def _bytes(
     return size
 
 
-def _full_reads(plan: Plan, work: Work, steps: float, done: WorkDone, decoded: float) -> float:
+def _full_reads(plan: Plan, work: StageWork, steps: float, done: WorkDone, decoded: float) -> float:
     """How often all experts together were read: 1 - (1 - k / n)^t of them for the t tokens of a step, k of n for each.
 
     Steps with prefill and steps without are told apart, for a long chunk reads all experts and a lone token k. A prompt

@@ -1,66 +1,96 @@
-"""The router of a live session knows when a microbatch will be back before its frame is.
+"""The router of a live session predicts when a microbatch will be back, before its frame arrives.
 
-Everything that decides a completion time leaves through the router, so its own copy of the stages computes the same
-time. Without it an arrival would have to wait, in wall time, until whatever is in flight has really come back.
+Everything that decides a completion time leaves through the router, so the router's own copy of the stages computes the
+same time. Without it an arrival would have to wait, in wall time, until whatever is in flight has really come back.
 
-Once emulated time has come to a completion, the router acts on it and need not wait for its frame: a host that is a few
-milliseconds late with the frames is not late with the tokens. It runs ahead of the oldest frame that is out by at most
-`ahead_ns`. The frame is still the result: a stage that computes another time has broken a law.
+Once emulated time has reached a predicted completion, the router acts on it without its frame: a host whose frames
+are a few milliseconds late does not make the tokens late. The router runs ahead of the oldest outstanding frame by at
+most `ahead_ns`. The frame is still the result: a stage that computes another time breaks a law.
 """
 
 from collections import deque
 from collections.abc import Iterable
 
 from stageline.engine.conductor import Conductor
-from stageline.engine.heap import HeapStages
+from stageline.engine.heap_pipeline import HeapPipeline
+from stageline.engine.microbatch import Item
 from stageline.engine.route import Route
 from stageline.engine.router import Router
-from stageline.engine.stage import Stage
 from stageline.engine.types import NEVER, StageObserver, Workload
 from stageline.errors import LawBroken
 
-MAX_AHEAD = 64  # microbatches of a replica that were acted on and whose frames are out: what stages may have to queue
+MAX_AHEAD = 64  # microbatches per replica acted on before their frames arrive: what stages may have to queue
 
 
-class PredictedPipeline(HeapStages):
-    """The stages and links of one replica."""
+class PredictedPipeline:
+    """The router's copy of one replica's stages and links, with the completions that it has computed."""
 
     def __init__(self, route: Route, replica: int, seed: int, observer: StageObserver | None = None) -> None:
-        super().__init__(route, 0, seed)
-        self.stages = [[Stage(route, s, replica, seed, observer) for s in range(len(route.plan.stages))]]
-        self.links = [[route.link(v, replica, seed) for v in range(1, route.visits + 1)]]
-        self.completions: deque[int] = deque()  # of what is in flight, oldest first, as far as they are known
+        self._pipeline = HeapPipeline(route, replica, seed, observer)
+        self.completions: deque[int] = deque()  # of what is in flight, oldest first, as far as computed
+
+    def feed(self, items: list[Item]) -> None:
+        """Take what the router dispatched."""
+        self.completions += self._pipeline.feed(items)
 
     def advance(self, until_ns: int) -> None:
-        """Serve what arrives at shared stages before `until_ns`, and before the next completion."""
-        while not self.completions and self.next_ns < until_ns:
-            _, completion = self.step()
+        """Serve what arrives at shared stages before `until_ns`, up to the next completion."""
+        pipeline = self._pipeline
+        while not self.completions and pipeline.next_ns < until_ns:
+            completion = pipeline.step()
             if completion is not None:
                 self.completions.append(completion)
 
     @property
     def bound_ns(self) -> int:
-        """Nothing in flight completes before this."""
+        """Lower bound on the next completion of what is in flight."""
         if self.completions:
             return self.completions[0]
-        return min(NEVER, self.next_ns + 1)
+        return min(NEVER, self._pipeline.next_ns + 1)
+
+
+class Prediction:
+    """A conductor's forecast: one predicted pipeline per replica. `observer` sees services before they happen."""
+
+    def __init__(self, route: Route, seed: int, observer: StageObserver | None = None) -> None:
+        self.pipelines = [PredictedPipeline(route, r, seed, observer) for r in range(route.plan.replicas)]
+
+    def bound_ns(self, replica: int, until_ns: int) -> int:
+        """See Forecast."""
+        pipeline = self.pipelines[replica]
+        pipeline.advance(until_ns)
+        return pipeline.bound_ns
+
+    def dispatched(self, replica: int, items: list[Item]) -> None:
+        """See Forecast."""
+        self.pipelines[replica].feed(items)
+
+    def completed(self, replica: int, now_ns: int) -> None:
+        """See Forecast."""
+        pipeline = self.pipelines[replica]
+        pipeline.advance(now_ns)
+        predicted = pipeline.completions.popleft() if pipeline.completions else None
+        if predicted != now_ns:
+            raise _another_time(replica, now_ns, predicted)
 
 
 class ForesightedConductor(Conductor):
-    """A conductor whose bounds are the mirror's. `observer` is told what the stages will do, before they do it.
+    """A conductor that acts on predicted completions before their frames arrive.
 
-    `reached_ns` is how far emulated time has come, as its driver says; completions until then are acted on without
-    their frames, but none later than `ahead_ns` after the first one whose frame has not come, and at most MAX_AHEAD.
+    `reached_ns` is how far emulated time has come, set by its driver. Predicted completions up to then are processed
+    without their frames, but none later than `ahead_ns` after the first one whose frame is outstanding, and at most
+    MAX_AHEAD per replica.
     """
 
     def __init__(
         self, router: Router, workload: Workload, seed: int, observer: StageObserver | None = None, ahead_ns: int = 0
     ) -> None:
-        self.pipes = [PredictedPipeline(router.route, r, seed, observer) for r in range(len(router.replicas))]
+        prediction = Prediction(router.route, seed, observer)
+        super().__init__(router, workload, prediction)
         self.reached_ns = -1
+        self._pipelines = prediction.pipelines
         self._ahead_ns = ahead_ns
-        self._unconfirmed: list[deque[int]] = [deque() for _ in router.replicas]  # acted on, and their frames are out
-        super().__init__(router, workload)
+        self.unconfirmed: list[deque[int]] = [deque() for _ in router.replicas]  # processed, their frames outstanding
 
     def advance(self) -> None:
         """See Conductor."""
@@ -70,8 +100,8 @@ class ForesightedConductor(Conductor):
             super().advance()
 
     def returned(self, replica: int, arrivals_ns: Iterable[int]) -> None:
-        """See Conductor. Raises LawBroken for a frame that says another time than was acted on."""
-        unconfirmed = self._unconfirmed[replica]
+        """See Conductor. Raises LawBroken for a frame whose time differs from the one that was processed."""
+        unconfirmed = self.unconfirmed[replica]
         for arrival_ns in arrivals_ns:
             if not unconfirmed:
                 self.returns[replica].append(arrival_ns)
@@ -80,50 +110,41 @@ class ForesightedConductor(Conductor):
             else:
                 unconfirmed.popleft()
 
-    def bound_ns(self, replica: int) -> int:
-        """See Conductor."""
-        bound = super().bound_ns(replica)
-        if self.returns[replica] or not self._in_flight[replica]:
-            return bound
-        pipe = self.pipes[replica]
-        pipe.advance(min(self.next_arrival_ns, self.next_form_ns[replica]))
-        return max(bound, pipe.bound_ns)
-
     @property
     def limit_ns(self) -> int:
         """Completions later than this wait for frames."""
         limit_ns = NEVER
-        for unconfirmed in self._unconfirmed:
+        for unconfirmed in self.unconfirmed:
             if unconfirmed:
                 limit_ns = min(limit_ns, unconfirmed[0] + self._ahead_ns)
         return limit_ns
 
     @property
     def foreseen_ns(self) -> int:
-        """The next completion that can be acted on as soon as emulated time has come to it; NEVER: none is known."""
+        """The next completion to act on once emulated time reaches it; NEVER when none is predicted."""
         next_ns = NEVER
-        for r, pipe in enumerate(self.pipes):
-            if pipe.completions and not self.returns[r] and self._may_run_ahead(r):
-                next_ns = min(next_ns, pipe.completions[0])
+        for r, pipeline in enumerate(self._pipelines):
+            if pipeline.completions and not self.returns[r] and self._may_run_ahead(r):
+                next_ns = min(next_ns, pipeline.completions[0])
         return next_ns if next_ns < NEVER and next_ns <= self.limit_ns else NEVER
 
     @property
     def overdue_ns(self) -> int:
-        """The earliest known completion that has not been acted on, or whose frame is out; NEVER when none is known.
+        """The earliest known completion that is not processed or whose frame is outstanding; NEVER when none is known.
 
         A bound would not do: it is as old as the last look at the workload, and no completion may be due by then.
         """
         overdue_ns = NEVER
-        for r, pipe in enumerate(self.pipes):
-            for times_ns in (self.returns[r], pipe.completions, self._unconfirmed[r]):
+        for r, pipeline in enumerate(self._pipelines):
+            for times_ns in (self.returns[r], pipeline.completions, self.unconfirmed[r]):
                 if times_ns:
                     overdue_ns = min(overdue_ns, times_ns[0])
         return overdue_ns
 
     @property
     def blocked_ns(self) -> int:
-        """The earliest thing to do that waits only for the workload to know more; NEVER when there is none."""
-        if self._known:
+        """The earliest event that waits only for the workload to know more; NEVER when there is none."""
+        if self.arrival_known:
             return NEVER
         blocked_ns = min(self.next_form_ns)
         for returns in self.returns:
@@ -132,38 +153,21 @@ class ForesightedConductor(Conductor):
         return blocked_ns
 
     def _may_run_ahead(self, r: int) -> bool:
-        return len(self._unconfirmed[r]) < MAX_AHEAD
+        return len(self.unconfirmed[r]) < MAX_AHEAD
 
     def _run_ahead(self) -> bool:
-        """Take completions that are due for returned; False: there are none."""
+        """Take predicted completions that are due as returned; False when none is."""
         until_ns, found = min(self.reached_ns, self.limit_ns), False
-        for r, pipe in enumerate(self.pipes):
-            if self.returns[r] or not self._in_flight[r] or not self._may_run_ahead(r):
+        for r, pipeline in enumerate(self._pipelines):
+            if self.returns[r] or not self.in_flight[r] or not self._may_run_ahead(r):
                 continue
-            pipe.advance(min(self.next_arrival_ns, self.next_form_ns[r]))
-            if pipe.completions and pipe.completions[0] <= until_ns:
-                self.returns[r].append(pipe.completions[0])
-                self._unconfirmed[r].append(pipe.completions[0])
+            pipeline.advance(min(self.next_arrival_ns, self.next_form_ns[r]))
+            if pipeline.completions and pipeline.completions[0] <= until_ns:
+                self.returns[r].append(pipeline.completions[0])
+                self.unconfirmed[r].append(pipeline.completions[0])
                 found = True
         return found
 
-    def _complete(self, r: int, now_ns: int) -> None:
-        pipe = self.pipes[r]
-        pipe.advance(now_ns)
-        foreseen = pipe.completions.popleft() if pipe.completions else None
-        if foreseen != now_ns:
-            raise _another_time(r, now_ns, foreseen)
-        super()._complete(r, now_ns)
 
-    def _form(self, r: int, now_ns: int) -> None:
-        before = len(self.dispatched[r])
-        super()._form(r, now_ns)
-        if len(self.dispatched[r]) > before:
-            pipe = self.pipes[r]
-            pipe.completions += pipe.feed(0, self.dispatched[r][before:])
-
-
-def _another_time(replica: int, found_ns: int, foreseen_ns: int | None) -> LawBroken:
-    return LawBroken(
-        f"L8: replica {replica}: a microbatch came back at {found_ns} ns, the mirror says {foreseen_ns} ns"
-    )
+def _another_time(replica: int, found_ns: int, predicted_ns: int | None) -> LawBroken:
+    return LawBroken(f"L8: replica {replica}: a microbatch came back at {found_ns} ns, predicted was {predicted_ns} ns")

@@ -1,4 +1,6 @@
-"""Frames <-> columns. Every microbatch pays for this on every hop: no object per microbatch, no field per column."""
+"""Frames <-> columns. Every microbatch pays for this on every hop, so a frame has neither messages per microbatch
+nor fields per column.
+"""
 
 from collections.abc import Iterable, Sequence
 from itertools import chain, pairwise
@@ -23,46 +25,46 @@ MODES: dict[PayloadMode, pb.PayloadMode.ValueType] = {
 
 CAPPED_BYTES = 64 << 10  # payload of a frame in mode `capped`
 CHUNK_BYTES = 1 << 20  # payload of one message in mode `full`
-LATEST_NS = 1 << 60  # 36 years; leaves room for sums below the 64-bit limit
+MAX_STAMP_NS = 1 << 60  # 36 years; leaves room for sums below the 64-bit limit
 
-# The order is the protocol's: docs in flow.proto.
-COLUMNS = (
+# The order is part of the protocol, see flow.proto.
+FRAME_COLUMNS = (
     "number", "arrival_ns", "prev_end_ns", "dispatch_ns", "work_since_ns", "empty_since_ns", "credit_since_ns",
     *BatchTotals.__struct_fields__,
 )  # fmt: skip
-_WIDTH = len(COLUMNS)
-_TOTALS = COLUMNS.index("decode_sequences")
+_WIDTH = len(FRAME_COLUMNS)
+_TOTALS = FRAME_COLUMNS.index("decode_sequences")
 _ZEROS = bytes(CHUNK_BYTES)
 _NOTHING: tuple[tuple[()], ...] = ((),)
 
 
 def mode_of(value: pb.PayloadMode.ValueType) -> PayloadMode:
-    """The mode that a message names; one that this version does not know counts as `size`."""
+    """The payload mode of a message; an unknown one counts as `size`."""
     return next((mode for mode, number in MODES.items() if number == value), "size")
 
 
 class FrameEncoder:
     """The sending end of one link: numbers its frames and adds their payload.
 
-    `bytes_per_token` is the plan's, per new token, or per sampled token on the return link.
+    `bytes_per_token` comes from the plan. It counts per new token, on the return link (`returns`) per sampled token.
     """
 
     def __init__(self, bytes_per_token: int, *, returns: bool, mode: PayloadMode) -> None:
         self._bytes_per_token, self._returns, self._mode = bytes_per_token, returns, mode
         self.frames = self.items = self.payload_bytes = 0
 
-    def encode(self, source: Frame) -> list[pb.FlowRequest]:
-        """The messages of one frame: padding, if the payload is sent in full and long, then the frame."""
-        items = source.items
+    def encode(self, unencoded: Frame) -> list[pb.FlowRequest]:
+        """The messages of one frame: padding for a long payload in mode `full`, then the frame."""
+        items = unencoded.items
         request = pb.FlowRequest()
         frame = request.frame
-        frame.number, frame.promise_ns, frame.last = self.frames, source.promise_ns, source.last
-        if source.slip_ns:
-            frame.slip_ns = source.slip_ns
+        frame.number, frame.promise_ns, frame.last = self.frames, unencoded.promise_ns, unencoded.last
+        if unencoded.slip_ns:
+            frame.slip_ns = unencoded.slip_ns
         self.frames += 1
         self.items += len(items)
-        if source.releases:
-            frame.kv.release_owner.extend(source.releases)
+        if unencoded.releases:
+            frame.kv.release_owner.extend(unencoded.releases)
         if not items:
             return [request]
         rows, tokens, ledger = [], 0, False
@@ -85,7 +87,7 @@ class FrameEncoder:
         return [request] if self._mode == "size" else [*self._payload(frame, size), request]
 
     def _payload(self, frame: pb.Frame, size: int) -> list[pb.FlowRequest]:
-        """Sets the frame's payload; returns what has to be sent ahead."""
+        """Sets the frame's payload; returns padding messages to send before the frame."""
         if self._mode == "capped":
             frame.payload = _ZEROS[: min(size, CAPPED_BYTES)]
         elif self._mode == "full":
@@ -98,7 +100,7 @@ class FrameEncoder:
 class FrameDecoder:
     """The receiving end of one link: checks order and shape, and builds the microbatches.
 
-    Raises ProtocolError for anything that the protocol does not allow; never another error, whatever the bytes.
+    Raises ProtocolError, and no other error, for whatever the protocol does not allow.
     """
 
     def __init__(self, place: str) -> None:
@@ -108,9 +110,9 @@ class FrameDecoder:
         self.last = False
 
     def decode(self, frame: pb.Frame) -> Frame:
-        """The microbatches of a frame; mutates the counters."""
+        """Decodes a frame; mutates the counters."""
         if frame.number != self.frames:
-            raise self._wrong(f"frame {frame.number} came where {self.frames} was due")
+            raise self._wrong(f"frame {frame.number} came instead of {self.frames}")
         if self.last:
             raise self._wrong(f"frame {frame.number} came after the last one")
         if frame.promise_ns > NEVER:
@@ -118,7 +120,7 @@ class FrameDecoder:
         values = frame.value[:]
         count, rest = divmod(len(values), _WIDTH)
         if rest:
-            raise self._wrong(f"{len(values)} values are no multiple of {_WIDTH} columns")
+            raise self._wrong(f"{len(values)} values are not a multiple of {_WIDTH} columns")
         kv = frame.kv if frame.HasField("kv") else None
         items = self._items(frame, values, count, kv) if count else []
         releases = () if count else self._last_releases(kv)
@@ -132,12 +134,12 @@ class FrameDecoder:
     def _items(self, frame: pb.Frame, values: list[int], count: int, kv: pb.KvChanges | None) -> list[Item]:
         if frame.last:
             raise self._wrong("the last frame carries microbatches")
-        if max(values) > LATEST_NS:
-            column = COLUMNS[values.index(max(values)) // count]
+        if max(values) > MAX_STAMP_NS:
+            column = FRAME_COLUMNS[values.index(max(values)) // count]
             raise self._wrong(f"column {column} has a value out of range")
         arrivals = values[count : 2 * count]
         if arrivals[0] < self._arrival_ns or (count > 1 and any(b < a for a, b in pairwise(arrivals))):
-            raise self._wrong("arrivals run backwards")
+            raise self._wrong("arrivals are not in order")
         self._arrival_ns = arrivals[-1]
         rows: Iterable[Sequence[int]] = (values,)
         if count > 1:
@@ -155,11 +157,11 @@ class FrameDecoder:
         return items
 
     def _last_releases(self, kv: pb.KvChanges | None) -> tuple[int, ...]:
-        """What a frame without microbatches gives back."""
+        """The releases of a frame without microbatches."""
         if kv is None:
             return ()
         if kv.release_count or kv.grant_count or kv.grant_owner:
-            raise self._wrong("KV changes for microbatches, but there are none")
+            raise self._wrong("it has KV changes for microbatches but no microbatches")
         return tuple(kv.release_owner)
 
     def _grants(self, kv: pb.KvChanges, count: int) -> Iterable[tuple[tuple[int, int, int], ...]]:
@@ -168,12 +170,12 @@ class FrameDecoder:
         states = kv.grant_states[:] or [0] * len(owners)
         if not len(owners) == len(blocks) == len(states):
             raise self._wrong("grant_owner, grant_blocks and grant_states differ in length")
-        if blocks and (max(blocks) > LATEST_NS or min(blocks) < -LATEST_NS):
+        if blocks and (max(blocks) > MAX_STAMP_NS or min(blocks) < -MAX_STAMP_NS):
             raise self._wrong("column grant_blocks has a value out of range")
         return self._split(kv.grant_count, list(zip(owners, blocks, states, strict=True)), count, "grant")
 
     def _split(self, counts: Sequence[int], values: list[T], count: int, name: str) -> Iterable[tuple[T, ...]]:
-        """Flattened values back to one tuple per microbatch."""
+        """Splits flattened values into one tuple per microbatch."""
         if not counts and not values:
             return [()] * count
         if len(counts) != count or sum(counts) != len(values):
@@ -189,10 +191,10 @@ class FrameDecoder:
 
 
 def _encode_ledger(frame: pb.Frame, microbatches: Sequence[Microbatch]) -> None:
-    """Releases and grants, flattened; nothing at all where there are none."""
+    """Adds releases and grants, flattened; sets no field if there are none."""
     releases = [m.releases for m in microbatches]
     if any(releases):
-        frame.kv.release_count.extend([len(given) for given in releases])
+        frame.kv.release_count.extend([len(owners) for owners in releases])
         frame.kv.release_owner.extend(chain.from_iterable(releases))
     grants = [m.grants for m in microbatches]
     if any(grants):

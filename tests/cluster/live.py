@@ -18,7 +18,7 @@ from stage_server.settings import StageSettings
 from stageline.cost.entries import Affine
 from stageline.engine import inprocess
 from stageline.engine.settings import Scheduling
-from stageline.plan.schema import Defaults, Link, Plan, Stage, Visit
+from stageline.plan.schema import Defaults, LinkPlan, Plan, StagePlan, Visit
 from stageline.report.summary import RunFacts
 from stageline.report.writer import RunWriter
 from stageline.runtime.server import Server
@@ -36,7 +36,7 @@ def live_plan(stages: int = 3, *, route: tuple[int, ...] = (), replicas: int = 1
         model=MODEL,
         device="test",
         stages=tuple(
-            Stage(
+            StagePlan(
                 name=f"stage-{s}",
                 layers=tuple(v for v, stage in enumerate(route) if stage == s),
                 kv_budget_bytes=1 << 14,
@@ -45,7 +45,7 @@ def live_plan(stages: int = 3, *, route: tuple[int, ...] = (), replicas: int = 1
             for s in range(max(route) + 1)
         ),
         visits=tuple(Visit(stage=s, layers=(v,), cost=0, min_service_ns=base_ns) for v, s in enumerate(route)),
-        links=tuple(Link(latency_ns=20_000, bytes_per_s=10**10, bytes_per_token=64) for _ in range(len(route) + 1)),
+        links=tuple(LinkPlan(latency_ns=20_000, bytes_per_s=10**10, bytes_per_token=64) for _ in range(len(route) + 1)),
         costs=(Affine(base_ns=base_ns, token_ns=500),),
         defaults=Defaults(microbatch=16, credits=2),
         max_context_tokens=8192,

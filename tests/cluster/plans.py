@@ -4,7 +4,7 @@ import msgspec
 
 from stageline.cost.entries import Affine
 from stageline.engine.types import Request
-from stageline.plan.schema import Defaults, Link, Plan, Stage, Visit
+from stageline.plan.schema import Defaults, LinkPlan, Plan, StagePlan, Visit
 
 
 def small_plan(stages: int = 3, replicas: int = 1, route: tuple[int, ...] = ()) -> Plan:
@@ -14,7 +14,7 @@ def small_plan(stages: int = 3, replicas: int = 1, route: tuple[int, ...] = ()) 
         model="small",
         device="test",
         stages=tuple(
-            Stage(
+            StagePlan(
                 name=f"small-{s}",
                 layers=tuple(v for v, stage in enumerate(route) if stage == s),
                 kv_budget_bytes=1 << 20,
@@ -25,7 +25,7 @@ def small_plan(stages: int = 3, replicas: int = 1, route: tuple[int, ...] = ()) 
         ),
         visits=tuple(Visit(stage=s, layers=(v,), cost=0, min_service_ns=1000) for v, s in enumerate(route)),
         links=tuple(
-            Link(latency_ns=500, bytes_per_s=10**9, bytes_per_token=64, jitter_ns=20) for _ in range(len(route) + 1)
+            LinkPlan(latency_ns=500, bytes_per_s=10**9, bytes_per_token=64, jitter_ns=20) for _ in range(len(route) + 1)
         ),
         costs=(Affine(base_ns=1000, token_ns=10),),
         defaults=Defaults(microbatch=4, credits=stages),

@@ -15,7 +15,7 @@ from stageline.engine.types import Request, RequestRecord, RunTotals
 from stageline.plan.schema import Plan
 from stageline.runtime.server import Server
 from stageline.runtime.settings import ServerSettings
-from stageline.wire.router_client import Cost, RouterClient, RunOrder
+from stageline.wire.router_client import RouterClient, RunCost, RunOrder
 
 DEFAULT = Scheduling()
 SETTINGS = ServerSettings(grpc_host="127.0.0.1", grpc_port=0, metrics_port=-1, drain_s=0)
@@ -49,7 +49,7 @@ class Cluster:
 
     async def run(
         self, requests: Sequence[Request], scheduling: Scheduling = DEFAULT, *, seed: int = 0, **order: object
-    ) -> tuple[RunTotals, Seen, Cost]:
+    ) -> tuple[RunTotals, Seen, RunCost]:
         """One run as a client."""
         seen = Seen()
         async with RouterClient(self.address) as client:

@@ -182,8 +182,8 @@ async def test_no_hello_is_refused(servers: Cluster):
 @pytest.mark.parametrize(
     ("frame", "kind", "text"),
     [
-        (flow_pb2.Frame(number=7), ProtocolError, "frame 7 came where 0 was due"),
-        (flow_pb2.Frame(value=[1, 5, 6]), ProtocolError, "3 values are no multiple of 16"),
+        (flow_pb2.Frame(number=7), ProtocolError, "frame 7 came instead of 0"),
+        (flow_pb2.Frame(value=[1, 5, 6]), ProtocolError, "3 values are not a multiple of 16"),
         (
             flow_pb2.Frame(
                 value=[0, 5, *[0] * 5, 1, 1, *[0] * 7],

@@ -25,6 +25,7 @@ from stageline.report.summary import RunFacts
 from stageline.report.writer import RunWriter
 from stageline.runtime.server import Server
 from stageline.wire.channels import Dialer
+from stageline.wire.connection import ConnectionLost
 from stageline.wire.generate import Finished, Generate, GenerateClient
 from stageline.wire.router_client import RouterClient, RunOrder
 from stageline.wire.tls import TlsFiles
@@ -130,11 +131,11 @@ async def test_strangers_are_refused_in_words(path: Path, authority: Authority, 
         foreign = await refused(grpc, TlsFiles(other.cert, other.key, authority.ca))
         plain = await refused(grpc, TlsFiles())
         for error in (without, foreign, plain):
-            assert type(error) is Unavailable
+            assert type(error) is ConnectionLost
             assert "does it want TLS (--tls-ca), or a certificate (--tls-cert, --tls-key)?" in str(error)
         wrong_ca = await refused(grpc, TlsFiles(ca=other.ca))
         assert type(wrong_ca) is Unauthenticated
-        assert "its certificate is not believed (unable to get local issuer certificate); is --tls-ca" in str(wrong_ca)
+        assert "its certificate is not trusted (unable to get local issuer certificate); is --tls-ca" in str(wrong_ca)
         assert grpc in str(wrong_ca)
 
 
@@ -170,7 +171,7 @@ async def test_a_stage_that_the_router_does_not_believe_is_named(
     async with secured(path, members, authority.files("router"), live=False) as (grpc, _):
         with pytest.raises(Unavailable, match="not healthy"):
             await run(grpc, authority.files("client"), wait_s=1)
-        with pytest.raises(Unauthenticated, match=r"stage 2.* certificate is not believed"):
+        with pytest.raises(Unauthenticated, match=r"stage 2.* certificate is not trusted"):
             await run(grpc, authority.files("client"), wait_s=0)
     said = [record.error for record in caplog.records if record.message == "a stage can't be used"]
     assert len(said) == 1

@@ -7,12 +7,12 @@ from pathlib import Path
 import msgspec
 
 from stageline.engine.types import NEVER, Request
-from stageline.plan.schema import Link
+from stageline.plan.schema import LinkPlan
 from stageline.wire.outlink import OutLink
 from tests.cluster.plans import small_plan
 from tests.cluster.servers import cluster
 
-LINK = Link(latency_ns=500, bytes_per_s=10**9, bytes_per_token=64)
+LINK = LinkPlan(latency_ns=500, bytes_per_s=10**9, bytes_per_token=64)
 FRAMES = [  # link, promise, arrival, end of the visit before
     (0, 6332, 1140, 0),
     (1, 8284, 3380, 2240),

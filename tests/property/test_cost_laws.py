@@ -1,4 +1,4 @@
-"""Laws of the cost model: monotone, additive over layers, bounded below, and one result however it is computed."""
+"""Laws of the cost model: monotone, additive over layers, bounded below, and equal in scalar and vectorised form."""
 
 import msgspec
 import numpy as np
@@ -13,15 +13,15 @@ from stageline.cost.entries import (
     Experts,
     FullAttention,
     Gemm,
-    Head,
     LayerGroup,
     LinearAttention,
+    LmHead,
     Ring,
     Roofline,
 )
-from stageline.cost.many import compile_many
 from stageline.cost.service import compile_cost, min_service_ns
 from stageline.cost.totals import BatchTotals
+from stageline.cost.vectorised import compile_vectorised
 
 FIELDS = BatchTotals.__struct_fields__
 coefficient = st.floats(0, 1e4, allow_subnormal=False)
@@ -71,7 +71,7 @@ def groups(draw: st.DrawFn) -> LayerGroup:
     )
 
 
-heads = st.none() | st.builds(Head, row_ns=coefficient, weights_ns=coefficient, overhead_ns=coefficient)
+heads = st.none() | st.builds(LmHead, row_ns=coefficient, weights_ns=coefficient, overhead_ns=coefficient)
 rooflines = st.builds(
     Roofline,
     groups=st.lists(groups(), max_size=3).map(tuple),
@@ -98,7 +98,7 @@ draws = st.integers(0, 2**64 - 1)
 
 
 def without_rings(entry: CostEntry) -> CostEntry:
-    """The entry as it is without context parallelism."""
+    """The entry without context parallelism."""
     if not isinstance(entry, Roofline):
         return entry
     bare = [
@@ -120,7 +120,7 @@ def test_monotone_in_every_field(entry: CostEntry, totals: BatchTotals, field: s
 @given(entries, st.lists(st.tuples(loads, draws), min_size=1, max_size=20))
 def test_vectors_equal_scalars_to_the_bit(entry: CostEntry, cases: list[tuple[BatchTotals, int]]) -> None:
     columns = {name: np.array([getattr(totals, name) for totals, _ in cases], dtype=np.int64) for name in FIELDS}
-    many = compile_many(entry)(columns, np.array([draw for _, draw in cases], dtype=np.uint64))
+    many = compile_vectorised(entry)(columns, np.array([draw for _, draw in cases], dtype=np.uint64))
     model = compile_cost(entry)
     assert many.dtype == np.int64
     assert many.tolist() == [model.service_ns(totals, draw) for totals, draw in cases]
@@ -131,25 +131,27 @@ def test_vectors_equal_scalars_to_the_bit(entry: CostEntry, cases: list[tuple[Ba
 def test_vectors_equal_scalars_past_the_table(entry: CostEntry, tokens: int) -> None:
     totals = BatchTotals(prefill_sequences=1, prefill_tokens=tokens, prefill_kv_tokens=tokens, prefill_pairs=tokens)
     columns = {name: np.array([getattr(totals, name)] * 2, dtype=np.int64) for name in FIELDS}
-    assert compile_many(entry)(columns, None).tolist() == [compile_cost(entry).service_ns(totals)] * 2
+    assert compile_vectorised(entry)(columns, None).tolist() == [compile_cost(entry).service_ns(totals)] * 2
 
 
 def test_halves_round_to_even_in_vectors_too() -> None:
     for overhead in (0.5, 1.5, 2.5, 3.5):
         entry = Roofline(groups=(LayerGroup(layers=1, overhead_ns=overhead),))
         one = {name: np.full(1, 2 * (name == "decode_tokens"), dtype=np.int64) for name in FIELDS}
-        assert compile_many(entry)(one, None).tolist() == [compile_cost(entry).service_ns(BatchTotals(decode_tokens=2))]
+        assert compile_vectorised(entry)(one, None).tolist() == [
+            compile_cost(entry).service_ns(BatchTotals(decode_tokens=2))
+        ]
 
 
 def test_no_microbatches_at_all() -> None:
     empty = {name: np.zeros(0, dtype=np.int64) for name in FIELDS}
-    assert compile_many(Roofline(groups=()))(empty, None).tolist() == []
+    assert compile_vectorised(Roofline(groups=()))(empty, None).tolist() == []
 
 
 @settings(deadline=None)
 @given(rooflines, loads)
 def test_additive_over_layers(entry: Roofline, totals: BatchTotals) -> None:
-    """A visit costs what its layers cost one group at a time, to the rounding of each; what a step adds comes once."""
+    """A visit costs the sum of its groups of layers, up to the rounding of each; overheads per step count once."""
     once = {"overlap": False, "floor_ns": 0.0, "sequence_ns": 0.0, "step_ns": 0.0}
     entry = msgspec.structs.replace(entry, **once)
     ranks = entry.context_ranks

@@ -10,14 +10,14 @@ from stageline.errors import DoesNotFit, UsageError
 from stageline.hardware.device import Device, Network, Overhead, Peak, ScaleUp, Share
 from stageline.model.attention import Attention, GatedDelta, Gqa, Kda, Mla
 from stageline.model.ffn import Dense, Ffn, Moe
-from stageline.model.formats import Formats
+from stageline.model.formats import WeightFormats
 from stageline.model.spec import Layer, ModelSpec
 from stageline.plan.build import Planned, make_plan
 from stageline.plan.check import check_plan
 from stageline.plan.explain import explain
 from stageline.plan.options import PlanOptions
 from stageline.plan.parse import parse_plan
-from stageline.plan.report import report
+from stageline.plan.report import plan_report
 
 ATTENTION: list[Attention] = [
     Gqa(heads=8, kv_heads=2, head_dim=16),
@@ -29,7 +29,10 @@ ATTENTION: list[Attention] = [
 FFN: list[Ffn] = [Dense(width=256), Moe(experts=16, top_k=2, width=64, shared_width=64, latent_width=32)]
 
 layers = st.builds(
-    Layer, st.sampled_from(ATTENTION), st.sampled_from(FFN), st.sampled_from([Formats(), Formats(ffn="int4")])
+    Layer,
+    st.sampled_from(ATTENTION),
+    st.sampled_from(FFN),
+    st.sampled_from([WeightFormats(), WeightFormats(ffn="int4")]),
 )
 models = st.builds(
     ModelSpec,
@@ -37,7 +40,7 @@ models = st.builds(
     hidden=st.just(128),
     vocab=st.integers(10, 4000),
     layers=st.lists(layers, min_size=1, max_size=14).map(tuple),
-    formats=st.just(Formats()),
+    formats=st.just(WeightFormats()),
     tied=st.booleans(),
     residual_block=st.integers(0, 4),
 )
@@ -76,18 +79,18 @@ def check(spec: ModelSpec, found: Planned, asked: PlanOptions) -> None:
         room = asked.concurrency * memory.request_bytes(stage.layers)
         assert stage.weight_bytes + room <= stage.memory_bytes == stage.weight_bytes + stage.kv_budget_bytes
     assert min(found.requests) >= asked.concurrency
-    assert plan.defaults.credits == max(len(plan.stages), found.pace.knee)
+    assert plan.defaults.credits == max(len(plan.stages), found.timing.knee)
     if asked.placement == "fewest" or asked.consecutive:
         assert len(plan.visits) == len(plan.stages)
     if asked.placement == "by-kind":
         kinds = [[spec.layers[i].attention.linear for i in stage.layers] for stage in plan.stages]
         assert all(len(held) == 1 or all(held) for held in kinds)
-    assert report(found).total_devices == len(plan.stages) * asked.tensor_parallel * asked.replicas
+    assert plan_report(found).total_devices == len(plan.stages) * asked.tensor_parallel * asked.replicas
     assert explain(spec, found)
 
 
 def follow(message: str, asked: PlanOptions) -> PlanOptions | None:
-    """The options with the smallest change that the message names; None when it names none of the flags."""
+    """The options with the smallest change that the message names; None if it names no flag."""
     flags = {"devices": "devices", "concurrency": "concurrency", "tensor-parallel-size": "tensor_parallel"}
     named = re.search(r"smallest change: --([a-z-]+) (\d+)", message)
     if not named:

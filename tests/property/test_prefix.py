@@ -14,7 +14,7 @@ from stageline.engine.prompt_cache import PromptCache
 from stageline.engine.route import Route
 from stageline.engine.sequence import Sequence
 from stageline.engine.types import Request
-from stageline.plan.schema import Defaults, Link, Plan, Stage, Visit
+from stageline.plan.schema import Defaults, LinkPlan, Plan, StagePlan, Visit
 from tests.reference.prefix import Past, PlainCache
 
 
@@ -22,9 +22,10 @@ def one_stage(block_tokens: int, budget_bytes: int, block_bytes: int, state_byte
     """A plan whose only purpose is its ledger."""
     ledger = {"kv_budget_bytes": budget_bytes, "kv_block_bytes": block_bytes, "state_bytes": state_bytes}
     return Plan(
-        model="m", device="d", stages=(Stage(name="s", layers=(0,), **ledger),), block_tokens=block_tokens,
+        model="m", device="d", stages=(StagePlan(name="s", layers=(0,), **ledger),), block_tokens=block_tokens,
         visits=(Visit(stage=0, layers=(0,), cost=0, min_service_ns=1),), costs=(Affine(base_ns=1),),
-        links=(Link(latency_ns=0, bytes_per_s=1, bytes_per_token=0),) * 2, defaults=Defaults(microbatch=1, credits=1),
+        links=(LinkPlan(latency_ns=0, bytes_per_s=1, bytes_per_token=0),) * 2,
+        defaults=Defaults(microbatch=1, credits=1),
     )  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from stageline.plan.schema import Stage as StagePlan
+from stageline.plan.schema import StagePlan
 
 
 @dataclass(slots=True)

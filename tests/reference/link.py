@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from stageline.engine.rng import STREAM_JITTER, draw
-from stageline.plan.schema import Link as LinkPlan
+from stageline.plan.schema import LinkPlan
 
 NS_PER_S = 10**9
 

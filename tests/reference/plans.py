@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import msgspec
 
 from stageline.cost.entries import Affine
-from stageline.plan.schema import Defaults, KvWindow, Link, Plan, Stage, Visit
+from stageline.plan.schema import Defaults, KvWindow, LinkPlan, Plan, StagePlan, Visit
 
 GB_PER_S = 10**9
 
@@ -73,9 +73,9 @@ def random_visit(rnd: random.Random, visit: int, stage: int, costs: tuple[Affine
     return Visit(stage=stage, layers=(visit,), cost=cost, min_service_ns=rnd.choice([tight_ns, 1]))
 
 
-def random_link(rnd: random.Random, jitter_ns: int) -> Link:
+def random_link(rnd: random.Random, jitter_ns: int) -> LinkPlan:
     """Zero latency and zero bytes are among them; a token takes a few nanoseconds on the wire."""
-    return Link(
+    return LinkPlan(
         latency_ns=rnd.choice([0, rnd.randint(0, 20), rnd.randint(0, 200)]),
         bytes_per_s=rnd.choice([700_000_000, GB_PER_S, 3 * GB_PER_S]),
         bytes_per_token=rnd.choice([0, 1, 4]),
@@ -83,12 +83,14 @@ def random_link(rnd: random.Random, jitter_ns: int) -> Link:
     )
 
 
-def random_stage(rnd: random.Random, layers: list[int], block_tokens: int, worst_tokens: int, tightness: int) -> Stage:
+def random_stage(
+    rnd: random.Random, layers: list[int], block_tokens: int, worst_tokens: int, tightness: int
+) -> StagePlan:
     """A stage with no KV at all, with blocks, with a state, or with both."""
     block_bytes = rnd.choice([0, 1, rnd.randint(1, 5)])
     state_bytes = rnd.choice([0, rnd.randint(1, 20)])
     worst_bytes = -(-worst_tokens // block_tokens) * block_bytes + state_bytes
-    return Stage(
+    return StagePlan(
         name=f"stage-{layers[0]}",
         layers=tuple(layers),
         kv_budget_bytes=worst_bytes * tightness // 10,
@@ -100,7 +102,7 @@ def random_stage(rnd: random.Random, layers: list[int], block_tokens: int, worst
 def with_windows(rnd: random.Random, plan: Plan) -> Plan:
     """Some stages get layers with sliding windows, and room for what those keep of about one sequence."""
 
-    def stage(old: Stage) -> Stage:
+    def stage(old: StagePlan) -> StagePlan:
         most = sorted(rnd.sample(range(1, 7), rnd.choice([0, 1, 1, 2])))
         windows = tuple(KvWindow(most_blocks=n, block_bytes=rnd.randint(1, 5)) for n in most)
         if not windows:
@@ -126,7 +128,7 @@ def pipeline(
         model="regular",
         device="regular",
         stages=tuple(
-            Stage(name=f"stage-{s}", layers=tuple(v for v, t in enumerate(route) if t == s))
+            StagePlan(name=f"stage-{s}", layers=tuple(v for v, t in enumerate(route) if t == s))
             for s in range(max(route) + 1)
         ),
         visits=tuple(
@@ -134,7 +136,7 @@ def pipeline(
             for v, (s, ns) in enumerate(zip(route, visit_ns, strict=True))
         ),
         links=tuple(
-            Link(latency_ns=latency_ns, bytes_per_s=GB_PER_S, bytes_per_token=0) for _ in range(len(route) + 1)
+            LinkPlan(latency_ns=latency_ns, bytes_per_s=GB_PER_S, bytes_per_token=0) for _ in range(len(route) + 1)
         ),
         costs=tuple(Affine(base_ns=ns) for ns in times),
         defaults=Defaults(microbatch=microbatch, credits=credits_),

@@ -10,7 +10,7 @@ from stageline.cli.fitting import Measured, Serving, distance, emulate, fit_effi
 from stageline.cli.main import run
 from stageline.cost.efficiencies import Efficiencies
 from stageline.engine.types import Request
-from stageline.workload.timings import Times, Timings
+from stageline.workload.timings import MeasuredTimes, Timings
 
 SHELF = Catalog()
 TRUE = Efficiencies(
@@ -29,20 +29,20 @@ def requests(count: int = 24) -> tuple[Request, ...]:
     )  # fmt: skip
 
 
-def measured(times: list[Times] | None = None) -> Measured:
+def measured(times: list[MeasuredTimes] | None = None) -> Measured:
     asked = requests()
-    known = tuple(times) if times else (Times(1, 1, 1),) * len(asked)
+    known = tuple(times) if times else (MeasuredTimes(1, 1, 1),) * len(asked)
     spec, device = SHELF.model("qwen2.5-7b").spec, SHELF.device("h100-sxm").device
     return Measured(spec, device, Timings(asked, known, 0), Serving(max_num_seqs=64, batched_tokens=2048))
 
 
 @pytest.fixture(scope="module")
-def truth() -> list[Times]:
+def truth() -> list[MeasuredTimes]:
     return emulate(measured(), efficiencies=TRUE)
 
 
 @pytest.fixture
-def timings(truth: list[Times], tmp_path: Path) -> Path:
+def timings(truth: list[MeasuredTimes], tmp_path: Path) -> Path:
     path = tmp_path / "timings.jsonl"
     rows = [
         {"arrival_ns": r.arrival_ns, "prompt_tokens": r.prompt_tokens, "output_tokens": r.output_tokens,
@@ -53,7 +53,7 @@ def timings(truth: list[Times], tmp_path: Path) -> Path:
     return path
 
 
-def test_the_constants_that_made_a_run_are_found_again(truth: list[Times]) -> None:
+def test_the_constants_that_made_a_run_are_found_again(truth: list[MeasuredTimes]) -> None:
     m = measured(truth)
     found = fit_efficiencies(m, "found", "test")
     assert distance(m.timings, emulate(m, efficiencies=found)) < 0.1 * distance(m.timings, emulate(m))

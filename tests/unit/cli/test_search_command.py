@@ -140,7 +140,7 @@ def test_kernels_become_a_profile_and_a_plan(
     assert json.loads(plan.read_text())["costs"][0]["kind"] == "measured"
     capsys.readouterr()
     assert run(["plan", "llama-3.1-8b", "h100-sxm", "--profile", str(profile)]) == 2
-    assert "taken on device" in capsys.readouterr().err
+    assert "measured with device" in capsys.readouterr().err
     profile.write_text("{}")
     assert run(["plan", "llama-3.1-8b", "rtx-pro-6000", "--profile", str(profile)]) == 2
     assert "not a profile" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Compose files: the committed ones are fresh, and any plan's names agree with the router's addresses."""
+"""Compose files: the committed ones are up to date, and service names match the router's stage addresses."""
 
 import shutil
 from pathlib import Path
@@ -21,7 +21,7 @@ COMMITTED = {
 
 @pytest.fixture
 def checkout(root: Path, tmp_path: Path) -> Path:
-    """A folder with what makes a checkout of it."""
+    """A folder that counts as a checkout."""
     shutil.copytree(root / "deploy", tmp_path / "deploy")
     return tmp_path
 
@@ -38,7 +38,7 @@ def test_a_committed_compose_file_is_fresh(
 
 
 def rendered(plan: Plan, checkout: Path) -> dict[str, dict[str, dict[str, object]]]:
-    """The compose file of a plan, read back."""
+    """The compose file of a plan, parsed."""
     (checkout / "plan.json").write_bytes(msgspec.json.encode(plan))
     assert run(["render", "compose", str(checkout / "plan.json"), "-o", str(checkout / "out.yml")]) == 0
     read: dict[str, dict[str, dict[str, object]]] = yaml.safe_load((checkout / "out.yml").read_text())

@@ -33,7 +33,7 @@ def plan(request: pytest.FixtureRequest, root: Path, tmp_path: Path) -> Path:
 
 
 def from_chart(chart: Path, plan: Path, **values: object) -> list[Object]:
-    """What the chart makes of a plan and some values."""
+    """The objects that the chart renders for a plan and values."""
     with helm_python.Chart.load(str(chart)) as loaded:
         rendered = loaded.render({"plan": plan.read_text(), **values}, name="stageline", namespace="default")
     texts = [text for path, text in rendered.items() if not path.endswith(("NOTES.txt", ".tpl"))]
@@ -41,20 +41,20 @@ def from_chart(chart: Path, plan: Path, **values: object) -> list[Object]:
 
 
 def from_command(plan: Path, capsys: pytest.CaptureFixture[str], *flags: str) -> list[Object]:
-    """What `stageline render k8s` makes of it."""
+    """The objects that `stageline render k8s` renders."""
     assert run(["render", "k8s", str(plan), *flags]) == 0
     return list(yaml.safe_load_all(capsys.readouterr().out))
 
 
 def by_name(objects: list[Object]) -> dict[tuple[str, str], Object]:
-    """No two objects of a kind have one name."""
+    """Objects by kind and name, which must be unique."""
     named = {(entry["kind"], entry["metadata"]["name"]): entry for entry in objects}
     assert len(named) == len(objects)
     return named
 
 
 def validate(objects: list[Object]) -> None:
-    """Strictly: an unknown field is an error. What is not Kubernetes' own has no schema."""
+    """Validates strictly: unknown fields are errors. Custom resources are skipped, as they have no schema."""
     for entry in objects:
         if entry["kind"] != "ServiceMonitor":
             for version in VERSIONS:

@@ -1,4 +1,4 @@
-"""What is written as YAML reads back as it was."""
+"""YAML that is written parses to the same values."""
 
 import yaml
 from hypothesis import given, settings
@@ -22,7 +22,7 @@ def test_what_is_written_reads_back(document: dict[str, Yaml]) -> None:
     assert yaml.safe_load(emit(document) if document else "{}") == document
 
 
-def test_comments_anchors_and_flow_are_for_the_reader() -> None:
+def test_comments_anchors_and_flow_lists() -> None:
     text = emit(
         Spaced(
             {

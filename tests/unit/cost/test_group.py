@@ -1,4 +1,4 @@
-"""What the devices of a stage share: tensor, expert, context and attention ranks; laws and values."""
+"""Groups of devices: laws and values of tensor, expert, context and attention ranks."""
 
 import msgspec
 import pytest
@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from stageline.catalog.loader import Catalog
 from stageline.cost.collective import all_to_all
 from stageline.cost.entries import Roofline
-from stageline.cost.fold import fold
 from stageline.cost.group import Group, layer_group_bytes, local_params
 from stageline.cost.imbalance import ENTRIES, imbalance_factors
+from stageline.cost.roofline_entry import roofline_entry
 from stageline.cost.service import compile_cost, min_service_ns
 from stageline.cost.totals import BatchTotals
 from stageline.hardware.device import Device
@@ -53,10 +53,10 @@ def free_links(device: Device) -> Device:
 
 @pytest.mark.parametrize("spec", [LLAMA, DEEPSEEK, KIMI], ids=lambda spec: spec.name)
 def test_groups_of_one_are_no_groups(spec: object) -> None:
-    """TP=1, EP=1 and CP=1 leave bytes and costs as they are; nothing is told to anybody."""
+    """TP=1, EP=1 and CP=1 change neither bytes nor costs, and add no communication."""
     assert isinstance(spec, type(LLAMA))
-    entry = fold(spec, range(5), H100)
-    assert entry == fold(spec, range(5), H100, Group(tensor=1, context=1, attention_replicas=1, experts=True))
+    entry = roofline_entry(spec, range(5), H100)
+    assert entry == roofline_entry(spec, range(5), H100, Group(tensor=1, context=1, attention_replicas=1, experts=True))
     assert all(group.collectives == () for group in entry.groups)
     assert layer_group_bytes(spec, spec.layers[3], Group()) == spec.layer_bytes(3)
 
@@ -66,15 +66,15 @@ def test_groups_of_one_are_no_groups(spec: object) -> None:
 def test_on_free_links_more_tensor_ranks_are_never_slower(ranks: int, sequences: int) -> None:
     device = free_links(H100)
     for spec in (LLAMA, DEEPSEEK):
-        few, many = (fold(spec, range(8), device, Group(tensor=n)) for n in (ranks // 2, ranks))
+        few, many = (roofline_entry(spec, range(8), device, Group(tensor=n)) for n in (ranks // 2, ranks))
         assert compile_cost(many).service_ns(decode(sequences)) <= compile_cost(few).service_ns(decode(sequences))
 
 
 def test_uniform_experts_spread_cost_what_sharded_ones_cost() -> None:
-    """(N / EP) (1 - (1 - k / N)^B) experts on each rank: the closed form, and the same as a shard of each of them."""
+    """(N / EP) (1 - (1 - k / N)^B) experts on each rank, in closed form; a shard of every expert costs the same."""
     one = DEEPSEEK.layers[5].ffn.expert_params(DEEPSEEK.hidden)  # type: ignore[union-attr]
-    spread = fold(DEEPSEEK, [5], H100, Group(tensor=8, experts=True)).groups[0].experts
-    sharded = fold(DEEPSEEK, [5], H100, Group(tensor=8)).groups[0].experts
+    spread = roofline_entry(DEEPSEEK, [5], H100, Group(tensor=8, experts=True)).groups[0].experts
+    sharded = roofline_entry(DEEPSEEK, [5], H100, Group(tensor=8)).groups[0].experts
     assert spread == sharded
     assert spread
     rate = H100.bandwidth_bytes_per_s * H100.share.bandwidth
@@ -103,12 +103,12 @@ def test_replicas_of_attention_keep_experts_once() -> None:
 
 
 def test_latent_experts_halve_what_is_sent() -> None:
-    latent = fold(KIMI, [5], H100, Group(attention_replicas=8, experts=True)).groups[0].collectives
+    latent = roofline_entry(KIMI, [5], H100, Group(attention_replicas=8, experts=True)).groups[0].collectives
     plain_layer = msgspec.structs.replace(
         KIMI.layers[5], ffn=msgspec.structs.replace(KIMI.layers[5].ffn, latent_width=KIMI.hidden)
     )
     plain_spec = msgspec.structs.replace(KIMI, layers=(plain_layer,))
-    plain = fold(plain_spec, [0], H100, Group(attention_replicas=8, experts=True)).groups[0].collectives
+    plain = roofline_entry(plain_spec, [0], H100, Group(attention_replicas=8, experts=True)).groups[0].collectives
     dispatch, combine = (way[0].token_ns for way in (latent[0].ways, latent[1].ways))
     assert combine == pytest.approx(2 * dispatch)
     assert plain[0].ways[0].token_ns == pytest.approx(2 * dispatch)
@@ -119,7 +119,7 @@ def test_latent_experts_halve_what_is_sent() -> None:
     [(8, 77, 114), (16, 118, 195), (32, 155, 273), (64, 173, 314), (128, 192, 369), (256, 194, 360)],
 )
 def test_deepep_low_latency(ranks: int, dispatch_us: int, combine_us: int) -> None:
-    """128 tokens a rank, 7168 wide, eight copies."""
+    """128 tokens per rank, 7168 wide, eight copies."""
     direct = all_to_all(H800, ranks, 8)[0]
     for width, published in ((1, dispatch_us), (2, combine_us)):
         assert (direct.latency_ns + direct.ns_per_byte * 128 * 8 * 7168 * width) / 1e3 == pytest.approx(
@@ -143,8 +143,8 @@ def test_imbalance_is_ascending_at_least_one_and_grows_with_the_exponent() -> No
 
 def test_the_most_loaded_rank_decides_by_draw() -> None:
     group = Group(attention_replicas=32, experts=True)
-    entry = fold(DEEPSEEK, range(4, 10), free_links(H800), group, alpha=1.1)
-    model, even = compile_cost(entry), compile_cost(fold(DEEPSEEK, range(4, 10), free_links(H800), group))
+    entry = roofline_entry(DEEPSEEK, range(4, 10), free_links(H800), group, alpha=1.1)
+    model, even = compile_cost(entry), compile_cost(roofline_entry(DEEPSEEK, range(4, 10), free_links(H800), group))
     load = prefill(65_536)
     times = [model.service_ns(load, draw) for draw in range(ENTRIES)]
     assert model.uses_draw and not even.uses_draw
@@ -155,7 +155,9 @@ def test_the_most_loaded_rank_decides_by_draw() -> None:
 
 def test_overlap_hides_collectives_but_pays_weights_twice() -> None:
     plain, overlapped = (
-        compile_cost(fold(DEEPSEEK, range(4, 10), H800, Group(attention_replicas=32, experts=True, overlap=o)))
+        compile_cost(
+            roofline_entry(DEEPSEEK, range(4, 10), H800, Group(attention_replicas=32, experts=True, overlap=o))
+        )
         for o in (False, True)
     )
     tokens, prompt = 32 * 16_384, 4096
@@ -167,9 +169,9 @@ def test_overlap_hides_collectives_but_pays_weights_twice() -> None:
 
 
 def test_context_ranks_share_long_prompts_only() -> None:
-    """Twice the ranks: close to half of a long prefill, and nothing of a short decode."""
+    """Twice the ranks nearly halve a long prefill, and do not speed up a short decode."""
     spec = SHELF.model("llama-3.1-405b").spec
-    one, two = (compile_cost(fold(spec, range(4), H100, Group(tensor=8, context=n))) for n in (1, 2))
+    one, two = (compile_cost(roofline_entry(spec, range(4), H100, Group(tensor=8, context=n))) for n in (1, 2))
     assert 1.8 < one.service_ns(prefill(128_000)) / two.service_ns(prefill(128_000)) <= 2.0
     assert two.service_ns(decode(1, 128)) > one.service_ns(decode(1, 128))
     assert two.service_ns(decode(64, 128_000)) < one.service_ns(decode(64, 128_000))
@@ -178,12 +180,12 @@ def test_context_ranks_share_long_prompts_only() -> None:
 def test_the_ring_passes_what_the_conditions_say() -> None:
     """Meta: 2 N_KV / N_H of all tokens, and T >= N C N_KV e / (2 N_H BW)."""
     spec = SHELF.model("llama-3.1-405b").spec
-    attention = fold(spec, [0], H100, Group(tensor=8, context=4)).groups[0].attention
+    attention = roofline_entry(spec, [0], H100, Group(tensor=8, context=4)).groups[0].attention
     assert attention and attention.ring
     assert attention.ring.kv_share == pytest.approx(2 * 8 / 128)
     flops, rate = 8 * 989e12 * 0.6, 8 * 50e9
     assert attention.ring.kv_threshold_tokens == pytest.approx(4 * flops * 8 * 2 / (128 * rate))
-    model = compile_cost(Roofline(groups=(msgspec.structs.replace(fold(spec, [0], H100).groups[0]),)))
+    model = compile_cost(Roofline(groups=(msgspec.structs.replace(roofline_entry(spec, [0], H100).groups[0]),)))
     assert model.service_ns(prefill(10)) > 0
 
 

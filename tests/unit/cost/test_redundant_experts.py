@@ -1,4 +1,4 @@
-"""Copies of hot experts: memory for balance."""
+"""Redundant experts: copies of hot experts take memory and balance ranks."""
 
 from itertools import pairwise
 
@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stageline.catalog.loader import Catalog
-from stageline.cost.fold import fold
 from stageline.cost.group import Group, layer_group_bytes
 from stageline.cost.imbalance import imbalance_factors, relieve
+from stageline.cost.roofline_entry import roofline_entry
 from stageline.cost.service import compile_cost
 from stageline.cost.totals import BatchTotals
 from stageline.plan.build import make_plan
@@ -51,7 +51,7 @@ def test_copies_move_load_and_lose_none(raw: list[int], ranks: int, copies: int)
 
 
 def test_a_known_case() -> None:
-    """Loads 9 + 1 and 1 + 1: the hot expert is halved, 5.5 against 6.5; a second copy has nowhere to go."""
+    """Loads 9 + 1 and 1 + 1: a copy halves the hot expert, giving 5.5 and 6.5; no rank is left for a second copy."""
     share, held = [9.0, 1.0, 1.0, 1.0], [[0, 2], [1, 3]]
     loads = [10.0, 2.0]
     assert relieve(share, held, loads, 1) == 6.5
@@ -65,11 +65,11 @@ def test_copies_take_memory_and_are_read() -> None:
     one = (layer_group_bytes(DEEPSEEK, layer, Group(attention_replicas=32, experts=True)), 3 * 7168 * 2048)
     assert layer_group_bytes(DEEPSEEK, layer, none) == one[0]
     grown = layer_group_bytes(DEEPSEEK, layer, some) - one[0]
-    assert 32 * one[1] <= grown <= 32 * one[1] * 1.001  # 8 bits a weight and a scale per block
+    assert 32 * one[1] <= grown <= 32 * one[1] * 1.001  # 8 bits per weight and a scale per block
     assert layer_group_bytes(DEEPSEEK, DEEPSEEK.layers[0], some) == layer_group_bytes(
         DEEPSEEK, DEEPSEEK.layers[0], none
     )
-    few, many = (compile_cost(fold(DEEPSEEK, [5], H800, group)) for group in (none, some))
+    few, many = (compile_cost(roofline_entry(DEEPSEEK, [5], H800, group)) for group in (none, some))
     lone, full = (
         BatchTotals(decode_sequences=n, decode_tokens=n, decode_kv_tokens=n, decode_pairs=n) for n in (1, 4096)
     )
@@ -80,7 +80,9 @@ def test_copies_take_memory_and_are_read() -> None:
 def test_copies_pay_where_compute_binds() -> None:
     plain, copies = (
         compile_cost(
-            fold(DEEPSEEK, [5], H800, Group(attention_replicas=32, experts=True, redundant_experts=n), alpha=1.1)
+            roofline_entry(
+                DEEPSEEK, [5], H800, Group(attention_replicas=32, experts=True, redundant_experts=n), alpha=1.1
+            )
         )
         for n in (0, 32)
     )

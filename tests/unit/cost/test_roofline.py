@@ -1,20 +1,20 @@
-"""The roofline: values by hand, the knee, experts, TP, folding."""
+"""The roofline: values by hand, its ridge point, experts, TP, and entries of real models."""
 
 import msgspec
 import pytest
 
 from stageline.catalog.loader import Catalog
 from stageline.cost.collective import all_reduce
-from stageline.cost.entries import Affine, Experts, FullAttention, Gemm, Head, LayerGroup, LinearAttention, Roofline
-from stageline.cost.fold import fold, operations
+from stageline.cost.entries import Affine, Experts, FullAttention, Gemm, LayerGroup, LinearAttention, LmHead, Roofline
 from stageline.cost.group import Group
+from stageline.cost.roofline_entry import operations, roofline_entry
 from stageline.cost.service import compile_cost, min_service_ns
 from stageline.cost.tables import distinct_experts
 from stageline.cost.totals import BatchTotals
 from stageline.hardware.device import Device, Network, Overhead, Peak, Share
 from stageline.model.attention import Gqa
 from stageline.model.ffn import Dense
-from stageline.model.formats import Formats
+from stageline.model.formats import WeightFormats
 from stageline.model.spec import Layer, ModelSpec
 
 SHELF = Catalog()
@@ -63,7 +63,7 @@ def test_values_by_hand() -> None:
         linear=LinearAttention(token_ns=0.5, sequence_ns=4.0),
         transfer_token_ns=0.125,
     )
-    model = compile_cost(Roofline(groups=(group,), head=Head(row_ns=7.0, weights_ns=100.0, overhead_ns=1.0)))
+    model = compile_cost(Roofline(groups=(group,), head=LmHead(row_ns=7.0, weights_ns=100.0, overhead_ns=1.0)))
     load = decode(2, 10, sampled=1)
     # overhead 10, transfer .25, gemm max(2, 5), experts max(4, 12), linear max(1, 8), attention max(10, 20); head 101
     assert model.service_ns(load) == round(2 * (10 + 0.25 + 5 + 12 + 8 + 20) + 101)
@@ -90,10 +90,10 @@ def test_sliding_windows_cap_pairs_and_kv() -> None:
     assert model.service_ns(decode(1, 5000)) == model.service_ns(decode(1, 9000)) == 101
 
 
-def test_decode_is_flat_below_the_knee() -> None:
-    """A dense layer is bound by its weights until batch ~ peak / bandwidth: doubling a small microbatch is free."""
+def test_decode_is_flat_below_the_ridge_point() -> None:
+    """Reading weights bounds a dense layer until batch ~ peak / bandwidth: doubling a small microbatch is free."""
     spec, device = SHELF.model("llama-3.1-8b").spec, SHELF.device("h100-sxm").device
-    entry = fold(spec, range(32), device)
+    entry = roofline_entry(spec, range(32), device)
     model = compile_cost(entry)
     knee = entry.groups[0].gemms[0].weights_ns / entry.groups[0].gemms[0].token_ns
     assert 150 < knee < 300
@@ -103,7 +103,7 @@ def test_decode_is_flat_below_the_knee() -> None:
 
 def test_head_is_paid_per_sampled_row_only() -> None:
     spec, device = SHELF.model("llama-3.1-8b").spec, SHELF.device("h100-sxm").device
-    with_head, without = (compile_cost(fold(spec, [31], device, head=h)) for h in (True, False))
+    with_head, without = (compile_cost(roofline_entry(spec, [31], device, head=h)) for h in (True, False))
     assert with_head.service_ns(decode(4, 100)) == without.service_ns(decode(4, 100))
     weights_ns = 2 * 4096 * 128_256 / (3.35e12 * 0.8) * 1e9
     extra = with_head.service_ns(decode(4, 100, sampled=1)) - without.service_ns(decode(4, 100))
@@ -112,8 +112,8 @@ def test_head_is_paid_per_sampled_row_only() -> None:
 
 def llama_2_13b_on_v5e() -> tuple[ModelSpec, Device]:
     """The scaling book's model and chip, at full peaks."""
-    layer = Layer(Gqa(heads=40, kv_heads=40, head_dim=128), Dense(width=13_824), Formats())
-    spec = ModelSpec(name="x", hidden=5120, vocab=32_000, layers=(layer,) * 40, formats=Formats())
+    layer = Layer(Gqa(heads=40, kv_heads=40, head_dim=128), Dense(width=13_824), WeightFormats())
+    spec = ModelSpec(name="x", hidden=5120, vocab=32_000, layers=(layer,) * 40, formats=WeightFormats())
     device = Device(
         name="v5e",
         title="v5e",
@@ -145,14 +145,17 @@ def test_the_scaling_books_table(batch: int, milliseconds: float) -> None:
 def test_the_scaling_books_table_from_the_model(batch: int, milliseconds: float) -> None:
     """Within 1 %: the book rounds 25.7e9 bytes of weights to 26e9."""
     spec, device = llama_2_13b_on_v5e()
-    entry = fold(spec, range(40), device, Group(tensor=8), head=True)
+    entry = roofline_entry(spec, range(40), device, Group(tensor=8), head=True)
     ns = compile_cost(entry).service_ns(decode(batch, 8192, sampled=1))
     assert ns / 1e6 == pytest.approx(milliseconds, rel=0.01)
 
 
 def test_tp_divides_work_and_adds_collectives() -> None:
     spec, device = SHELF.model("llama-3.1-70b").spec, SHELF.device("h100-sxm").device
-    one, four = fold(spec, [0], device).groups[0], fold(spec, [0], device, Group(tensor=4)).groups[0]
+    one, four = (
+        roofline_entry(spec, [0], device).groups[0],
+        roofline_entry(spec, [0], device, Group(tensor=4)).groups[0],
+    )
     assert four.gemms[0].weights_ns == pytest.approx(one.gemms[0].weights_ns / 4)
     assert four.attention is not None and one.attention is not None
     assert four.attention.kv_ns == pytest.approx(one.attention.kv_ns / 4)
@@ -167,7 +170,7 @@ def test_tp_divides_work_and_adds_collectives() -> None:
 
 def test_tp_replicates_mla_kv() -> None:
     spec, device = SHELF.model("deepseek-v3").spec, SHELF.device("h100-sxm").device
-    one, eight = (fold(spec, [5], device, Group(tensor=n)).groups[0].attention for n in (1, 8))
+    one, eight = (roofline_entry(spec, [5], device, Group(tensor=n)).groups[0].attention for n in (1, 8))
     assert one and eight
     assert eight.kv_ns == pytest.approx(one.kv_ns)
     assert eight.decode_pair_ns == pytest.approx(one.decode_pair_ns / 8)
@@ -185,7 +188,7 @@ def test_all_reduce_measured_and_ring() -> None:
 
 def test_a_wafer_layer_is_bound_by_its_overhead() -> None:
     spec, device = SHELF.model("kimi-k3").spec, SHELF.device("wse-3t").device
-    entry = fold(spec, [1, 2], device)
+    entry = roofline_entry(spec, [1, 2], device)
     ns = compile_cost(entry).service_ns(decode(4, 8192))
     assert 2 * 16_711 < ns < 2 * 16_711 * 1.05
     assert min_service_ns(entry) >= 2 * 16_711
@@ -194,7 +197,7 @@ def test_a_wafer_layer_is_bound_by_its_overhead() -> None:
 def test_linear_attention_reads_and_writes_its_state() -> None:
     """K3: 13 MB per request and layer; 8 x heads x dk x dv FLOPs per token."""
     spec, device = SHELF.model("kimi-k3").spec, SHELF.device("wse-3t").device
-    linear = fold(spec, [1], device).groups[0].linear
+    linear = roofline_entry(spec, [1], device).groups[0].linear
     assert linear is not None
     assert linear.sequence_ns == pytest.approx(2 * 6_512_640 / (43.2e15 * 0.8) * 1e9)
     assert linear.token_ns == pytest.approx(8 * 96 * 128 * 128 / (25e15 * 0.6) * 1e9)
@@ -202,7 +205,7 @@ def test_linear_attention_reads_and_writes_its_state() -> None:
 
 def test_groups_are_one_per_kind_of_layer() -> None:
     spec, device = SHELF.model("kimi-k3").spec, SHELF.device("wse-3t").device
-    assert [g.layers for g in fold(spec, range(93), device, head=True).groups] == [1, 68, 24]
+    assert [g.layers for g in roofline_entry(spec, range(93), device, head=True).groups] == [1, 68, 24]
     assert operations(spec.layers[0]) < operations(spec.layers[1])
 
 
@@ -212,11 +215,11 @@ def test_mla_flops() -> None:
 
 
 def test_prefill_flops_of_a_dense_model() -> None:
-    """2 x active parameters per token and 4 x heads x head_dim per pair, at the share that is reached."""
+    """2 x active parameters per token and 4 x heads x head_dim per pair, at the reached share of the peak."""
     spec, device = SHELF.model("llama-3.1-8b").spec, SHELF.device("h100-sxm").device
     tokens = 8192
     bare = msgspec.structs.replace(device, overhead=Overhead())
-    ns = compile_cost(fold(spec, range(32), bare)).service_ns(prefill(tokens))
+    ns = compile_cost(roofline_entry(spec, range(32), bare)).service_ns(prefill(tokens))
     weights = spec.active_params() - 4096 * 128_256
     flops = 2 * weights * tokens + 4 * 32 * 4096 * (tokens * (tokens + 1) / 2)
     assert ns == pytest.approx(flops / (989e12 * 0.6) * 1e9, rel=1e-6)

@@ -4,7 +4,7 @@ from stageline.cost.entries import Affine
 from stageline.cost.totals import BatchTotals
 from stageline.engine.microbatch import Microbatch
 from stageline.engine.types import RequestRecord
-from stageline.plan.schema import Defaults, Link, Plan, Stage, Visit
+from stageline.plan.schema import Defaults, LinkPlan, Plan, StagePlan, Visit
 
 NS = 1_000_000_000
 
@@ -29,7 +29,7 @@ def plan(
         model="m",
         device="d",
         stages=tuple(
-            Stage(
+            StagePlan(
                 name=f"stage-{s}",
                 layers=tuple(v for v, at in enumerate(route) if at == s),
                 kv_budget_bytes=budget_bytes,
@@ -40,7 +40,7 @@ def plan(
         ),
         visits=tuple(Visit(stage=s, layers=(v,), cost=0, min_service_ns=service_ns) for v, s in enumerate(route)),
         links=tuple(
-            Link(latency_ns=latency_ns, bytes_per_s=NS, bytes_per_token=bytes_per_token, jitter_ns=jitter_ns)
+            LinkPlan(latency_ns=latency_ns, bytes_per_s=NS, bytes_per_token=bytes_per_token, jitter_ns=jitter_ns)
             for _ in range(len(route) + 1)
         ),
         costs=(Affine(base_ns=service_ns),),

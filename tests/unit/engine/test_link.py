@@ -2,7 +2,7 @@
 
 from stageline.engine.link import Link
 from stageline.engine.types import NEVER
-from stageline.plan.schema import Link as LinkPlan
+from stageline.plan.schema import LinkPlan
 
 
 def link(*, jitter_ns: int = 0, bytes_per_s: int = 10**9, is_return: bool = False) -> Link:

@@ -7,7 +7,7 @@ import pytest
 from stageline.engine.ledger import Ledger
 from stageline.engine.mirror import KvMirror
 from stageline.errors import KvOverdraw, LawBroken
-from stageline.plan.schema import Plan, Stage
+from stageline.plan.schema import Plan, StagePlan
 from tests.unit.engine.builders import plan
 
 
@@ -15,7 +15,7 @@ def with_stages(*weights: tuple[int, int, int]) -> Plan:
     """Stages of (block bytes, state bytes, budget)."""
     base = plan(tuple(range(len(weights))))
     stages = tuple(
-        Stage(name=f"s{i}", layers=(i,), kv_block_bytes=b, state_bytes=s, kv_budget_bytes=k)
+        StagePlan(name=f"s{i}", layers=(i,), kv_block_bytes=b, state_bytes=s, kv_budget_bytes=k)
         for i, (b, s, k) in enumerate(weights)
     )
     return Plan(
@@ -60,7 +60,7 @@ def test_peaks_are_those_of_the_ledgers() -> None:
 
 
 def test_releases_come_before_grants() -> None:
-    ledger = Ledger(Stage(name="s", layers=(), kv_block_bytes=10, kv_budget_bytes=50))
+    ledger = Ledger(StagePlan(name="s", layers=(), kv_block_bytes=10, kv_budget_bytes=50))
     ledger.apply((), ((1, 5, 1),))
     ledger.apply((1,), ((2, 5, 1),))
     assert ledger.used_bytes == 50
@@ -68,7 +68,7 @@ def test_releases_come_before_grants() -> None:
 
 
 def test_nothing_may_be_held_at_the_end() -> None:
-    ledger = Ledger(Stage(name="s", layers=(), kv_block_bytes=10, kv_budget_bytes=50))
+    ledger = Ledger(StagePlan(name="s", layers=(), kv_block_bytes=10, kv_budget_bytes=50))
     ledger.apply((), ((1, 2, 1), (2, 3, 1)))
     with pytest.raises(LawBroken, match="30 B are still held by 1 owners"):
         ledger.close((1,))
@@ -82,6 +82,6 @@ def test_nothing_may_be_held_at_the_end() -> None:
 def test_a_ledger_refuses_what_it_can_not_hold(
     releases: tuple[int, ...], grants: tuple[tuple[int, int, int], ...], complaint: str
 ) -> None:
-    ledger = Ledger(Stage(name="s", layers=(), kv_block_bytes=10, kv_budget_bytes=50))
+    ledger = Ledger(StagePlan(name="s", layers=(), kv_block_bytes=10, kv_budget_bytes=50))
     with pytest.raises(KvOverdraw, match=complaint):
         ledger.apply(releases, grants)

@@ -18,7 +18,7 @@ from stageline.engine.sequence import Sequence
 from stageline.engine.settings import KvPolicy, Scheduling
 from stageline.engine.types import NEVER, Cancellation, Request, RequestRecord, Workload
 from stageline.errors import UsageError
-from stageline.plan.schema import Defaults, Link, Plan, Stage, Visit
+from stageline.plan.schema import Defaults, LinkPlan, Plan, StagePlan, Visit
 from stageline.workload import open_workload
 from tests.draining import drain
 from tests.reference.delivery import Session
@@ -31,13 +31,13 @@ CACHED = Scheduling(prefix_cache=True, hash_block_tokens=512)
 
 def plan(*, budget_bytes: int = 1 << 60, state_bytes: int = 0, block_tokens: int = 512) -> Plan:
     """One stage that hardly takes any time."""
-    stage = Stage(
+    stage = StagePlan(
         name="s", layers=(0,), kv_budget_bytes=budget_bytes, kv_block_bytes=block_tokens, state_bytes=state_bytes
     )
     return Plan(
         model="m", device="d", stages=(stage,), block_tokens=block_tokens, costs=(Affine(base_ns=1),),
         visits=(Visit(stage=0, layers=(0,), cost=0, min_service_ns=1),),
-        links=(Link(latency_ns=0, bytes_per_s=10**18, bytes_per_token=0),) * 2,
+        links=(LinkPlan(latency_ns=0, bytes_per_s=10**18, bytes_per_token=0),) * 2,
         defaults=Defaults(microbatch=1000, credits=4, batched_tokens=1 << 20),
     )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Figures on both clocks, recomputed from hand-made samples; the course of a run; the files."""
+"""Figures on both clocks from hand-made samples, the timeline, and the files."""
 
 import csv
 from fractions import Fraction
@@ -11,15 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stageline.errors import UsageError
-from stageline.load.pace import Pace
-from stageline.load.recorder import REQUESTS, LoadRecorder
+from stageline.load.recorder import REQUESTS_FILE, LoadRecorder
 from stageline.load.remarks import slowness
-from stageline.load.reply import Reply
+from stageline.load.reply import CallReply
 from stageline.load.sample import Sample
 from stageline.load.summary import clock_figures, slo_result
-from stageline.load.svg import Line, line_chart, round_up
+from stageline.load.svg import ChartLine, line_chart, round_up
 from stageline.load.tally import Tally
-from stageline.load.timeline import MAX_SLICES, Timeline
+from stageline.load.time_map import TimeMap
+from stageline.load.timeline import MAX_SLICES, LoadTimeline
 from stageline.report.series import Histogram
 from stageline.report.slo import parse_slo
 
@@ -45,13 +45,13 @@ def test_wall_times_count_from_the_intended_start() -> None:
     assert (times.queue_ns, times.ttft_ns, times.tpot_ns, times.e2e_ns) == (2 * MS, 20 * MS, 5 * MS, 40 * MS)
 
 
-def test_emulated_times_are_the_servers_and_the_clients_lag() -> None:
+def test_emulated_times_are_the_servers_plus_the_clients_lag() -> None:
     times = sample(**STATED).emulated_times(Fraction(2))
     assert times is not None
     assert (times.queue_ns, times.ttft_ns, times.tpot_ns, times.e2e_ns) == (2 * MS, 5 * MS, 2 * MS, 13 * MS)
 
 
-def test_emulated_times_of_a_silent_server_are_the_walls_over_the_dilation() -> None:
+def test_without_server_times_emulated_times_are_wall_times_over_the_dilation() -> None:
     times = sample().emulated_times(Fraction(2))
     assert times is not None
     assert (times.ttft_ns, times.tpot_ns, times.e2e_ns) == (10 * MS, 2_500_000, 20 * MS)
@@ -82,11 +82,15 @@ def test_both_clocks_add_up() -> None:
     assert wall.latencies.ttft_s.max == 0.020
     assert emulated.latencies.ttft_s.p50 == 0.005
     slo = slo_result(parse_slo("ttft=5ms,attainment=0.5"), tally, emulated.duration_s)
-    assert (slo.good, slo.met, slo.goodput_requests_per_s) == (1, False, 10)  # 1 of 3: the rejected one is not good
+    assert (slo.good, slo.met, slo.goodput_requests_per_s) == (
+        1,
+        False,
+        10,
+    )  # 1 of 3: the rejected call counts as missed
     assert tally.reasons == {"HTTP 429": 1}
 
 
-def test_the_slo_is_judged_on_the_wall_when_asked() -> None:
+def test_the_slo_is_judged_in_wall_time_on_request() -> None:
     objective = parse_slo("ttft=5ms")
     for on_wall, good in ((True, 0), (False, 1)):
         tally = Tally(objective, Fraction(2), slo_on_wall=on_wall)
@@ -103,8 +107,8 @@ def test_odd_lengths_are_counted() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 10**13), st.integers(0, 10**12)), min_size=1, max_size=60))
-def test_a_timeline_loses_nothing_and_stays_small(times: list[tuple[int, int]]) -> None:
-    timeline = Timeline()
+def test_a_timeline_keeps_its_totals_and_stays_small(times: list[tuple[int, int]]) -> None:
+    timeline = LoadTimeline()
     for due_ns, span_ns in times:
         timeline.add(
             sample(intended_ns=due_ns, first_ns=due_ns + span_ns, last_ns=due_ns + span_ns, end_ns=due_ns + span_ns)
@@ -117,10 +121,10 @@ def test_a_timeline_loses_nothing_and_stays_small(times: list[tuple[int, int]]) 
 
 
 @given(st.fractions(min_value=Fraction(1, 1000), max_value=1000), st.integers(0, 1 << 50))
-def test_a_time_survives_both_clocks(factor: Fraction, time_ns: int) -> None:
-    pace = Pace(factor, 123)
-    assert abs(pace.workload_ns(pace.wall_ns(time_ns)) - time_ns) <= max(1, 1 / factor)
-    assert pace.workload_ns(0) == 0
+def test_a_time_survives_the_round_trip_through_wall_time(factor: Fraction, time_ns: int) -> None:
+    time_map = TimeMap(factor, 123)
+    assert abs(time_map.workload_ns(time_map.wall_ns(time_ns)) - time_ns) <= max(1, 1 / factor)
+    assert time_map.workload_ns(0) == 0
 
 
 def recorder(directory: Path | None = None) -> LoadRecorder:
@@ -129,11 +133,11 @@ def recorder(directory: Path | None = None) -> LoadRecorder:
 
 def test_requests_csv_has_every_call(tmp_path: Path) -> None:
     with recorder(tmp_path / "out") as keeper:
-        keeper.record(sample(**STATED), Reply(gaps=Histogram()))
+        keeper.record(sample(**STATED), CallReply(gaps=Histogram()))
         keeper.record(
-            sample(index=1, warmup=True, first_ns=None, outcome="failed", reason="cut"), Reply(gaps=Histogram())
+            sample(index=1, warmup=True, first_ns=None, outcome="failed", reason="cut"), CallReply(gaps=Histogram())
         )
-    with (tmp_path / "out" / REQUESTS).open() as file:
+    with (tmp_path / "out" / REQUESTS_FILE).open() as file:
         rows = list(csv.DictReader(file))
     assert [(r["index"], r["warmup"], r["first_ns"], r["reason"]) for r in rows] == [
         ("0", "0", str(30 * MS), ""),
@@ -149,7 +153,7 @@ def test_a_directory_that_can_not_be_written(tmp_path: Path) -> None:
 
 
 def test_a_chart_is_well_formed_and_inside_its_frame() -> None:
-    lines = [Line("a < b", "#000", [(0, 1.0), (1, None), (2, 3.0), (3, 2.5)]), Line("none", "#111", [])]
+    lines = [ChartLine("a < b", "#000", [(0, 1.0), (1, None), (2, 3.0), (3, 2.5)]), ChartLine("none", "#111", [])]
     figure = ElementTree.fromstring(line_chart(lines, x_label="s & s", y_label="y"))
     (polyline,) = figure.iter("polyline")
     (dot,) = figure.iter("circle")
@@ -167,7 +171,7 @@ def test_axes_end_at_round_numbers(value: float, top: float) -> None:
     assert round_up(value) == pytest.approx(top)
 
 
-def test_a_host_that_does_not_keep_up_is_told() -> None:
+def test_a_host_that_does_not_keep_up_gets_a_remark() -> None:
     (note,) = slowness(6.0, 1.0, Fraction(2))
     assert note.startswith("replies took 3.0 x the wall time")
     assert slowness(2.3, 1.0, Fraction(2)) == []

@@ -17,9 +17,9 @@ from stageline.load.clock import WallClock
 from stageline.load.conversation import Template
 from stageline.load.http import HttpTarget, open_http, retry_after_ns
 from stageline.load.options import checked_url
-from stageline.load.probe import Facts, probe
-from stageline.load.reply import Call, Emulated, Reply
-from stageline.load.sse import MAX_LINE_BYTES, EventReader
+from stageline.load.probe import ServerFacts, probe
+from stageline.load.reply import Call, CallReply, Emulated
+from stageline.load.sse import MAX_EVENT_LINE_BYTES, EventReader
 from stageline.report.series import Histogram
 from stageline.units import NS_PER_S
 from tests.fake_openai import Fake, serving
@@ -32,7 +32,7 @@ NOW = datetime(2030, 1, 1, tzinfo=UTC)
 async def target(
     fake: Fake, *, chat: bool = False, connections: int = 8, timeout_s: float = 60
 ) -> AsyncIterator[HttpTarget]:
-    """A target for the fake."""
+    """A target that sends to the fake server."""
     async with serving(fake), open_http() as session:
         path = "/v1/chat/completions" if chat else "/v1/completions"
         bodies = Bodies("fake", chat=chat)
@@ -41,9 +41,9 @@ async def target(
         )
 
 
-async def reply_to(fake: Fake, call: Call = CALL, **how: bool) -> Reply:
-    """One call."""
-    reply = Reply(gaps=Histogram(), keep_text=True)
+async def reply_to(fake: Fake, call: Call = CALL, **how: bool) -> CallReply:
+    """The reply to one call."""
+    reply = CallReply(gaps=Histogram(), keep_text=True)
     async with target(fake, **how) as there:
         await there.send(call, reply)
     return reply
@@ -66,9 +66,9 @@ async def test_a_chat_is_read_the_same() -> None:
     assert (reply.outcome, reply.chunks) == ("finished", 8)
 
 
-async def test_what_is_asked_for() -> None:
+async def test_the_body_of_a_request() -> None:
     fake = Fake()
-    await reply_to(fake, msgspec.structs.replace(CALL, max_output_tokens=20, session='a"b', priority=3))
+    await reply_to(fake, msgspec.structs.replace(CALL, max_output_tokens=20, conversation='a"b', priority=3))
     (body,) = fake.calls
     assert body == {
         "model": "fake", "stream": True, "stream_options": {"include_usage": True}, "temperature": 0,
@@ -87,7 +87,7 @@ async def test_what_is_asked_for() -> None:
         ("refuse", "rejected", "HTTP 429", 0),
     ],
 )
-async def test_every_way_to_fail_is_told_apart(fault: str, outcome: str, reason: str, chunks: int) -> None:
+async def test_every_way_to_fail_has_its_own_reason(fault: str, outcome: str, reason: str, chunks: int) -> None:
     reply = await reply_to(Fake(misbehave=lambda number: fault))
     assert (reply.outcome, reply.reason, reply.chunks) == (outcome, reason, chunks)
     assert reply.detail
@@ -99,13 +99,13 @@ async def test_a_refusal_for_another_reason_has_failed() -> None:
     assert (reply.outcome, reply.reason, reply.detail, reply.retry_after_ns) == ("failed", "HTTP 400", "too many", 0)
 
 
-async def test_a_server_that_is_not_ready_says_when_to_come_back() -> None:
+async def test_a_server_that_is_not_ready_sends_retry_after() -> None:
     reply = await reply_to(Fake(misbehave=lambda number: "refuse", status=503, retry_after="3"))
     assert (reply.outcome, reply.retry_after_ns) == ("rejected", 3 * NS_PER_S)
 
 
 async def test_a_call_that_does_not_end_fails_at_its_timeout() -> None:
-    reply = Reply(gaps=Histogram())
+    reply = CallReply(gaps=Histogram())
     async with target(Fake(misbehave=lambda number: "hang"), timeout_s=0.3) as there:
         await there.send(CALL, reply)
     assert (reply.outcome, reply.reason) == ("failed", "timeout")
@@ -115,7 +115,7 @@ async def test_no_more_calls_at_once_than_connections() -> None:
     fake = Fake(gate=asyncio.Event())
     assert fake.gate is not None
     async with target(fake, connections=2) as there:
-        replies = [Reply(gaps=Histogram()) for _ in range(6)]
+        replies = [CallReply(gaps=Histogram()) for _ in range(6)]
         sends = [asyncio.create_task(there.send(CALL, reply)) for reply in replies]
         while fake.at_once < 2:
             await asyncio.sleep(0)
@@ -130,18 +130,18 @@ async def test_calls_share_a_connection_one_after_the_other() -> None:
     fake = Fake(end=asyncio.Event())
     assert fake.end is not None
     async with target(fake) as there:
-        first = Reply(gaps=Histogram())
+        first = CallReply(gaps=Histogram())
         sending = asyncio.create_task(there.send(CALL, first))
         while first.outcome != "finished":
             await asyncio.sleep(0)
         fake.end.set()
         await sending
-        await there.send(CALL, Reply(gaps=Histogram()))
+        await there.send(CALL, CallReply(gaps=Histogram()))
     assert len(fake.calls) == 2
     assert len(fake.peers) == 1
 
 
-async def test_a_connection_that_breaks_after_the_last_chunk_takes_nothing_back() -> None:
+async def test_a_connection_that_breaks_after_done_does_not_fail_the_call() -> None:
     reply = await reply_to(Fake(misbehave=lambda number: "abort after"))
     assert (reply.outcome, reply.reason, reply.chunks) == ("finished", "", 8)
 
@@ -150,7 +150,7 @@ async def test_a_port_where_nobody_listens() -> None:
     async with serving(Fake()) as fake:
         pass
     async with open_http() as session:
-        reply = Reply(gaps=Histogram())
+        reply = CallReply(gaps=Histogram())
         there = HttpTarget(session, fake.url, Bodies("m", chat=False), WallClock(), connections=1, timeout_s=9)
         await there.send(CALL, reply)
         assert (reply.outcome, reply.reason) == ("failed", "unreachable")
@@ -158,15 +158,15 @@ async def test_a_port_where_nobody_listens() -> None:
             await probe(session, fake.url, "")
 
 
-async def asked(fake: Fake, model: str = "") -> Facts:
-    """What the probe finds."""
+async def asked(fake: Fake, model: str = "") -> ServerFacts:
+    """What the probe finds at the fake server."""
     async with serving(fake), open_http() as session:
         return await probe(session, fake.url, model)
 
 
 async def test_the_probe_learns_model_and_dilation() -> None:
-    assert await asked(Fake(models=("a", "b"), dilation="0.5")) == Facts(model="a", dilation=Fraction(1, 2))
-    assert await asked(Fake(), "mine") == Facts(model="mine", dilation=None)
+    assert await asked(Fake(models=("a", "b"), dilation="0.5")) == ServerFacts(model="a", dilation=Fraction(1, 2))
+    assert await asked(Fake(), "mine") == ServerFacts(model="mine", dilation=None)
 
 
 async def test_the_probe_learns_the_chat_template() -> None:
@@ -209,7 +209,7 @@ def test_events_are_the_same_however_the_network_cuts_them(payloads: list[bytes]
 
 def test_a_line_without_an_end_is_bounded() -> None:
     with pytest.raises(ProtocolError, match="event stream"):
-        EventReader().feed(b"x" * (MAX_LINE_BYTES + 1))
+        EventReader().feed(b"x" * (MAX_EVENT_LINE_BYTES + 1))
 
 
 def test_extra_members() -> None:
@@ -220,7 +220,7 @@ def test_extra_members() -> None:
             Bodies("m", chat=True, extra=bad)
 
 
-def test_without_ignore_eos_no_word_is_sent_that_openai_does_not_know() -> None:
+def test_without_ignore_eos_only_openais_members_are_sent() -> None:
     body = msgspec.json.decode(Bodies("m", chat=False, ignore_eos=False).of(CALL))
     assert body.keys().isdisjoint({"ignore_eos", "min_tokens"})
 
@@ -241,6 +241,6 @@ def test_urls(text: str, url: str) -> None:
 @pytest.mark.parametrize(
     "text", ["localhost:8000", "h", "ftp://h", "http://", "http://h:99999", "http://h?x", "grpc://h"]
 )
-def test_what_is_no_url(text: str) -> None:
+def test_texts_that_are_not_urls(text: str) -> None:
     with pytest.raises(BadInput, match="--url"):
         checked_url(text)

@@ -1,4 +1,4 @@
-"""Which axis gets the fast links: by cost, not by habit."""
+"""The order of the axes: the planner gives scale-up links to the axes where they save the most time."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -11,21 +11,21 @@ from hypothesis import strategies as st
 
 from stageline.catalog.loader import Catalog
 from stageline.cost.service import compile_cost
-from stageline.cost.topology import nearby
+from stageline.cost.topology import ranks_in_domain
 from stageline.cost.totals import BatchTotals
 from stageline.errors import UsageError
-from stageline.hardware.device import AllReduce, Device, Network, Overhead, Peak, ScaleUp, Share, on_topology
+from stageline.hardware.device import Device, MeasuredCollective, Network, Overhead, Peak, ScaleUp, Share, on_topology
 from stageline.model.attention import Gqa
 from stageline.model.ffn import Dense, Moe
-from stageline.model.formats import Formats
+from stageline.model.formats import WeightFormats
 from stageline.model.spec import Layer, ModelSpec
 from stageline.plan.axes import prefill_totals, strides_of
 from stageline.plan.build import make_plan
 from stageline.plan.explain import explain
 from stageline.plan.options import AXES, Axis, PlanOptions
-from stageline.plan.pace import decode_totals
-from stageline.plan.report import report
+from stageline.plan.report import plan_report
 from stageline.plan.schema import Plan
+from stageline.plan.timing import decode_totals
 
 SHELF = Catalog()
 LLAMA, H100 = SHELF.model("llama-3.1-70b").spec, SHELF.device("h100-sxm").device
@@ -36,7 +36,7 @@ def small_model(kv_heads: int, moe: bool = False) -> ModelSpec:
     attention = Gqa(heads=16, kv_heads=kv_heads, head_dim=64)
     ffn = Moe(experts=16, top_k=2, width=64) if moe else Dense(width=256)
     return ModelSpec(
-        name="m", hidden=128, vocab=1000, layers=(Layer(attention, ffn, Formats()),) * 12, formats=Formats()
+        name="m", hidden=128, vocab=1000, layers=(Layer(attention, ffn, WeightFormats()),) * 12, formats=WeightFormats()
     )
 
 
@@ -57,7 +57,7 @@ def cluster(domain: int, slow_bytes_per_s: int, latency_ns: int = 500, flops: in
 
 
 def trip_ns(plan: Plan, loads: Sequence[BatchTotals]) -> int:
-    """Summed from the plan file alone."""
+    """The sum of a trip, from the plan file alone."""
     models = [compile_cost(entry) for entry in plan.costs]
     total = 0
     for load in loads:
@@ -81,7 +81,7 @@ shapes = st.sampled_from(
 def test_no_order_of_the_axes_is_cheaper(
     shape: tuple[int, int, int, int, int], domain: int, slow: int, kv_heads: int
 ) -> None:
-    """Brute force over all orders of the axes there are, each planned by name; trips are summed from the plan file."""
+    """Brute force over all orders of the axes, each requested explicitly; trips are summed from the plan file."""
     tp, ep, cp, pp, dp = shape
     spec, device = small_model(kv_heads, moe=ep > 1), cluster(domain, slow)
     wide = max(tp, ep) * cp
@@ -101,7 +101,7 @@ def test_no_order_of_the_axes_is_cheaper(
 
 
 def positions(order: Sequence[Axis], sizes: dict[Axis, int]) -> dict[tuple[int, ...], int]:
-    """Device of every coordinate (in the order of AXES), by counting: the innermost axis turns fastest."""
+    """The device of every coordinate (in the order of AXES), by counting: the innermost axis changes fastest."""
     outwards = [*order]
     return {
         tuple(dict(zip(reversed(outwards), at, strict=True))[a] for a in AXES): device
@@ -114,11 +114,11 @@ def test_strides_are_those_of_counting(order: list[Axis], ranks: list[int], doma
     sizes = dict(zip(AXES, ranks, strict=True))
     strides, where = strides_of(order, sizes), positions(order, sizes)
     assert all(sum(x * s for x, s in zip(at, strides, strict=True)) == device for at, device in where.items())
-    # The least lucky tensor group of the first stage and replica, found by looking at every one.
+    # The worst tensor group of the first stage and replica, found by trying every one.
     lists = [[where[t, e, 0, 0, 0] for t in range(sizes["tp"])] for e in range(sizes["ep"])]
     most = min(max(Counter(d // domain for d in devices).values()) for devices in lists)
     tensor = range(0, sizes["tp"] * strides.tp, strides.tp)
-    assert nearby(domain, tensor, range(0, sizes["ep"] * strides.ep, strides.ep)) == most
+    assert ranks_in_domain(domain, tensor, range(0, sizes["ep"] * strides.ep, strides.ep)) == most
 
 
 def test_tensor_ranks_stay_in_the_node_and_say_what_leaving_it_costs() -> None:
@@ -127,12 +127,12 @@ def test_tensor_ranks_stay_in_the_node_and_say_what_leaving_it_costs() -> None:
     assert [row.link for row in found.axes] == ["scale-up", "both", "scale-out"]
     tensor = found.axes[0]
     assert tensor.elsewhere_ns is not None and tensor.elsewhere_ns > tensor.trip_ns / 2
-    assert report(found).axes == found.axes
+    assert plan_report(found).axes == found.axes
     assert any("tp: 4 ranks, 1 device(s) apart, on the scale-up link." in line for line in explain(LLAMA, found))
 
 
 def test_the_chattier_axis_gets_the_fast_link() -> None:
-    """A ring of all heads' KV over a long context moves more than sums of 128 elements; with two heads it does not."""
+    """A ring of all heads' KV over a long context moves more than all-reduces of 128 elements; with two heads, less."""
     asked = PlanOptions(
         devices=16, tensor_parallel=4, context_parallel=4, microbatch=1, context_tokens=100_000, batched_tokens=8192
     )
@@ -149,7 +149,7 @@ def test_the_chattier_axis_gets_the_fast_link() -> None:
 
 
 def test_links_alike_make_no_difference() -> None:
-    """With one kind of link the usual order stays, and elsewhere costs nothing."""
+    """With equal links the order is the default, and the other link costs nothing."""
     device = cluster(4, 10**9, latency_ns=50)
     found = make_plan(small_model(4), device, PlanOptions(devices=16, tensor_parallel=4, context_parallel=2))
     assert [row.axis for row in found.axes] == ["tp", "cp", "pp"]
@@ -176,7 +176,7 @@ def test_other_nodes_drop_what_was_measured_on_their_links() -> None:
 
 def test_a_row_measured_inside_a_domain_serves_no_scattered_group() -> None:
     device = msgspec.structs.replace(
-        cluster(4, 10**8), all_reduce=(AllReduce(devices=2, latency_ns=1, bytes_per_s=10**12),)
+        cluster(4, 10**8), all_reduce=(MeasuredCollective(devices=2, latency_ns=1, bytes_per_s=10**12),)
     )
     asked = PlanOptions(devices=8, tensor_parallel=2, context_parallel=4, microbatch=4)
     both = [msgspec.structs.replace(asked, axes=axes) for axes in (("tp", "cp"), ("cp", "tp"))]

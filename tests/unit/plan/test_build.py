@@ -8,7 +8,7 @@ from stageline.errors import DoesNotFit, UsageError
 from stageline.plan.build import make_plan
 from stageline.plan.check import check_plan
 from stageline.plan.options import PlanOptions
-from stageline.plan.report import ranges, report
+from stageline.plan.report import plan_report, ranges
 
 SHELF = Catalog()
 H100 = SHELF.device("h100-sxm").device
@@ -17,7 +17,7 @@ LLAMA = SHELF.model("llama-3.1-70b").spec
 
 def test_eight_stages_twice() -> None:
     found = make_plan(LLAMA, H100, PlanOptions(devices=8, replicas=2))
-    summary = report(found)
+    summary = plan_report(found)
     assert (summary.devices, summary.visits, summary.replicas, summary.total_devices) == (8, 8, 2, 16)
     assert summary.total_requests == 2 * summary.requests
     assert found.plan.replicas == 2
@@ -32,13 +32,13 @@ def test_budgets_add_up() -> None:
 
 
 def test_fewest_devices_for_gpus() -> None:
-    assert report(make_plan(LLAMA, H100, PlanOptions())).devices == 2
-    assert report(make_plan(SHELF.model("qwen2.5-1.5b").spec, H100, PlanOptions())).devices == 1
+    assert plan_report(make_plan(LLAMA, H100, PlanOptions())).devices == 2
+    assert plan_report(make_plan(SHELF.model("qwen2.5-1.5b").spec, H100, PlanOptions())).devices == 1
 
 
 def test_a_tied_head_is_stored_once_on_one_stage_and_twice_on_two() -> None:
     spec = SHELF.model("qwen2.5-1.5b").spec
-    one, two = (report(make_plan(spec, H100, PlanOptions(devices=n))).weight_bytes for n in (1, 2))
+    one, two = (plan_report(make_plan(spec, H100, PlanOptions(devices=n))).weight_bytes for n in (1, 2))
     assert one == spec.weight_bytes()
     assert two - one == spec.embedding_bytes()
 
@@ -58,7 +58,7 @@ def test_hop_flags_rule_all_links() -> None:
 def test_tensor_groups() -> None:
     found = make_plan(LLAMA, H100, PlanOptions(devices=8, tensor_parallel=4))
     assert [stage.devices for stage in found.plan.stages] == [4, 4]
-    assert report(found).devices == 8
+    assert plan_report(found).devices == 8
     assert found.plan.stages[0].memory_bytes == 4 * 72 * 10**9
     assert found.plan.stages[0].kv_block_bytes == 40 * 4096 * 16  # eight KV heads over four ranks: no copies
     wide = make_plan(LLAMA, H100, PlanOptions(devices=16, tensor_parallel=16))
@@ -84,12 +84,12 @@ def test_a_started_block_counts_whole() -> None:
 
 def test_the_trip_adds_services_latencies_and_bytes() -> None:
     asked = PlanOptions(devices=4, microbatch=4, hop_latency_ns=1_000, hop_bytes_per_s=10**9, hop_jitter_ns=20)
-    speed = make_plan(LLAMA, H100, asked).pace
+    speed = make_plan(LLAMA, H100, asked).timing
     wires = 3 * 4 * 8192 * 2 + 2 * 4 * 4  # ns at 1 GB/s: three boundaries, tokens in and out
     assert speed.trip_ns == sum(speed.stage_ns) + 5 * (1_000 + 10) + wires
     assert speed.busiest_ns == max(speed.stage_ns)
     slow = msgspec.structs.replace(asked, hop_bytes_per_s=10**6)
-    assert make_plan(LLAMA, H100, slow).pace.busiest_ns == 4 * 8192 * 2 * 1_000  # a link can be the bottleneck
+    assert make_plan(LLAMA, H100, slow).timing.busiest_ns == 4 * 8192 * 2 * 1_000  # a link can be the bottleneck
 
 
 def test_too_few_devices() -> None:
@@ -125,7 +125,7 @@ def test_too_many_requests_say_how_many_would_fit() -> None:
 
 
 def test_room_that_was_asked_for_costs_devices() -> None:
-    counts = [report(make_plan(LLAMA, H100, PlanOptions(concurrency=n))).devices for n in (1, 64, 256)]
+    counts = [plan_report(make_plan(LLAMA, H100, PlanOptions(concurrency=n))).devices for n in (1, 64, 256)]
     assert counts == sorted(counts)
     assert counts[0] < counts[-1]
 

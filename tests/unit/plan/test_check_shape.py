@@ -1,4 +1,4 @@
-"""Divisions that a model does not allow: place, value, way out; and the way out is one."""
+"""Refused shapes: the error names place, value and way out, and the way out works."""
 
 import re
 
@@ -46,11 +46,11 @@ def test_uneven_divisions_are_refused_and_every_way_out_is_one(
 
 def test_expert_ranks_need_experts_and_copies_need_ranks() -> None:
     dense, moe = SHELF.model("llama-3.1-8b").spec, SHELF.model("deepseek-v3").spec
-    with pytest.raises(BadInput, match=r"dense, it has no experts .*--tensor-parallel-size 4 or --replicas 4"):
+    with pytest.raises(BadInput, match=r"dense and has no experts .*--tensor-parallel-size 4 or --replicas 4"):
         check_shape(dense, PlanOptions(expert_parallel=4))
-    with pytest.raises(BadInput, match=r"serves nobody .got 8.; spread experts with --ep"):
+    with pytest.raises(BadInput, match=r"have no use .got 8.; spread experts with --ep"):
         check_shape(moe, PlanOptions(redundant_experts=8))
-    with pytest.raises(BadInput, match="at most once: 256 copies"):
+    with pytest.raises(BadInput, match="at most once: 2 ranks hold at most 256 copies"):
         check_shape(moe, PlanOptions(expert_parallel=2, redundant_experts=258))
     check_shape(moe, PlanOptions(expert_parallel=2, redundant_experts=256))
     check_shape(moe, PlanOptions(expert_parallel=24, redundant_experts=8))

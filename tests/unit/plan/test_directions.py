@@ -1,4 +1,4 @@
-"""What practitioners know, from the model alone: the examples of docs/planning.md point the right way."""
+"""Effects that practitioners know follow from the cost model alone, as the examples of docs/planning.md say."""
 
 import msgspec
 
@@ -7,7 +7,7 @@ from stageline.cost.service import compile_cost
 from stageline.cost.totals import BatchTotals
 from stageline.plan.build import Planned, make_plan
 from stageline.plan.options import PlanOptions
-from stageline.plan.pace import decode_totals, pace
+from stageline.plan.timing import decode_totals, pipeline_timing
 
 SHELF = Catalog()
 H100 = SHELF.device("h100-sxm").device
@@ -19,13 +19,15 @@ def planned(model: str, device: str = "h100-sxm", **options: object) -> Planned:
 
 
 def trip_ns(found: Planned, sequences: int = 1) -> int:
-    """One token's trip with a microbatch of so many."""
+    """One token's trip in a microbatch of this many sequences."""
     plan = found.plan
-    return pace(len(plan.stages), plan.visits, plan.links, plan.costs, decode_totals(sequences, 1024)).trip_ns
+    return pipeline_timing(
+        len(plan.stages), plan.visits, plan.links, plan.costs, decode_totals(sequences, 1024)
+    ).trip_ns
 
 
 def prefill_ns(found: Planned, tokens: int) -> int:
-    """All stages, one prompt in one chunk."""
+    """Time of all stages for one prompt in one chunk."""
     pairs = tokens * (tokens + 1) // 2
     load = BatchTotals(prefill_sequences=1, prefill_tokens=tokens, prefill_kv_tokens=tokens, prefill_pairs=pairs)
     return sum(compile_cost(found.plan.costs[visit.cost]).service_ns(load) for visit in found.plan.visits)
@@ -39,12 +41,12 @@ def test_tensor_ranks_win_latency_inside_a_node_and_lose_across_slow_links() -> 
 
 
 def test_stages_win_capacity_and_need_requests_in_flight() -> None:
-    """Eight devices: more room than four, no less per token, and only in flight does the rate grow."""
+    """Eight devices hold more than four and take as long per token; only more microbatches in flight raise the rate."""
     four, eight = (planned("llama-3.1-70b", devices=n) for n in (4, 8))
     assert min(eight.requests) > min(four.requests)
     assert trip_ns(eight) > 0.95 * trip_ns(four)
-    assert eight.pace.busiest_ns < 0.6 * four.pace.busiest_ns
-    assert eight.pace.knee > four.pace.knee
+    assert eight.timing.busiest_ns < 0.6 * four.timing.busiest_ns
+    assert eight.timing.knee > four.timing.knee
 
 
 def test_small_microbatches_serve_latency_and_large_ones_throughput() -> None:
@@ -54,7 +56,7 @@ def test_small_microbatches_serve_latency_and_large_ones_throughput() -> None:
 
 
 def test_context_ranks_pay_only_where_attention_dominates() -> None:
-    """Against twice the tensor groups as replicas, which double throughput: the gain per device crosses with length."""
+    """Compared with replicas, which double throughput: the gain per device crosses 1 as prompts grow."""
     one, two = (
         planned("llama-3.1-405b", tensor_parallel=8, context_parallel=n, devices=16 * n, context_tokens=1024)
         for n in (1, 2)
@@ -72,7 +74,7 @@ def test_expert_imbalance_makes_stragglers() -> None:
 
 
 def test_ordinary_networks_hold_a_large_model_and_answer_slowly() -> None:
-    """70B over consumer cards fits; a tensor group over 10 GbE waits for every layer, stages hardly at all."""
+    """70B fits on consumer cards; a tensor group over 10 GbE waits in every layer, a pipeline hardly at all."""
     network = {"hop_latency_ns": 40_000, "hop_bytes_per_s": 1_250_000_000}
     stages = planned("llama-3.1-70b", "rtx-4090", **network)
     assert min(stages.requests) >= 1
@@ -88,13 +90,13 @@ def test_ordinary_networks_hold_a_large_model_and_answer_slowly() -> None:
 def test_hops_of_the_wafer_pipeline_hardly_matter_until_they_do() -> None:
     rule = {"placement": "by-kind", "layer_bytes": "nominal"}
     near, far = (planned("kimi-k3", "wse-3t", hop_latency_ns=ns, **rule) for ns in (2_000, 100_000))
-    assert near.pace.network_ns == 140_000
-    assert near.pace.network_ns < 0.1 * near.pace.trip_ns
-    assert far.pace.network_ns > 0.5 * far.pace.trip_ns
+    assert near.timing.network_ns == 140_000
+    assert near.timing.network_ns < 0.1 * near.timing.trip_ns
+    assert far.timing.network_ns > 0.5 * far.timing.trip_ns
 
 
 def test_a_dense_model_on_one_device_against_experts_over_many() -> None:
-    """Per token the 27B on one device reads more than the 3B active ones of 30B do; per device it holds less."""
+    """Per token, a dense 27B model on one device reads more than the 3B active parameters of a 30B model."""
     dense = planned("qwen3.6-27b", context_tokens=4096)
     sparse = planned("qwen3-30b-a3b", context_tokens=4096)
     assert len(dense.plan.stages) == len(sparse.plan.stages) == 1

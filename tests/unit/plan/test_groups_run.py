@@ -1,11 +1,11 @@
-"""Plans with every new kind of cost give the same run whether services are computed one by one or as vectors."""
+"""Plans with every kind of cost give the same run whether service times are computed one by one or as vectors."""
 
 from pathlib import Path
 
 import pytest
 
 from stageline.catalog.loader import Catalog
-from stageline.cost.kernels import make_profile
+from stageline.cost.kernel_timings import make_profile
 from stageline.engine import inprocess
 from stageline.engine.settings import Scheduling
 from stageline.plan.build import make_plan
@@ -20,7 +20,7 @@ FACTS = RunFacts(engine="inprocess", seed=3, command="", workload="", rows={}, w
 
 
 def digest(plan: Plan, *, one_by_one: bool) -> str | None:
-    """`paranoid` watches single services, so the event heap computes them."""
+    """`paranoid` checks every service, so that the event heap computes them one by one."""
     load = open_workload("poisson:rate=50,input=uniform(10,3000),output=uniform(1,40)", requests=40, seed=3)
     with RunWriter(plan) as writer:
         totals = inprocess.run(plan, Scheduling(), load, seed=3, observer=writer, paranoid=one_by_one)

@@ -1,4 +1,4 @@
-"""Interleaved placement: the layers of a stage in several runs, each a visit."""
+"""Interleaved placement: a stage holds several runs of layers, each of them a visit."""
 
 import pytest
 
@@ -40,15 +40,15 @@ def test_visits_go_round_the_stages(chunks: int) -> None:
 
 
 def test_the_work_stays_and_hops_are_added() -> None:
-    """L grows by the latency and bytes of the hops alone, T not at all: the same layers on the same devices."""
+    """L grows only by the latency and bytes of the hops, T not at all: the same layers on the same devices."""
     plain, twice = planned(8, 1), planned(8, 2)
-    assert twice.pace.stage_ns == pytest.approx(plain.pace.stage_ns, abs=2)
-    assert abs(twice.pace.busiest_ns - plain.pace.busiest_ns) <= 2
-    hops = twice.pace.network_ns - plain.pace.network_ns
+    assert twice.timing.stage_ns == pytest.approx(plain.timing.stage_ns, abs=2)
+    assert abs(twice.timing.busiest_ns - plain.timing.busiest_ns) <= 2
+    hops = twice.timing.network_ns - plain.timing.network_ns
     assert hops == sum(link.latency_ns for link in twice.plan.links[1:]) - sum(
         link.latency_ns for link in plain.plan.links[1:]
     )
-    assert hops <= twice.pace.trip_ns - plain.pace.trip_ns < 2 * hops
+    assert hops <= twice.timing.trip_ns - plain.timing.trip_ns < 2 * hops
     assert [s.kv_block_bytes for s in twice.plan.stages] == [s.kv_block_bytes for s in plain.plan.stages]
 
 
@@ -71,7 +71,7 @@ def test_a_lone_token_pays_for_the_hops_and_the_slowest_prompts_wait_less() -> N
 
 
 def test_as_few_stages_as_fit() -> None:
-    """141 GB of weights: two devices of 72 usable hold them in no order, three do."""
+    """Two devices with 72 usable GB can't hold 141 GB of weights in whole layers, three can."""
     found = planned(None, 2)
     assert len(found.plan.stages) == 3 and [v.stage for v in found.plan.visits] == [0, 1, 2, 0, 1, 2]
 

@@ -1,4 +1,4 @@
-"""The reference case: Kimi K3 on WSE-3T wafers, every row of what the layer order makes of the published rule."""
+"""The reference case, Kimi K3 on WSE-3T wafers: how the layer order changes the result of the published rule."""
 
 import msgspec
 import pytest
@@ -9,8 +9,8 @@ from stageline.plan.build import Planned, make_plan
 from stageline.plan.check import check_plan
 from stageline.plan.explain import explain
 from stageline.plan.options import LayerBytes, Placement, PlanOptions
-from stageline.plan.pace import decode_totals, pace
-from stageline.plan.report import report
+from stageline.plan.report import plan_report
+from stageline.plan.timing import decode_totals, pipeline_timing
 
 SHELF = Catalog()
 K3 = SHELF.model("kimi-k3").spec
@@ -37,7 +37,7 @@ def test_wafers_and_visits(
     placement: Placement, layer_bytes: LayerBytes, consecutive: bool, devices: int, visits: int
 ) -> None:
     found = planned(placement, layer_bytes, consecutive=consecutive)
-    summary = report(found)
+    summary = plan_report(found)
     assert (summary.devices, summary.visits) == (devices, visits)
     check_plan(found.plan, "plan")
 
@@ -51,7 +51,7 @@ def test_the_59_wafer_route_visits_eleven_wafers_twice() -> None:
     assert [layer for visit in plan.visits for layer in visit.layers] == list(range(93))
     for stage in twice:
         low, high = plan.stages[stage].layers
-        assert high - low == 2  # a full-attention layer lies between
+        assert high - low == 2  # a full-attention layer is between them
         assert not K3.layers[low + 1].attention.linear
 
 
@@ -106,7 +106,7 @@ def test_bf16_kv_halves_the_room() -> None:
 
 
 def test_state_binds_at_short_contexts_and_kv_at_long_ones() -> None:
-    """Between one pair of linear layers and one full-attention layer the crossover lies near 62 K tokens."""
+    """For one pair of linear-attention layers and one full-attention layer the crossover is near 62 K tokens."""
 
     def room(context: int) -> tuple[int, int]:
         found = planned("by-kind", "exact", context_tokens=context)
@@ -123,11 +123,11 @@ def found_order(room: tuple[int, int]) -> str:
 
 def test_credits_and_network_floor() -> None:
     found = planned("by-kind", "nominal", microbatch=4)
-    summary = report(found)
+    summary = plan_report(found)
     assert summary.credits == 59
     assert summary.knee < 59
     assert summary.network_floor_ns == 70 * 2_000
-    assert report(planned()).network_floor_ns == 46 * 2_000
+    assert plan_report(planned()).network_floor_ns == 46 * 2_000
     assert summary.published_in_flight == 59 * 4
     assert summary.trip_ns > sum(row.service_ns for row in summary.stages) + summary.network_floor_ns
 
@@ -138,7 +138,7 @@ def test_equal_layer_times_give_the_knee_47() -> None:
     costs = (Affine(base_ns=1000), Affine(base_ns=2000))
     visits = [msgspec.structs.replace(visit, cost=len(visit.layers) - 1) for visit in plan.visits]
     links = [msgspec.structs.replace(link, latency_ns=0, bytes_per_token=0) for link in plan.links]
-    assert pace(59, visits, links, costs, decode_totals(1, 1)).knee == 47
+    assert pipeline_timing(59, visits, links, costs, decode_totals(1, 1)).knee == 47
 
 
 def test_links_carry_attention_residuals() -> None:
@@ -157,7 +157,7 @@ def test_costs_are_shared() -> None:
     assert all(visit.min_service_ns >= 1 for visit in plan.visits)
 
 
-def test_the_derivation_is_told() -> None:
+def test_explanations() -> None:
     text = " ".join(explain(K3, planned("by-kind", "nominal")))
     assert "69/2 -> 35, + 24 = 59." in text
     assert "59 + 11 = 70 visits" in text

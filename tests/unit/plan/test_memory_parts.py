@@ -1,4 +1,4 @@
-"""What fills a device, and what binds at which context."""
+"""What fills a device, and what limits requests at each context length."""
 
 import msgspec
 import pytest
@@ -6,17 +6,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stageline.catalog.loader import Catalog
-from stageline.cost.fold import fold
 from stageline.cost.group import Group
+from stageline.cost.roofline_entry import roofline_entry
 from stageline.errors import DoesNotFit
 from stageline.model.spec import ModelSpec
 from stageline.plan.activations import layer_activation_bytes, logit_bytes
-from stageline.plan.binding import binding_at, by_context, crossover_tokens
 from stageline.plan.build import make_plan
+from stageline.plan.capacity import by_context, capacity_at, crossover_tokens
 from stageline.plan.memory import Memory
 from stageline.plan.options import PlanOptions
-from stageline.plan.report import report
-from stageline.plan.schema import Stage
+from stageline.plan.report import plan_report
+from stageline.plan.schema import StagePlan
 
 SHELF = Catalog()
 LLAMA, DEEPSEEK, KIMI = (SHELF.model(name).spec for name in ("llama-3.1-8b", "deepseek-v3", "kimi-k3"))
@@ -48,9 +48,10 @@ def test_activations_grow_with_tokens_and_shrink_with_ranks(spec: ModelSpec, tok
 
 @pytest.mark.parametrize("ranks", [2, 4, 8])
 def test_sequence_parallelism_moves_the_same_bytes_and_holds_fewer(ranks: int) -> None:
-    """A reduce-scatter and an all-gather are the two halves of a ring: the same time per token, less to hold."""
+    """A reduce-scatter and an all-gather are the two halves of a ring all-reduce: the same time, less memory."""
     plain, split = (
-        fold(LLAMA, [0], H100, Group(tensor=ranks, sequence_parallel=s)).groups[0].collectives for s in (False, True)
+        roofline_entry(LLAMA, [0], H100, Group(tensor=ranks, sequence_parallel=s)).groups[0].collectives
+        for s in (False, True)
     )
     assert (len(plain), len(split)) == (2, 4)
     for way in range(len(plain[0].ways)):
@@ -63,7 +64,7 @@ def test_sequence_parallelism_moves_the_same_bytes_and_holds_fewer(ranks: int) -
 def test_the_parts_are_the_device(activations: str) -> None:
     options = PlanOptions(tensor_parallel=2, activations=activations)  # type: ignore[arg-type]
     found = make_plan(LLAMA, H100, options)
-    device = report(found).stages[0].device
+    device = plan_report(found).stages[0].device
     parts = device.weight_bytes + device.kv_bytes + device.reserve_bytes
     assert H100.memory_bytes - 2 <= parts <= H100.memory_bytes + 2
     assert device.activation_bytes == 2048 * (2 * 4096 + 3 * 14336 // 2) * 2
@@ -81,14 +82,14 @@ def test_activations_in_the_ledger_are_taken_from_it_and_nothing_else_changes() 
         make_plan(LLAMA, H100, PlanOptions(devices=1, activations="kv", batched_tokens=1_000_000))
 
 
-def kimi_stages() -> tuple[tuple[Stage, ...], Memory]:
+def kimi_stages() -> tuple[tuple[StagePlan, ...], Memory]:
     """A wafer with two KDA layers and one with an MLA layer, embedding and head elsewhere."""
     memory = Memory(KIMI, WAFER, PlanOptions())
     stages = []
     for name, layers in (("linear", (4, 5)), ("full", (3,))):
         weights = memory.weight_bytes(layers)
         stages.append(
-            Stage(
+            StagePlan(
                 name=name,
                 layers=layers,
                 kv_budget_bytes=memory.capacity_bytes - weights,
@@ -100,14 +101,16 @@ def kimi_stages() -> tuple[tuple[Stage, ...], Memory]:
 
 
 def test_state_binds_kimi_below_62k_and_kv_above() -> None:
-    """10.02 GB hold 769 states of two layers; 27.43 GB hold so many requests of about 62K tokens in fp8."""
+    """10.02 GB hold 769 states of two layers; 27.43 GB hold 769 requests of about 62K tokens in fp8."""
     stages, memory = kimi_stages()
-    below, above = binding_at(stages, memory, 8192), binding_at(stages, memory, 131_072)
+    below, above = capacity_at(stages, memory, 8192), capacity_at(stages, memory, 131_072)
     assert (below.requests, below.stage, below.binds) == (769, "linear", "state")
     assert (above.requests, above.stage, above.binds) == (363, "full", "kv")
     change = crossover_tokens(stages, memory, 1 << 20)
     assert change is not None and 61_000 < change < 63_000
-    assert binding_at(stages, memory, change).binds == "kv" and binding_at(stages, memory, change - 16).binds == "state"
+    assert (
+        capacity_at(stages, memory, change).binds == "kv" and capacity_at(stages, memory, change - 16).binds == "state"
+    )
 
 
 def test_one_thing_that_binds_throughout_has_no_crossover() -> None:
@@ -119,4 +122,4 @@ def test_one_thing_that_binds_throughout_has_no_crossover() -> None:
     assert counts == sorted(counts, reverse=True) and {row.binds for row in rows} == {"kv"}
     assert rows[3].requests == found.requests[0]
     full = msgspec.structs.replace(found.plan.stages[0], kv_budget_bytes=5)
-    assert binding_at((full,), found.memory, 1024).binds == "weights"
+    assert capacity_at((full,), found.memory, 1024).binds == "weights"

@@ -1,4 +1,4 @@
-"""Dividing devices, and which results no other beats."""
+"""Shapes: all divisions of the devices, and the Pareto front of their results."""
 
 from hypothesis import given
 from hypothesis import strategies as st

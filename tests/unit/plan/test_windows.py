@@ -18,7 +18,7 @@ from stageline.plan.check import check_plan
 from stageline.plan.explain import explain
 from stageline.plan.options import PlanOptions
 from stageline.plan.parse import parse_plan
-from stageline.plan.schema import KvWindow, Stage
+from stageline.plan.schema import KvWindow, StagePlan
 from stageline.report.writer import RunWriter
 from tests.reference.workloads import ListWorkload
 
@@ -28,7 +28,7 @@ KV_BYTES, LAYERS = 2 * 8 * 128 * 2, 32  # of a token and layer
 
 
 def windowed(*windows: int) -> ModelSpec:
-    """Llama 3.1 8B with these windows in turn, layer by layer; 0 is a full layer."""
+    """Llama 3.1 8B whose layers have these windows in turn; 0 is full attention."""
     layer, layers = LLAMA.layers[0], []
     assert isinstance(layer.attention, Gqa)
     for i in range(LAYERS):
@@ -82,14 +82,14 @@ def test_shorter_windows_never_hold_fewer_requests() -> None:
     assert counts == sorted(counts, reverse=True) and counts[0] > 1.9 * counts[-1] and counts[-1] == counts[-2]
 
 
-STAGE = Stage(
+STAGE = StagePlan(
     name="s", layers=(0,), kv_block_bytes=3, state_bytes=7, kv_budget_bytes=200,
     kv_windows=(KvWindow(most_blocks=2, block_bytes=5), KvWindow(most_blocks=4, block_bytes=11)),
 )  # fmt: skip
 
 
 def held(blocks: int, states: int) -> int:
-    """From the rule's words."""
+    """From the words of the rule."""
     return 3 * blocks + 7 * states + 5 * min(blocks, 2) + 11 * min(blocks, 4)
 
 

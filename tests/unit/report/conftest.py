@@ -7,7 +7,7 @@ import pytest
 from stageline.cost.entries import Affine
 from stageline.engine import inprocess
 from stageline.engine.settings import Scheduling
-from stageline.plan.schema import Defaults, Link, Plan, Stage, Visit
+from stageline.plan.schema import Defaults, LinkPlan, Plan, StagePlan, Visit
 from stageline.report.slo import parse_slo
 from stageline.report.summary import RunFacts
 from stageline.report.writer import RunWriter
@@ -20,10 +20,10 @@ def plan(stages: int = 8, slow: int = 5, replicas: int = 1) -> Plan:
         model="demo",
         device="d",
         stages=tuple(
-            Stage(name=f"s{i}", layers=(i,), kv_budget_bytes=10**6, kv_block_bytes=160) for i in range(stages)
+            StagePlan(name=f"s{i}", layers=(i,), kv_budget_bytes=10**6, kv_block_bytes=160) for i in range(stages)
         ),
         visits=tuple(Visit(stage=i, layers=(i,), cost=int(i == slow), min_service_ns=1000) for i in range(stages)),
-        links=(Link(latency_ns=100, bytes_per_s=10**9, bytes_per_token=10),) * (stages + 1),
+        links=(LinkPlan(latency_ns=100, bytes_per_s=10**9, bytes_per_token=10),) * (stages + 1),
         costs=(Affine(base_ns=1000, token_ns=10), Affine(base_ns=2000, token_ns=10)),
         defaults=Defaults(microbatch=2, credits=stages),
         replicas=replicas,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from stageline.cost.entries import Affine
 from stageline.engine.types import CAUSES, RequestRecord, RunTotals, StageRecord
 from stageline.errors import BadInput, UsageError
-from stageline.plan.schema import Defaults, Link, Plan, Stage, Visit
+from stageline.plan.schema import Defaults, LinkPlan, Plan, StagePlan, Visit
 from stageline.report.digest import digest_of
 from stageline.report.rundir import read_events, read_plan, read_stages, read_summary
 from stageline.report.summary import RunFacts
@@ -21,12 +21,12 @@ from stageline.report.writer import RunWriter
 PLAN = Plan(
     model="m",
     device="d",
-    stages=(Stage(name="a", layers=(0,)), Stage(name="b", layers=(1,))),
+    stages=(StagePlan(name="a", layers=(0,)), StagePlan(name="b", layers=(1,))),
     visits=(
         Visit(stage=0, layers=(0,), cost=0, min_service_ns=1),
         Visit(stage=1, layers=(1,), cost=0, min_service_ns=1),
     ),
-    links=(Link(latency_ns=1, bytes_per_s=1, bytes_per_token=1),) * 3,
+    links=(LinkPlan(latency_ns=1, bytes_per_s=1, bytes_per_token=1),) * 3,
     costs=(Affine(base_ns=1),),
     defaults=Defaults(microbatch=2, credits=3),
 )

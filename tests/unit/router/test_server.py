@@ -23,7 +23,7 @@ def service(of: Plan, scheduling: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("of", "scheduling", "says"),
+    ("of", "scheduling", "reason"),
     [
         (PLAN, '{"policy": "nowhere:Policy"}', "--policy nowhere:Policy"),
         (PLAN, '{"batching": "slo"}', "--batching slo: no target"),
@@ -31,8 +31,8 @@ def service(of: Plan, scheduling: str) -> None:
         (WINDOWED, '{"prefix_cache": true}', "--whole-kv"),
     ],
 )
-def test_scheduling_that_no_session_can_have(of: Plan, scheduling: str, says: str) -> None:
-    with pytest.raises(UsageError, match=says):
+def test_scheduling_that_no_session_can_have(of: Plan, scheduling: str, reason: str) -> None:
+    with pytest.raises(UsageError, match=reason):
         service(of, scheduling)
 
 

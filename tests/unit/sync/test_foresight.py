@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import pytest
 
 from stageline.engine.conductor import Conductor
-from stageline.engine.heap import HeapStages
+from stageline.engine.heap_pipeline import HeapPipeline
 from stageline.engine.route import Route
 from stageline.engine.router import Router
 from stageline.engine.settings import Scheduling
@@ -77,7 +77,7 @@ class Late(ForesightedConductor):
             super().returned(replica, arrivals_ns)
         self.reached_ns = min(self._workload.edge_ns, NEVER - 1)
         super().advance()
-        self.most_ahead = max(self.most_ahead, *map(len, self._unconfirmed))
+        self.most_ahead = max(self.most_ahead, *map(len, self.unconfirmed))
 
     def returned(self, replica: int, arrivals_ns: Iterable[int]) -> None:
         """Later."""
@@ -97,18 +97,18 @@ def finished(scenario: Scenario, kind: type[Conductor], step_ns: int) -> tuple[C
     extra = () if kind is Conductor else (scenario.seed,)
     conductor = kind(router, workload, *extra)
     replicas = range(scenario.plan.replicas)
-    stages = [HeapStages(route, scenario.plan.replicas, scenario.seed) for _ in replicas]
+    stages = [HeapPipeline(route, r, scenario.seed) for r in replicas]
     for _ in range(100_000):
         conductor.advance()
         for r in replicas:
-            conductor.returned(r, stages[r].feed(r, conductor.dispatched[r]))
+            conductor.returned(r, stages[r].feed(conductor.dispatched[r]))
             conductor.dispatched[r] = []
         if conductor.done:
             return conductor, sorted(records.seen, key=lambda record: record.index)
         for r in replicas:
             until = conductor.next_event_ns(r)
             while stages[r].next_ns < until and not conductor.returns[r]:
-                _, completion = stages[r].step()
+                completion = stages[r].step()
                 if completion is not None:
                     conductor.returned(r, [completion])
             if conductor.waits_for(r) and kind is not Late:  # a promise does not overtake what is on its way
@@ -161,7 +161,7 @@ def test_it_runs_ahead_so_far_and_no_further() -> None:
     conductor.returned(0, [38])
     conductor.advance()
     assert (router.sequences[0].generated, conductor.overdue_ns) == (4, 71)
-    with pytest.raises(LawBroken, match="came back at 72 ns, the mirror says 71 ns"):
+    with pytest.raises(LawBroken, match="came back at 72 ns, predicted was 71 ns"):
         conductor.returned(0, [72])
 
 
@@ -172,5 +172,5 @@ def test_another_time_than_foreseen_breaks_a_law() -> None:
     conductor.advance()
     assert conductor.bound_ns(0) == conductor.overdue_ns == 5 + 10 + 20 + 3
     conductor.returns[0].append(39)
-    with pytest.raises(LawBroken, match="came back at 39 ns, the mirror says 38 ns"):
+    with pytest.raises(LawBroken, match="came back at 39 ns, predicted was 38 ns"):
         conductor.advance()

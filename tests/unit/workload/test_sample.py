@@ -1,4 +1,4 @@
-"""The bundled sample is what its script writes, and is a good trace."""
+"""The bundled sample trace is up to date with its script, and can be replayed."""
 
 import runpy
 from pathlib import Path

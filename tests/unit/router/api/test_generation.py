@@ -5,12 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.api import tokens
-from router.api.generation import DEFAULT_TOKENS, GenerationParams, Lengths
+from router.api.generation import DEFAULT_TOKENS, GenerationParams, OutputLengths
 from stageline.errors import BadInput
 
 
 def params(**fields: object) -> GenerationParams:
-    """A short prompt."""
+    """The params of a request with a short prompt."""
     return GenerationParams(prompt=b"hello", prompt_tokens=1, **fields)
 
 
@@ -30,26 +30,26 @@ def params(**fields: object) -> GenerationParams:
     ],
 )
 def test_lengths(rule: str, fields: dict[str, object], tokens_: int, reason: str) -> None:
-    output = Lengths(rule, seed=0).output(params(**fields), 0)
+    output = OutputLengths(rule, seed=0).output(params(**fields), 0)
     assert (output.tokens, output.reason) == (tokens_, reason)
     assert output.max_tokens == max(tokens_, int(str(fields.get("max_tokens", 0))))
 
 
-def test_echo_says_the_prompt() -> None:
-    output = Lengths("echo", seed=0).output(params(echo="one two three"), 0)
+def test_echo_returns_the_prompt() -> None:
+    output = OutputLengths("echo", seed=0).output(params(echo="one two three"), 0)
     assert output.text(0, output.tokens) == "one two three"
 
 
 def test_contradictions_are_refused() -> None:
     with pytest.raises(BadInput, match="min_tokens"):
-        Lengths("max", seed=0).output(params(max_tokens=3, min_tokens=4), 0)
+        OutputLengths("max", seed=0).output(params(max_tokens=3, min_tokens=4), 0)
     with pytest.raises(BadInput, match="--output-lengths"):
-        Lengths("often", seed=0)
+        OutputLengths("often", seed=0)
 
 
 @given(st.integers(0, 5), st.integers(1, 60), st.integers(0, 40), st.integers(0, 30))
-def test_a_stop_text_ends_the_output_before_its_first_place(seed: int, most: int, at: int, least: int) -> None:
-    lengths = Lengths("max", seed=0)
+def test_a_stop_text_ends_the_output_before_its_first_occurrence(seed: int, most: int, at: int, least: int) -> None:
+    lengths = OutputLengths("max", seed=0)
     whole = lengths.output(params(max_tokens=most, seed=seed), 0)
     text = whole.text(0, most)
     stop = text[at % len(text) :][:5]
@@ -66,7 +66,7 @@ def test_a_stop_text_ends_the_output_before_its_first_place(seed: int, most: int
 
 @given(st.integers(1, 200), st.integers(-9, 9), st.integers(0, 3))
 def test_output_of_n_tokens_counts_as_n_tokens(count: int, seed: int, choice: int) -> None:
-    output = Lengths("max", seed=0).output(params(max_tokens=count, seed=seed), choice)
+    output = OutputLengths("max", seed=0).output(params(max_tokens=count, seed=seed), choice)
     assert tokens.count(output.text(0, count)) == count
     assert "".join(output.piece(i) for i in range(count)) == output.text(0, count)
 
@@ -77,13 +77,13 @@ def test_pieces_are_the_text(text: str) -> None:
     assert tokens.count(text) == len(tokens.pieces(text))
 
 
-def test_blocks_are_equal_where_their_tokens_are() -> None:
+def test_equal_tokens_make_equal_blocks() -> None:
     one, other = tokens.block_hashes(range(10), 4), tokens.block_hashes([0, 1, 2, 3, 9, 9, 9, 9], 4)
     assert (len(one), len(other)) == (2, 2)
     assert one[0] == other[0] != other[1]
 
 
-def test_a_stop_text_is_not_looked_for_without_end() -> None:
+def test_the_search_for_a_stop_text_is_bounded() -> None:
     most = 2**31 - 1
     asked = params(max_tokens=most, stop=("no such text",))
-    assert Lengths("max", seed=0).output(asked, 0).tokens == most
+    assert OutputLengths("max", seed=0).output(asked, 0).tokens == most

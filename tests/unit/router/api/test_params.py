@@ -1,4 +1,4 @@
-"""Requests as clients send them."""
+"""Bodies of requests become GenerationParams, or errors that name the field."""
 
 import msgspec
 import pytest
@@ -10,7 +10,7 @@ from stageline.errors import BadInput
 
 
 def completion(**fields: object) -> CompletionRequest:
-    """As decoded from a body."""
+    """A decoded body."""
     return msgspec.json.decode(msgspec.json.encode(fields), type=CompletionRequest)
 
 
@@ -37,7 +37,7 @@ def test_prompts_in_all_shapes(prompt: object, counts: list[int]) -> None:
         ({"prompt": "x", "seed": 1 << 70}, "seed"),
     ],
 )
-def test_what_can_not_be_served_names_its_field(fields: dict[str, object], place: str) -> None:
+def test_an_unsupported_value_is_refused_with_its_field(fields: dict[str, object], place: str) -> None:
     with pytest.raises((BadInput, msgspec.ValidationError), match=place):
         completion_params(completion(**fields), 0)
 

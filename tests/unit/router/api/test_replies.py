@@ -1,11 +1,11 @@
-"""Events of a stream, byte by byte what JSON says."""
+"""The events of a stream are the bytes that a JSON encoder would write."""
 
 import json
 
 import pytest
 
 from router.api.generation import Output
-from router.api.openai.replies import Head, Kind
+from router.api.openai.replies import CompletionKind, Envelope
 from router.api.tokens import encoded_word, word
 
 
@@ -16,10 +16,10 @@ def parsed(data: bytes) -> list[dict[str, object]]:
 
 
 @pytest.mark.parametrize("kind", ["chat", "completion"])
-def test_events_carry_text_index_and_reason(kind: Kind) -> None:
+def test_events_carry_text_index_and_reason(kind: CompletionKind) -> None:
     output = Output(tokens=3, max_tokens=3, reason="length", key=11)
-    head = Head(kind, '100%d of "it"', streamed=True)
-    events = head.events(12, output)
+    envelope = Envelope(kind, '100%d of "it"', streamed=True)
+    events = envelope.events(12, output)
     found = parsed(events.between(0, 3))
     assert [e["model"] for e in found] == ['100%d of "it"'] * 3
     choices = [e["choices"][0] for e in found]
@@ -36,7 +36,8 @@ def test_events_carry_text_index_and_reason(kind: Kind) -> None:
 def test_the_text_of_an_echo_is_escaped() -> None:
     output = Output(tokens=2, max_tokens=2, reason="stop", key=0, words=('say "hi"', " né\n"))
     texts = [
-        e["choices"][0]["text"] for e in parsed(Head("completion", "m", streamed=True).events(0, output).between(0, 2))
+        e["choices"][0]["text"]
+        for e in parsed(Envelope("completion", "m", streamed=True).events(0, output).between(0, 2))
     ]
     assert texts == ['say "hi"', " né\n"]
 

@@ -1,4 +1,4 @@
-"""A tokenizer.json counts prompts and spells outputs that it counts the same."""
+"""A tokenizer.json counts prompts, and writes outputs that count as the tokens asked for."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from router.api.generation import GenerationParams, Lengths
+from router.api.generation import GenerationParams, OutputLengths
 from router.api.tokenizer import SYNTHETIC, open_tokenizer
 from router.api.tokenizer_file import FileTokenizer
 from stageline.cli.main import run
@@ -30,7 +30,7 @@ def test_it_counts_as_the_library_does(tokenizer: FileTokenizer, tmp_path: Path)
 
 @given(seed=st.integers(0, 1 << 40), tokens=st.integers(1, 300))
 def test_outputs_count_as_the_tokens_that_were_asked_for(tokenizer: FileTokenizer, seed: int, tokens: int) -> None:
-    lengths = Lengths("max", 0, tokenizer)
+    lengths = OutputLengths("max", 0, tokenizer)
     output = lengths.output(GenerationParams(prompt=b"x", prompt_tokens=1, max_tokens=tokens, seed=seed), 0)
     assert tokenizer.count(output.text(0, output.tokens)) == tokens == output.tokens
     assert output.text(0, 1) + output.text(1, tokens) == output.text(0, tokens)
@@ -44,7 +44,7 @@ def test_pieces_are_the_text_token_by_token(tokenizer: FileTokenizer, text: str)
 
 
 def test_echo_and_half_a_surrogate_pair(tokenizer: FileTokenizer) -> None:
-    output = Lengths("echo", 0, tokenizer).output(
+    output = OutputLengths("echo", 0, tokenizer).output(
         GenerationParams(prompt=b"x", prompt_tokens=1, echo="the \ud800 end"), 0
     )
     assert output.text(0, output.tokens) == "the ? end"
@@ -57,7 +57,7 @@ def test_the_prefix_cache_sees_the_ids_of_the_file(tokenizer: FileTokenizer) -> 
     assert GenerationParams(prompt=b"[7]", prompt_tokens=1, ids=(7,)).token_ids(tokenizer) == (7,)
 
 
-def test_a_vocabulary_of_other_words_speaks_those(tmp_path: Path) -> None:
+def test_a_vocabulary_without_common_words_writes_its_own(tmp_path: Path) -> None:
     words = [f"wort{chr(97 + n)}" for n in range(20)]
     made = Tokenizer(models.WordLevel({word: n for n, word in enumerate([*words, "?"])}, unk_token="?"))
     made.pre_tokenizer = pre_tokenizers.Whitespace()
@@ -74,7 +74,9 @@ def test_a_tokenizer_whose_tokens_do_not_add_up_is_refused(tmp_path: Path) -> No
         open_tokenizer(path)
 
 
-def test_a_file_that_is_none_is_refused(tmp_path: Path, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_is_not_a_tokenizer_is_refused(
+    tmp_path: Path, root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "bad.json").write_text("{}")
     with pytest.raises(BadInput, match=r"bad\.json"):
         open_tokenizer(tmp_path / "bad.json")

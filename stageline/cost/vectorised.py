@@ -1,62 +1,57 @@
-"""Service times of many microbatches at once: the vectorised twin of `compile_cost`, equal to the last bit.
+"""The vectorised twin of `compile_cost`: service times of many microbatches at once, equal to the last bit.
 
-Only this module and `measured_many` import numpy; a stage server never loads it.
+It imports numpy, so stage servers never load it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 
+from stageline.cost.arrays import Columns, DrawArray, FloatArray, IntArray, VectorisedModel
 from stageline.cost.entries import Affine, CostEntry, FullAttention, Ring, Roofline
-from stageline.cost.measured_entries import Measured
-from stageline.cost.measured_many import measured_many
+from stageline.cost.measured_entries import MeasuredCost
 from stageline.cost.roofline import attention_rows, linear_rows
 from stageline.cost.tables import (
     TABLE_LIMIT,
-    LoadedExperts,
+    ImbalancedExperts,
     TokenTable,
     halves_tables,
-    loaded_experts,
+    imbalanced_experts,
     work_table,
 )
-
-Ints = npt.NDArray[np.int64]
-Doubles = npt.NDArray[np.float64]
-Columns = Mapping[str, Ints]  # Load's fields, all of one length
-ManyModel = Callable[[Columns, npt.NDArray[np.uint64] | None], Ints]
+from stageline.cost.vectorised_measured import vectorised_measured
 
 
-def compile_many(entry: CostEntry) -> ManyModel:
-    """A function (columns, draws) -> ns, int64. `draws`: one 64-bit number per microbatch; None stands for zeros."""
+def compile_vectorised(entry: CostEntry) -> VectorisedModel:
+    """A function (columns, draws) -> int64 ns, all of one length; draws are 64-bit numbers, and None means zeros."""
     if isinstance(entry, Affine):
         return _affine(entry)
-    return measured_many(entry) if isinstance(entry, Measured) else _roofline(entry)
+    return vectorised_measured(entry) if isinstance(entry, MeasuredCost) else _roofline(entry)
 
 
-def _affine(e: Affine) -> ManyModel:
-    def many(c: Columns, draws: npt.NDArray[np.uint64] | None = None) -> Ints:
+def _affine(e: Affine) -> VectorisedModel:
+    def service_ns(c: Columns, draws: DrawArray | None = None) -> IntArray:
         ns = e.base_ns + e.token_ns * (c["decode_tokens"] + c["prefill_tokens"]) + e.sampled_ns * c["sampled"]
         ns = ns + e.kv_token_ns * (c["decode_kv_tokens"] + c["prefill_kv_tokens"])
         if draws is not None and e.imbalance_ns:
             ns = ns + (draws % np.uint64(e.imbalance_ns + 1)).astype(np.int64)
-        out: Ints = np.maximum(ns, 1)
+        out: IntArray = np.maximum(ns, 1)
         return out
 
-    return many
+    return service_ns
 
 
-def _roofline(entry: Roofline) -> ManyModel:
+def _roofline(entry: Roofline) -> VectorisedModel:
     look_up, full, linear, head = _look_up(work_table(entry)), attention_rows(entry), linear_rows(entry), entry.head
-    tables, loaded = halves_tables(entry), [_loaded(e) for e in loaded_experts(entry)]
+    tables, imbalanced = halves_tables(entry), [_imbalanced(e) for e in imbalanced_experts(entry)]
     halves = (_look_up(tables[0]), _look_up(tables[1])) if tables else None
 
-    def many(c: Columns, draws: npt.NDArray[np.uint64] | None = None) -> Ints:
+    def service_ns(c: Columns, draws: DrawArray | None = None) -> IntArray:
         tokens = c["decode_tokens"] - (-c["prefill_tokens"] // entry.context_ranks)
         sequences = c["decode_sequences"] + c["prefill_sequences"]
         whole = look_up(tokens)
         ns = np.zeros(len(tokens))
-        for experts in loaded:
+        for experts in imbalanced:
             ns = ns + experts(tokens, draws)
         for layers, token_ns, sequence_ns in linear:
             ns = ns + layers * np.maximum(token_ns * tokens, sequence_ns * sequences)
@@ -76,17 +71,17 @@ def _roofline(entry: Roofline) -> ManyModel:
             ns = np.where(c["sampled"] > 0, ns + rows, ns)
         if entry.floor_ns or entry.sequence_ns or entry.step_ns:
             ns = np.maximum(ns, entry.floor_ns) + entry.sequence_ns * sequences + entry.step_ns
-        out: Ints = np.maximum(np.rint(ns).astype(np.int64), 1)
+        out: IntArray = np.maximum(np.rint(ns).astype(np.int64), 1)
         return out
 
-    return many
+    return service_ns
 
 
-def _look_up(table: TokenTable) -> Callable[[Ints], Doubles]:
-    """A token table as an array, which follows the table's growth."""
+def _look_up(table: TokenTable) -> Callable[[IntArray], FloatArray]:
+    """A function that looks token counts up in a TokenTable, as an array that grows with it."""
     values = np.array(table.values)
 
-    def look_up(tokens: Ints) -> Doubles:
+    def look_up(tokens: IntArray) -> FloatArray:
         nonlocal values
         largest = int(tokens.max(initial=0))
         if largest >= TABLE_LIMIT:
@@ -99,28 +94,28 @@ def _look_up(table: TokenTable) -> Callable[[Ints], Doubles]:
     return look_up
 
 
-def _loaded(part: LoadedExperts) -> Callable[[Ints, npt.NDArray[np.uint64] | None], Doubles]:
+def _imbalanced(part: ImbalancedExperts) -> Callable[[IntArray, DrawArray | None], FloatArray]:
     factors, reading = np.array(part.factors), np.array(part.reading)
 
-    def loaded(tokens: Ints, draws: npt.NDArray[np.uint64] | None) -> Doubles:
+    def experts_ns(tokens: IntArray, draws: DrawArray | None) -> FloatArray:
         picked = factors[draws % np.uint64(len(factors))] if draws is not None else factors[0]
         work = part.token_ns * tokens * picked
-        out: Doubles = part.layers * np.maximum(work, reading[np.minimum(tokens, len(reading) - 1)])
+        out: FloatArray = part.layers * np.maximum(work, reading[np.minimum(tokens, len(reading) - 1)])
         return out
 
-    return loaded
+    return experts_ns
 
 
-def _attention(c: Columns, phase: str, pair_ns: float, a: FullAttention) -> Doubles:
+def _attention(c: Columns, phase: str, pair_ns: float, a: FullAttention) -> FloatArray:
     pairs, kv = c[f"{phase}_pairs"], c[f"{phase}_kv_tokens"]
     if a.window_tokens:
         pairs = np.minimum(pairs, c[f"{phase}_tokens"] * a.window_tokens)
         kv = np.minimum(kv, c[f"{phase}_sequences"] * a.window_tokens + c[f"{phase}_tokens"])
-    out: Doubles = np.maximum(pair_ns * pairs, a.kv_ns * kv)
+    out: FloatArray = np.maximum(pair_ns * pairs, a.kv_ns * kv)
     return out
 
 
-def _ring(c: Columns, ring: Ring, decode: Doubles, prefill: Doubles) -> tuple[Doubles, Doubles]:
+def _ring(c: Columns, ring: Ring, decode: FloatArray, prefill: FloatArray) -> tuple[FloatArray, FloatArray]:
     new, kv = c["prefill_tokens"], c["prefill_kv_tokens"]
     pass_kv = (new >= ring.kv_threshold_tokens) | (new >= ring.kv_share * kv)
     passed = np.where(pass_kv, ring.kv_token_ns * kv, ring.query_token_ns * new)

@@ -1,4 +1,4 @@
-"""Fitted efficiencies in the place of the catalogue's."""
+"""Replaces the catalogue's efficiencies by fitted ones."""
 
 import msgspec
 
@@ -9,9 +9,9 @@ from stageline.plan.options import PlanOptions
 
 
 def with_efficiencies(spec: ModelSpec, device: Device, options: PlanOptions) -> tuple[Device, PlanOptions]:
-    """The device with the shares that were fitted, and options with the host's time per step. Twice is once.
+    """The device with the fitted shares, and options with the fitted host time per step. Idempotent.
 
-    Raises UsageError where they were fitted to another model, device or tensor group.
+    Raises UsageError if they were fitted to another model, device or tensor group.
     """
     fit = options.efficiencies
     if fit is None:

@@ -1,9 +1,9 @@
-"""Folding: a shard's layers and a device become the coefficients of a `Roofline` entry.
+"""The coefficients of a `Roofline` entry, from a shard's layers and a device.
 
-Per operation max(FLOPs / (peak * share), bytes / (bandwidth * share)) on one device of the group; a GEMM of P weights
-takes 2 P FLOPs per token and reads its weights once per step. Operations whose weights have the same format keep the
-same knee and are added up. Norms, activations and the embedding's look-up move few bytes and are left to the overhead
-per operation. Tokens are counted for the whole group; attention replicas share them evenly.
+Each operation takes max(FLOPs / (peak x share), bytes / (bandwidth x share)) on one device of the group. A GEMM of P
+weights takes 2 P FLOPs per token and reads its weights once per step. GEMMs of one weight format have the same ridge
+point and are added up. Norms, activations and the embedding look-up move few bytes; the overhead per operation covers
+them. Tokens are counted over the whole group; attention replicas split them evenly.
 """
 
 from collections import Counter
@@ -11,22 +11,22 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from stageline.cost.comms import collectives, ring
-from stageline.cost.entries import Experts, FullAttention, Gemm, Head, LayerGroup, LinearAttention, Roofline
+from stageline.cost.entries import Experts, FullAttention, Gemm, LayerGroup, LinearAttention, LmHead, Roofline
 from stageline.cost.group import Group, local_params
 from stageline.cost.imbalance import imbalance_factors
 from stageline.hardware.device import Device
 from stageline.model.attention import Gqa, Mla
 from stageline.model.ffn import Moe
-from stageline.model.formats import ELEMENT_BYTES, FORMATS, Format
+from stageline.model.formats import ELEMENT_BYTES, WEIGHT_FORMATS, WeightFormat
 from stageline.model.spec import CONV_STATE_BYTES, Layer, ModelSpec
 
-# Operations (kernels) of a layer, for the overhead per operation: assumed, a projection or a fused kernel each.
+# Kernels that a layer launches, for the overhead per operation. Assumed: one per projection or fused kernel.
 ATTENTION_OPS = {"gqa": 4, "mla": 7, "kda": 6, "gated-delta": 6}
 DENSE_OPS, MOE_OPS, SHARED_OPS, LATENT_OPS, NORM_OPS = 3, 6, 3, 2, 2
 
 
-class Host(NamedTuple):
-    """What the host adds to a step: max(step, floor_ns) + sequence_ns x sequences + step_ns."""
+class HostOverhead(NamedTuple):
+    """Host time of a step: max(device time, floor_ns) + sequence_ns x sequences + step_ns."""
 
     floor_ns: float = 0.0
     sequence_ns: float = 0.0
@@ -34,37 +34,37 @@ class Host(NamedTuple):
 
 
 class Rates(NamedTuple):
-    """What one device of a group reaches."""
+    """The rates that one device of a group reaches."""
 
     device: Device
     group: Group
 
-    def flops_ns(self, flops: float, fmt: Format, ranks: float = 1) -> float:
-        """Time of FLOPs that are split over `ranks`."""
+    def flops_ns(self, flops: float, fmt: WeightFormat, ranks: float = 1) -> float:
+        """Time to compute FLOPs that are split over `ranks`."""
         return flops * 1e9 / (self.device.peak_flops.at(fmt.precision) * self.device.share.flops * ranks)
 
     def bytes_ns(self, size: float, ranks: float = 1) -> float:
         """Time to read bytes that are split over `ranks`."""
         return size * 1e9 / (self.device.bandwidth_bytes_per_s * self.device.share.bandwidth * ranks)
 
-    def weights_ns(self, params: float, fmt: Format) -> float:
+    def weights_ns(self, params: float, fmt: WeightFormat) -> float:
         """Time to read `params` weights on one device, scales included."""
         return self.bytes_ns(params * float(fmt.bits) / 8)
 
 
-PLAIN = FORMATS["bf16"]  # attention multiplies in bf16 whatever the cache is stored in
+ATTENTION_FORMAT = WEIGHT_FORMATS["bf16"]  # attention multiplies in bf16 whatever the cache is stored in
 
 
-def fold(
+def roofline_entry(
     spec: ModelSpec,
     layers: Sequence[int],
     device: Device,
     group: Group = Group(),  # noqa: B008  (immutable)
     head: bool = False,
     alpha: float = 0.0,
-    host: Host = Host(),  # noqa: B008
+    host: HostOverhead = HostOverhead(),  # noqa: B008
 ) -> Roofline:
-    """The entry of a visit to these layers on a group, with the LM head or without.
+    """The cost entry of a visit to these layers on a group; `head`: with the LM head.
 
     `alpha`: exponent of expert popularity; 0 is uniform.
     """
@@ -97,7 +97,7 @@ def _group(spec: ModelSpec, layer: Layer, count: int, rates: Rates, alpha: float
 
 
 def operations(layer: Layer) -> int:
-    """Kernels that a layer launches."""
+    """The number of kernels that a layer launches."""
     ops = NORM_OPS + ATTENTION_OPS[str(type(layer.attention).__struct_config__.tag)]
     if not isinstance(layer.ffn, Moe):
         return ops + DENSE_OPS
@@ -105,8 +105,8 @@ def operations(layer: Layer) -> int:
 
 
 def _gemms(spec: ModelSpec, layer: Layer, rates: Rates) -> tuple[Gemm, ...]:
-    """One GEMM per weight format: all weights that every token uses, as far as one device holds them."""
-    params: dict[Format, float] = {}
+    """One GEMM per weight format, of all weights on one device that every token uses."""
+    params: dict[WeightFormat, float] = {}
     for t in layer.tensors(spec.hidden):
         if t.weight_class not in ("routed_experts", "norms"):
             fmt = layer.formats.of(t.weight_class)
@@ -120,9 +120,9 @@ def _gemms(spec: ModelSpec, layer: Layer, rates: Rates) -> tuple[Gemm, ...]:
 
 
 def _experts(spec: ModelSpec, layer: Layer, rates: Rates, alpha: float) -> Experts | None:
-    """Routed experts: spread over the expert ranks, or each sharded over the tensor ranks. Uniform, both are alike.
+    """Routed experts: spread over the expert ranks, or each sharded over the tensor ranks.
 
-    A redundant copy is read like an expert of its own.
+    Under uniform routing both take the same time. A redundant copy is read like one more expert.
     """
     if not isinstance(layer.ffn, Moe):
         return None
@@ -140,7 +140,10 @@ def _experts(spec: ModelSpec, layer: Layer, rates: Rates, alpha: float) -> Exper
 
 
 def kv_group_elements(layer: Layer, ranks: int) -> int:
-    """Cache elements per token in a whole tensor group: MLA keeps a copy on every rank, GQA ceil(kv_heads / ranks)."""
+    """KV cache elements per token, summed over a tensor group.
+
+    Each rank holds MLA's whole latent, or ceil(kv_heads / ranks) heads of GQA.
+    """
     if isinstance(layer.attention, Mla):
         return layer.attention.kv_elements() * ranks
     if isinstance(layer.attention, Gqa):
@@ -149,14 +152,14 @@ def kv_group_elements(layer: Layer, ranks: int) -> int:
 
 
 def _full(spec: ModelSpec, layer: Layer, rates: Rates) -> FullAttention:
-    """Heads are split over tensor ranks, requests over attention replicas, pairs and KV over context ranks."""
+    """Full attention: tensor ranks split heads, attention replicas requests, context ranks pairs and KV."""
     assert isinstance(layer.attention, (Gqa, Mla))
     group = rates.group
     decode, prefill = layer.attention.pair_flops()
     kv = kv_group_elements(layer, group.tensor) * ELEMENT_BYTES[spec.kv_type]
     return FullAttention(
-        decode_pair_ns=rates.flops_ns(decode, PLAIN, group.devices),
-        prefill_pair_ns=rates.flops_ns(prefill, PLAIN, group.devices),
+        decode_pair_ns=rates.flops_ns(decode, ATTENTION_FORMAT, group.devices),
+        prefill_pair_ns=rates.flops_ns(prefill, ATTENTION_FORMAT, group.devices),
         kv_ns=rates.bytes_ns(kv, group.devices),
         window_tokens=layer.attention.window_tokens if isinstance(layer.attention, Gqa) else 0,
         ring=ring(spec, layer.attention, rates.device, group),
@@ -164,23 +167,24 @@ def _full(spec: ModelSpec, layer: Layer, rates: Rates) -> FullAttention:
 
 
 def _linear(spec: ModelSpec, layer: Layer, rates: Rates) -> LinearAttention:
-    """8 FLOPs per element of the recurrent state and token; the state is read and written once per sequence.
+    """Linear attention: 8 FLOPs per token and element of the recurrent state.
 
-    Heads, and with them the state, are split over tensor ranks, requests over attention replicas.
+    A step reads and writes the state of each sequence once. Tensor ranks split the heads and with them the state,
+    attention replicas the requests.
     """
     ranks = rates.group.tensor * rates.group.attention_replicas
     recurrent, conv = layer.attention.state_elements()
     size = recurrent * ELEMENT_BYTES[spec.state_type] + conv * CONV_STATE_BYTES
     return LinearAttention(
-        token_ns=rates.flops_ns(8 * recurrent, PLAIN, ranks), sequence_ns=rates.bytes_ns(2 * size, ranks)
+        token_ns=rates.flops_ns(8 * recurrent, ATTENTION_FORMAT, ranks), sequence_ns=rates.bytes_ns(2 * size, ranks)
     )
 
 
-def _head(spec: ModelSpec, rates: Rates) -> Head:
-    """The vocabulary is split over tensor ranks, rows over attention replicas."""
+def _head(spec: ModelSpec, rates: Rates) -> LmHead:
+    """The LM head: tensor ranks split the vocabulary, attention replicas the rows."""
     fmt = spec.formats.of("embedding" if spec.tied else "head")
     params = spec.vocab * spec.hidden / rates.group.tensor
-    return Head(
+    return LmHead(
         row_ns=rates.flops_ns(2 * params, fmt, rates.group.attention_replicas),
         weights_ns=rates.weights_ns(params, fmt),
         overhead_ns=float(rates.device.overhead.op_ns),

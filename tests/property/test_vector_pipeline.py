@@ -1,10 +1,10 @@
-"""The vectorised chain against the event heap: the same records, whatever the size of the batches."""
+"""The vectorised pipeline against the event heap: the same records, whatever the size of the batches."""
 
 import random
 
 import pytest
 
-from stageline.engine import chain, inprocess
+from stageline.engine import inprocess, vector_pipeline
 from stageline.engine.types import StageRecord
 from tests.property.test_engine_against_reference import Collector
 from tests.reference.strategies import Scenario, build, build_sharing, build_speculating
@@ -48,9 +48,9 @@ def results(scenario: Scenario, observer: Ignored | None) -> tuple[tuple[StageRe
 
 
 @pytest.mark.parametrize("small_batch", [1, 3, 1000])
-def test_chain_equals_heap(small_batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vectors_equal_the_heap(small_batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """`build(random.Random(n))`, from 20,000 up `build_sharing` and from 30,000 `build_speculating`, replays n."""
-    monkeypatch.setattr(chain, "SMALL_BATCH", small_batch)
+    monkeypatch.setattr(vector_pipeline, "SMALL_BATCH", small_batch)
     scenarios = chains()
     assert len(scenarios) > SCENARIOS / 10
     for number, scenario in scenarios:

@@ -1,4 +1,4 @@
-"""What a stage has to compute and to read, and what its devices could: from these a run's utilisation follows."""
+"""The useful work of a stage and the peaks of its devices, from which reports compute a run's utilisation."""
 
 from stageline.hardware.device import Device
 from stageline.model.ffn import Moe
@@ -7,13 +7,13 @@ from stageline.model.spec import ModelSpec
 from stageline.plan.memory import Memory
 from stageline.plan.options import PlanOptions
 from stageline.plan.placement import Layers
-from stageline.plan.schema import Work
+from stageline.plan.schema import StageWork
 
 
-def stage_work(spec: ModelSpec, layers: Layers, device: Device, memory: Memory, options: PlanOptions) -> Work:
-    """Useful work only: 2 x active parameters per token, the model's own attention, the head per sampled row.
+def stage_work(spec: ModelSpec, layers: Layers, device: Device, memory: Memory, options: PlanOptions) -> StageWork:
+    """FLOPs: 2 x active parameters per token, attention per query-key pair, the head per sampled row.
 
-    Peak is dense bf16 of all devices, whatever the weights are stored in. Copies of weights are read by every device.
+    The peak is dense bf16 of all devices, whatever the weight format. Every device reads its copies of weights.
     """
     group = options.group
     last = len(spec.layers) - 1
@@ -24,7 +24,7 @@ def stage_work(spec: ModelSpec, layers: Layers, device: Device, memory: Memory, 
     experts = moes[0][1].experts + group.redundant_experts if moes else 0
     embedding = memory.embedding_bytes if layers[0] == 0 and not (spec.tied and layers[-1] == last) else 0
     whole = memory.weight_bytes(layers) - embedding
-    return Work(
+    return StageWork(
         token_flops=2 * sum(t.active for x in kinds for t in x.tensors(spec.hidden)),
         pair_flops=sum(x.attention.pair_flops()[1] for x in kinds),
         row_flops=2 * spec.head().active if layers[-1] == last else 0,

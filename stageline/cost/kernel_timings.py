@@ -1,7 +1,7 @@
-"""From kernel timings to a profile. The format: see docs/planning.md, "Calibration".
+"""Makes a profile from kernel timings; docs/planning.md, "Calibration", has the format.
 
-Values are made monotone by a running maximum along every axis: what a larger batch does in less time, a smaller one
-is taken to do too.
+A running maximum along every axis makes the times monotone, so that a larger batch never takes less time than a
+smaller one.
 """
 
 import csv
@@ -24,15 +24,15 @@ PER_LAYER = {
     "down_proj": 1,
     "layernorm": 2,
 }
-Attention = dict[tuple[int, int, int, int], float]  # (chunk, history, sequences, kv) -> ns
+AttentionPoints = dict[tuple[int, int, int, int], float]  # (chunk, history, sequences, kv) -> ns
 
 
 def rows(text: str, columns: Sequence[str], place: str) -> Iterable[list[str]]:
-    """Rows of a CSV with exactly these columns. Raises BadInput."""
+    """The rows of a CSV that has exactly these columns. Raises BadInput."""
     reader = csv.reader(text.splitlines())
     header = next(reader, [])
     if header != list(columns):
-        raise BadInput(place, ",".join(header), "not the columns expected", f"expected {','.join(columns)}")
+        raise BadInput(place, ",".join(header), "wrong columns", f"expected {','.join(columns)}")
     for number, row in enumerate(reader, 2):
         if len(row) != len(columns):
             raise BadInput(f"{place}:{number}", ",".join(row), f"needs {len(columns)} fields")
@@ -50,17 +50,17 @@ def _number(text: str, place: str) -> float:
 
 
 def curves(text: str, key: str, place: str) -> dict[str, dict[int, float]]:
-    """layer -> {tokens or sequences: ns}."""
+    """layer -> {tokens or sequences: ns}. Raises BadInput."""
     found: dict[str, dict[int, float]] = defaultdict(dict)
     for layer, at, us in rows(text, ("layer", key, "time_us"), place):
         found[layer][int(_number(at, place))] = _number(us, place) * US
     return dict(found)
 
 
-def attention_points(text: str, place: str) -> Attention:
-    """Every measured mix of prefill and decode."""
+def attention_points(text: str, place: str) -> AttentionPoints:
+    """The time of every measured mix of prefill and decode. Raises BadInput."""
     columns = ("prefill_chunk", "kv_prefill", "n_decode", "kv_decode", "time_us")
-    found: Attention = {}
+    found: AttentionPoints = {}
     for row in rows(text, columns, place):
         chunk, history, sequences, kv = (int(_number(x, place)) for x in row[:4])
         found[chunk, history, sequences, kv] = _number(row[4], place) * US
@@ -76,7 +76,7 @@ def rising(values: Iterable[float]) -> tuple[float, ...]:
 
 
 def sum_curve(layers: Mapping[str, dict[int, float]], weights: Mapping[str, int], place: str) -> Curve:
-    """The weighted sum of layers over their common points."""
+    """The weighted sum of layers at the points that all of them have, as a running maximum. Raises BadInput."""
     missing = sorted(set(weights) - set(layers))
     if missing:
         raise BadInput(place, None, f"no timings of {', '.join(missing)}")
@@ -90,10 +90,10 @@ def _powers_of_two(values: Iterable[int]) -> tuple[int, ...]:
     return tuple(sorted({v for v in values if v & (v - 1) == 0}))
 
 
-def grid(points: Attention, place: str) -> AttentionGrid:
-    """The product grid of the powers of two; the other points are kept for the residuals. Raises BadInput for gaps.
+def grid(points: AttentionPoints, place: str) -> AttentionGrid:
+    """The product grid of all measured powers of two. Raises BadInput if one of its points was not measured.
 
-    Without a decoding sequence the KV axis says nothing, without a chunk the history.
+    The KV axis has no effect without a decoding sequence, nor the history axis without a prefill chunk.
     """
     mixed = [p for p in points if p[0] and p[2]]
     if not mixed:
@@ -119,7 +119,7 @@ def grid(points: Attention, place: str) -> AttentionGrid:
 def _lower(
     table: Mapping[tuple[int, int, int, int], float], key: tuple[int, int, int, int], axes: Sequence[Sequence[int]]
 ) -> list[float]:
-    """The neighbours below along the three slow axes."""
+    """Times of the next lower neighbours along the three slow axes."""
     out = [0.0]
     for axis, values in enumerate(axes):
         i = values.index(key[axis])
@@ -131,7 +131,7 @@ def _lower(
 
 
 def residual(of: str, pairs: Sequence[tuple[float, float]]) -> Residual:
-    """Of (profile, measured) pairs."""
+    """Relative errors of (profile, measured) pairs of times."""
     errors = [ours / measured - 1 for ours, measured in pairs if measured > 0]
     absolute = sorted(abs(e) for e in errors)
     return Residual(
@@ -145,7 +145,7 @@ def residual(of: str, pairs: Sequence[tuple[float, float]]) -> Residual:
 def make_profile(
     dense: str, attention: str, per_sequence: str, *, name: str, model: str, device: str, source: str
 ) -> Profile:
-    """A profile from the texts of dense.csv, attention.csv and per_sequence.csv, with residuals."""
+    """A profile from the texts of dense.csv, attention.csv and per_sequence.csv. Raises BadInput."""
     by_tokens = curves(dense, "tokens", "dense.csv")
     by_rows = curves(per_sequence, "sequences", "per_sequence.csv")
     points = attention_points(attention, "attention.csv")

@@ -1,4 +1,4 @@
-"""The HTTP server, in the router's event loop."""
+"""The OpenAI-compatible HTTP server, in the router's event loop."""
 
 import asyncio
 import ssl
@@ -15,34 +15,35 @@ import stageline
 from router.api.keys import check_key
 from router.api.openai.malformed import SERVER_LOG
 from router.api.openai.params import chat_params, chat_text, completion_params
-from router.api.openai.replies import Head, Kind, error_body
-from router.api.openai.schema import ChatRequest, Common, CompletionRequest, TokenizeRequest
-from router.api.openai.streaming import DILATION, document, stream
+from router.api.openai.replies import CompletionKind, Envelope, error_body
+from router.api.openai.schema import ChatRequest, CommonFields, CompletionRequest, TokenizeRequest
+from router.api.openai.streaming import stream_reply, whole_reply
 from router.live.service import ContextTooLong, LiveService
 from stageline.errors import BadInput, StagelineError, UsageError
 from stageline.report.spans.context import TRACEPARENT, TRACESTATE, parse_traceparent
+from stageline.wire.http_headers import DILATION_HEADER, OUTPUT_TOKENS_HEADER
 from stageline.workload.rows import MAX_TOKENS
 
 MAX_BODY_BYTES = 64 << 20
-BODY_S = 60.0  # a client that does not finish its request is let go
-OUTPUT_TOKENS = "x-stageline-output-tokens"
+BODY_S = 60.0  # how long a client may take to send its body
 RETRY_AFTER_S = 1
-CLIENT_LEFT = 499  # a status that nobody sees
+CLIENT_LEFT = 499  # a status that no client sees
 _JSON = "application/json"
 B = TypeVar("B", bound=msgspec.Struct)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-class Door:
-    """Routes of the API. `api_key` empty: none is asked for."""
+class OpenAiServer:
+    """The routes, and the port that serves them; 0: any free port. `api_key` empty: no key is required."""
 
     def __init__(
-        self, service: LiveService, registry: CollectorRegistry, *, api_key: str = "", tls: ssl.SSLContext | None = None
-    ) -> None:
+        self, service: LiveService, registry: CollectorRegistry, *, host: str = "127.0.0.1", port: int = 0,
+        api_key: str = "", tls: ssl.SSLContext | None = None,
+    ) -> None:  # fmt: skip
         self._service, self._names, self._registry = service, service.names, registry
-        self._api_key, self._tls = api_key, tls
+        self._host, self._port, self._api_key, self._tls = host, port, api_key, tls
         self._since = int(time.time())
-        self._headers = {DILATION: f"{service.dilation:g}"}
+        self._headers = {DILATION_HEADER: f"{service.dilation:g}"}
         app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[self._guard])
         app.add_routes(
             [
@@ -57,32 +58,32 @@ class Door:
                 web.get("/metrics", self._metrics),
             ]
         )
-        # A handler whose client has left is cancelled, so that its request leaves the cluster.
+        # The handler of a client that disconnects is cancelled, which cancels its request in the cluster.
         self._runner = web.AppRunner(
             app, handler_cancellation=True, access_log=None, shutdown_timeout=1.0, logger=SERVER_LOG
         )
 
-    async def start(self, host: str, port: int) -> int:
-        """Binds; returns the port. Raises UsageError when it is in use."""
+    async def start(self) -> str:
+        """Binds the port and returns HOST:PORT for clients. Raises UsageError when the port is in use."""
         await self._runner.setup()
-        site = web.TCPSite(self._runner, host, port, ssl_context=self._tls, reuse_port=False, backlog=4096)
+        site = web.TCPSite(self._runner, self._host, self._port, ssl_context=self._tls, reuse_port=False, backlog=4096)
         try:
             await site.start()
         except OSError as error:
             raise UsageError(
-                f"HTTP port {host}:{port} can't be bound ({error.strerror or error}); choose another --http-port, 0 "
-                "for any, -1 for none"
+                f"HTTP port {self._host}:{self._port} can't be bound ({error.strerror or error}); choose "
+                "another --http-port, 0 for any, -1 for none"
             ) from None
-        bound: int = self._runner.addresses[0][1]
-        return bound
+        reachable = "127.0.0.1" if self._host in ("0.0.0.0", "::", "") else self._host
+        return f"{reachable}:{self._runner.addresses[0][1]}"
 
     async def stop(self) -> None:
-        """Ends all connections."""
+        """Closes the port and all connections."""
         await self._runner.cleanup()
 
     @property
     def routes(self) -> list[web.AbstractRoute]:
-        """All of them, in the order in which they are tried."""
+        """All routes, in the order in which they are matched."""
         return list(self._runner.app.router.routes())
 
     # -- completions
@@ -99,7 +100,7 @@ class Door:
         self._service.check_model(body.model)
         return await self._reply(request, body, "completion")
 
-    async def _reply(self, request: web.Request, body: Common, kind: Kind) -> web.StreamResponse:
+    async def _reply(self, request: web.Request, body: CommonFields, kind: CompletionKind) -> web.StreamResponse:
         exact = _header_tokens(request.headers)
         echo = False
         if isinstance(body, ChatRequest):
@@ -110,20 +111,22 @@ class Door:
             echo = bool(body.echo)
         n = 1 if body.n is None else body.n
         if echo and body.stream:
-            raise BadInput("echo", True, "the prompt is not streamed back", "leave echo out, or do not stream")
+            raise BadInput("echo", True, "a stream can't repeat the prompt", "leave echo out, or do not stream")
         parent = parse_traceparent(request.headers.get(TRACEPARENT), request.headers.get(TRACESTATE, ""))
         reply = self._service.submit(
-            params_list, n, priority=body.priority or 0, session=body.user or "", parent=parent
+            params_list, n, priority=body.priority or 0, conversation=body.user or "", parent=parent
         )
         try:
-            head = Head(kind, body.model or self._names.listed[0], streamed=bool(body.stream))
-            prompt_tokens = sum(w.prompt_tokens for w in params_list)
+            envelope = Envelope(kind, body.model or self._names.listed[0], streamed=bool(body.stream))
+            prompt_tokens = sum(params.prompt_tokens for params in params_list)
             if body.stream:
                 usage = bool(body.stream_options and body.stream_options.include_usage)
-                return await stream(request, reply, head, self._headers, prompt_tokens=prompt_tokens, usage=usage)
-            prefixes = [(w.echo or "") if echo else "" for w in params_list for _ in range(n)]
-            text = await document(
-                reply, head, prompt_tokens=prompt_tokens, dilation=self._service.dilation, echo=prefixes
+                return await stream_reply(
+                    request, reply, envelope, self._headers, prompt_tokens=prompt_tokens, usage=usage
+                )
+            prefixes = [(params.echo or "") if echo else "" for params in params_list for _ in range(n)]
+            text = await whole_reply(
+                reply, envelope, prompt_tokens=prompt_tokens, dilation=self._service.dilation, echo=prefixes
             )
             return web.Response(body=text, content_type=_JSON, headers=self._headers)
         finally:
@@ -160,7 +163,7 @@ class Door:
         return web.Response()
 
     async def _ready(self, request: web.Request) -> web.Response:
-        """200 when requests are taken, else 503 with the reason."""
+        """200 while requests are accepted, else 503 with the reason."""
         keeper = self._service.keeper
         if keeper.ready:
             return _json({"status": "ready", "dilation": self._service.dilation})
@@ -172,7 +175,7 @@ class Door:
         return _json({"version": stageline.__version__})
 
     async def _metrics(self, request: web.Request) -> web.Response:
-        """What the router's metrics port answers, too."""
+        """The same metrics as on the router's metrics port."""
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))
         return web.Response(body=encode(self._registry), headers={"Content-Type": content_type})
 
@@ -180,14 +183,14 @@ class Door:
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Keys, and every error as the real API words it."""
+        """Checks keys, and answers every error in the format of the OpenAI API."""
         try:
             if self._api_key and request.path.startswith(("/v1/", "/tokenize")):
                 check_key(request.headers.get("Authorization", ""), self._api_key)
             return await handler(request)
         except StagelineError as error:
             return refusal(error)
-        except ConnectionResetError:  # the client left while its reply was on its way to it
+        except ConnectionResetError:  # the client disconnected during its reply
             return web.Response(status=CLIENT_LEFT)
         except web.HTTPException as error:
             code = error.status
@@ -198,25 +201,8 @@ class Door:
             )  # fmt: skip
 
 
-class HttpDoor:
-    """A door and where it is."""
-
-    def __init__(self, door: Door, host: str, port: int) -> None:
-        self._door, self._host, self._port = door, host, port
-
-    async def start(self) -> str:
-        """Binds; returns host:port. Raises UsageError when the port is in use."""
-        port = await self._door.start(self._host, self._port)
-        reachable = "127.0.0.1" if self._host in ("0.0.0.0", "::", "") else self._host
-        return f"{reachable}:{port}"
-
-    async def stop(self) -> None:
-        """Ends all connections."""
-        await self._door.stop()
-
-
 def refusal(error: StagelineError) -> web.Response:
-    """The reply to a request that is not served, worded as the real API does."""
+    """The reply for an error, in the format of the OpenAI API."""
     code: str | None = {404: "model_not_found", 401: "invalid_api_key", 429: "rate_limit_exceeded"}.get(
         error.http_status
     )
@@ -231,21 +217,22 @@ def refusal(error: StagelineError) -> web.Response:
 
 
 async def _body(request: web.Request, kind: type[B]) -> B:
-    """The request's JSON. Raises BadInput, saying where it is wrong, or HTTPRequestTimeout."""
+    """Decodes the request's JSON. Raises BadInput with the place of the error, or HTTPRequestTimeout."""
     try:
         async with asyncio.timeout(BODY_S):
             data = await request.read()
         return msgspec.json.decode(data, type=kind)
     except TimeoutError:
-        raise web.HTTPRequestTimeout(reason=f"The body did not come within {BODY_S:g} s") from None
+        raise web.HTTPRequestTimeout(reason=f"The body did not arrive within {BODY_S:g} s") from None
     except (msgspec.MsgspecError, ValueError, RecursionError, web.RequestPayloadError) as error:
         raise BadInput("body", None, str(error), "send JSON as the API describes it") from None
 
 
 def _header_tokens(headers: Mapping[str, str]) -> int:
-    text = headers.get(OUTPUT_TOKENS, "0")
+    """The exact number of output tokens; 0: not given. Raises BadInput."""
+    text = headers.get(OUTPUT_TOKENS_HEADER, "0")
     if not (text.isascii() and text.isdigit()) or len(text) > 9:
-        raise BadInput(OUTPUT_TOKENS, text, "not a number of tokens", "write it like 128")
+        raise BadInput(OUTPUT_TOKENS_HEADER, text, "not a whole number of at most 9 digits", "write it like 128")
     return int(text)
 
 

@@ -1,4 +1,4 @@
-"""Conversations behind shared system prompts: what they send, when, and what its blocks are called."""
+"""Conversations with shared system prompts: prompts, arrivals and block identities."""
 
 from fractions import Fraction
 
@@ -7,7 +7,7 @@ import pytest
 from stageline.engine.types import Request
 from stageline.errors import BadInput
 from stageline.workload import open_workload
-from stageline.workload.sessions import RateStage, staged_times
+from stageline.workload.conversations import RateStage, staged_times
 from tests.draining import drain
 
 SMALL = "sessions:system_prompts=2,users=3,system=40,question=7,output=10,turns=3,rate=5"
@@ -18,36 +18,36 @@ def sent(spec: str, **options: int) -> list[Request]:
 
 
 def test_every_turn_sends_the_whole_conversation() -> None:
-    mine = [r for r in sent(SMALL, requests=60) if r.session.startswith("user-4/")]
+    mine = [r for r in sent(SMALL, requests=60) if r.conversation.startswith("user-4/")]
     assert [r.prompt_tokens for r in mine[:7]] == [47, 64, 81, 47, 64, 81, 47]
-    assert [r.session for r in mine[:7]] == ["user-4/0"] * 3 + ["user-4/1"] * 3 + ["user-4/2"]
+    assert [r.conversation for r in mine[:7]] == ["user-4/0"] * 3 + ["user-4/1"] * 3 + ["user-4/2"]
     assert {(r.output_tokens, r.max_output_tokens) for r in mine} == {(10, 10)}
 
 
 def test_users_take_turns() -> None:
-    sessions = [r.session for r in sent(SMALL, requests=12)]
-    assert sessions == [f"user-{u}/0" for u in range(6)] * 2
+    conversations = [r.conversation for r in sent(SMALL, requests=12)]
+    assert conversations == [f"user-{u}/0" for u in range(6)] * 2
 
 
 @pytest.mark.parametrize("block", [1, 5, 16, 64])
-def test_equal_names_mean_equal_texts(block: int) -> None:
-    """Every full block's name stands for one text and its whole past, and every such past has one name."""
+def test_equal_identities_mean_equal_texts(block: int) -> None:
+    """A full block's identity stands for its text and everything before it, one to one."""
     spec = f"{SMALL},block={block}".replace("question=7", "question=uniform(1,30)")
     texts: dict[tuple[int, ...], tuple[object, ...]] = {}
     chats: dict[str, list[object]] = {}
     for r in sent(spec, requests=150, seed=3):
-        user = int(r.session.partition("/")[0].removeprefix("user-"))
-        chat = chats.setdefault(r.session, [("system", user % 2, i) for i in range(40)])
-        chat += [(r.session, i) for i in range(len(chat), r.prompt_tokens)]
+        user = int(r.conversation.partition("/")[0].removeprefix("user-"))
+        chat = chats.setdefault(r.conversation, [("system", user % 2, i) for i in range(40)])
+        chat += [(r.conversation, i) for i in range(len(chat), r.prompt_tokens)]
         assert len(r.hash_ids) == -(-r.prompt_tokens // block)
         for n in range(1, r.prompt_tokens // block + 1):
             text = tuple(chat[: n * block])
             assert texts.setdefault(r.hash_ids[:n], text) == text
-        chat += [(r.session, i) for i in range(len(chat), r.prompt_tokens + r.output_tokens)]
+        chat += [(r.conversation, i) for i in range(len(chat), r.prompt_tokens + r.output_tokens)]
     assert len(set(texts.values())) == len(texts)
 
 
-def test_blocks_are_those_of_the_option() -> None:
+def test_the_block_size_is_that_of_the_option() -> None:
     assert open_workload(SMALL).hash_block_tokens == 16
     assert open_workload(f"{SMALL},block=512").hash_block_tokens == 512
 
@@ -107,7 +107,7 @@ PINNED = (2542923738, 64, (8186266485113087152, 8469930214521068394, 21094959868
         ("sessions:rate=1,turns=0", "turns: not a positive whole number"),
         ("sessions:rate=1,system=0", "system: not a positive whole number"),
         ("sessions:rate=1,input=5", "unknown option"),
-        ("sessions:rate=9,users=1,system=1,question=16777216", r"request 0 has 16777217 tokens: .* 1048576 blocks"),
+        ("sessions:rate=9,users=1,system=1,question=16777216", r"request 0 has 16777217 tokens, .* 1048576 blocks"),
         ("sessions:rate=9,users=1,block=4096,question=2147483647", "request 0 has 2147484671 tokens"),
     ],
 )

@@ -6,13 +6,16 @@ for a whole batch; a link obeys the same recurrence with its serialisation times
 that the result equals the heap's to the nanosecond (a property test compares them).
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
-from stageline.cost.many import ManyModel, compile_many
+from stageline.cost.arrays import VectorisedModel
 from stageline.cost.totals import BatchTotals
+from stageline.cost.vectorised import compile_vectorised
 from stageline.engine.attribution import GAP_CAUSES
-from stageline.engine.heap import HeapStages
+from stageline.engine.heap_pipeline import HeapPipeline
 from stageline.engine.ledger import Ledger
 from stageline.engine.link import Link
 from stageline.engine.microbatch import Item
@@ -20,35 +23,47 @@ from stageline.engine.rng_many import draw_many
 from stageline.engine.route import Route
 from stageline.engine.stage import Stage
 from stageline.errors import LawBroken
-from stageline.plan.schema import Stage as StagePlan
+from stageline.plan.schema import StagePlan
 
 Ints = npt.NDArray[np.int64]
 TOTALS_FIELDS = BatchTotals.__struct_fields__
 SMALL_BATCH = 6  # fewer microbatches than this are faster one by one
 
 
-class ChainStages(HeapStages):
-    """As HeapStages, for a route without revisits and without a stage observer."""
+class VectorPipeline(HeapPipeline):
+    """As HeapPipeline, for a route without revisits and without a stage observer.
 
-    def __init__(self, route: Route, replicas: int, seed: int) -> None:
-        super().__init__(route, replicas, seed)
-        self._models: list[ManyModel] = [compile_many(c) for c in route.plan.costs]
+    Stages whose blocks, states and budgets weigh the same see the same KV changes in the same order. They share one
+    ledger here, and the pipeline applies the changes once.
+    """
+
+    def __init__(self, route: Route, replica: int, seed: int, models: Sequence[VectorisedModel]) -> None:
+        """`models`, by cost entry of the plan: see `compile_models`."""
+        distinct: dict[tuple[object, ...], Ledger] = {}
+        ledgers = [distinct.setdefault(_weight(s), Ledger(s)) for s in route.plan.stages]
+        super().__init__(route, replica, seed, ledgers=ledgers)
+        self._models = models
         self._tables: dict[tuple[int, int], Ints] = {}
-        self._ledgers = [merge_ledgers(row) for row in self.stages]
+        self._ledgers = list(distinct.values())
 
-    def feed(self, replica: int, items: list[Item]) -> list[int]:
-        """See HeapStages; batches of some size are served as vectors."""
+    def feed(self, items: list[Item]) -> list[int]:
+        """See HeapPipeline; larger batches are served as vectors."""
         for item in items:
             microbatch = item.microbatch
             if microbatch.releases or microbatch.grants:
-                for ledger in self._ledgers[replica]:
+                for ledger in self._ledgers:
                     ledger.apply(microbatch.releases, microbatch.grants)
         if len(items) < SMALL_BATCH:
-            return super().feed(replica, items)
-        return self._feed_batch(replica, Batch(items))
+            return super().feed(items)
+        return self._feed_batch(Batch(items))
 
-    def _feed_batch(self, replica: int, batch: "Batch") -> list[int]:
-        stages, links = self.stages[replica], self.links[replica]
+    def release(self, owners: tuple[int, ...]) -> None:
+        """See HeapPipeline."""
+        for ledger in self._ledgers:
+            ledger.close(owners)
+
+    def _feed_batch(self, batch: "Batch") -> list[int]:
+        stages, links = self.stages, self.links
         entries: dict[int, tuple[Ints, Ints]] = {}  # what visits share is computed once
         wires: dict[tuple[int, int, bool], tuple[Ints, Ints]] = {}
         arrivals = np.empty((len(links), len(batch.arrivals)), np.int64)
@@ -69,11 +84,6 @@ class ChainStages(HeapStages):
             arrival = send_fifo(link, end, wires[wire], batch.numbers)
         self._account(stages, batch, arrivals, ends, services)
         return arrival.tolist()  # type: ignore[no-any-return]
-
-    def release(self, replica: int, requests: tuple[int, ...]) -> None:
-        """See HeapStages."""
-        for ledger in self._ledgers[replica]:
-            ledger.close(requests)
 
     def _service(self, visit: int, stage: Stage, batch: "Batch") -> Ints:
         draws = draw_many(stage.draw_key(visit), batch.numbers) if self.route.models[visit].uses_draw else None
@@ -174,15 +184,11 @@ def send_fifo(link: Link, ends: Ints, serialisation: tuple[Ints, Ints], numbers:
     return arrivals
 
 
-def merge_ledgers(stages: list[Stage]) -> list[Ledger]:
-    """One ledger for all stages whose blocks, states and budgets weigh the same: they see the same changes in order.
+def compile_models(route: Route) -> list[VectorisedModel]:
+    """The vectorised service models of a plan; all its replicas can share them."""
+    return [compile_vectorised(entry) for entry in route.plan.costs]
 
-    The chain applies those, so the stages are told that no visit is their first.
-    """
-    distinct: dict[tuple[object, ...], Ledger] = {}
-    for stage in stages:
-        plan: StagePlan = stage.route.plan.stages[stage.index]
-        key = plan.kv_block_bytes, plan.state_bytes, plan.kv_budget_bytes, plan.windows
-        stage.first_visit = -1
-        stage.ledger = distinct.setdefault(key, stage.ledger)
-    return list(distinct.values())
+
+def _weight(stage: StagePlan) -> tuple[object, ...]:
+    """Stages with equal weights have equal ledgers at all times."""
+    return stage.kv_block_bytes, stage.state_bytes, stage.kv_budget_bytes, stage.windows

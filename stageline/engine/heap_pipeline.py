@@ -1,0 +1,86 @@
+"""The stages and links of one replica as one event heap: exact for every route, also those that revisit a stage.
+
+Only arrivals at stages with several inputs go through the heap. A stage with one input serves in FIFO order, so a
+microbatch is served there at once and moves on, down to the next shared stage or back to the router.
+"""
+
+import heapq
+from collections.abc import Sequence
+
+from stageline.engine.ledger import Ledger
+from stageline.engine.link import Link
+from stageline.engine.microbatch import Item, Microbatch
+from stageline.engine.route import Route
+from stageline.engine.stage import Stage
+from stageline.engine.types import NEVER, StageObserver
+
+Times = dict[int, int]  # service times of one microbatch already computed, by cost entry
+Event = tuple[int, int, int, int, Microbatch, Times]  # arrival, -visit, microbatch number, previous end, ...
+
+
+class HeapPipeline:
+    """One replica's stages and links. Replicas never share a stage, so an engine holds one pipeline for each."""
+
+    def __init__(
+        self,
+        route: Route,
+        replica: int,
+        seed: int,
+        observer: StageObserver | None = None,
+        ledgers: Sequence[Ledger] | None = None,
+    ) -> None:
+        """`ledgers`, by stage: the subclass that gives them applies the KV changes itself."""
+        self.route, self.replica = route, replica
+        own = [None] * len(route.plan.stages) if ledgers is None else ledgers
+        self.stages = [Stage(route, s, replica, seed, observer, ledger) for s, ledger in enumerate(own)]
+        self.links: list[Link] = [route.link(v, replica, seed) for v in range(1, route.visits + 1)]
+        self._single = [route.single_input(v) for v in range(route.visits)]
+        # Visits that share a cost entry take the same time unless randomness tells them apart.
+        self._entry = [-1 - v if route.models[v].uses_draw else plan.cost for v, plan in enumerate(route.plan.visits)]
+        self._heap: list[Event] = []
+
+    def feed(self, items: list[Item]) -> list[int]:
+        """Take what the router dispatched; returns the completion times that are known at once, in order."""
+        done = []
+        for item in items:
+            microbatch = item.microbatch
+            if self._single[0]:
+                end = self._run(0, item.arrival_ns, item.prev_end_ns, microbatch, {})
+                if end is not None:
+                    done.append(end)
+            else:
+                heapq.heappush(self._heap, (item.arrival_ns, 0, microbatch.number, item.prev_end_ns, microbatch, {}))
+        return done
+
+    @property
+    def next_ns(self) -> int:
+        """The earliest arrival that waits at a shared stage; NEVER when none does."""
+        return self._heap[0][0] if self._heap else NEVER
+
+    def step(self) -> int | None:
+        """Serve the earliest arrival; returns its completion time if it went through to the router."""
+        arrival, minus_visit, _, prev_end, microbatch, times = heapq.heappop(self._heap)
+        return self._run(-minus_visit, arrival, prev_end, microbatch, times)
+
+    def release(self, owners: tuple[int, ...]) -> None:
+        """Apply the last releases, which come without a microbatch. Raises LawBroken when KV is still held."""
+        for stage in self.stages:
+            stage.ledger.close(owners)
+
+    def _run(self, visit: int, arrival: int, prev_end: int, microbatch: Microbatch, times: Times) -> int | None:
+        """Serve at `visit` and on through stages with one input; completion time, or None when queued again."""
+        stages, links, stage_of = self.stages, self.links, self.route.stage_of
+        tokens, number, last = microbatch.totals.tokens, microbatch.number, self.route.visits - 1
+        while True:
+            stage, entry = stages[stage_of[visit]], self._entry[visit]
+            service = times.get(entry)
+            if service is None:
+                service = times[entry] = stage.service_ns(visit, microbatch)
+            prev_end = stage.occupy(visit, arrival, prev_end, microbatch, service)
+            if visit == last:
+                return links[visit].send(prev_end, microbatch.totals.sampled, number)
+            arrival = links[visit].send(prev_end, tokens, number)
+            visit += 1
+            if not self._single[visit]:
+                heapq.heappush(self._heap, (arrival, -visit, number, prev_end, microbatch, times))
+                return None

@@ -1,0 +1,20 @@
+"""The cost entry of a visit: from the device's specification, or from a profile if the options name one."""
+
+from collections.abc import Sequence
+
+from stageline.cost.entries import CostEntry
+from stageline.cost.profile import measured_entry
+from stageline.cost.roofline_entry import roofline_entry
+from stageline.hardware.device import Device
+from stageline.model.spec import ModelSpec
+from stageline.plan.options import PlanOptions
+
+
+def cost_entry(spec: ModelSpec, layers: Sequence[int], device: Device, options: PlanOptions) -> CostEntry:
+    """The cost entry of a visit to these layers; the last layer's includes the head."""
+    last = len(spec.layers) - 1
+    if options.profile:
+        return measured_entry(options.profile, layers, last)
+    return roofline_entry(
+        spec, layers, device, options.group, layers[-1] == last, options.expert_imbalance, options.host
+    )

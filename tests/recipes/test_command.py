@@ -1,0 +1,77 @@
+"""The recipes for a command and for a fault: what they add to the command line."""
+
+from tests.recipes.scratch import Scratch, named
+
+MODULE = '''\
+"""`stageline greet`: for this test."""
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from stageline.errors import UsageError
+
+
+def greet(name: str, /, *, loud: Annotated[bool, Parameter(help="In capitals.")] = False) -> int:
+    """Greet somebody."""
+    if not name.isalpha():
+        raise UsageError(f"{name}: no name")
+    print(name.upper() if loud else name)
+    return 0
+'''
+TEST = '''\
+"""`stageline greet` as users meet it."""
+
+import pytest
+
+from stageline.cli.main import run
+
+
+def test_it_greets(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["greet", "Ada", "--loud"]) == 0
+    assert capsys.readouterr().out == "ADA\\n"
+
+
+def test_what_is_no_name_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["greet", "4"]) == 2
+    assert "4: no name" in capsys.readouterr().err
+'''
+PAIR = '''\
+@cluster_app.command
+def slow(stage: Stage, *, name: Name = DEFAULT_NAME) -> None:
+    """Give a part little of a CPU."""
+    _drill(name, stage, "slowed", lambda _, container: container.update(cpu_quota=1000))
+
+
+@cluster_app.command
+def hasten(stage: Stage, *, name: Name = DEFAULT_NAME) -> None:
+    """Give a slowed part its CPU back."""
+    _drill(name, stage, "hastened", lambda _, container: container.update(cpu_quota=-1))
+
+
+'''
+
+
+def test_a_command(scratch: Scratch) -> None:
+    module, registry, page = "stageline/cli/greet.py", "stageline/cli/main.py", "docs/cli.md"
+    test = "tests/unit/cli/test_greet_command.py"
+    scratch.add(module, MODULE)
+    scratch.add(test, TEST)
+    scratch.insert(registry, "from stageline.cli.load import load\n", "from stageline.cli.greet import greet\n")
+    scratch.insert(registry, "app.command(report)\n", "app.command(greet)\n")
+    scratch.run("scripts/reference-pages")
+    assert scratch.changed() == {module, registry, test, page} <= named("A command", NAME="greet")
+    scratch.check(test, "tests/unit/cli/test_main.py::test_every_command_says_what_it_does",
+                  "tests/unit/test_reference_pages.py")  # fmt: skip
+
+
+def test_a_fault(scratch: Scratch) -> None:
+    """The case is collected; it runs only where there is a Docker engine."""
+    commands, test, page = "stageline/cli/docker.py", "tests/containers/test_docker.py", "docs/cli.md"
+    scratch.insert(commands, "@cluster_app.command\ndef restart(", PAIR)
+    scratch.insert(test, '("disconnect", "connect")])', '("slow", "hasten"), ')
+    scratch.run("scripts/reference-pages")
+    assert scratch.changed() == {commands, test, page} <= named("A fault")
+    assert "### stageline cluster hasten" in (scratch.root / page).read_text()
+    found = scratch.pytest("--collect-only", test)
+    assert "test_a_broken_part_is_mended_and_the_next_run_is_good[slow-hasten]" in found
