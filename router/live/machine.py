@@ -35,22 +35,21 @@ class LiveMachine(RouterMachine):
         self._lead_ns = int(LEAD_NS / clock.dilation)
         self._warned_ns: int | None = None
         self._look_ns = NEVER  # when to decide again though nothing has come, in wall time
+        self._changes = 0  # of the workload, as of the last decision
         self._waits_for_frames = True  # nothing is foreseen that could be acted on without them
 
     def poll(self, now_ns: int) -> tuple[Frames, Asks]:
         """See Machine. A frame that only confirms what was acted on is no news, unless it was waited for."""
-        if (
-            self._workload.changed
-            or now_ns >= self._look_ns - LEAD_NS // 4
-            or (self._confirmed and self._waits_for_frames)
-        ):
+        arrived = self._workload.changes != self._changes
+        due = now_ns >= self._look_ns - LEAD_NS // 2
+        if arrived or due or (self._confirmed and self._waits_for_frames):
             self._news = True
-        if self._news:
+        if not self._news:
+            effects = super().poll(now_ns)
+        else:
             self._tell_time(now_ns)
             effects = super().poll(now_ns)
             self._set_look(now_ns)
-        else:
-            effects = super().poll(now_ns)
         self.next_timer_ns = min(self.next_timer_ns, self._look_ns)
         return effects
 
@@ -62,7 +61,7 @@ class LiveMachine(RouterMachine):
             emulated_ns = latest_ns
             self._slip(latest_ns, now_ns)
         workload.move_to(emulated_ns)
-        workload.changed = False
+        self._changes = workload.changes
         foresight.reached_ns = emulated_ns + self._lead_ns  # as far as pacing lets frames leave
 
     def _slip(self, emulated_ns: int, now_ns: int) -> None:

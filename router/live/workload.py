@@ -18,7 +18,7 @@ class LiveWorkload:
     def __init__(self, quantum_wall_ns: int, dilation: float) -> None:
         self.quantum_ns = max(1, round(quantum_wall_ns / dilation))
         self.edge_ns = 0  # the stamp of whatever comes now
-        self.changed = False  # something has come that the machine has not looked at
+        self.changes = 0  # how often something has come
         self._early_ns = round(EARLY_NS / dilation)
         self._events: deque[tuple[int, Request | Cancellation]] = deque()
         self._closed = False
@@ -37,11 +37,12 @@ class LiveWorkload:
     def put(self, at_ns: int, event: Request | Cancellation) -> None:
         """Take an event with the stamp that `move_to` has just given."""
         self._events.append((at_ns, event))
-        self.changed = True
+        self.changes += 1
 
     def close(self) -> None:
         """Nothing comes any more."""
-        self._closed = self.changed = True
+        self._closed = True
+        self.changes += 1
 
     @property
     def pending(self) -> int:

@@ -58,7 +58,7 @@ class SessionShell:
         self._inbox: list[tuple[int, Frame]] = []
         self._asks: list[tuple[int, int]] = []
         self._held = True
-        self._poll_due = self._follow_due = False
+        self._turn_due = self._follower_waits = False
         self._timer: asyncio.Handle | None = None
 
     # -- links
@@ -74,10 +74,10 @@ class SessionShell:
     def received(self, key: int, frame: Frame) -> None:
         """A frame has come."""
         self._inbox.append((key, frame))
-        if self._poll_due:
+        if self._turn_due:
             return
         if len(self._upstream) == 1:  # nothing else can come in this iteration of the loop
-            self._poll()
+            self._turn()
         else:
             self.wake()
 
@@ -90,9 +90,9 @@ class SessionShell:
 
     def wake(self) -> None:
         """Poll the machine in the next iteration of the loop."""
-        if not self._poll_due:
-            self._poll_due = True
-            self._loop.call_soon(self._poll)
+        if not self._turn_due:
+            self._turn_due = True
+            self._loop.call_soon(self._turn)
 
     def release(self) -> None:
         """Let the machine be polled."""
@@ -136,34 +136,53 @@ class SessionShell:
 
     # -- driving the machine
 
-    def _poll(self) -> None:
+    def _turn(self) -> None:
         """Feed the machine what has come, send what it gives, and set the timer."""
-        self._poll_due = False
+        self._turn_due = False
         if self._held or self.ended.done():
             return
         machine, now_ns = self.machine, time.monotonic_ns()
         try:
-            inbox, self._inbox = self._inbox, []
+            (inbox, self._inbox), (asked, self._asks) = (self._inbox, []), (self._asks, [])
             for key, frame in inbox:
                 machine.receive(key, frame)
-            if self._asks:
-                asked, self._asks = self._asks, []
-                for key, time_ns in asked:
-                    machine.asked(key, time_ns)
+            for key, time_ns in asked:
+                machine.asked(key, time_ns)
             frames, asks = machine.poll(now_ns)
-            self._set_timer(now_ns)
             for key, frame in frames:
                 self._downstream[key].push(frame)
             for key, time_ns in asks:
                 self._upstream[key].ask(time_ns)
-            if self._follower is not None and self._follower.next_timer_ns <= now_ns:
-                self._follow_soon()
-            if machine.done and not self._done.done():
-                self._done.set_result(None)
+            timer_ns = machine.next_timer_ns
+            if self._follower is not None:
+                timer_ns = min(timer_ns, self._follow(self._follower, now_ns, pushed=bool(frames)))
             if self._after_poll is not None:
                 self._after_poll()
         except Exception as error:
             self._fail_of(error)
+            return
+        if machine.done and not self._done.done():
+            self._done.set_result(None)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if timer_ns <= now_ns:
+            self._timer = self._loop.call_soon(self._turn)
+        elif timer_ns < NEVER:
+            self._timer = self._loop.call_later(max(TICK_NS, timer_ns - now_ns) / 1e9, self._turn)
+
+    def _follow(self, follower: Follower, now_ns: int, *, pushed: bool) -> int:
+        """Poll the follower if it is due; returns its next timer. The pipeline goes first: it waits for the loop's next
+        iteration if frames were pushed, but once only.
+        """
+        if follower.next_timer_ns <= now_ns:
+            if pushed and not self._follower_waits:
+                self._follower_waits = True
+                self.wake()
+                return NEVER
+            self._follower_waits = False
+            follower.poll(now_ns)
+        return follower.next_timer_ns
 
     def _fail_of(self, error: Exception) -> None:
         """End the session, not the process: a server stays up for the next one."""
@@ -175,38 +194,3 @@ class SessionShell:
         else:
             log.critical("internal error", exc_info=error)
             self.fail(StagelineError(f"internal error: {type(error).__name__}: {error}"))
-
-    def _set_timer(self, now_ns: int) -> None:
-        """One timer for the machine and its follower. What is due now is done in the next iteration of the loop."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        timer_ns, ring = self.machine.next_timer_ns, self._poll
-        if self._follower is not None:
-            ring = self._ring
-            if now_ns < self._follower.next_timer_ns < timer_ns:
-                timer_ns = self._follower.next_timer_ns
-        if timer_ns <= now_ns:
-            self._timer = self._loop.call_soon(ring)
-        elif timer_ns < NEVER:
-            self._timer = self._loop.call_later(max(TICK_NS, timer_ns - now_ns) / 1e9, ring)
-
-    def _ring(self) -> None:
-        """The timer of a session with a follower."""
-        if self.machine.next_timer_ns <= time.monotonic_ns() + TICK_NS // 2:
-            self._poll()
-        else:
-            self._follow()
-
-    def _follow_soon(self) -> None:
-        """Poll the follower after the frames of this poll are written: the pipeline goes first."""
-        if not self._follow_due:
-            self._follow_due = True
-            self._loop.call_soon(self._follow)
-
-    def _follow(self) -> None:
-        self._follow_due = False
-        if self._follower is not None and not self.ended.done():
-            now_ns = time.monotonic_ns()
-            self._follower.poll(now_ns)
-            self._set_timer(now_ns)  # no follower is due again at the time for which it was polled
