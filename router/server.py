@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from router.api.generation import OutputLengths
 from router.api.openai.http_server import OpenAiServer
 from router.api.tokenizer import open_tokenizer
+from router.cluster.stages import StageTable
 from router.live.keeper import LiveKeeper
 from router.live.names import ModelNames
 from router.live.options import LiveOptions
@@ -37,9 +38,10 @@ def build(settings: RouterSettings) -> Server:
     if not settings.plan or not settings.stages:
         raise UsageError("the router needs --plan and --stages; --help explains both")
     plan = read_plan(Path(settings.plan))
+    table = StageTable(plan, stage_addresses(settings.stages, plan), Dialer(settings.tls))
     serving = ServingMetrics(plan)
-    live = live_service(plan, settings, serving) if settings.live else None
-    collector = RouterCollector(plan, (lambda: live.keeper.session) if live else lambda: None)
+    live = live_service(plan, table, settings, serving) if settings.live else None
+    collector = RouterCollector(plan, table.health, (lambda: live.keeper.session) if live else lambda: None)
     registry = CollectorRegistry()
     registry.register(collector)
     registry.register(serving)
@@ -48,7 +50,7 @@ def build(settings: RouterSettings) -> Server:
         registry.register(LiveCollector(live.keeper))
     servicer = RouterServicer(
         plan,
-        stage_addresses(settings.stages, plan),
+        table,
         advertise=settings.advertise,
         window=settings.window,
         payload=settings.payload,
@@ -56,18 +58,14 @@ def build(settings: RouterSettings) -> Server:
         watch=serving,
         live=live,
         trust_runs=settings.trust_runs,
-        dialer=Dialer(settings.tls),
         api_key=settings.api_key,
         door=door_of(live, settings, registry) if live and settings.http_port >= 0 else None,
+        metrics=partial(encode, registry),
     )
-    collector.health = servicer.health
-    servicer.metrics = partial(encode, registry)
-    server = Server(settings, servicer, registry)
-    servicer.on_health = server.set_serving
-    return server
+    return Server(settings, servicer, registry)
 
 
-def live_service(plan: Plan, settings: RouterSettings, watch: Watch) -> LiveService:
+def live_service(plan: Plan, table: StageTable, settings: RouterSettings, watch: Watch) -> LiveService:
     """The live side of the router. Raises UsageError or BadInput for settings that make no sense."""
     try:
         scheduling = read_scheduling(settings.scheduling)
@@ -87,7 +85,7 @@ def live_service(plan: Plan, settings: RouterSettings, watch: Watch) -> LiveServ
     lengths = OutputLengths(settings.output_lengths, settings.seed, tokenizer)
     names = ModelNames(plan.model, settings.served_model_name)
     traces = LiveTraces(plan, settings.otlp, settings.trace_sample) if settings.otlp else None
-    return LiveService(LiveKeeper(route, options, watch, traces), lengths, tokenizer, names)
+    return LiveService(LiveKeeper(route, table, options, watch, traces), lengths, tokenizer, names)
 
 
 def door_of(live: LiveService, settings: RouterSettings, registry: CollectorRegistry) -> OpenAiServer:
@@ -99,10 +97,5 @@ def door_of(live: LiveService, settings: RouterSettings, registry: CollectorRegi
 
 
 async def main(settings: RouterSettings) -> None:
-    """Serves until told to stop."""
-    server = build(settings)
-
-    async def ready() -> None:
-        """Health follows the stages."""
-
-    await serve(server, settings, ready)
+    """Serve until stopped."""
+    await serve(build(settings), settings)

@@ -27,16 +27,11 @@ def build(settings: StageSettings) -> Server:
         replica=settings.replica,
         on_session=collector.on_session,
         dialer=Dialer(settings.tls),
+        metrics=partial(encode, registry),
     )
-    servicer.metrics = partial(encode, registry)
     return Server(settings, servicer, registry)
 
 
 async def main(settings: StageSettings) -> None:
-    """Serves until told to stop."""
-    server = build(settings)
-
-    async def ready() -> None:
-        await server.set_serving(True)
-
-    await serve(server, settings, ready)
+    """Serve until stopped."""
+    await serve(build(settings), settings)

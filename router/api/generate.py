@@ -79,7 +79,7 @@ def live_state(keeper: LiveKeeper) -> router_pb2.LiveState:
     return router_pb2.LiveState(
         session=session.id if session else "",
         dilation=keeper.options.dilation,
-        requests=session.live if session else 0,
+        requests=session.requests if session else 0,
         slip_ns=session.clock.slip_ns if session else 0,
         last_digest=keeper.last_digest,
         reason=keeper.reason,

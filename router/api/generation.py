@@ -5,7 +5,8 @@ max_tokens; the router's length distribution or, with `echo`, the prompt's lengt
 DEFAULT_TOKENS. `min_tokens` may raise it, and a stop text that occurs in the output shortens it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Literal
 
 import msgspec
@@ -55,11 +56,12 @@ class Output(msgspec.Struct, frozen=True, kw_only=True):
         """The text of one token."""
         return self.words[position] if self.words is not None else self.tokenizer.word(self.key, position)
 
-    def encoded(self, position: int) -> bytes:
-        """The text of one token as a JSON string."""
-        if self.words is None:
-            return self.tokenizer.encoded(self.key, position)
-        return msgspec.json.encode(self.words[position])
+    def encoder(self) -> Callable[[int], bytes]:
+        """A function of the position: the text of one token as a JSON string."""
+        words = self.words
+        if words is None:
+            return partial(self.tokenizer.encoded, self.key)
+        return lambda position: msgspec.json.encode(words[position])
 
     def text(self, start: int, end: int) -> str:
         """The text of the tokens [start, end)."""

@@ -22,7 +22,12 @@ class LiveKeeper:
     """At most one session at a time. `session` is the one that takes requests, if there is one."""
 
     def __init__(
-        self, route: Route, options: LiveOptions, watch: Watch | None = None, traces: LiveTraces | None = None
+        self,
+        route: Route,
+        table: StageTable,
+        options: LiveOptions,
+        watch: Watch | None = None,
+        traces: LiveTraces | None = None,
     ) -> None:
         self.route, self.options = route, options
         self.lateness = Lateness()
@@ -34,8 +39,7 @@ class LiveKeeper:
         self._watch, self._traces = watch, traces
         self._recorder = Recorder(options.record) if options.record else None
         self._digest = route.plan.digest()
-        self._table: StageTable | None = None
-        self._advertise = ""
+        self._table = table
         self._task: asyncio.Task[None] | None = None
         self._current: LiveSession | None = None  # also while it opens or closes
         self._tasks: set[asyncio.Task[None]] = set()
@@ -50,24 +54,23 @@ class LiveKeeper:
         """The session, also while it opens or closes."""
         return self._current
 
-    def start(self, table: StageTable, advertise: str) -> None:
-        """Begins to keep a session."""
-        self._table, self._advertise = table, advertise
-        self._task = asyncio.create_task(self._keep())
-        self._task.add_done_callback(self._tell_of_end)
+    def start(self, advertise: str) -> None:
+        """Begin to keep a session; stages reach the router at `advertise`."""
+        self._task = asyncio.create_task(self._keep(advertise))
+        self._task.add_done_callback(self._stopped)
 
     def look_again(self) -> None:
-        """A stage has come or gone, or the last request has ended: worth another look."""
+        """A stage has come or gone, or the last request has ended: check again whether a session may open or leave."""
         task = asyncio.ensure_future(self._notify())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def pause(self) -> None:
         """Ends an idle session, for a virtual run. Raises Busy when it has requests."""
-        if self.session and self.session.live:
-            raise Busy(f"{self.session.live} live requests are being served; a run can begin when there are none")
+        if self.session and self.session.requests:
+            raise Busy(f"{self.session.requests} live requests are being served; a run can begin when there are none")
         self._paused, self.session = True, None
-        self.reason = "a virtual run goes on; one session at a time"
+        self.reason = "a virtual run is under way; one session at a time"
         await self._leave()
 
     def resume(self) -> None:
@@ -80,7 +83,7 @@ class LiveKeeper:
         self._draining = True
         self.reason = "the router is shutting down"
         async with self._changed:
-            await self._changed.wait_for(lambda: not self.session or not self.session.live)
+            await self._changed.wait_for(lambda: not self.session or not self.session.requests)
         self._paused, self.session = True, None
         await self._leave()
 
@@ -100,7 +103,7 @@ class LiveKeeper:
         return self.session is not None and not self._draining
 
     def open_session(self, requests: int) -> LiveSession:
-        """The session that takes so many requests now. Raises Unavailable or Busy."""
+        """The session that takes that many requests now. Raises Unavailable or Busy."""
         session = self.session
         if session is None or self._draining:
             raise Unavailable(f"no live session is open: {self.reason}")
@@ -110,8 +113,8 @@ class LiveKeeper:
 
     # -- sessions
 
-    def _tell_of_end(self, task: asyncio.Task[None]) -> None:
-        """It ends by itself only through a mistake of ours: without a word nobody would know why no session opens."""
+    def _stopped(self, task: asyncio.Task[None]) -> None:
+        """This task ends by itself only on a bug; log it, or nobody learns why sessions stop opening."""
         error = None if task.cancelled() else task.exception()
         if error is not None:
             self.reason = f"internal error: {type(error).__name__}: {error}"
@@ -119,11 +122,11 @@ class LiveKeeper:
             self._current = None  # virtual runs go on
             self.look_again()
 
-    async def _keep(self) -> None:
+    async def _keep(self, advertise: str) -> None:
         failures = 0
         while True:
             await self._may_open()
-            error = await self._one_session()
+            error = await self._one_session(advertise)
             async with self._changed:
                 self._current = None
                 self._changed.notify_all()
@@ -134,21 +137,18 @@ class LiveKeeper:
                 await asyncio.sleep(_BACKOFF_S[min(failures, len(_BACKOFF_S)) - 1])
 
     async def _may_open(self) -> None:
-        table = self._table
-        assert table is not None
         async with self._changed:
-            await self._changed.wait_for(lambda: table.healthy and not self._paused)
+            await self._changed.wait_for(lambda: self._table.healthy and not self._paused)
 
-    async def _one_session(self) -> StagelineError | None:
+    async def _one_session(self, advertise: str) -> StagelineError | None:
         """From open to close; why it broke off, if it did."""
-        assert self._table is not None
         session = self._current = LiveSession(
             self.route, self._table, self.options, self.lateness, self._recorder, self._watch, self.look_again,
             self._traces,
         )  # fmt: skip
         error: StagelineError | None = None
         try:
-            await session.open(self._digest, self._advertise)
+            await session.open(self._digest, advertise)
             self._begin(session)
             error = await self._last(session)
         except StagelineError as failed:
@@ -178,7 +178,7 @@ class LiveKeeper:
     async def _last(self, session: LiveSession) -> StagelineError | None:
         """Until it breaks off or has to leave."""
         failing = asyncio.ensure_future(session.failure())
-        leaving = asyncio.ensure_future(self._told_to_leave())
+        leaving = asyncio.ensure_future(self._must_leave())
         try:
             await asyncio.wait({failing, leaving}, return_when=asyncio.FIRST_COMPLETED)
             if failing.done():
@@ -199,7 +199,7 @@ class LiveKeeper:
         path = self._recorder.end(digest) if self._recorder else None
         return str(path or "")
 
-    async def _told_to_leave(self) -> None:
+    async def _must_leave(self) -> None:
         async with self._changed:
             await self._changed.wait_for(lambda: self._paused)
 

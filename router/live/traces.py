@@ -7,7 +7,7 @@ from stageline.plan.schema import Plan
 from stageline.report.spans.context import Sampler
 from stageline.report.spans.otlp import OtlpExporter, SpanSender
 from stageline.report.spans.recorder import RequestTrace, TraceRecorder
-from stageline.runtime.clock import LiveClock
+from stageline.sync.realtime import LiveClock
 
 
 class LiveTraces:

@@ -24,7 +24,7 @@ class LiveCollector(Collector):
         slip_ns = keeper.slipped_ns + (session.clock.slip_ns if session else 0)
         yield names.LIVE_READY.single(float(keeper.ready))
         yield names.DILATION.single(keeper.options.dilation)
-        yield names.LIVE_REQUESTS.single(session.live if session else 0)
+        yield names.LIVE_REQUESTS.single(session.requests if session else 0)
         yield names.LIVE_WAITING.single(session.waiting if session else 0)
         yield names.SLIP.single(slip_ns / NS_PER_S)
         yield names.LIVE_FAILURES.single(keeper.failures)

@@ -35,6 +35,7 @@ FRAME_COLUMNS = (
 _WIDTH = len(FRAME_COLUMNS)
 _TOTALS = FRAME_COLUMNS.index("decode_sequences")
 _ZEROS = bytes(CHUNK_BYTES)
+_NOTHING: tuple[tuple[()], ...] = ((),)
 
 
 def mode_of(value: pb.PayloadMode.ValueType) -> PayloadMode:
@@ -51,7 +52,6 @@ class FrameEncoder:
     def __init__(self, bytes_per_token: int, *, returns: bool, mode: PayloadMode) -> None:
         self._bytes_per_token, self._returns, self._mode = bytes_per_token, returns, mode
         self.frames = self.items = self.payload_bytes = 0
-        self.slip_ns = 0  # how far this process' live clock has slipped
 
     def encode(self, unencoded: Frame) -> list[pb.FlowRequest]:
         """The messages of one frame: padding for a long payload in mode `full`, then the frame."""
@@ -59,26 +59,35 @@ class FrameEncoder:
         request = pb.FlowRequest()
         frame = request.frame
         frame.number, frame.promise_ns, frame.last = self.frames, unencoded.promise_ns, unencoded.last
-        if self.slip_ns:
-            frame.slip_ns = self.slip_ns
+        if unencoded.slip_ns:
+            frame.slip_ns = unencoded.slip_ns
         self.frames += 1
         self.items += len(items)
         if unencoded.releases:
             frame.kv.release_owner.extend(unencoded.releases)
         if not items:
             return [request]
-        rows = [_row(item) for item in items]
+        rows, tokens, ledger = [], 0, False
+        for item in items:
+            m = item.microbatch
+            totals = m.totals
+            rows.append((
+                m.number, item.arrival_ns, item.prev_end_ns, m.dispatch_ns, m.work_since_ns, m.empty_since_ns,
+                m.credit_since_ns, *astuple(totals),
+            ))  # fmt: skip
+            tokens += totals.sampled if self._returns else totals.decode_tokens + totals.prefill_tokens
+            if m.releases or m.grants:
+                ledger = True
         frame.value.extend(rows[0] if len(rows) == 1 else chain.from_iterable(zip(*rows, strict=True)))
-        _encode_ledger(frame, [item.microbatch for item in items])
-        totals = [item.microbatch.totals for item in items]
-        tokens = sum(t.sampled for t in totals) if self._returns else sum(t.tokens for t in totals)
-        ahead = self._payload(frame, tokens * self._bytes_per_token)
-        return [*ahead, request] if ahead else [request]
+        if ledger:
+            _encode_ledger(frame, [item.microbatch for item in items])
+        size = tokens * self._bytes_per_token
+        frame.payload_bytes = size
+        self.payload_bytes += size
+        return [request] if self._mode == "size" else [*self._payload(frame, size), request]
 
     def _payload(self, frame: pb.Frame, size: int) -> list[pb.FlowRequest]:
         """Sets the frame's payload; returns padding messages to send before the frame."""
-        frame.payload_bytes = size
-        self.payload_bytes += size
         if self._mode == "capped":
             frame.payload = _ZEROS[: min(size, CAPPED_BYTES)]
         elif self._mode == "full":
@@ -94,11 +103,10 @@ class FrameDecoder:
     Raises ProtocolError, and no other error, for whatever the protocol does not allow.
     """
 
-    def __init__(self, link: int, place: str) -> None:
-        self._link, self._place = link, place
+    def __init__(self, place: str) -> None:
+        self._place = place
         self._arrival_ns = 0
         self.frames = self.promise_frames = self.items = self.payload_bytes = 0
-        self.slip_ns = 0  # the largest slip of the sender's live clock so far
         self.last = False
 
     def decode(self, frame: pb.Frame) -> Frame:
@@ -121,9 +129,7 @@ class FrameDecoder:
         self.items += count
         self.payload_bytes += frame.payload_bytes
         self.last = frame.last
-        if frame.slip_ns > self.slip_ns:
-            self.slip_ns = frame.slip_ns
-        return Frame(self._link, items, frame.promise_ns, frame.last, releases)
+        return Frame(items, frame.promise_ns, frame.last, releases, frame.slip_ns)
 
     def _items(self, frame: pb.Frame, values: list[int], count: int, kv: pb.KvChanges | None) -> list[Item]:
         if frame.last:
@@ -138,11 +144,17 @@ class FrameDecoder:
         rows: Iterable[Sequence[int]] = (values,)
         if count > 1:
             rows = zip(*[values[c : c + count] for c in range(0, _WIDTH * count, count)], strict=True)
-        if kv is None:
-            return [_item(row) for row in rows]
-        released = self._split(kv.release_count, kv.release_owner[:], count, "release")
-        granted = self._grants(kv, count)
-        return [_item(row, r, g) for row, r, g in zip(rows, released, granted, strict=True)]
+        released: Iterable[tuple[int, ...]] = _NOTHING * count
+        granted: Iterable[tuple[tuple[int, int, int], ...]] = _NOTHING * count
+        if kv is not None:
+            released = self._split(kv.release_count, kv.release_owner[:], count, "release")
+            granted = self._grants(kv, count)
+        items = []
+        for row, releases, grants in zip(rows, released, granted, strict=True):
+            totals = BatchTotals(*row[_TOTALS:])
+            microbatch = Microbatch(row[0], totals, row[3], row[4], row[5], row[6], releases, grants)
+            items.append(Item(row[1], row[2], microbatch))
+        return items
 
     def _last_releases(self, kv: pb.KvChanges | None) -> tuple[int, ...]:
         """The releases of a frame without microbatches."""
@@ -176,21 +188,6 @@ class FrameDecoder:
 
     def _wrong(self, reason: str) -> ProtocolError:
         return ProtocolError(f"{self._place}: frame {self.frames}: {reason}")
-
-
-def _row(item: Item) -> tuple[int, ...]:
-    """The values of one microbatch in the order of `FRAME_COLUMNS`."""
-    m = item.microbatch
-    return (
-        m.number, item.arrival_ns, item.prev_end_ns, m.dispatch_ns, m.work_since_ns, m.empty_since_ns,
-        m.credit_since_ns, *astuple(m.totals),
-    )  # fmt: skip
-
-
-def _item(row: Sequence[int], releases: tuple[int, ...] = (), grants: tuple[tuple[int, int, int], ...] = ()) -> Item:
-    """One microbatch from its values in the order of `FRAME_COLUMNS`."""
-    totals = BatchTotals(*row[_TOTALS:])
-    return Item(row[1], row[2], Microbatch(row[0], totals, row[3], row[4], row[5], row[6], releases, grants))
 
 
 def _encode_ledger(frame: pb.Frame, microbatches: Sequence[Microbatch]) -> None:

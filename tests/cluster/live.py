@@ -105,15 +105,16 @@ class Live:
     async def emptied(self) -> None:
         """Waits until no request is left, ends the session, and looks into the ledgers of router and stages."""
         await self.quiet()
-        keeper, nodes = self.router._service._keeper, [server._service._session.node for server in self.stages]
+        keeper = self.router._service._keeper
+        machines = [server._service._session.machine for server in self.stages]
         router = keeper.session.router
         await keeper.pause()
         keeper.resume()
         assert keeper.last_digest or not router.arrived
         assert (router.arrived, len(router.sequences)) == (router.finished + router.failed, 0)
         stages = range(len(self.plan.stages))
-        assert [replica.mirror.used_bytes(s) for replica in router.replicas for s in stages] == [0] * len(nodes)
-        assert [(node.finished, node.stage.ledger.used_bytes) for node in nodes] == [(True, 0)] * len(nodes)
+        assert [replica.mirror.used_bytes(s) for replica in router.replicas for s in stages] == [0] * len(machines)
+        assert [(m.done, m.stage.ledger.used_bytes) for m in machines] == [(True, 0)] * len(machines)
         await self.ready()
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry
 
+from router.cluster.stages import StageTable
 from router.runs.servicer import RouterServicer
 from stage_server.servicer import StageServicer
 from stageline.engine.settings import Scheduling
@@ -74,6 +75,6 @@ async def cluster(plan: Plan, *, window: int = 0, trust_runs: bool = False) -> A
                 stages.append(StageServicer(plan))
                 row.append(await stack.enter_async_context(serving(stages[-1])))
             addresses.append(row)
-        router = RouterServicer(plan, addresses, window=window, trust_runs=trust_runs)
+        router = RouterServicer(plan, StageTable(plan, addresses), window=window, trust_runs=trust_runs)
         address = await stack.enter_async_context(serving(router))
         yield Cluster(plan, address, stages, addresses, router)

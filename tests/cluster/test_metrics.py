@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 
+from router.cluster.stages import StageTable
 from router.metrics.collector import RouterCollector
 from router.metrics.vllm import ServingMetrics
 from router.runs.servicer import RouterServicer
@@ -77,16 +78,14 @@ async def watched(plan: Plan) -> AsyncIterator[Watched]:
             collector = StageCollector(index, 0)
             registries.append(CollectorRegistry())
             registries[-1].register(collector)
-            stage = StageServicer(plan, on_session=collector.on_session)
-            stage.metrics = partial(encode, registries[-1])
+            stage = StageServicer(plan, on_session=collector.on_session, metrics=partial(encode, registries[-1]))
             addresses.append(await stack.enter_async_context(serving(stage)))
-        metrics, collector = ServingMetrics(plan), RouterCollector(plan)
-        router = RouterServicer(plan, [addresses], on_run=collector.on_run, watch=metrics)
-        collector.health = router.health
-        registry = CollectorRegistry()
+        table, registry = StageTable(plan, [addresses]), CollectorRegistry()
+        metrics, collector = ServingMetrics(plan), RouterCollector(plan, table.health)
+        text = partial(encode, registry)
+        router = RouterServicer(plan, table, on_run=collector.on_run, watch=metrics, metrics=text)
         registry.register(collector)
         registry.register(metrics)
-        router.metrics = partial(encode, registry)
         last = await stack.enter_async_context(AsyncExitStack())
         yield Watched(await last.enter_async_context(serving(router)), registry, registries, last.aclose)
 
@@ -231,7 +230,7 @@ def test_a_scrape_is_quick() -> None:
     """Of a router with one replica: five hundred samples."""
     registry = CollectorRegistry()
     registry.register(ServingMetrics(known_plan()))
-    registry.register(RouterCollector(known_plan()))
+    registry.register(RouterCollector(known_plan(), dict))
     best_s = math.inf
     for _ in range(5):
         start = time.thread_time()

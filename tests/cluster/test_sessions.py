@@ -136,7 +136,7 @@ async def test_a_second_run_is_refused(servers: Cluster):
             if isinstance(error, Busy):
                 break
         first.cancel()
-    assert "another run goes on" in str(error)
+    assert "another run is under way" in str(error)
 
 
 async def test_a_client_that_leaves_frees_the_stages(servers: Cluster):
@@ -218,7 +218,7 @@ async def test_a_router_that_leaves_while_a_session_ends_leaves_the_stage_free(m
     closing, gate = asyncio.Event(), asyncio.Event()
 
     async def connect(self) -> None:
-        self.party.close()
+        self.shell.close()
 
     async def close(self) -> None:
         closing.set()
@@ -250,7 +250,7 @@ class Welcoming(router_pb2_grpc.RouterServicer):
     def add_to(self, server: aio.Server) -> None:
         router_pb2_grpc.add_RouterServicer_to_server(self, server)
 
-    async def start(self, endpoints: object) -> object:
+    async def start(self, endpoints: object, announce: object) -> object:
         return endpoints
 
     async def drained(self) -> None: ...
@@ -288,7 +288,7 @@ async def test_a_missing_router():
 async def test_a_stage_that_stops_during_a_run_is_named(servers: Cluster):
     task = asyncio.create_task(servers.run(some_requests(300, 300)))
     await under_way(servers)
-    servers.stages[1]._session.party.fail(Unavailable("stage 1 (stage-1) lost its memory"))
+    servers.stages[1]._session.shell.fail(Unavailable("stage 1 (stage-1) lost its memory"))
     with pytest.raises(RunFailed, match=r"stage 1 \(stage-1\)"):
         await task
     await freed(servers)

@@ -19,7 +19,7 @@ from stageline.engine import prefix, vector_pipeline
 from stageline.engine.speculation import PPM
 from stageline.engine.types import RequestRecord, SpeculationStats
 from stageline.testing import Recorder, Run, run_plan
-from tests.property.delivery import Parties
+from tests.property.delivery import Session
 from tests.property.differences import same
 from tests.reference import laws
 from tests.reference.attribution import by_stamps, by_timeline
@@ -134,19 +134,19 @@ def vectors_equal_heap(scenario: Scenario, small_batch: int) -> bool:
     return True
 
 
-def any_delivery_agrees(scenario: Scenario, window_frames: int) -> tuple[Parties, list[RequestRecord]]:
-    """Synchronised parties, delivered in two random orders, against the in-process engine; returns the last ones."""
+def any_delivery_agrees(scenario: Scenario, window_frames: int) -> tuple[Session, list[RequestRecord]]:
+    """A synchronised session, delivered in two random orders, against the in-process engine; returns the last ones."""
     wanted = run_product(scenario)
     for delivery in range(2):
         seen = Recorder()
-        parties = Parties(scenario, seen, window_frames=window_frames, delivery=delivery)
-        same("stages", tuple(parties.run()), wanted.totals.stages)
+        session = Session(scenario, seen, window_frames=window_frames, delivery=delivery)
+        same("stages", tuple(session.run()), wanted.totals.stages)
         same("requests", seen.by_index(), wanted.requests)
         same("tokens", seen.tokens_ns, wanted.tokens_ns)
-        nodes = [node for row in parties.stages for node in row]
-        same("stages that have finished", [node.finished for node in nodes], [True] * len(nodes))
+        nodes = [node for row in session.stages for node in row]
+        same("stages that have finished", [node.done for node in nodes], [True] * len(nodes))
         same("bytes that are left (L2)", [node.stage.ledger.used_bytes for node in nodes], [0] * len(nodes))
-    return parties, wanted.requests
+    return session, wanted.requests
 
 
 def idle_drafts_change_nothing(scenario: Scenario) -> None:

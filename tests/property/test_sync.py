@@ -3,10 +3,10 @@
 import pytest
 
 from tests.property.checks import run_case
-from tests.property.delivery import Parties
+from tests.property.delivery import Session
 
 
-def deliver(kind: str, window_frames: int, first: int) -> list[Parties]:
+def deliver(kind: str, window_frames: int, first: int) -> list[Session]:
     """Sixty scenarios; the cluster of each."""
     case = f"delivery-{window_frames}"
     return [run_case(case, kind, number)[0] for number in range(first, first + 60)]
@@ -22,14 +22,14 @@ def test_any_delivery_gives_the_same_records(window_frames: int) -> None:
 @pytest.mark.parametrize("window_frames", [1, 3])
 def test_any_delivery_gives_the_same_records_with_a_prefix_cache(window_frames: int) -> None:
     met = deliver("sharing", window_frames, 30_000 + 1000 * window_frames)
-    caches = [r.cache for p in met for r in p.node.router.replicas if r.cache is not None]
+    caches = [r.cache for p in met for r in p.router.replicas if r.cache is not None]
     assert sum(cache.stats().hit_blocks for cache in caches) > 50
 
 
 @pytest.mark.parametrize("window_frames", [1, 3])
 def test_any_delivery_gives_the_same_records_with_speculation(window_frames: int) -> None:
     met = deliver("speculating", window_frames, 40_000 + 1000 * window_frames)
-    speculations = [r.speculation for p in met for r in p.node.router.replicas if r.speculation is not None]
+    speculations = [r.speculation for p in met for r in p.router.replicas if r.speculation is not None]
     assert sum(s.stats().accepted_tokens for s in speculations) > 50
 
 
@@ -37,8 +37,8 @@ def test_clients_that_leave_leave_no_block_behind() -> None:
     """All laws after every event, and the same records from any delivery."""
     cancelled = hits = 0
     for number in range(60):
-        parties, records = run_case("delivery-2", "leaving", number)
+        session, records = run_case("delivery-2", "leaving", number)
         cancelled += sum(record.outcome == "cancelled" for record in records)
-        hits += sum(r.cache.stats().hit_blocks for r in parties.node.router.replicas if r.cache is not None)
+        hits += sum(r.cache.stats().hit_blocks for r in session.router.replicas if r.cache is not None)
     assert cancelled > 20
     assert hits > 20

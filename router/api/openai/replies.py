@@ -58,7 +58,7 @@ class ChoiceEvents:
     """The tokens of one choice as events. This runs for every token, so all but the text is prepared once."""
 
     def __init__(self, opening: bytes, output: Output, *, chat: bool) -> None:
-        self._output, self._last = output, output.tokens - 1
+        self._encoded, self._last = output.encoder(), output.tokens - 1
         first, before, after = _CHAT if chat else _COMPLETION
         self._first, self._before = opening + first, opening + before
         self._after = after + b"null}]}\n\n"
@@ -67,7 +67,7 @@ class ChoiceEvents:
     def event(self, position: int) -> bytes:
         """The event of one token."""
         before = self._before if position else self._first
-        return before + self._output.encoded(position) + (self._end if position == self._last else self._after)
+        return before + self._encoded(position) + (self._end if position == self._last else self._after)
 
     def between(self, start: int, end: int) -> bytes:
         """The events of the tokens [start, end)."""

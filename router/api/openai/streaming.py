@@ -74,12 +74,12 @@ class SseWriter:
     async def run(self) -> None:
         """Returns when all choices have ended and all their tokens are written."""
         for stream in self._streams:
-            stream.mailbox = self
-        self.ring()
+            stream.listen(self)
+        self.notify()
         await self._finished
 
-    def ring(self) -> None:
-        """See Mailbox. Writes the tokens that are due."""
+    def notify(self) -> None:
+        """See Listener. Writes the tokens that are due."""
         transport = self._transport
         if transport is None or self._stalled_since_s is not None or self._finished.done():
             return  # disconnected: the handler is cancelled; stalled: `_retry` continues
@@ -91,7 +91,7 @@ class SseWriter:
         if data and not transport.is_closing():
             transport.write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
         for stream in self._streams:
-            if not stream.ended:
+            if stream.record is None and stream.error is None:
                 return
         self._finished.set_result(None)
 
@@ -114,7 +114,7 @@ class SseWriter:
             return
         if transport.get_write_buffer_size() <= HIGH_WATER_BYTES:
             self._stalled_since_s = None
-            self.ring()
+            self.notify()
         elif self._loop.time() - since_s > STALL_S:
             log.warning("disconnected a client that does not read", extra={"reply": self._envelope.id})
             transport.abort()  # cancels its handler, as for any client that disconnects

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from router.cluster.stages import StageTable
 from router.metrics.vllm import ServingMetrics
 from router.server import live_service
 from router.settings import RouterSettings
@@ -18,7 +19,7 @@ WINDOWED = msgspec.structs.replace(
 
 
 def service(of: Plan, scheduling: str) -> None:
-    live_service(of, RouterSettings(scheduling=scheduling), ServingMetrics(of))
+    live_service(of, StageTable(of, []), RouterSettings(scheduling=scheduling), ServingMetrics(of))
 
 
 @pytest.mark.parametrize(

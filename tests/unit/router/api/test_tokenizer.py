@@ -33,7 +33,7 @@ def test_outputs_count_as_the_tokens_that_were_asked_for(tokenizer: FileTokenize
     output = lengths.output(GenerationParams(prompt=b"x", prompt_tokens=1, max_tokens=tokens, seed=seed), 0)
     assert tokenizer.count(output.text(0, output.tokens)) == tokens == output.tokens
     assert output.text(0, 1) + output.text(1, tokens) == output.text(0, tokens)
-    assert "".join(json.loads(output.encoded(n)) for n in range(tokens)) == output.text(0, tokens)
+    assert "".join(json.loads(output.encoder()(n)) for n in range(tokens)) == output.text(0, tokens)
 
 
 @given(text=st.text(max_size=60))

@@ -1,109 +1,109 @@
 """Tokens leave when they are due: all of a client's in one go, and never before."""
 
-import asyncio
-
 from router.live.delivery import Delivery, Lateness
 from router.live.stream import Stream
-from stageline.engine.types import RequestRecord
-from stageline.runtime.clock import LiveClock
+from stageline.engine.types import NEVER, RequestRecord
+from stageline.errors import Unavailable
+from stageline.sync.realtime import LiveClock
 
 
-class Wall:
-    """A wall clock that stands where it is put."""
-
-    def __init__(self) -> None:
-        self.now_ns = 0
-
-    def __call__(self) -> int:
-        return self.now_ns
-
-
-class Bells:
-    """A client that notes how many tokens it was told of."""
+class Client:
+    """Notes how many tokens it was notified of."""
 
     def __init__(self) -> None:
         self.streams: list[Stream] = []
         self.heard: list[list[int]] = []
 
-    def ring(self) -> None:
-        """See Wakeup."""
+    def notify(self) -> None:
+        """See Listener."""
         self.heard.append([s.tokens for s in self.streams])
 
-    def stream(self) -> Stream:
-        """Another choice of its reply."""
-        self.streams.append(Stream(len(self.streams), 0, self))
-        return self.streams[-1]
+
+class Kept:
+    """A delivery at dilation 2, and what it reports."""
+
+    def __init__(self) -> None:
+        self.lateness = Lateness()
+        self.ended: list[RequestRecord] = []
+        self.idle = 0
+        self.clock = LiveClock(0, 2.0, 0)
+        self.delivery = Delivery(self.clock, self.lateness, self.ended.append, idle=self._idle)
+
+    def _idle(self) -> None:
+        self.idle += 1
+
+    def stream(self, index: int, client: Client) -> None:
+        """Another choice of a client's reply."""
+        client.streams.append(self.delivery.open(index, 0, client))
 
 
-def record(index: int) -> RequestRecord:
+def record(index: int, last_token_ns: int = 9) -> RequestRecord:
     """Of a request that has ended."""
     return RequestRecord(
-        index=index, replica=0, arrival_ns=0, admitted_ns=0, first_token_ns=5, last_token_ns=9, prompt_tokens=1,
-        output_tokens=2, preemptions=0, outcome="finished",
+        index=index, replica=0, arrival_ns=0, admitted_ns=0, first_token_ns=5, last_token_ns=last_token_ns,
+        prompt_tokens=1, output_tokens=2, preemptions=0, outcome="finished",
     )  # fmt: skip
 
 
-async def turn() -> None:
-    """Lets what was called soon happen."""
-    await asyncio.sleep(0)
-
-
-def set_up() -> tuple[Wall, Lateness, list[Stream], Delivery]:
-    wall, lateness, ended = Wall(), Lateness(), list[Stream]()
-    clock = LiveClock(0, 2.0, wall, lambda: 0)
-    return wall, lateness, ended, Delivery(clock, lateness, ended.append)
-
-
-async def test_a_client_is_told_once_of_all_that_is_due_and_of_nothing_else() -> None:
-    wall, lateness, _, delivery = set_up()
-    client, other = Bells(), Bells()
-    first, second, third = client.stream(), client.stream(), other.stream()
-    for stream, due_ns in ((first, 100), (second, 100), (third, 100), (first, 200), (second, 900)):
-        delivery.token(stream, due_ns)
-    wall.now_ns = 199  # dilation 2: emulated 99
-    delivery.flush_soon()
-    await turn()
+def test_a_client_is_notified_once_of_all_that_is_due_and_of_nothing_else() -> None:
+    kept, client, other = Kept(), Client(), Client()
+    delivery = kept.delivery
+    for index, whose in ((0, client), (1, client), (2, other)):
+        kept.stream(index, whose)
+    for index, due_ns in ((0, 100), (1, 100), (2, 100), (0, 200), (1, 900)):
+        delivery.token(index, due_ns, None)
+    assert delivery.next_timer_ns == 200
+    delivery.poll(199)  # dilation 2: emulated 99
     assert client.heard == other.heard == []
-    wall.now_ns = 400
-    delivery.flush_soon()
-    assert client.heard == []  # frames of this turn go first
-    await turn()
+    delivery.poll(400)
     assert (client.heard, other.heard) == ([[2, 1]], [[1]])
-    assert (lateness.tokens, lateness.counts[0]) == (4, 4)
-    assert lateness.total_s == (3 * 200 + 0) / 1e9
-    delivery.close()
+    assert delivery.next_timer_ns == 1800
+    assert (kept.lateness.tokens, kept.lateness.counts[0]) == (4, 4)
+    assert kept.lateness.total_s == (3 * 200 + 0) / 1e9
 
 
-async def test_the_end_comes_with_the_last_token() -> None:
-    wall, _, ended, delivery = set_up()
-    client = Bells()
-    stream = client.stream()
-    delivery.token(stream, 7)
-    delivery.end(stream, 7, record(0))
-    wall.now_ns = 14
-    delivery.flush_soon()
-    await turn()
-    assert client.heard == [[1]]
-    assert stream.ended
-    assert ended == [stream]
-    delivery.token(stream, 7)  # an instant that has been handed out begins anew
-    delivery.flush_soon()
-    await turn()
-    assert client.heard == [[1], [2]]
-    delivery.close()
+def test_the_end_comes_with_the_last_token() -> None:
+    kept, client = Kept(), Client()
+    kept.stream(0, client)
+    kept.stream(1, client)
+    kept.delivery.token(0, 7, None)
+    kept.delivery.request(record(0, 7))
+    assert [r.index for r in kept.ended] == [0]
+    kept.delivery.poll(14)
+    assert client.heard == [[1, 0]]
+    assert [s.ended for s in client.streams] == [True, False]
+    kept.delivery.token(1, 7, None)  # an instant that has been handed out begins anew
+    kept.delivery.poll(14)
+    assert client.heard == [[1, 0], [1, 1]]
+    assert kept.idle == 0
+    kept.delivery.request(record(1, 8))
+    kept.delivery.poll(16)
+    assert kept.idle == 1
 
 
-async def test_tokens_of_two_replicas_leave_in_the_order_of_time() -> None:
-    wall, _, _, delivery = set_up()
-    early, late = Bells(), Bells()
-    delivery.token(late.stream(), 50)
-    delivery.token(early.stream(), 20)
-    wall.now_ns = 60
-    delivery.flush_soon()
-    await turn()
+def test_tokens_of_two_replicas_leave_in_the_order_of_time() -> None:
+    kept, early, late = Kept(), Client(), Client()
+    kept.stream(0, late)
+    kept.stream(1, early)
+    kept.delivery.token(0, 50, None)
+    kept.delivery.token(1, 20, None)
+    assert kept.delivery.next_timer_ns == 40
+    kept.delivery.poll(60)
     assert (early.heard, late.heard) == ([[1]], [])
-    delivery.close()
-    wall.now_ns = 1000
-    delivery.flush_soon()
-    await turn()
-    assert late.heard == []
+    kept.delivery.fail(Unavailable("over"))
+    kept.delivery.poll(1000)
+    assert late.heard == [[0]]  # of the error alone
+    assert isinstance(late.streams[0].error, Unavailable)
+    assert kept.delivery.next_timer_ns == NEVER
+
+
+def test_a_slip_delays_what_is_not_due_yet() -> None:
+    kept, client = Kept(), Client()
+    kept.stream(0, client)
+    kept.delivery.token(0, 50, None)
+    kept.clock.slip_to(30)
+    kept.delivery.poll(129)
+    assert (client.heard, kept.delivery.next_timer_ns) == ([], 130)
+    kept.delivery.poll(130)
+    assert client.heard == [[1]]
+    assert kept.lateness.total_s == 0

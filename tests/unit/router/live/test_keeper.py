@@ -3,9 +3,11 @@
 import asyncio
 import logging
 from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+from router.cluster.stages import StageTable
 from router.live import keeper
 from router.live.options import LiveOptions
 from stageline.engine.route import Route
@@ -29,12 +31,13 @@ class Broken:
         """See LiveSession."""
 
 
-async def test_a_mistake_of_ours_is_logged_and_told_to_clients(
+async def test_a_bug_is_logged_and_shown_to_clients(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(keeper, "LiveSession", Broken)
-    kept = keeper.LiveKeeper(Route(plan()), LiveOptions())
-    kept.start(SimpleNamespace(healthy=True), "")  # type: ignore[arg-type]
+    table = cast(StageTable, SimpleNamespace(healthy=True))
+    kept = keeper.LiveKeeper(Route(plan()), table, LiveOptions())
+    kept.start("")
     assert kept._task is not None
     await asyncio.wait({kept._task})
     with pytest.raises(Unavailable, match="internal error: ValueError: no such thing"):

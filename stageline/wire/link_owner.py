@@ -1,4 +1,4 @@
-"""Whom a link belongs to."""
+"""What a link needs to know of the session that it belongs to."""
 
 import asyncio
 from typing import Any, Protocol
@@ -11,7 +11,7 @@ class Upstream(Protocol):
     """The way back to the sender of an incoming link."""
 
     def ask(self, time_ns: int) -> None:
-        """Asks it for a promise."""
+        """Ask it for a promise."""
         ...
 
 
@@ -19,19 +19,25 @@ class Downstream(Protocol):
     """The way to the receiver of an outgoing link."""
 
     def push(self, frame: Frame) -> None:
-        """Sends a frame, merged with what has not left yet."""
+        """Send a frame, merged with those that have not left yet."""
         ...
 
 
-class Host(Protocol):
-    """The party of a session, as its links see it. Keys name links: a stage's by number, the router's by replica."""
+class LinkOwner(Protocol):
+    """One side of a session, as its links see it. Keys name links: a stage's by number, the router's by replica."""
 
-    upstream: dict[int, Upstream]
-    downstream: dict[int, Downstream]
     ended: "asyncio.Future[Any]"
 
+    def attach_upstream(self, key: int, link: Upstream) -> None:
+        """An incoming link is open."""
+        ...
+
+    def attach_downstream(self, key: int, link: Downstream) -> None:
+        """The outgoing link that carries frames with `key`."""
+        ...
+
     async def over(self) -> None:
-        """Returns when the session has ended; being cancelled ends nothing."""
+        """Return when the session has ended; being cancelled ends nothing."""
         ...
 
     def received(self, key: int, frame: Frame) -> None:
@@ -43,7 +49,7 @@ class Host(Protocol):
         ...
 
     def fail(self, error: StagelineError) -> None:
-        """The session can't go on."""
+        """End the session with an error."""
         ...
 
     @property
