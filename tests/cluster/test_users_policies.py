@@ -11,9 +11,9 @@ from stageline.engine import inprocess
 from stageline.engine.policies.queueing import QueueState, StateAwarePolicy
 from stageline.engine.types import Request
 from stageline.errors import StagelineError
-from tests.cluster.servers import Seen, cluster
+from stageline.testing import ListWorkload, Recorder
+from tests.cluster.servers import cluster
 from tests.reference.strategies import Scenario, build_sharing
-from tests.reference.workloads import ListWorkload
 
 
 class LongestPrefixMatch(StateAwarePolicy):
@@ -34,7 +34,7 @@ def crowded_scenario() -> Scenario:
 
 async def test_a_trusting_router_runs_it_and_finds_what_one_process_finds() -> None:
     s = crowded_scenario()
-    wanted = Seen()
+    wanted = Recorder()
     totals = inprocess.run(s.plan, s.scheduling, ListWorkload(s.users[0]), seed=s.seed, observer=wanted)
     async with asyncio.timeout(60), cluster(s.plan, trust_runs=True) as servers:
         got, seen, _ = await servers.run(s.users[0], s.scheduling, seed=s.seed)

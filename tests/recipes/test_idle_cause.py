@@ -35,12 +35,12 @@ from pathlib import Path
 from stageline.engine.settings import Scheduling
 from stageline.report.rundir import read_stages
 from tests.known import known_requests, write_run
-from tests.property.test_engine_against_reference import compare
+from tests.property.checks import agrees_with_the_reference
 from tests.reference.plans import pipeline
 from tests.reference.strategies import Scenario
 
 plan = pipeline((100_000,) * 3, latency_ns=3_000_000_000)
-compare(Scenario(plan, Scheduling(), (tuple(known_requests()),), (), 0, 0))
+agrees_with_the_reference(Scenario(plan, Scheduling(), (tuple(known_requests()),), (), 0, 0))
 write_run(Path("run"), plan)
 for record in read_stages(Path("run")):
     assert record.busy_ns + sum(record.idle_ns.values()) == record.window_ns
@@ -67,7 +67,7 @@ def test_an_idle_cause(scratch: Scratch) -> None:
         "tests/unit/report/test_text_report.py",
         "tests/unit/cli/test_top_view.py",
         "tests/unit/engine/test_stage.py",
-        "tests/unit/deploy/test_dashboards.py",
+        "tests/integration/deploy/test_dashboards.py",
         "tests/property/test_reference.py",
         "tests/property/test_engine_against_reference.py",
         "-k", "not numbered and not equal_with",
