@@ -139,11 +139,11 @@ async def test_a_collector_that_is_gone_costs_nobody_anything(
     assert any("spans could not be sent" in r.message for r in caplog.records)
 
 
-def test_a_router_refuses_an_address_that_is_none(tmp_path: Path) -> None:
+async def test_a_router_refuses_an_address_that_is_none(tmp_path: Path) -> None:
     from router.server import build
     from router.settings import RouterSettings
 
     path = tmp_path / "plan.json"
-    path.write_bytes(pipeline([1_000], latency_ns=1).canonical())
+    path.write_bytes(pipeline([1_000], latency_ns=1).canonical())  # noqa: ASYNC240 - a test
     with pytest.raises(UsageError, match="http://localhost:4318"):
         build(RouterSettings(plan=str(path), stages="127.0.0.1:1", otlp="collector"))
