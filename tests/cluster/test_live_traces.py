@@ -144,6 +144,6 @@ async def test_a_router_refuses_an_address_that_is_none(tmp_path: Path) -> None:
     from router.settings import RouterSettings
 
     path = tmp_path / "plan.json"
-    path.write_bytes(pipeline([1_000], latency_ns=1).canonical())  # noqa: ASYNC240 - a test
+    path.write_bytes(pipeline([1_000], latency_ns=1).canonical())
     with pytest.raises(UsageError, match="http://localhost:4318"):
         build(RouterSettings(plan=str(path), stages="127.0.0.1:1", otlp="collector"))
