@@ -139,7 +139,7 @@ async def test_a_collector_that_is_gone_costs_nobody_anything(
     assert any("spans could not be sent" in r.message for r in caplog.records)
 
 
-def test_a_router_refuses_an_address_that_is_none(tmp_path: Path) -> None:
+async def test_a_router_refuses_an_address_that_is_none(tmp_path: Path) -> None:
     from router.server import build
     from router.settings import RouterSettings
 
