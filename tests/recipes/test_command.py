@@ -57,8 +57,12 @@ def test_a_command(scratch: Scratch) -> None:
     test = "tests/integration/cli/test_greet_command.py"
     scratch.add(module, MODULE)
     scratch.add(test, TEST)
-    scratch.insert(registry, "from stageline.cli.load import load_command\n", "from stageline.cli.greet import greet_command\n")
-    scratch.insert(registry, 'app.command(report_command, name="report")\n', 'app.command(greet_command, name="greet")\n')
+    scratch.insert(
+        registry, "from stageline.cli.load import load_command\n", "from stageline.cli.greet import greet_command\n"
+    )
+    scratch.insert(
+        registry, 'app.command(report_command, name="report")\n', 'app.command(greet_command, name="greet")\n'
+    )
     scratch.run("scripts/reference-pages")
     assert scratch.changed() == {module, registry, test, page} <= named("A command", NAME="greet")
     scratch.check(test, "tests/integration/cli/test_main.py::test_every_command_says_what_it_does",

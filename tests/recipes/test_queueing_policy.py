@@ -67,7 +67,7 @@ def test_a_queueing_policy(scratch: Scratch) -> None:
     scratch.check(
         "tests/unit/engine/policies",
         "tests/property/test_engine_against_reference.py",
-        "tests/unit/test_reference_pages.py",
+        "tests/tree/test_reference_pages.py",
         "-k", "policies or a_page_is or numbered and not (100 or 200 or windows or speculation)",
     )  # fmt: skip
     scratch.stageline("plan", "llama-3.1-8b", "h100-sxm", "-o", "plan.json")
