@@ -18,7 +18,7 @@ from stageline.cluster.local import LocalCluster, LocalOptions
 from stageline.engine.settings import Scheduling
 from stageline.runtime import metric_names as names
 from stageline.runtime.logs import say
-from stageline.runtime.plans import read_plan
+from stageline.runtime.plans import read_plan_file
 from stageline.testing import Ignoring
 from stageline.wire.router_client import RouterClient, RunOrder
 from stageline.workload import open_workload
@@ -45,7 +45,7 @@ def views(path: Path, workload: str, dead: int) -> tuple[View, View]:
 
 
 async def _views(path: Path, workload: str, dead: int) -> tuple[View, View]:
-    plan = read_plan(path)
+    plan = read_plan_file(path)
     order = RunOrder(plan_digest=plan.digest(), scheduling=Scheduling(), seed=0, tokens=False)
     async with (
         LocalCluster(plan, path, LocalOptions(restart=False), say) as servers,

@@ -27,7 +27,7 @@ from stageline.errors import BadInput, UsageError
 from stageline.plan.schema import Plan
 from stageline.runtime.dilation import parse_dilation
 from stageline.runtime.open_ports import warn_of_open_port
-from stageline.runtime.plans import read_plan
+from stageline.runtime.plans import read_plan_file
 from stageline.runtime.server import Server, serve
 from stageline.runtime.text_format import encode
 from stageline.wire.channels import Dialer
@@ -37,7 +37,7 @@ def build(settings: RouterSettings) -> Server:
     """The server, not yet started. It is healthy while all of its stages are. Raises UsageError or BadInput."""
     if not settings.plan or not settings.stages:
         raise UsageError("the router needs --plan and --stages; --help explains both")
-    plan = read_plan(Path(settings.plan))
+    plan = read_plan_file(Path(settings.plan))
     table = StageTable(plan, stage_addresses(settings.stages, plan), Dialer(settings.tls))
     serving = ServingMetrics(plan)
     live = live_service(plan, table, settings, serving) if settings.live else None

@@ -38,7 +38,7 @@ class Watch(Observer, Protocol):
         ...
 
 
-class Engine:
+class ReplicaSeries:
     """What one replica has counted since the server started."""
 
     def __init__(self) -> None:
@@ -84,7 +84,7 @@ class ServingMetrics(Collector):
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self._engines = [Engine() for _ in range(plan.replicas)]
+        self._engines = [ReplicaSeries() for _ in range(plan.replicas)]
         self._labels = [(plan.model, str(r)) for r in range(plan.replicas)]
         self._replicas: list[Replica] = []
         self._live: Mapping[int, Sequence] = {}
@@ -135,7 +135,7 @@ class ServingMetrics(Collector):
             engine.reasons[_REASONS[record.outcome]] += 1
 
     @staticmethod
-    def _finished(engine: Engine, record: RequestRecord, most: int) -> None:
+    def _finished(engine: ReplicaSeries, record: RequestRecord, most: int) -> None:
         times = times_of(record)
         if times is None:
             return

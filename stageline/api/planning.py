@@ -99,7 +99,7 @@ def read_plan(path: str | os.PathLike[str]) -> Plan:
 
     Raises BadInput, naming the place inside the document, when it is damaged or describes no pipeline.
     """
-    return plans.read_plan(Path(path))
+    return plans.read_plan_file(Path(path))
 
 
 class PlanInputs(msgspec.Struct, frozen=True):

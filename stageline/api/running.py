@@ -26,7 +26,7 @@ from stageline.report.summary import RunFacts
 from stageline.workload import DescribedWorkload, open_workload
 
 
-class RunProgress:
+class TrialProgress:
     """How far a run is; read it from another thread while the run is under way."""
 
     def __init__(self, workload: DescribedWorkload, writer: RunWriter) -> None:
@@ -43,7 +43,7 @@ class RunProgress:
         return self._writer.statistics.requests
 
 
-WatchRun = Callable[[RunProgress], None]
+WatchRun = Callable[[TrialProgress], None]
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,7 +133,7 @@ def carry_out(
     started = time.perf_counter()
     with RunWriter(job.plan, directory, slo=job.slo, events=events, trace=trace) as writer:
         if watch is not None:
-            watch(RunProgress(job.workload, writer))
+            watch(TrialProgress(job.workload, writer))
         kept = _Kept(writer) if keep_requests else None
         try:
             totals = _execute(job, writer, kept or writer, announced=directory is not None or trace is not None)

@@ -15,7 +15,7 @@ from stageline.cli.output import AsJson, print_json, print_table
 from stageline.cli.render import checkout
 from stageline.cluster import containers
 from stageline.cluster.docker_cluster import DockerCluster
-from stageline.cluster.docker_daemon import docker_engine
+from stageline.cluster.docker_daemon import docker_client
 from stageline.cluster.docker_parts import FINGERPRINT_LABEL, DockerOptions
 from stageline.cluster.docker_stats import usage
 from stageline.cluster.local import LocalOptions
@@ -159,7 +159,7 @@ def _drill(name: str, stage: str, done: str, action: Callable[[DockerCluster, Co
 
 @contextmanager
 def _named(name: str) -> Iterator[DockerCluster]:
-    with docker_engine() as client:
+    with docker_client() as client:
         yield DockerCluster(client, name, say)
 
 

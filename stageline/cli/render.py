@@ -15,7 +15,7 @@ from stageline.cluster.containers import IMAGE
 from stageline.cluster.kubernetes import KubernetesOptions, manifests
 from stageline.cluster.swarm import stack_file
 from stageline.errors import UsageError
-from stageline.runtime.plans import read_plan
+from stageline.runtime.plans import read_plan_file
 
 render_app = App(name="render", help="Write a plan as a compose file, a swarm stack or Kubernetes manifests.")
 _OBJECT_NAME = re.compile(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?")
@@ -36,7 +36,7 @@ def compose(
 
     Paths in it are relative, so the file must lie in a checkout, whose Dockerfile and dashboards it uses.
     """
-    loaded = read_plan(plan)
+    loaded = read_plan_file(plan)
     folder = output.absolute().parent
     root = checkout(folder, f"-o {output}")
     file, plan_file = os.path.relpath(output.absolute(), root), os.path.relpath(plan.absolute(), root)
@@ -69,7 +69,7 @@ def k8s(
     """Write Kubernetes manifests of a plan, for clusters without Helm; the chart in deploy/helm makes the same ones."""
     if not _OBJECT_NAME.fullmatch(name):
         raise UsageError(f"--name {name}: object names are a letter, then letters, digits and dashes, 40 at most")
-    loaded = read_plan(plan)
+    loaded = read_plan_file(plan)
     options = KubernetesOptions(name=name, image=image, dilation=dilation, payload=payload)
     text = manifests(loaded, plan.read_text(), options)
     if output is None:
@@ -83,7 +83,7 @@ def swarm(
     plan: PlanPath, *, output: Annotated[Path, Parameter(name=("-o", "--output"), help="Stack file to write.")]
 ) -> None:
     """Write the stack file of a plan for Docker Swarm, inside a checkout."""
-    loaded = read_plan(plan)
+    loaded = read_plan_file(plan)
     folder = output.absolute().parent
     root = checkout(folder, f"-o {output}")
     file, plan_file = os.path.relpath(output.absolute(), root), os.path.relpath(plan.absolute(), root)

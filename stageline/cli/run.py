@@ -8,7 +8,7 @@ from cyclopts import Parameter
 
 from stageline.api.execution import Cluster, EngineName
 from stageline.api.results import RunResult
-from stageline.api.running import Job, RunProgress, carry_out
+from stageline.api.running import Job, TrialProgress, carry_out
 from stageline.api.scheduling import base_scheduling
 from stageline.cli.address import router_address
 from stageline.cli.flags import SchedulingFlags, WorkloadFlags
@@ -20,7 +20,7 @@ from stageline.cli.trace_flags import TraceFlags
 from stageline.errors import SloMissed
 from stageline.report.slo import parse_slo
 from stageline.report.text_report import run_report
-from stageline.runtime.plans import read_plan
+from stageline.runtime.plans import read_plan_file
 from stageline.workload import DescribedWorkload
 from stageline.workload.recording import RecordedWorkload
 
@@ -56,7 +56,7 @@ def run_command(
     if cluster is not None:
         router_address("--cluster", cluster)
     objective = None if slo is None else parse_slo(slo)
-    loaded = read_plan(plan)
+    loaded = read_plan_file(plan)
     opened = workload.open()
     base = base_scheduling(opened, workload.seed)
     if isinstance(opened, RecordedWorkload) and opened.header.plan_digest != loaded.digest():
@@ -78,7 +78,7 @@ def run_command(
     _show(result, opened, as_json=json)
 
 
-def _progress(progress: RunProgress) -> str:
+def _progress(progress: TrialProgress) -> str:
     return f"{progress.requests:,} requests done"
 
 

@@ -24,7 +24,7 @@ from stageline.report.slo import parse_slo
 from stageline.runtime import logs
 from stageline.runtime.dilation import parse_dilation
 from stageline.runtime.logs import say
-from stageline.runtime.plans import read_plan
+from stageline.runtime.plans import read_plan_file
 from stageline.wire.channels import SECURE
 from stageline.wire.tls import TlsFiles
 
@@ -50,7 +50,7 @@ def up_command(
             raise BadInput(f"--{flag}-port", port, f"not between {least} and {LAST_PORT}", "give another port")
     check_seed(live.seed)
     logs.configure(servers.log_format, servers.log_level)
-    loaded = read_plan(plan)
+    loaded = read_plan_file(plan)
     factor = parse_dilation(live.dilation, Route(loaded))
     objective = None if slo is None else parse_slo(slo)
     scheduled = msgspec.json.encode(scheduling.settings(loaded, objective)).decode()

@@ -15,7 +15,7 @@ _TIMEOUT_S = 120
 
 
 @contextmanager
-def docker_engine() -> Iterator[docker.DockerClient]:
+def docker_client() -> Iterator[docker.DockerClient]:
     """A client of the engine. Raises Unavailable when no engine answers, RunFailed when it refuses a call."""
     where = os.environ.get("DOCKER_HOST") or "the default socket"
     try:

@@ -5,12 +5,15 @@ from typing import Any
 
 from stageline.engine.microbatch import Microbatch
 
-Times = Any  # an integer of ns, or a column of them
+TimeOrColumn = Any  # an integer of ns, or a column of them
 
 
 def cause_ends(
-    stamps: Any, prev_end_ns: Times, end_ns: Times, later: Callable[[Times, Times], Times] = max
-) -> tuple[Times, ...]:
+    stamps: Any,
+    prev_end_ns: TimeOrColumn,
+    end_ns: TimeOrColumn,
+    later: Callable[[TimeOrColumn, TimeOrColumn], TimeOrColumn] = max,
+) -> tuple[TimeOrColumn, ...]:
     """When each cause in GAP_CAUSES ends, in that order; each begins where the one before it ended.
 
     No work at the router before `work_since` (part of it without any request), no credit until `credit_since`, no KV

@@ -14,8 +14,8 @@ from stageline.engine.route import Route
 from stageline.engine.stage import Stage
 from stageline.engine.types import NEVER, StageObserver
 
-Times = dict[int, int]  # service times of one microbatch already computed, by cost entry
-Event = tuple[int, int, int, int, Microbatch, Times]  # arrival, -visit, microbatch number, previous end, ...
+ServiceTimes = dict[int, int]  # service times of one microbatch already computed, by cost entry
+Event = tuple[int, int, int, int, Microbatch, ServiceTimes]  # arrival, -visit, microbatch number, previous end, ...
 
 
 class HeapPipeline:
@@ -67,7 +67,7 @@ class HeapPipeline:
         for stage in self.stages:
             stage.ledger.close(owners)
 
-    def _run(self, visit: int, arrival: int, prev_end: int, microbatch: Microbatch, times: Times) -> int | None:
+    def _run(self, visit: int, arrival: int, prev_end: int, microbatch: Microbatch, times: ServiceTimes) -> int | None:
         """Serve at `visit` and on through stages with one input; completion time, or None when queued again."""
         stages, links, stage_of = self.stages, self.links, self.route.stage_of
         tokens, number, last = microbatch.totals.tokens, microbatch.number, self.route.visits - 1

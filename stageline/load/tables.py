@@ -15,12 +15,12 @@ STATISTICS = ("mean", "p50", "p90", "p95", "p99", "max")
 
 def load_report(summary: LoadSummary) -> RenderableType:
     """The whole report."""
-    parts: list[RenderableType] = [figure_table(summary), latency_table(summary)]
+    parts: list[RenderableType] = [figure_table(summary), load_latency_table(summary)]
     if summary.steps:
         parts.append(step_table(summary))
     parts += [Text(f"note: {remark}") for remark in summary.remarks]
     if summary.slo is not None:
-        parts.append(slo_verdict(summary))
+        parts.append(load_slo_verdict(summary))
     if not summary.complete:
         parts.append(Text("incomplete: the run was interrupted", style="bold red"))
     return Group(*parts)
@@ -75,7 +75,7 @@ def figure_table(summary: LoadSummary) -> Table:
     return table
 
 
-def latency_table(summary: LoadSummary) -> Table:
+def load_latency_table(summary: LoadSummary) -> Table:
     """Latency percentiles on every clock."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("from intended start", no_wrap=True)
@@ -133,6 +133,6 @@ def slo_text(summary: LoadSummary) -> str:
     return f"SLO {verdict}: {slo.objective} ({summary.clock}); {slo.attainment:.2%} good, {goodput}"
 
 
-def slo_verdict(summary: LoadSummary) -> Text:
+def load_slo_verdict(summary: LoadSummary) -> Text:
     """`slo_text` in colour."""
     return Text(slo_text(summary), style="green" if summary.slo and summary.slo.met else "bold red")

@@ -42,7 +42,7 @@ class Greedy(BatchingPolicy):
         return self.largest
 
 
-class Slo(BatchingPolicy):
+class TpotTarget(BatchingPolicy):
     """The largest that keeps TPOT under a target, by the closed form of a full pipeline.
 
     With decode microbatches of m sequences at the mean context, a token takes max(L(m), credits * T(m)): its trip, or
@@ -97,6 +97,6 @@ BATCHING = Registry[BatchingPolicy](
     {
         "balanced": Balanced,
         "greedy": Greedy,
-        "slo": Slo,
+        "slo": TpotTarget,
     },
 )

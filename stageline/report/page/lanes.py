@@ -9,12 +9,13 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from stageline.cost.arrays import IntArray
 from stageline.engine.causes import SHOWN
 from stageline.engine.types import StageRecord
 from stageline.report.events import Gap, Kv, Served, StageEvent
 from stageline.report.idle import gap_pieces
 from stageline.report.page.bins import Bins
-from stageline.report.page.columns import Ints, Packer, zigzag
+from stageline.report.page.columns import Packer, zigzag
 
 MAX_EXACT_SERVICES = 600_000  # more than a million events with their gaps; about 5 MB of page
 MAX_CELLS = 600_000  # lanes x slices x categories
@@ -141,12 +142,12 @@ class Lanes:
             packer.add("kv", np.concatenate([_kv(lane, self.bins) for lane in lanes]))
 
 
-def _kv(lane: Lane, bins: Bins) -> Ints:
+def _kv(lane: Lane, bins: Bins) -> IntArray:
     """Peak of the ledger in each slice, in thousandths of its budget, rounded up."""
     peaks = bins.peaks(_ints(lane.kv[0]), _ints(lane.kv[1]))
     budget = lane.record.kv_budget_bytes or 1
     return np.array([-(-1000 * int(v) // budget) for v in peaks], dtype=np.int64)
 
 
-def _ints(values: "array[int]") -> Ints:
+def _ints(values: "array[int]") -> IntArray:
     return np.frombuffer(values, dtype=np.int64) if values else np.zeros(0, dtype=np.int64)

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
+from stageline.cost.arrays import IntArray
 from stageline.engine.types import RequestRecord
 from stageline.report.page.bins import Bins
-from stageline.report.page.columns import Ints, Packer
+from stageline.report.page.columns import Packer
 from stageline.report.request_times import times_of
 from stageline.report.statistics import REQUEST_OUTCOMES
 
@@ -54,7 +55,7 @@ def _queue(records: Sequence[RequestRecord], bins: Bins, packer: Packer) -> None
     packer.add("queue.running", _peaks(bins, admissions, ends))
 
 
-def _peaks(bins: Bins, up_ns: Ints, down_ns: Ints) -> Ints:
+def _peaks(bins: Bins, up_ns: IntArray, down_ns: IntArray) -> IntArray:
     """Peaks in each slice of a counter that steps up and down at these times."""
     at = np.unique(np.concatenate((up_ns, down_ns)))
     held = np.searchsorted(up_ns, at, side="right") - np.searchsorted(down_ns, at, side="right")
@@ -70,5 +71,5 @@ def _quantiles(records: Sequence[RequestRecord], packer: Packer) -> None:
         packer.add(f"quantile.{name}", values[np.maximum(ranks, 1) - 1] if len(values) else values)
 
 
-def _ints(values: Sequence[int]) -> Ints:
+def _ints(values: Sequence[int]) -> IntArray:
     return np.array(values, dtype=np.int64)
