@@ -25,13 +25,11 @@ from stageline.cluster.client_run import run_at
 from stageline.cluster.local import LocalCluster, LocalOptions
 from stageline.engine import inprocess
 from stageline.engine.settings import Scheduling
-from stageline.engine.types import RequestRecord, RunTotals
 from stageline.plan.build import make_plan
 from stageline.plan.options import PlanOptions
 from stageline.plan.schema import Plan
-from stageline.report.canonical import canonical_line
-from stageline.report.digest import Digest
 from stageline.runtime.logs import say
+from stageline.testing import DigestObserver
 from stageline.wire.frames import PayloadMode
 from stageline.wire.router_client import RunOrder
 from stageline.workload import DescribedWorkload, open_workload
@@ -89,24 +87,6 @@ VARIED = (
 )
 
 
-class DigestObserver:
-    """An observer that keeps only the digest."""
-
-    def __init__(self) -> None:
-        self._digest = Digest()
-
-    def token(self, index: int, now_ns: int, since_ns: int | None) -> None:
-        """See Observer."""
-
-    def request(self, record: RequestRecord) -> None:
-        """See Observer."""
-        self._digest.request(record.index, canonical_line(record))
-
-    def digest(self, totals: RunTotals) -> str:
-        """The digest of the whole run."""
-        return self._digest.finish(totals.stages)
-
-
 class Case(msgspec.Struct, frozen=True):
     """One row of the table."""
 
@@ -148,7 +128,7 @@ async def on_cluster(plan: Plan, case: Case, scheduling: Scheduling, workload: D
     order = RunOrder(
         plan_digest=plan.digest(), scheduling=scheduling, seed=0, payload=setting.payload, window=setting.window
     )
-    observer = DigestObserver()
+    records = DigestObserver()
     async with LocalCluster(plan, path, LocalOptions(restart=False), say) as up:
         await up.healthy()
         children = [child.pid for child in [*up.stages, up.router] if child and child.pid]
@@ -156,11 +136,11 @@ async def on_cluster(plan: Plan, case: Case, scheduling: Scheduling, workload: D
             os.setpriority(os.PRIO_PROCESS, pid, 19)
         stopper = asyncio.create_task(stopped_in_turn(children if setting.stops else []))
         try:
-            totals, _ = await run_at(up.address, order, workload, observer)
+            totals, _ = await run_at(up.address, order, workload, records)
         finally:
             stopper.cancel()
             await asyncio.gather(stopper, return_exceptions=True)
-    return observer.digest(totals)
+    return records.finish(totals.stages)
 
 
 def compare(case: Case, data: Path, folder: Path) -> bool:
@@ -178,9 +158,9 @@ def compare(case: Case, data: Path, folder: Path) -> bool:
         count = case.setting.requests or case.trace.requests
         return open_workload(str(data / case.trace.file), rate_scale=scale, requests=count)
 
-    observer = DigestObserver()
-    totals = inprocess.run(plan, scheduling, workload(), seed=0, observer=observer)
-    expected = observer.digest(totals)
+    records = DigestObserver()
+    totals = inprocess.run(plan, scheduling, workload(), seed=0, observer=records)
+    expected = records.finish(totals.stages)
     started = time.perf_counter()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         found = runner.run(on_cluster(plan, case, scheduling, workload(), folder))

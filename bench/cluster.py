@@ -21,11 +21,10 @@ from bench.core import wafers
 from bench.echo import measure
 from stageline.cluster.client_run import run_at
 from stageline.cluster.local import LocalCluster, LocalOptions
-from stageline.cost.entries import Affine
 from stageline.engine.settings import Scheduling
-from stageline.engine.types import RequestRecord
-from stageline.plan.schema import Defaults, LinkPlan, Plan, StagePlan, Visit
+from stageline.plan.schema import Plan
 from stageline.runtime.logs import say
+from stageline.testing import Ignoring, uniform_plan
 from stageline.wire.router_client import RunCost, RunOrder
 from stageline.workload import open_workload
 
@@ -69,32 +68,13 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     hops_per_s: float
 
 
-class Ignored:
-    """An observer that ignores everything."""
-
-    def token(self, index: int, now_ns: int, since_ns: int | None) -> None:
-        """See Observer."""
-
-    def request(self, record: RequestRecord) -> None:
-        """See Observer."""
-
-
 def chain(stages: int, in_flight: int) -> Plan:
     """Equal stages in a row, with hops long enough to keep `in_flight` microbatches in flight."""
     latency_ns = max(2000, SERVICE_NS * (in_flight - stages) // (stages + 1))
-    return Plan(
-        model=f"chain-{stages}",
-        device="bench",
-        stages=tuple(
-            StagePlan(name=f"s{s}", layers=(s,), kv_budget_bytes=1 << 40, kv_block_bytes=1 << 16) for s in range(stages)
-        ),
-        visits=tuple(Visit(stage=s, layers=(s,), cost=0, min_service_ns=SERVICE_NS) for s in range(stages)),
-        links=tuple(
-            LinkPlan(latency_ns=latency_ns, bytes_per_s=300 * 10**9, bytes_per_token=14336) for _ in range(stages + 1)
-        ),
-        costs=(Affine(base_ns=SERVICE_NS, token_ns=10),),
-        defaults=Defaults(microbatch=8, credits=stages),
-    )
+    return uniform_plan(
+        stages, service_ns=SERVICE_NS, token_ns=10, latency_ns=latency_ns, bytes_per_s=300 * 10**9,
+        bytes_per_token=14336, kv_block_bytes=1 << 16, microbatch=8, model=f"chain-{stages}",
+    )  # fmt: skip
 
 
 async def measured(plan: Plan, case: Case, folder: Path) -> tuple[RunCost, int]:
@@ -111,7 +91,7 @@ async def measured(plan: Plan, case: Case, folder: Path) -> tuple[RunCost, int]:
     )
     async with LocalCluster(plan, path, LocalOptions(restart=False), say) as up:
         await up.healthy()
-        totals, cost = await run_at(up.address, order, workload, Ignored())
+        totals, cost = await run_at(up.address, order, workload, Ignoring())
     return cost, totals.microbatches
 
 

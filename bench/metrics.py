@@ -27,13 +27,14 @@ import msgspec
 import uvloop
 from prometheus_client.parser import text_string_to_metric_families
 
-from bench.cluster import Ignored, chain
+from bench.cluster import chain
 from stageline.cluster.client_run import run_at
 from stageline.cluster.local import LocalCluster, LocalOptions
 from stageline.engine.settings import Scheduling
 from stageline.plan.schema import Plan
 from stageline.runtime import metric_names as names
 from stageline.runtime.logs import say
+from stageline.testing import Ignoring
 from stageline.wire.router_client import RunOrder
 from stageline.workload import open_workload
 
@@ -139,7 +140,7 @@ async def measure(plan: Plan, path: Path) -> MetricsCost:
         await up.healthy()
         stages = [child.endpoints.metrics for child in up.stages if child.endpoints]
         idle = [(await scrape(client, stages[0]))[0] for _ in range(50)]
-        run = asyncio.create_task(run_at(up.address, order, open_workload(WORKLOAD), Ignored()))
+        run = asyncio.create_task(run_at(up.address, order, open_workload(WORKLOAD), Ignoring()))
         try:
             while not (await window(client, stages, 0))[0].microbatches:
                 pass

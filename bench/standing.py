@@ -14,11 +14,11 @@ from pathlib import Path
 import msgspec
 import uvloop
 
-from bench.cluster import Ignored
 from bench.core import wafers
 from stageline.cluster.client_run import run_at
 from stageline.cluster.local import LocalCluster, LocalOptions
 from stageline.engine.settings import Scheduling
+from stageline.testing import Ignoring
 from stageline.wire.router_client import RunOrder
 from stageline.workload import open_workload
 
@@ -67,7 +67,7 @@ async def measured(folder: Path, trace: str | None) -> Standing:
         if trace:
             workload = open_workload(trace, rate_scale=RATE_SCALE, requests=REQUESTS)
             order = RunOrder(plan_digest=plan.digest(), scheduling=Scheduling(), seed=0, tokens=False)
-            totals, cost = await run_at(up.address, order, workload, Ignored())
+            totals, cost = await run_at(up.address, order, workload, Ignoring())
             visits, wall_s = totals.stage_visits, cost.wall_ns / 1e9
         stage_mb = max(map(_resident_mb, stages))
     return Standing(

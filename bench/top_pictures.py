@@ -11,8 +11,7 @@ import uvloop
 from playwright.sync_api import Browser
 from rich.console import Console
 
-from bench.cluster import Ignored
-from stageline.cli.top_data import Look, View, look, view
+from stageline.cli.top_data import ClusterSamples, View, cluster_samples, view_between
 from stageline.cli.top_view import render
 from stageline.cluster.client_run import run_at
 from stageline.cluster.local import LocalCluster, LocalOptions
@@ -20,6 +19,7 @@ from stageline.engine.settings import Scheduling
 from stageline.runtime import metric_names as names
 from stageline.runtime.logs import say
 from stageline.runtime.plans import read_plan
+from stageline.testing import Ignoring
 from stageline.wire.router_client import RouterClient, RunOrder
 from stageline.workload import open_workload
 
@@ -52,33 +52,33 @@ async def _views(path: Path, workload: str, dead: int) -> tuple[View, View]:
         RouterClient(servers.address) as client,
     ):
         await servers.healthy()
-        run = asyncio.create_task(run_at(servers.address, order, open_workload(workload), Ignored()))
+        run = asyncio.create_task(run_at(servers.address, order, open_workload(workload), Ignoring()))
         try:
             before = await _settled(client)
             now = await _later(client, APART_S)
-            busy = view(ADDRESS, plan, now, before)
-            stopped = view(ADDRESS, plan, await _stopped(client, servers.stages[dead].pid or 0, dead), now)
+            busy = view_between(ADDRESS, plan, now, before)
+            stopped = view_between(ADDRESS, plan, await _stopped(client, servers.stages[dead].pid or 0, dead), now)
         finally:
             run.cancel()
             await asyncio.gather(run, return_exceptions=True)
     return busy, stopped
 
 
-async def _later(client: RouterClient, seconds: float) -> Look:
-    """A Look after some wall time."""
+async def _later(client: RouterClient, seconds: float) -> ClusterSamples:
+    """A ClusterSamples after some wall time."""
     await asyncio.sleep(seconds)
-    return look(await client.status(metrics=True), time.monotonic())
+    return cluster_samples(await client.status(metrics=True), time.monotonic())
 
 
-async def _settled(client: RouterClient) -> Look:
-    """The first Look with a first token."""
+async def _settled(client: RouterClient) -> ClusterSamples:
+    """The first ClusterSamples with a first token."""
     while not (found := await _later(client, APART_S)).router.total(names.TTFT.name + "_count"):
         pass
     return found
 
 
-async def _stopped(client: RouterClient, pid: int, stage: int) -> Look:
-    """Stop a stage until a Look finds it down, and return that Look."""
+async def _stopped(client: RouterClient, pid: int, stage: int) -> ClusterSamples:
+    """Stop a stage until a ClusterSamples finds it down, and return that ClusterSamples."""
     os.kill(pid, signal.SIGSTOP)
     try:
         while (found := await _later(client, 0.5)).stages[stage] is not None:

@@ -9,8 +9,7 @@ from prometheus_client.registry import Collector
 
 import stageline
 from stage_server.session import StageSession
-from stageline.engine.attribution import GAP_CAUSES
-from stageline.engine.types import CAUSES, Cause
+from stageline.engine.causes import CAUSES, GAP_CAUSES
 from stageline.runtime import metric_names as names
 from stageline.units import NS_PER_S
 
@@ -33,7 +32,7 @@ class StageCollector(Collector):
         self._labels = (str(max(stage, 0)), str(max(replica, 0)))
         self._session: StageSession | None = None
         self._idle_since_ns = time.monotonic_ns()
-        self._idle_cause: Cause = "empty"
+        self._idle_cause = "empty"
         self._past: Counts = Counter()
 
     def on_session(self, session: StageSession | None) -> None:

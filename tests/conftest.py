@@ -1,6 +1,7 @@
-"""What every test may ask for. The layout: unit and property are pure; cluster and containers start real processes."""
+"""What every test may ask for, and how a property that failed is run again."""
 
 import os
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,18 @@ PROCESSES = (
 )  # one worker runs all of these, so that they never share the host
 
 # How long an example takes says more about what else the host does than about the code: timing belongs in bench/.
-settings.register_profile("house", deadline=None)
+settings.register_profile("house", deadline=None, print_blob=True)
 settings.load_profile("house")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """The command that replays a failed property with the same draws."""
+    report = yield
+    seed = getattr(getattr(item, "obj", None), "_hypothesis_internal_use_generated_seed", None)
+    if report.failed and seed is not None:
+        report.sections.append(("replay", f".venv/bin/pytest -n 0 '{item.nodeid}' --hypothesis-seed={seed}"))
+    return report
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -8,8 +8,8 @@ import matplotlib.pyplot as plt
 
 from bench.fidelity.board import Row
 from bench.fidelity.runs import RunOutput, run, vllm
+from stageline.api.fitting import MeasuredRun, Serving, fit_attention
 from stageline.catalog.loader import Catalog
-from stageline.cli.fitting import Measured, Serving, fit_attention
 from stageline.cost.kernel_timings import make_profile
 from stageline.cost.profile import Profile
 from stageline.engine.types import Request
@@ -49,7 +49,7 @@ def rows(data: Path, out: Path | None) -> list[Row]:
     catalog, kernels = Catalog(), kernel_profile(data)
     real = read_timings((data / "measured" / TIMINGS).read_text(), TIMINGS)
     spec, device = catalog.model("llama-3.1-8b").spec, catalog.device("rtx-pro-6000").device
-    fitted = fit_attention(Measured(spec, device, real, Serving(max_num_seqs=128, batched_tokens=2048)), kernels)
+    fitted = fit_attention(MeasuredRun(spec, device, real, Serving(max_num_seqs=128, batched_tokens=2048)), kernels)
     ttft_s = [t.ttft_ns / 1e9 for t in real.times]
     found: list[Row] = []
     cases = (

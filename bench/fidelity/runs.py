@@ -5,7 +5,7 @@ from statistics import fmean
 
 import msgspec
 
-from stageline.cli.fitting import Records
+from stageline.api.fitting import Records
 from stageline.engine import inprocess
 from stageline.engine.settings import Scheduling
 from stageline.engine.types import Request, RequestRecord, RunTotals

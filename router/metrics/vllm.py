@@ -13,7 +13,7 @@ from stageline.engine.router import Router
 from stageline.engine.sequence import Sequence
 from stageline.engine.types import Observer, RequestRecord, SpeculationStats
 from stageline.plan.schema import Plan
-from stageline.report.times import times_of
+from stageline.report.request_times import times_of
 from stageline.runtime import metric_names as own
 from stageline.runtime import vllm_names as vllm
 from stageline.runtime.metrics import Buckets, MetricSpec

@@ -21,7 +21,7 @@ from router.metrics.vllm import Watch
 from router.runs.session import RunSession
 from router.runs.workload import SentWorkload
 from stageline.engine.route import Route
-from stageline.engine.settings import Scheduling
+from stageline.engine.settings import read_scheduling
 from stageline.engine.types import Workload
 from stageline.errors import BadInput, Busy, PlanMismatch, ProtocolError, SessionUnknown, StagelineError
 from stageline.plan.schema import Plan
@@ -228,13 +228,12 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
                 "run the plan that the cluster was started with"
             )
         try:
-            scheduling = msgspec.json.decode(start.scheduling or b"{}", type=Scheduling)
+            scheduling = read_scheduling(start.scheduling or b"{}")
         except msgspec.DecodeError as error:
             raise BadInput("scheduling", None, str(error)) from None
-        if scheduling.policy and not self._trust_runs:
-            raise BadInput(
-                "scheduling policy", scheduling.policy, "a class by name", "start the router with --trust-runs"
-            )
+        if scheduling.users_classes and not self._trust_runs:
+            named, way_out = scheduling.users_classes[0], "start the router with --trust-runs"
+            raise BadInput("scheduling policy", named, "a class by name", way_out)
         workload, total = await self._workload(start, context)
         return RunSession(
             self._route,

@@ -14,7 +14,8 @@ import numpy.typing as npt
 from stageline.cost.arrays import VectorisedModel
 from stageline.cost.totals import BatchTotals
 from stageline.cost.vectorised import compile_vectorised
-from stageline.engine.attribution import GAP_CAUSES
+from stageline.engine.attribution import cause_ends
+from stageline.engine.causes import GAP_CAUSES
 from stageline.engine.heap_pipeline import HeapPipeline
 from stageline.engine.ledger import Ledger
 from stageline.engine.link import Link
@@ -115,9 +116,9 @@ class VectorPipeline(HeapPipeline):
                 before[visit, 0] = stage.started_ns
             else:
                 before[visit, 0] = stage.free_ns
-        prev_ends = np.vstack((batch.dispatches, ends[:-1]))
+        prev_ends = np.vstack((batch.dispatch_ns, ends[:-1]))
         mark, gaps = before, []
-        for stamp in (*batch.stamps, prev_ends, starts):
+        for stamp in cause_ends(batch, prev_ends, starts, np.maximum):
             upto = np.minimum(np.maximum(stamp, mark), starts)
             gaps.append((upto - mark).sum(axis=1).tolist())
             mark = upto
@@ -142,12 +143,10 @@ class Batch:
         self.columns = {name: column([getattr(x, name) for x in loads]) for name in TOTALS_FIELDS}
         self.tokens = self.columns["decode_tokens"] + self.columns["prefill_tokens"]
         self.sampled = self.columns["sampled"]
-        self.dispatches = column([m.dispatch_ns for m in microbatches])
-        work = column([m.work_since_ns for m in microbatches])
-        credit = column([m.credit_since_ns for m in microbatches])
-        self.stamps = (
-            column([m.empty_since_ns for m in microbatches]), work, np.maximum(work, credit), self.dispatches,
-        )  # fmt: skip
+        self.dispatch_ns = column([m.dispatch_ns for m in microbatches])
+        self.work_since_ns = column([m.work_since_ns for m in microbatches])
+        self.empty_since_ns = column([m.empty_since_ns for m in microbatches])
+        self.credit_since_ns = column([m.credit_since_ns for m in microbatches])
 
 
 def column(values: list[int]) -> Ints:

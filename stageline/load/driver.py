@@ -12,7 +12,7 @@ from stageline.load.reply import Call, CallReply, Target
 from stageline.load.sample import Sample
 from stageline.load.schedule import Due, Schedule
 from stageline.load.time_map import TimeMap
-from stageline.report.series import Histogram
+from stageline.report.distributions import Histogram
 
 _MAX_BURST = 64  # calls started before the event loop runs other tasks
 

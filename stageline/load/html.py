@@ -16,7 +16,7 @@ from stageline.load.tables import (
     step_rows,
 )
 from stageline.load.timeline import LoadTimeline, Slice
-from stageline.report.palette import BUSY, CAUSE_COLOURS
+from stageline.report.palette import BUSY, ORANGE, VERMILION
 from stageline.units import NS_PER_S
 
 _STYLE = """
@@ -26,8 +26,6 @@ td:first-child,th:first-child{text-align:left}.facts td{text-align:left}.good{co
 figure{margin:1.5em 0}figcaption span{margin-left:1em}svg{width:100%}svg text{font-size:11px;fill:#555}
 .grid{stroke:#ddd}polyline{stroke-width:1.5}code{background:#f4f4f4;overflow-wrap:anywhere}
 """
-_RED = CAUSE_COLOURS["kv_blocked"]
-_ORANGE = CAUSE_COLOURS["starved"]
 
 
 def html_report(summary: LoadSummary, timeline: LoadTimeline) -> str:
@@ -80,9 +78,9 @@ def _charts(timeline: LoadTimeline) -> list[str]:
     return [
         line_chart(
             [
-                line("due", _ORANGE, rate("due")),
+                line("due", ORANGE, rate("due")),
                 line("finished", BUSY, rate("finished")),
-                line("failed or rejected", _RED, rate("failed")),
+                line("failed or rejected", VERMILION, rate("failed")),
             ],
             x_label=x,
             y_label="requests per second",
@@ -91,7 +89,7 @@ def _charts(timeline: LoadTimeline) -> list[str]:
         line_chart(
             [
                 line("mean", BUSY, [_mean_ttft_s(s) for s in slices]),
-                line("largest", _RED, [s.ttft_max_ns / NS_PER_S if s.finished else None for s in slices]),
+                line("largest", VERMILION, [s.ttft_max_ns / NS_PER_S if s.finished else None for s in slices]),
             ],
             x_label=x,
             y_label="TTFT in seconds, by the end of the request",

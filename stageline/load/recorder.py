@@ -13,7 +13,7 @@ from stageline.load.sample import Sample
 from stageline.load.schedule import Due
 from stageline.load.tally import Tally
 from stageline.load.timeline import LoadTimeline
-from stageline.report.series import Histogram
+from stageline.report.distributions import Histogram
 from stageline.report.slo import Slo
 
 REQUESTS_FILE = "requests.csv"

@@ -6,7 +6,7 @@ from stageline.errors import BadInput
 from stageline.load.probe import ServerFacts, header_dilation
 from stageline.load.recorder import LoadRecorder
 from stageline.load.summary import ClockFigures
-from stageline.report.series import rank_of
+from stageline.report.distributions import rank_of
 from stageline.units import format_duration
 
 _SLOW_RATIO = 1.2

@@ -4,7 +4,7 @@ from typing import Literal, Protocol, get_args
 
 import msgspec
 
-from stageline.report.series import Histogram
+from stageline.report.distributions import Histogram
 from stageline.units import NS_PER_S
 
 CallOutcome = Literal["finished", "rejected", "failed", "cancelled", "incomplete"]

@@ -23,7 +23,7 @@ from stageline.load.reply import Target
 from stageline.load.schedule import Schedule
 from stageline.load.summary import LoadFacts, LoadSummary, StepFigures, clock_figures, counted, slo_result
 from stageline.load.time_map import TimeMap
-from stageline.report.series import latency
+from stageline.report.distributions import latency
 from stageline.workload import DescribedWorkload
 
 ONE_STEP = (Step(Fraction(1), None),)

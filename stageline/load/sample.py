@@ -5,7 +5,7 @@ from fractions import Fraction
 import msgspec
 
 from stageline.load.reply import CallOutcome
-from stageline.report.times import RequestTimes
+from stageline.report.request_times import RequestTimes
 from stageline.units import rounded_ratio
 
 

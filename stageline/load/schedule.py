@@ -23,11 +23,14 @@ class Warmup(msgspec.Struct, frozen=True):
 
 
 NO_WARMUP = Warmup()
+_MAX_DIGITS = 9
 
 
 def parse_warmup(text: str) -> Warmup:
     """Parses `50` (requests) or `30s` (a time). Raises BadInput."""
-    if re.fullmatch(r"[0-9]{1,9}", text):
+    if re.fullmatch(r"[0-9]{1,200}", text):
+        if len(text) > _MAX_DIGITS:
+            raise BadInput("--warmup", text, "too large", f"give at most {_MAX_DIGITS} digits")
         return Warmup(requests=int(text))
     try:
         return Warmup(until_ns=parse_duration_ns(text, "--warmup"))

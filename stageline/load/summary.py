@@ -5,7 +5,7 @@ from fractions import Fraction
 import msgspec
 
 from stageline.load.tally import Latencies, Tally
-from stageline.report.series import Histogram, Latency, latency
+from stageline.report.distributions import Histogram, Latency, latency
 from stageline.report.slo import Slo, SloResult
 from stageline.units import NS_PER_S
 

@@ -6,7 +6,7 @@ from rich.table import Table
 from rich.text import Text
 
 from stageline.load.summary import ClockFigures, LoadSummary
-from stageline.report.series import Latency
+from stageline.report.distributions import Latency
 from stageline.units import NS_PER_S, format_duration
 
 LATENCY_ROWS = (("TTFT", "ttft_s"), ("TPOT", "tpot_s"), ("ITL", "itl_s"), ("E2E", "e2e_s"))

@@ -7,9 +7,9 @@ import msgspec
 
 from stageline.load.reply import CALL_OUTCOMES
 from stageline.load.sample import Sample
-from stageline.report.series import Latency, Series, latency, rank_of
+from stageline.report.distributions import ExactValues, Latency, latency, rank_of
+from stageline.report.request_times import RequestTimes
 from stageline.report.slo import Slo
-from stageline.report.times import RequestTimes
 
 
 class Latencies(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,7 +31,7 @@ class ClockTally:
     def __init__(self, slo: Slo | None) -> None:
         self._slo = slo
         self.good = 0
-        self._ttft, self._tpot, self._e2e, self._queue = Series(), Series(), Series(), Series()
+        self._ttft, self._tpot, self._e2e, self._queue = ExactValues(), ExactValues(), ExactValues(), ExactValues()
 
     def add(self, times: RequestTimes) -> None:
         """Adds one finished call."""
@@ -69,7 +69,7 @@ class Tally:
         self._judge = self.wall if on_wall or self.emulated is None else self.emulated
         self.outcomes = dict.fromkeys(CALL_OUTCOMES, 0)
         self.reasons = Counter[str]()
-        self.lag = Series()
+        self.lag = ExactValues()
         self.prompt_tokens = self.output_tokens = self.chunks = 0
         self.other_prompts = self.other_outputs = 0
         self.window_ns: tuple[int, int] | None = None

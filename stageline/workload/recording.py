@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from stageline.engine.settings import Scheduling
+from stageline.engine.settings import Scheduling, upgraded
 from stageline.engine.types import Cancellation, Request
 from stageline.errors import BadInput
 from stageline.workload.lines import TraceFile
@@ -106,7 +106,7 @@ def open_recording(path: Path, options: WorkloadOptions) -> RecordedWorkload:
     file = TraceFile(path)
     lines = file.lines()
     try:
-        header = msgspec.json.decode(next(lines, ""), type=RecordingHeader)
+        header = _header(next(lines, ""))
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         file.close()
         raise BadInput(f"{path}:1", None, f"not a recording of a live session: {error}", _WAY_OUT) from None
@@ -119,6 +119,13 @@ def open_recording(path: Path, options: WorkloadOptions) -> RecordedWorkload:
     )
     workload.header, workload.end = header, end
     return workload
+
+
+def _header(line: str) -> RecordingHeader:
+    fields = msgspec.json.decode(line, type=dict[str, Any])
+    if isinstance(scheduling := fields.get("scheduling"), dict):
+        fields["scheduling"] = upgraded(scheduling)
+    return msgspec.convert(fields, RecordingHeader)
 
 
 def _events(

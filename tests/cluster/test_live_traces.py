@@ -11,9 +11,9 @@ from grpc import aio
 
 from stageline.engine import inprocess
 from stageline.errors import UsageError
+from stageline.report.run_writer import RunWriter
 from stageline.report.spans.context import Sampler
 from stageline.report.spans.recorder import RequestTrace, TraceRecorder
-from stageline.report.writer import RunWriter
 from stageline.v1 import router_pb2
 from stageline.v1.router_pb2_grpc import RouterStub
 from stageline.workload import open_workload

@@ -1,4 +1,4 @@
-"""Equal slices of a run's window, and how much of each an interval covers."""
+"""Equal slices of a run's window, and how much of each slice intervals cover."""
 
 import numpy as np
 
@@ -33,11 +33,11 @@ class Bins:
 
     def peaks(self, at_ns: Ints, values: Ints) -> Ints:
         """The largest value of a step function in each slice; values[i] holds from at[i] on, 0 before."""
-        place = np.clip((at_ns - self.start_ns) // self.width_ns, 0, self.count - 1)
+        slot = np.clip((at_ns - self.start_ns) // self.width_ns, 0, self.count - 1)
         peaks = self.empty()
-        np.maximum.at(peaks, place, values)
+        np.maximum.at(peaks, slot, values)
         last = np.full(self.count, -1, dtype=np.int64)
-        np.maximum.at(last, place, np.arange(len(place)))
+        np.maximum.at(last, slot, np.arange(len(slot)))
         newest = np.maximum.accumulate(last)  # the last change up to the end of each slice
         ends = np.where(newest >= 0, values[np.maximum(newest, 0)] if len(values) else 0, 0)
         entering = np.concatenate(([0], ends[:-1]))

@@ -1,8 +1,5 @@
 """The containers of a cluster in Docker, without a Docker engine."""
 
-import pytest
-
-from stageline.cli.main import run
 from stageline.cluster.docker_parts import DockerOptions, fingerprint, router_part, stage_parts
 from tests.cluster.plans import small_plan, with_digest_changed
 
@@ -34,8 +31,3 @@ def test_a_fingerprint_distinguishes_plans_images_and_options() -> None:
     }
     assert len(marks) == 4
     assert fingerprint(small_plan(2), DockerOptions(), "one") in marks
-
-
-def test_following_the_logs_of_all_parts_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["logs", "--follow"]) == 2
-    assert "stageline logs stage-03 --follow" in capsys.readouterr().err

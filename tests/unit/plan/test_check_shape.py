@@ -5,7 +5,7 @@ import re
 import pytest
 
 from stageline.catalog.loader import Catalog
-from stageline.cli.main import run
+from stageline.cli.main import invoke as run
 from stageline.errors import BadInput
 from stageline.plan.check_shape import check_shape, heads_divide
 from stageline.plan.options import PlanOptions

@@ -11,9 +11,9 @@ from stageline.plan.build import Planned, make_plan
 from stageline.plan.check import check_plan
 from stageline.plan.explain import explain
 from stageline.plan.options import PlanOptions
+from stageline.report.run_writer import RunWriter
 from stageline.report.summary import RunFacts, Summary
-from stageline.report.writer import RunWriter
-from tests.reference.workloads import ListWorkload
+from stageline.testing import ListWorkload
 
 SHELF = Catalog()
 LLAMA, H100 = SHELF.model("llama-3.1-70b").spec, SHELF.device("h100-sxm").device

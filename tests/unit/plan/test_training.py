@@ -6,7 +6,7 @@ from math import ceil
 import pytest
 
 from stageline.catalog.loader import Catalog
-from stageline.cli.main import run
+from stageline.cli.main import invoke as run
 from stageline.plan.training import (
     Training,
     flops_per_token,

@@ -25,8 +25,10 @@ def service(of: Plan, scheduling: str) -> None:
 @pytest.mark.parametrize(
     ("of", "scheduling", "reason"),
     [
-        (PLAN, '{"policy": "nowhere:Policy"}', "--policy nowhere:Policy"),
-        (PLAN, '{"batching": "slo"}', "--batching slo: no target"),
+        (PLAN, '{"policy": "nowhere:Policy"}', "--queueing nowhere:Policy"),
+        (PLAN, '{"balance": "nearest"}', "--balance nearest: there is no such policy"),
+        (PLAN, '{"balance": "prefix"}', "--balance prefix needs a prefix cache"),
+        (PLAN, '{"batching": "slo"}', "--batching slo needs a TPOT"),
         (PLAN, '{"credits": 0}', "--scheduling"),
         (WINDOWED, '{"prefix_cache": true}', "--whole-kv"),
     ],

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stageline.engine.causes import CAUSES
 from stageline.engine.types import (
-    CAUSES,
     Cancellation,
     PrefixStats,
     Request,

@@ -54,6 +54,16 @@ def test_what_is_written_comes_back(path: Path) -> None:
         workload.take()
 
 
+def test_a_recording_of_an_older_version_is_read(path: Path) -> None:
+    """It has a user's queueing policy in a field of its own, null if there was none."""
+    for policy, queueing in (("null", "shortest"), ('"my.own:Policy"', "my.own:Policy")):
+        old = HEADER.replace('"queueing":"fcfs"', f'"queueing":"shortest","policy":{policy}')
+        path.write_text(old + request_line(request(0, 10)))
+        workload = open_workload(str(path))
+        assert isinstance(workload, RecordedWorkload)
+        assert workload.header.scheduling == Scheduling(kv="grow", queueing=queueing)
+
+
 def test_rate_and_number_of_requests_can_be_changed(path: Path) -> None:
     assert drained(path, rate_scale="2") == [request(0, 5), request(1, 10), Cancellation(index=0, at_ns=15)]
     assert drained(path, requests=1) == [request(0, 10), Cancellation(index=0, at_ns=30)]

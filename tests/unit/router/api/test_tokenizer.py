@@ -11,7 +11,6 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from router.api.generation import GenerationParams, OutputLengths
 from router.api.tokenizer import SYNTHETIC, open_tokenizer
 from router.api.tokenizer_file import FileTokenizer
-from stageline.cli.main import run
 from stageline.errors import BadInput
 from tests.tokenizer import trained
 
@@ -74,17 +73,12 @@ def test_a_tokenizer_whose_tokens_do_not_add_up_is_refused(tmp_path: Path) -> No
         open_tokenizer(path)
 
 
-def test_a_file_that_is_not_a_tokenizer_is_refused(
-    tmp_path: Path, root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_that_is_not_a_tokenizer_is_refused(tmp_path: Path) -> None:
     (tmp_path / "bad.json").write_text("{}")
     with pytest.raises(BadInput, match=r"bad\.json"):
         open_tokenizer(tmp_path / "bad.json")
     with pytest.raises(BadInput, match="can't be read"):
         open_tokenizer(tmp_path / "missing.json")
-    command = ["up", str(root / "tests/data/fewest.plan.json"), "--docker", "--tokenizer", "x.json"]
-    assert run(command) == 2
-    assert "--tokenizer goes with local processes" in capsys.readouterr().err
 
 
 def test_without_a_file_it_is_the_synthetic_one() -> None:

@@ -8,7 +8,8 @@ from stageline.engine.router import Router
 from stageline.engine.sequence import Sequence
 from stageline.engine.settings import Scheduling
 from stageline.engine.types import Request
-from tests.unit.engine.builders import Seen, plan
+from stageline.testing import Ignoring
+from tests.unit.engine.builders import plan
 
 DRAFTING = Scheduling(speculate=4, acceptance_ppm=1_000_000)
 
@@ -25,7 +26,7 @@ def test_counts_of_drafts_go_on_over_runs(later: Scheduling) -> None:
     assert samples(metrics, "vllm:spec_decode_num_drafts_total") == [0, 0]
     request = Request(index=0, arrival_ns=0, prompt_tokens=1, output_tokens=3, max_output_tokens=9)
     for settings in (DRAFTING, DRAFTING, later):
-        router = Router(route, settings, 0, Seen())
+        router = Router(route, settings, 0, Ignoring())
         metrics.begin(router)
         drafting = router.replicas[1].speculation
         if drafting is not None:
