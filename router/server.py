@@ -10,10 +10,10 @@ from router.api.generation import OutputLengths
 from router.api.openai.http_server import OpenAiServer
 from router.api.tokenizer import open_tokenizer
 from router.cluster.stages import StageTable
-from router.live.keeper import LiveKeeper
 from router.live.names import ModelNames
 from router.live.options import LiveOptions
 from router.live.service import LiveService
+from router.live.supervisor import LiveSupervisor
 from router.live.traces import LiveTraces
 from router.metrics.collector import RouterCollector
 from router.metrics.live import LiveCollector
@@ -41,13 +41,13 @@ def build(settings: RouterSettings) -> Server:
     table = StageTable(plan, stage_addresses(settings.stages, plan), Dialer(settings.tls))
     serving = ServingMetrics(plan)
     live = live_service(plan, table, settings, serving) if settings.live else None
-    collector = RouterCollector(plan, table.health, (lambda: live.keeper.session) if live else lambda: None)
+    collector = RouterCollector(plan, table.health, (lambda: live.supervisor.session) if live else lambda: None)
     registry = CollectorRegistry()
     registry.register(collector)
     registry.register(serving)
     ProcessCollector(registry=registry)
     if live:
-        registry.register(LiveCollector(live.keeper))
+        registry.register(LiveCollector(live.supervisor))
     servicer = RouterServicer(
         plan,
         table,
@@ -59,7 +59,7 @@ def build(settings: RouterSettings) -> Server:
         live=live,
         trust_runs=settings.trust_runs,
         api_key=settings.api_key,
-        door=door_of(live, settings, registry) if live and settings.http_port >= 0 else None,
+        http=openai_server(live, settings, registry) if live and settings.http_port >= 0 else None,
         metrics=partial(encode, registry),
     )
     return Server(settings, servicer, registry)
@@ -85,11 +85,11 @@ def live_service(plan: Plan, table: StageTable, settings: RouterSettings, watch:
     lengths = OutputLengths(settings.output_lengths, settings.seed, tokenizer)
     names = ModelNames(plan.model, settings.served_model_name)
     traces = LiveTraces(plan, settings.otlp, settings.trace_sample) if settings.otlp else None
-    return LiveService(LiveKeeper(route, table, options, watch, traces), lengths, tokenizer, names)
+    return LiveService(LiveSupervisor(route, table, options, watch, traces), lengths, tokenizer, names)
 
 
-def door_of(live: LiveService, settings: RouterSettings, registry: CollectorRegistry) -> OpenAiServer:
-    """The HTTP door, not yet open."""
+def openai_server(live: LiveService, settings: RouterSettings, registry: CollectorRegistry) -> OpenAiServer:
+    """The OpenAI-compatible server, not yet started."""
     host = settings.http_host or settings.grpc_host
     tls = settings.tls.server_context()
     warn_of_open_port("HTTP", host, tls=tls is not None, asks="" if settings.api_key else "a key (--api-key)")

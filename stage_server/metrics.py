@@ -24,7 +24,7 @@ _COUNTERS = (
 
 
 class StageCollector(Collector):
-    """Counters go on over sessions. Between sessions the server is idle: wall time, as `empty`, or as `fault`
+    """Counters add up over sessions. Between sessions the server is idle: wall time, as `empty`, or as `fault`
     after a live session that broke off.
     """
 

@@ -8,9 +8,9 @@ from grpc import aio
 
 from router.api.generation import GenerationParams
 from router.api.tokenizer import Tokenizer
-from router.live.keeper import LiveKeeper
 from router.live.service import Choice, LiveService
 from router.live.stream import STALL_S
+from router.live.supervisor import LiveSupervisor
 from stageline.errors import Busy, Unavailable
 from stageline.report.spans.context import TRACEPARENT, TRACESTATE, parse_traceparent
 from stageline.v1 import router_pb2
@@ -73,16 +73,16 @@ def params_of(request: router_pb2.GenerateRequest, tokenizer: Tokenizer) -> Gene
     )
 
 
-def live_state(keeper: LiveKeeper) -> router_pb2.LiveState:
+def live_state(supervisor: LiveSupervisor) -> router_pb2.LiveState:
     """The state of the live session, for Status."""
-    session = keeper.session
+    session = supervisor.session
     return router_pb2.LiveState(
         session=session.id if session else "",
-        dilation=keeper.options.dilation,
+        dilation=supervisor.options.dilation,
         requests=session.requests if session else 0,
         slip_ns=session.clock.slip_ns if session else 0,
-        last_digest=keeper.last_digest,
-        reason=keeper.reason,
+        last_digest=supervisor.last_digest,
+        reason=supervisor.reason,
     )
 
 

@@ -26,7 +26,7 @@ _BLAME_S = 0.5  # how long the loss of a stage may take to show after its neighb
 
 
 class StageConnections:
-    """Opens the session everywhere, watches it, and closes it everywhere. Link keys are replicas."""
+    """Opens the session at every stage, watches it, and closes it there. Link keys are replicas."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class StageConnections:
         self.started = False
 
     async def open(self, digest: str, seed: int, advertise: str) -> None:
-        """Returns when every link stands. Raises StagelineError, naming the stage, when one does not."""
+        """Return when every link is open. Raises StagelineError, naming the stage, when one does not open."""
         loop = asyncio.get_running_loop()
         if trouble := next((s.trouble for s in self._table if s.trouble), None):
             raise trouble
@@ -81,7 +81,7 @@ class StageConnections:
         return self.in_links[hello.replica]
 
     async def failure(self) -> StagelineError:
-        """Why the session failed, once it has: the loss of a stage explains what its neighbours reported."""
+        """Why the session failed, once it has: a lost stage explains the errors of its neighbours."""
         error = self._shell.error
         assert error is not None
         if isinstance(error.error, Unavailable) and not self._lost:
@@ -94,7 +94,7 @@ class StageConnections:
         return found
 
     async def close(self) -> None:
-        """Closes the session at every stage that still answers. Never raises; the second time nothing is left to do."""
+        """Close the session at every stage that still answers. Never raises; may be called again."""
         if self._closing:
             return
         self._closing = True
@@ -113,7 +113,7 @@ class StageConnections:
         await asyncio.gather(*(link.close() for link in self.out_links))
 
     async def snapshots(self, start_ns: int, end_ns: int) -> list[stage_pb2.SnapshotReply]:
-        """The final accounts of all stages, by replica and stage."""
+        """The final accounts of all stages, in the order of replicas and stages."""
         request = stage_pb2.SnapshotRequest(
             session=self.session, final=True, window_start_ns=start_ns, window_end_ns=end_ns
         )

@@ -1,4 +1,4 @@
-"""The stage servers as the router knows them: a channel each, and whether they serve."""
+"""The stage servers as the router sees them: a channel each, and whether they serve."""
 
 import asyncio
 import logging
@@ -48,7 +48,7 @@ class RemoteStage:
         stub = health_pb2_grpc.HealthStub(self._channel)
         while True:
             try:
-                # Does not wait for a connection: only such a call is told why there is none.
+                # Not wait_for_ready: only a call that does not wait learns why there is no connection.
                 async for reply in stub.Watch(health_pb2.HealthCheckRequest()):  # type: ignore[attr-defined]
                     self.trouble = None
                     self._set(reply.status == health_pb2.HealthCheckResponse.SERVING, changed)
@@ -106,7 +106,7 @@ class StageTable:
 
 
 async def metrics_of(table: Iterable[RemoteStage]) -> dict[tuple[int, int], bytes]:
-    """What every healthy stage tells Prometheus, by (replica, stage); those that do not answer are left out."""
+    """The metrics of every healthy stage, by (replica, stage); those that do not answer have none."""
 
     async def ask(stage: RemoteStage) -> tuple[tuple[int, int], bytes]:
         request = stage_pb2.DescribeRequest(metrics=True)

@@ -1,4 +1,4 @@
-"""By which names clients may call the model."""
+"""The names by which clients may call the model."""
 
 
 class ModelNames:

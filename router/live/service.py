@@ -5,10 +5,10 @@ from typing import NamedTuple
 from router.api.generation import GenerationParams, Output, OutputLengths
 from router.api.tokenizer import Tokenizer
 from router.api.tokens import block_hashes
-from router.live.keeper import LiveKeeper
 from router.live.names import ModelNames
 from router.live.session import LiveSession
 from router.live.stream import Signal, Stream
+from router.live.supervisor import LiveSupervisor
 from stageline.engine.types import Request
 from stageline.errors import BadInput, UsageError
 from stageline.report.spans.context import TraceContext
@@ -44,12 +44,14 @@ class Reply:
 class LiveService:
     """The live side of a router."""
 
-    def __init__(self, keeper: LiveKeeper, lengths: OutputLengths, tokenizer: Tokenizer, names: ModelNames) -> None:
-        self.keeper, self._lengths, self.tokenizer, self.names = keeper, lengths, tokenizer, names
-        plan = keeper.route.plan
-        self.max_context_tokens = min(keeper.route.max_context_tokens, MAX_TOKENS)
-        self.dilation = keeper.options.dilation
-        scheduling = keeper.options.scheduling
+    def __init__(
+        self, supervisor: LiveSupervisor, lengths: OutputLengths, tokenizer: Tokenizer, names: ModelNames
+    ) -> None:
+        self.supervisor, self._lengths, self.tokenizer, self.names = supervisor, lengths, tokenizer, names
+        plan = supervisor.route.plan
+        self.max_context_tokens = min(supervisor.route.max_context_tokens, MAX_TOKENS)
+        self.dilation = supervisor.options.dilation
+        scheduling = supervisor.options.scheduling
         self._block_tokens = (scheduling.hash_block_tokens or plan.block_tokens) if scheduling.prefix_cache else 0
 
     def check_model(self, name: str) -> None:
@@ -73,7 +75,7 @@ class LiveService:
         if not 1 <= n * len(params_list) <= MAX_CHOICES:
             raise BadInput("n", n, f"1 to {MAX_CHOICES} outputs can be asked for at once")
         outputs = [(params, self._output(params, choice)) for params in params_list for choice in range(n)]
-        live = self.keeper.open_session(len(outputs))
+        live = self.supervisor.open_session(len(outputs))
         index, arrival_ns = live.next_arrival()
         requests = [
             Request(

@@ -29,7 +29,7 @@ from stageline.wire.runs import stage_record
 
 
 class LiveSession:
-    """Built by the keeper, which opens it, waits for its end and closes it. `watch` sees what the engine reports,
+    """Built by the supervisor, which opens it, waits for its end and closes it. `watch` sees what the engine reports,
     `idle` is called when the last request has ended.
     """
 

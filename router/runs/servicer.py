@@ -58,7 +58,7 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
         on_run: Callable[[RunSession | None], None] = lambda _: None,
         watch: Watch | None = None,
         live: LiveService | None = None,
-        door: OpenAiServer | None = None,
+        http: OpenAiServer | None = None,
         trust_runs: bool = False,
         api_key: str = "",
         metrics: Callable[[], bytes] = bytes,
@@ -68,7 +68,7 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
         self._table, self._advertise, self._payload = table, advertise, payload
         self._window = window or max(2, 2 * len(os.sched_getaffinity(0)))
         self._on_run, self._watch, self._metrics = on_run, watch, metrics
-        self._live, self._keeper, self._door = live, live.keeper if live else None, door
+        self._live, self._supervisor, self._http = live, live.supervisor if live else None, http
         self._run: RunSession | None = None
         self._busy = False
         self._ending: asyncio.Task[None] | None = None
@@ -88,27 +88,27 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
         own = self._advertise or endpoints.grpc
         self._advertise = own if "://" in own or not self._table.dialer.files.cert else SECURE + own
         self._table.start(partial(self._health_changed, announce))
-        if self._keeper:
-            self._keeper.start(self._advertise)
-        if self._door:
-            return msgspec.structs.replace(endpoints, http=await self._door.start())
+        if self._supervisor:
+            self._supervisor.start(self._advertise)
+        if self._http:
+            return msgspec.structs.replace(endpoints, http=await self._http.start())
         return endpoints
 
     async def drained(self) -> None:
         """Refuse new runs; returns when the one under way has ended."""
         self._draining = True
         await self._free.wait()
-        if self._keeper:
-            await self._keeper.drained()
+        if self._supervisor:
+            await self._supervisor.drained()
 
     async def stop(self) -> None:
         """End the run that is left and let the stages go."""
         if self._run:
             self._run.shell.fail(Busy("the router is shutting down"))
-        if self._keeper:
-            await self._keeper.stop()
-        if self._door:
-            await self._door.stop()
+        if self._supervisor:
+            await self._supervisor.stop()
+        if self._http:
+            await self._http.stop()
         await self._table.close()
 
     # -- the service
@@ -121,8 +121,8 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
             self._check_key(context)
             await self._claim()
             try:
-                if self._keeper:
-                    await self._keeper.pause()
+                if self._supervisor:
+                    await self._supervisor.pause()
                 await self._carry_out(context)
             finally:
                 self._ending = asyncio.create_task(self._end())
@@ -174,7 +174,7 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
                 for s in table
             ],
             version=stageline.__version__,
-            live=live_state(self._keeper) if self._keeper else None,
+            live=live_state(self._supervisor) if self._supervisor else None,
             metrics=self._metrics() if request.metrics else b"",
         )
 
@@ -212,8 +212,8 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
             await self._run.close()
             self._on_run(None)
         self._run, self._busy, self._ending = None, False, None
-        if self._keeper:
-            self._keeper.resume()
+        if self._supervisor:
+            self._supervisor.resume()
         self._free.set()
 
     async def _prepare(self, context: RunContext) -> RunSession:
@@ -272,7 +272,7 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
         return workload, spec.requests
 
     async def _link_of(self, hello: flow_pb2.Hello) -> InLink:
-        live = self._keeper.current if self._keeper else None
+        live = self._supervisor.current if self._supervisor else None
         if live and live.id == hello.session:
             return live.connections.in_link(hello)
         if self._run is None or self._run.id != hello.session:
@@ -280,8 +280,8 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
         return self._run.connections.in_link(hello)
 
     def _health_changed(self, announce: Announce) -> None:
-        if self._keeper:
-            self._keeper.look_again()
+        if self._supervisor:
+            self._supervisor.look_again()
         task = asyncio.ensure_future(announce(self._table.healthy))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

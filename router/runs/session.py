@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Iterable
 from router.cluster.connections import StageConnections
 from router.cluster.stages import StageTable
 from router.metrics.vllm import Watch
-from router.runs.outbox import Outbox, TeeObserver
+from router.runs.result_buffer import ResultBuffer, TeeObserver
 from stageline.engine.closing import close_run, window_of
 from stageline.engine.conductor import Conductor
 from stageline.engine.route import Route
@@ -43,8 +43,8 @@ class RunSession:
     ) -> None:
         self.id = uuid.uuid4().hex
         self.total, self._seed, self._window = total, seed, window
-        self.outbox = Outbox(tokens=tokens)
-        self._observer: Observer = TeeObserver(self.outbox, watch) if watch else self.outbox
+        self.results = ResultBuffer(tokens=tokens)
+        self._observer: Observer = TeeObserver(self.results, watch) if watch else self.results
         self.router = Router(route, scheduling, seed, self._observer)
         if watch:
             watch.begin(self.router)
@@ -100,7 +100,7 @@ class RunSession:
             except TimeoutError:
                 pass
             self._stir.clear()
-            for reply in self.outbox.take():
+            for reply in self.results.take():
                 yield reply
             yield router_pb2.RunReply(progress=self.progress())
             self.shell.release()
@@ -108,14 +108,14 @@ class RunSession:
             return
         for sequence in self.router.sequences.values():
             self._observer.request(sequence.record("incomplete"))
-        for reply in self.outbox.take():
+        for reply in self.results.take():
             yield reply
         raise await self.connections.failure()
 
     def _after_poll(self) -> None:
         if self.shell.machine.done:
             self._stir.set()
-        elif self.outbox.full:
+        elif self.results.full:
             self.shell.hold()
             self._stir.set()
 

@@ -15,6 +15,7 @@ from stageline.sync.machine import Asks
 MIN_NS, MAX_NS = 500_000, 250_000_000  # event loops have no finer timers: a shorter patience ends at once
 MIN_TURNS, MAX_TURNS = 1 / 64, 32.0  # patience in mean times between polls
 MEMORY = 8  # polls over which the mean is taken, roughly
+FIRST_TURN_NS = 50_000_000  # the pace assumed at first: asking early costs more than waiting once
 
 
 class Asking:
@@ -25,7 +26,7 @@ class Asking:
         self.patience_turns = 4.0
         self._promised_ns = promised_ns
         self._wanted: dict[int, int] = {}
-        self._turn_ns = 0.0
+        self._turn_ns = float(FIRST_TURN_NS)
         self._turned_at_ns: int | None = None
 
     @property

@@ -105,12 +105,12 @@ class Live:
     async def emptied(self) -> None:
         """Waits until no request is left, ends the session, and looks into the ledgers of router and stages."""
         await self.quiet()
-        keeper = self.router._service._keeper
+        supervisor = self.router._service._supervisor
         machines = [server._service._session.machine for server in self.stages]
-        router = keeper.session.router
-        await keeper.pause()
-        keeper.resume()
-        assert keeper.last_digest or not router.arrived
+        router = supervisor.session.router
+        await supervisor.pause()
+        supervisor.resume()
+        assert supervisor.last_digest or not router.arrived
         assert (router.arrived, len(router.sequences)) == (router.finished + router.failed, 0)
         stages = range(len(self.plan.stages))
         assert [replica.mirror.used_bytes(s) for replica in router.replicas for s in stages] == [0] * len(machines)

@@ -254,10 +254,10 @@ async def test_servers_that_strangers_can_reach_warn(
     member = authority.files()
     assert await warnings("127.0.0.1", TlsFiles()) == []
     assert await warnings("0.0.0.0", member) == []
-    open_to_all = "the gRPC door is open to the network without TLS (--tls-cert) and without certificates of clients"
+    open_to_all = "the gRPC port is open to the network without TLS (--tls-cert) and without certificates of clients"
     assert await warnings("0.0.0.0", TlsFiles()) == [f"{open_to_all} (--tls-ca)"]
     half = await warnings("0.0.0.0", TlsFiles(member.cert, member.key))
-    assert half == ["the gRPC door is open to the network without certificates of clients (--tls-ca)"]
+    assert half == ["the gRPC port is open to the network without certificates of clients (--tls-ca)"]
 
 
 COMMAND = [sys.executable, "-c", "from stageline.cli.main import main; main()"]

@@ -164,10 +164,10 @@ class OpenAiServer:
 
     async def _ready(self, request: web.Request) -> web.Response:
         """200 while requests are accepted, else 503 with the reason."""
-        keeper = self._service.keeper
-        if keeper.ready:
+        supervisor = self._service.supervisor
+        if supervisor.ready:
             return _json({"status": "ready", "dilation": self._service.dilation})
-        body = error_body(keeper.reason, "server_error", code="503")
+        body = error_body(supervisor.reason, "server_error", code="503")
         return web.Response(status=503, body=body, content_type=_JSON, headers={"Retry-After": str(RETRY_AFTER_S)})
 
     async def _version(self, request: web.Request) -> web.Response:

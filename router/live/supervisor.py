@@ -1,4 +1,4 @@
-"""Keeps a live session open: opens it when all stages serve, again after a failure, and makes way for virtual runs."""
+"""Keeps a live session open: opens it when all stages serve, reopens it after a failure, yields to virtual runs."""
 
 import asyncio
 import logging
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 _BACKOFF_S = (0.2, 0.5, 1.0, 2.0)
 
 
-class LiveKeeper:
+class LiveSupervisor:
     """At most one session at a time. `session` is the one that takes requests, if there is one."""
 
     def __init__(
@@ -66,7 +66,7 @@ class LiveKeeper:
         task.add_done_callback(self._tasks.discard)
 
     async def pause(self) -> None:
-        """Ends an idle session, for a virtual run. Raises Busy when it has requests."""
+        """End an idle session, for a virtual run. Raises Busy when it has requests."""
         if self.session and self.session.requests:
             raise Busy(f"{self.session.requests} live requests are being served; a run can begin when there are none")
         self._paused, self.session = True, None
@@ -79,7 +79,7 @@ class LiveKeeper:
         self.look_again()
 
     async def drained(self) -> None:
-        """Takes no new requests; returns when the last one has ended and the session is closed."""
+        """Take no new requests; returns when the last one has ended and the session is closed."""
         self._draining = True
         self.reason = "the router is shutting down"
         async with self._changed:
@@ -88,7 +88,7 @@ class LiveKeeper:
         await self._leave()
 
     async def stop(self) -> None:
-        """Ends what is left."""
+        """End what is left."""
         if self._task:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""The keeper of live sessions says so when it can't go on."""
+"""The supervisor of live sessions says so when it can't go on."""
 
 import asyncio
 import logging
@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from router.cluster.stages import StageTable
-from router.live import keeper
+from router.live import supervisor
 from router.live.options import LiveOptions
 from stageline.engine.route import Route
 from stageline.errors import Unavailable
@@ -34,9 +34,9 @@ class Broken:
 async def test_a_bug_is_logged_and_shown_to_clients(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(keeper, "LiveSession", Broken)
+    monkeypatch.setattr(supervisor, "LiveSession", Broken)
     table = cast(StageTable, SimpleNamespace(healthy=True))
-    kept = keeper.LiveKeeper(Route(plan()), table, LiveOptions())
+    kept = supervisor.LiveSupervisor(Route(plan()), table, LiveOptions())
     kept.start("")
     assert kept._task is not None
     await asyncio.wait({kept._task})

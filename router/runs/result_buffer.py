@@ -1,4 +1,4 @@
-"""What a run has produced and its client has not been sent yet."""
+"""Results of a run that have not been sent to its client yet."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from stageline.wire.runs import results_of
 FULL = 1 << 15  # tokens and records, the size of a message; with more than that the run waits for its client
 
 
-class Outbox:
+class ResultBuffer:
     """An Observer that collects columns. `tokens`: whether the client wants every token."""
 
     def __init__(self, *, tokens: bool) -> None:
@@ -39,7 +39,7 @@ class Outbox:
         return len(self._indexes) + len(self._records) > FULL
 
     def take(self) -> Iterator[router_pb2.RunReply]:
-        """Empties the box."""
+        """Empty the buffer."""
         if self._indexes or self._records:
             results = results_of(self._indexes, self._times_ns, self._records, self._before)
             self._clear()
@@ -47,7 +47,7 @@ class Outbox:
 
 
 class TeeObserver:
-    """An Observer that tells two."""
+    """An Observer that forwards to two."""
 
     def __init__(self, first: Observer, second: Observer) -> None:
         self._first, self._second = first, second
