@@ -1,1 +1,1 @@
-"""Benchmarks: one command each, figures on stdout, ratios within one run. CONTRIBUTING.md lists them."""
+"""Benchmarks: one command each, results on stdout, ratios measured within one run. CONTRIBUTING.md lists them."""

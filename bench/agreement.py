@@ -1,11 +1,11 @@
-"""Whether a cluster of real processes gives the digest of the in-process engine, on real traces.
+"""Compares the digests of a cluster of real processes with those of the in-process engine, on real traces.
 
-    python -m bench.agreement DATA [CASE ...]     all cases by default; a table on stdout, 1 when any digest differs
+    python -m bench.agreement DATA [CASE ...]     all cases by default; a table on stdout, 1 if a digest differs
 
-DATA is the folder with the public traces. Each row is one workload on one plan under one setting, run in process and on
-a fresh local cluster; `busy` compresses arrivals until the pipeline is full, `nearly empty` leaves them as they were,
-so that most tokens make a lone trip. The last two settings disturb the host: all processes at `nice 19`, and one
-process after another stopped for a second (SIGSTOP). It takes about an hour of CPU.
+DATA is the folder with the public traces. Each row runs one workload on one plan with one setting, in process and on a
+fresh local cluster. `busy` compresses arrivals until the pipeline is full; `nearly empty` keeps them, so that most
+tokens are alone in the pipeline. The last two settings disturb the host: all processes run at `nice 19`, or SIGSTOP
+stops one process after another for a second. It takes about an hour of CPU.
 """
 
 import asyncio
@@ -25,13 +25,11 @@ from stageline.cluster.client_run import run_at
 from stageline.cluster.local import LocalCluster, LocalOptions
 from stageline.engine import inprocess
 from stageline.engine.settings import Scheduling
-from stageline.engine.types import RequestRecord, RunTotals
 from stageline.plan.build import make_plan
 from stageline.plan.options import PlanOptions
 from stageline.plan.schema import Plan
-from stageline.report.canonical import canonical_line
-from stageline.report.digest import Digest
 from stageline.runtime.logs import say
+from stageline.testing import DigestObserver
 from stageline.wire.frames import PayloadMode
 from stageline.wire.router_client import RunOrder
 from stageline.workload import DescribedWorkload, open_workload
@@ -47,7 +45,7 @@ BUSY = {"k3-59": "150", "k3-46": "150", "llama-70b": "5"}
 
 
 class TraceCase(msgspec.Struct, frozen=True):
-    """So many first requests of a trace."""
+    """The first `requests` requests of a trace."""
 
     name: str
     file: str
@@ -65,13 +63,13 @@ SHORT = TraceCase("azure busy, short", AZURE, 60, True)
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
-    """What is varied, all else as by default."""
+    """What a case varies; the rest keeps its default."""
 
     name: str = "default"
     grow: bool = False
     jitter: bool = False
     payload: PayloadMode = "size"
-    requests: int = 0  # fewer than the trace has
+    requests: int = 0  # instead of the trace case's; 0: those
     window: int = 0
     nice: bool = False
     stops: bool = False
@@ -81,30 +79,12 @@ VARIED = (
     Setting(name="kv grow", grow=True),
     Setting(name="jitter 500 ns", jitter=True),
     Setting(name="payload capped", payload="capped"),
-    Setting(name="payload full", payload="full", requests=4),  # some gigabytes
+    Setting(name="payload full", payload="full", requests=4),  # several gigabytes
     Setting(name="window 1", window=1),
     Setting(name="window 64", window=64),
     Setting(name="nice 19", nice=True),
     Setting(name="SIGSTOP", stops=True),
 )
-
-
-class Records:
-    """An Observer that keeps nothing but the digest."""
-
-    def __init__(self) -> None:
-        self._digest = Digest()
-
-    def token(self, index: int, now_ns: int, since_ns: int | None) -> None:
-        """See Observer."""
-
-    def request(self, record: RequestRecord) -> None:
-        """See Observer."""
-        self._digest.request(record.index, canonical_line(record))
-
-    def digest(self, totals: RunTotals) -> str:
-        """Of the whole run."""
-        return self._digest.finish(totals.stages)
 
 
 class Case(msgspec.Struct, frozen=True):
@@ -116,12 +96,12 @@ class Case(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """As it may be given on the command line."""
+        """The name on the command line."""
         return f"{self.plan}/{self.trace.name}/{self.setting.name}"
 
 
 def cases() -> Iterable[Case]:
-    """All rows: every trace as it is, and the short one under every setting."""
+    """All rows: every trace with default settings, and the short one with every setting."""
     for plan in PLANS:
         for trace in TRACES:
             yield Case(plan, trace, Setting())
@@ -130,7 +110,7 @@ def cases() -> Iterable[Case]:
 
 
 async def stopped_in_turn(pids: list[int]) -> None:
-    """Stops one process after another for a second each, until cancelled."""
+    """Stop one process after another for a second each, until cancelled."""
     for pid in pids * 1000:
         os.kill(pid, signal.SIGSTOP)
         try:
@@ -140,7 +120,7 @@ async def stopped_in_turn(pids: list[int]) -> None:
         await asyncio.sleep(1)
 
 
-async def on_cluster(plan: Plan, case: Case, scheduling: Scheduling, source: DescribedWorkload, folder: Path) -> str:
+async def on_cluster(plan: Plan, case: Case, scheduling: Scheduling, workload: DescribedWorkload, folder: Path) -> str:
     """The digest of a fresh local cluster."""
     path = folder / "plan.json"
     path.write_bytes(plan.canonical())
@@ -148,7 +128,7 @@ async def on_cluster(plan: Plan, case: Case, scheduling: Scheduling, source: Des
     order = RunOrder(
         plan_digest=plan.digest(), scheduling=scheduling, seed=0, payload=setting.payload, window=setting.window
     )
-    records = Records()
+    records = DigestObserver()
     async with LocalCluster(plan, path, LocalOptions(restart=False), say) as up:
         await up.healthy()
         children = [child.pid for child in [*up.stages, up.router] if child and child.pid]
@@ -156,15 +136,15 @@ async def on_cluster(plan: Plan, case: Case, scheduling: Scheduling, source: Des
             os.setpriority(os.PRIO_PROCESS, pid, 19)
         stopper = asyncio.create_task(stopped_in_turn(children if setting.stops else []))
         try:
-            totals, _ = await run_at(up.address, order, source, records)
+            totals, _ = await run_at(up.address, order, workload, records)
         finally:
             stopper.cancel()
             await asyncio.gather(stopper, return_exceptions=True)
-    return records.digest(totals)
+    return records.finish(totals.stages)
 
 
 def compare(case: Case, data: Path, folder: Path) -> bool:
-    """Runs one case on both engines, prints its row; whether the digests are equal."""
+    """Run one case on both engines and print its row; returns whether the digests are equal."""
     model, device, options = PLANS[case.plan]
     catalog = Catalog()
     plan = make_plan(catalog.model(model).spec, catalog.device(device).device, options).plan
@@ -173,17 +153,17 @@ def compare(case: Case, data: Path, folder: Path) -> bool:
         plan = msgspec.structs.replace(plan, links=links)
     scheduling = Scheduling(kv="grow" if case.setting.grow else "reserve")
 
-    def source() -> DescribedWorkload:
+    def workload() -> DescribedWorkload:
         scale = BUSY[case.plan] if case.trace.busy else "1"
         count = case.setting.requests or case.trace.requests
         return open_workload(str(data / case.trace.file), rate_scale=scale, requests=count)
 
-    records = Records()
-    totals = inprocess.run(plan, scheduling, source(), seed=0, observer=records)
-    expected = records.digest(totals)
+    records = DigestObserver()
+    totals = inprocess.run(plan, scheduling, workload(), seed=0, observer=records)
+    expected = records.finish(totals.stages)
     started = time.perf_counter()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        found = runner.run(on_cluster(plan, case, scheduling, source(), folder))
+        found = runner.run(on_cluster(plan, case, scheduling, workload(), folder))
     wall_s, same = time.perf_counter() - started, found == expected
     words = "equal" if same else f"DIFFERENT: {found[:12]}"
     print(f"| {case.plan} | {case.trace.name} | {case.setting.name} | {totals.requests} | {totals.stage_visits} "
@@ -192,7 +172,7 @@ def compare(case: Case, data: Path, folder: Path) -> bool:
 
 
 def main(arguments: list[str]) -> int:
-    """The cases whose names begin with one of the words given; 1 when a digest differs."""
+    """Run the cases whose names begin with one of the given words; returns 1 if a digest differs."""
     data, names = Path(arguments[0]), tuple(arguments[1:])
     print("| plan | requests of | setting | requests | stage visits | cluster | digest | both engines |")
     print("|---|---|---|---|---|---|---|---|")

@@ -1,11 +1,11 @@
-"""What a microbatch-hop costs on the cluster, against a bare gRPC echo of the same bytes in the same minute.
+"""CPU time of one hop of a microbatch on a cluster, over that of a bare gRPC echo of frames of the same size.
 
     python -m bench.cluster            all cases, JSON on stdout
     python -m bench.cluster lone wide  some of them
 
-CPU of router and stages over (microbatches x links). The echo is a ring of as many
-processes, with as many messages under way as the cluster has frames, with our channel options and gRPC's default
-environment.
+CPU time of router and stages / (microbatches x links). The echo is a ring of as many processes, which keeps as many
+messages in flight as the cluster does frames; it uses Stageline's channel options and gRPC's default environment, and
+is measured right after the cluster.
 """
 
 import asyncio
@@ -21,12 +21,11 @@ from bench.core import wafers
 from bench.echo import measure
 from stageline.cluster.client_run import run_at
 from stageline.cluster.local import LocalCluster, LocalOptions
-from stageline.cost.entries import Affine
 from stageline.engine.settings import Scheduling
-from stageline.engine.types import RequestRecord
-from stageline.plan.schema import Defaults, LinkPlan, Plan, StagePlan, Visit
+from stageline.plan.schema import Plan
 from stageline.runtime.logs import say
-from stageline.wire.router_client import Cost, RunOrder
+from stageline.testing import Ignoring, uniform_plan
+from stageline.wire.router_client import RunCost, RunOrder
 from stageline.workload import open_workload
 
 ECHO_HOPS = 400
@@ -34,7 +33,7 @@ SERVICE_NS = 30_000
 
 
 class Case(msgspec.Struct, frozen=True):
-    """`stages` 0: the 59-wafer route. `target`: largest ratio that is good."""
+    """One case; `stages` 0 is the 59-wafer route, and `target` the largest good ratio."""
 
     name: str
     stages: int
@@ -69,39 +68,20 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     hops_per_s: float
 
 
-class Ignored:
-    """An observer that nobody asks."""
-
-    def token(self, index: int, now_ns: int, since_ns: int | None) -> None:
-        """See Observer."""
-
-    def request(self, record: RequestRecord) -> None:
-        """See Observer."""
-
-
 def chain(stages: int, in_flight: int) -> Plan:
-    """Equal stages in a row; hops so long that as many microbatches are really under way at once."""
+    """Equal stages in a row, with hops long enough to keep `in_flight` microbatches in flight."""
     latency_ns = max(2000, SERVICE_NS * (in_flight - stages) // (stages + 1))
-    return Plan(
-        model=f"chain-{stages}",
-        device="bench",
-        stages=tuple(
-            StagePlan(name=f"s{s}", layers=(s,), kv_budget_bytes=1 << 40, kv_block_bytes=1 << 16) for s in range(stages)
-        ),
-        visits=tuple(Visit(stage=s, layers=(s,), cost=0, min_service_ns=SERVICE_NS) for s in range(stages)),
-        links=tuple(
-            LinkPlan(latency_ns=latency_ns, bytes_per_s=300 * 10**9, bytes_per_token=14336) for _ in range(stages + 1)
-        ),
-        costs=(Affine(base_ns=SERVICE_NS, token_ns=10),),
-        defaults=Defaults(microbatch=8, credits=stages),
-    )
+    return uniform_plan(
+        stages, service_ns=SERVICE_NS, token_ns=10, latency_ns=latency_ns, bytes_per_s=300 * 10**9,
+        bytes_per_token=14336, kv_block_bytes=1 << 16, microbatch=8, model=f"chain-{stages}",
+    )  # fmt: skip
 
 
-async def measured(plan: Plan, case: Case, folder: Path) -> tuple[Cost, int]:
-    """One run on a fresh local cluster; its cost and the number of microbatches."""
+async def measured(plan: Plan, case: Case, folder: Path) -> tuple[RunCost, int]:
+    """Run a case on a fresh local cluster: its cost, and its number of microbatches."""
     path = folder / f"{case.name}.json"
     path.write_bytes(plan.canonical())
-    source = open_workload(f"constant:rate=1000000000,requests={case.requests},input=32,output={case.output_tokens}")
+    workload = open_workload(f"constant:rate=1000000000,requests={case.requests},input=32,output={case.output_tokens}")
     order = RunOrder(
         plan_digest=plan.digest(),
         scheduling=Scheduling(credits=case.credits, microbatch=8),
@@ -111,17 +91,17 @@ async def measured(plan: Plan, case: Case, folder: Path) -> tuple[Cost, int]:
     )
     async with LocalCluster(plan, path, LocalOptions(restart=False), say) as up:
         await up.healthy()
-        totals, cost = await run_at(up.address, order, source, Ignored())
+        totals, cost = await run_at(up.address, order, workload, Ignoring())
     return cost, totals.microbatches
 
 
 def row(case: Case, folder: Path) -> Row:
-    """Measures one case and its echo."""
+    """Measure one case and its echo."""
     plan = chain(case.stages, case.credits) if case.stages else wafers(placement="by-kind", layer_bytes="nominal")
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         cost, microbatches = runner.run(measured(plan, case, folder))
     hops = microbatches * (len(plan.visits) + 1)
-    # A frame with n microbatches carries about 40 n bytes of columns and 40 of its own.
+    # A frame with n microbatches has about 40 n bytes of columns and 40 bytes of its own.
     bytes_per_frame = 40 + 40 * hops // max(1, cost.frames - cost.promise_frames)
     in_flight = 1 if case.credits == 1 else 2 * len(os.sched_getaffinity(0))
     echo_ns = measure(len(plan.stages) + 1, ECHO_HOPS, bytes_per_frame, in_flight)
@@ -142,7 +122,7 @@ def row(case: Case, folder: Path) -> Row:
 
 
 def main(names: list[str]) -> int:
-    """The cases asked for, all by default; 1 when one misses its target."""
+    """Measure the named cases, or all; returns 1 if one misses its target."""
     with tempfile.TemporaryDirectory() as folder:
         rows = [row(case, Path(folder)) for case in CASES if not names or case.name in names]
     print(msgspec.json.format(msgspec.json.encode(rows), indent=2).decode())

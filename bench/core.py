@@ -1,10 +1,10 @@
-"""How fast the in-process engine is.
+"""Speed of the in-process engine.
 
     python -m bench.core [--data DIR]      JSON on stdout
 
-Stage visits per CPU second on a 59-stage consecutive route and on the 59-wafer route (70 visits), and the cost per
-visit at 8 and at 500 stages. With --data, the whole Azure conversation trace on the 46-wafer plan as well, with the
-memory that it needed. CPU time, because the machine may be shared.
+Stage visits per CPU second on a consecutive route of 59 stages and on the 59-wafer route (70 visits), and CPU time per
+visit with 8 and with 500 stages. With --data also the whole Azure conversation trace on the 46-wafer plan, with the
+growth of memory. CPU time, because other processes may share the machine.
 """
 
 import argparse
@@ -18,31 +18,27 @@ import msgspec
 from stageline.catalog.loader import Catalog
 from stageline.engine import inprocess
 from stageline.engine.settings import Scheduling
-from stageline.engine.types import RequestRecord, RunTotals
+from stageline.engine.types import RunTotals
 from stageline.plan.build import make_plan
 from stageline.plan.options import PlanOptions
 from stageline.plan.schema import Defaults, Plan, StagePlan, Visit
-from stageline.report.writer import RunWriter
+from stageline.report.run_writer import RunWriter
+from stageline.testing import Ignoring
 from stageline.workload import open_workload
 
 TARGET_CONSECUTIVE, TARGET_WAFERS = 1_000_000, 150_000  # stage visits per second
 AZURE = "AzureLLMInferenceTrace_conv_2023.csv"
-AZURE_SCALE = "150"  # arrivals compressed until the pipeline is busy
+AZURE_RATE_SCALE = "150"  # high enough to keep the pipeline busy
 
 
-class Counter:
-    """An observer that only counts."""
+class Counter(Ignoring):
+    """Counts tokens."""
 
-    def __init__(self) -> None:
-        self.tokens = self.requests = 0
+    tokens = 0
 
     def token(self, index: int, now_ns: int, since_ns: int | None) -> None:
         """See Observer."""
         self.tokens += 1
-
-    def request(self, record: RequestRecord) -> None:
-        """See Observer."""
-        self.requests += 1
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,7 +64,7 @@ def wafers(**options: object) -> Plan:
 
 
 def consecutive(stages: int) -> Plan:
-    """A chain of equal stages with the service time of two linear layers of Kimi K3."""
+    """A chain of equal stages, each with the service time of two linear-attention layers of Kimi K3."""
     base = wafers(placement="by-kind", layer_bytes="nominal", consecutive=True)
     visit, link = base.visits[1], base.links[1]
     return msgspec.structs.replace(
@@ -85,7 +81,7 @@ def consecutive(stages: int) -> Plan:
 
 
 def measure(case: str, plan: Plan, text: str, target: int | None = None) -> Row:
-    """One run; CPU seconds of this process."""
+    """Run `text`, a workload, on a plan; in CPU seconds of this process."""
     counter = Counter()
     workload = open_workload(text, seed=1)
     started = time.process_time()
@@ -110,10 +106,10 @@ def _row(case: str, plan: Plan, totals: RunTotals, tokens: int, cpu_s: float, ta
 
 
 def azure(data: Path) -> dict[str, object]:
-    """All 19,366 requests on 46 wafers, with everything that `stageline run` computes."""
+    """The Azure trace, 19,366 requests, on 46 wafers, with all results that `stageline run` writes."""
     plan = wafers()
     writer = RunWriter(plan, None)
-    workload = open_workload(str(data / "traces" / AZURE), seed=0, rate_scale=AZURE_SCALE)
+    workload = open_workload(str(data / "traces" / AZURE), seed=0, rate_scale=AZURE_RATE_SCALE)
     started, before_kb = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with writer:
         totals = inprocess.run(plan, Scheduling(), workload, seed=0, observer=writer)
@@ -128,16 +124,16 @@ def azure(data: Path) -> dict[str, object]:
 
 
 def main() -> None:
-    """All cases."""
+    """Measure all cases."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, help="folder with traces/, for the Azure case")
     data = parser.parse_args().data
-    load = "closed:users=1000,requests=3000,input=64,output=uniform(20,200)"
+    workload = "closed:users=1000,requests=3000,input=64,output=uniform(20,200)"
     rows = [
-        measure("59 consecutive stages", consecutive(59), load, TARGET_CONSECUTIVE),
-        measure("59 wafers, 70 visits", wafers(placement="by-kind", layer_bytes="nominal"), load, TARGET_WAFERS),
-        measure("8 consecutive stages", consecutive(8), load),
-        measure("500 consecutive stages", consecutive(500), load),
+        measure("59 consecutive stages", consecutive(59), workload, TARGET_CONSECUTIVE),
+        measure("59 wafers, 70 visits", wafers(placement="by-kind", layer_bytes="nominal"), workload, TARGET_WAFERS),
+        measure("8 consecutive stages", consecutive(8), workload),
+        measure("500 consecutive stages", consecutive(500), workload),
     ]
     result: dict[str, object] = {"rows": rows}
     if data is not None:

@@ -1,7 +1,7 @@
-"""What a hop costs with gRPC alone: a ring of processes that pass one message on, columns untouched.
+"""CPU time of a hop with gRPC alone: a ring of processes that pass messages on unread.
 
-CPU per hop of a ring of members with some messages under way: a bare `grpc.aio` stream between any two, as stages have,
-and nothing else. `python -m bench.echo HOPS BYTES IN_FLIGHT` is one member of the ring.
+Neighbours are joined by a bare `grpc.aio` stream, as stages are. `python -m bench.echo HOPS BYTES IN_FLIGHT` is one
+member of the ring; `measure` starts them all.
 """
 
 import asyncio
@@ -22,15 +22,15 @@ from stageline.wire import grpc_options
 METHOD = "/bench.Echo/Flow"
 
 
-class Turn(msgspec.Struct):
-    """What a member reports when it ends."""
+class MemberCost(msgspec.Struct):
+    """What a member reports at its end."""
 
     cpu_ns: int
     hops: int
 
 
 async def _member(hops: int, payload_bytes: int, in_flight: int) -> None:
-    """Listens, connects to the next member, passes on what comes; the first one (told so) begins."""
+    """Listen, connect to the next member, pass on what arrives. stdin says where that is and whether to begin."""
     arrived, begun = asyncio.Event(), asyncio.Event()
     begun_ns, count = 0, 0
     call: Any = None
@@ -61,15 +61,15 @@ async def _member(hops: int, payload_bytes: int, in_flight: int) -> None:
             await call.write(bytes(payload_bytes))
         begun.set()
         await arrived.wait()
-        turn = Turn(time.process_time_ns() - begun_ns, hops)
-        print(msgspec.json.encode(turn).decode(), flush=True)
+        cost = MemberCost(time.process_time_ns() - begun_ns, hops)
+        print(msgspec.json.encode(cost).decode(), flush=True)
         await loop.run_in_executor(None, sys.stdin.readline)
         call.cancel()
     await server.stop(0)
 
 
 def measure(processes: int, hops: int, payload_bytes: int, in_flight: int) -> float:
-    """CPU nanoseconds per hop, receive and send together; every member passes `hops` messages on."""
+    """CPU nanoseconds per hop, for receiving and sending; every member passes on `hops` messages."""
     command = [sys.executable, "-m", "bench.echo", str(hops), str(payload_bytes), str(in_flight)]
     quiet = os.environ | {"GRPC_VERBOSITY": "ERROR"}
     pipe, nowhere = subprocess.PIPE, subprocess.DEVNULL
@@ -80,17 +80,17 @@ def measure(processes: int, hops: int, payload_bytes: int, in_flight: int) -> fl
     try:
         ports = [int(_line(member)) for member in ring]
         for i, member in enumerate(ring):
-            _tell(member, f"{ports[(i + 1) % processes]} {int(i == 0)}")
+            _send(member, f"{ports[(i + 1) % processes]} {int(i == 0)}")
         for member in [*ring[1:], ring[0]]:
-            _tell(member, "go")
-        turns = [msgspec.json.decode(_line(member), type=Turn) for member in ring]
-        for member in ring:  # not before all have reported: the next one may still wait for this one's last message
-            _tell(member, "end")
+            _send(member, "go")
+        costs = [msgspec.json.decode(_line(member), type=MemberCost) for member in ring]
+        for member in ring:  # after all have reported: the next member may still wait for this one's last message
+            _send(member, "end")
     finally:
         for member in ring:
             member.kill()
             member.wait()
-    return sum(turn.cpu_ns for turn in turns) / sum(turn.hops for turn in turns)
+    return sum(cost.cpu_ns for cost in costs) / sum(cost.hops for cost in costs)
 
 
 def _line(member: "subprocess.Popen[str]") -> str:
@@ -98,7 +98,7 @@ def _line(member: "subprocess.Popen[str]") -> str:
     return member.stdout.readline()
 
 
-def _tell(member: "subprocess.Popen[str]", text: str) -> None:
+def _send(member: "subprocess.Popen[str]", text: str) -> None:
     assert member.stdin is not None
     member.stdin.write(text + "\n")
     member.stdin.flush()

@@ -1,11 +1,11 @@
-"""What the load client costs: CPU time per streamed chunk, beside a bare reader of the same bytes.
+"""CPU time of the load client per streamed chunk, over that of a bare reader of the same bytes.
 
 A server process streams ready-made chunks over keep-alive connections; the client process runs `concurrency` users in a
-closed loop. `flood`: chunks come as fast as the server can, so that a client that is behind finds several in one read.
-`paced`: every stream pauses between two chunks, so that they come alone, which is what each of them costs at most.
+closed loop. `flood`: the server sends as fast as it can, so that a slow client finds several chunks in one read.
+`paced`: every stream pauses between chunks, so that each arrives alone, the worst case.
 
-Read ratios: CPU per chunk of the load client over that of the bare reader, which counts events and nothing else. Chunks
-per core and second is 1 / CPU per chunk: what one core takes when it does nothing else.
+Compare the ratios of CPU per chunk: the bare reader only counts events. Chunks per core and second is 1 / CPU per
+chunk, the rate at which one core reads if it does nothing else.
 
     python -m bench.load_client [--concurrency 64]
 """
@@ -29,15 +29,15 @@ _HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: %s\r\n"
 _CHUNK = b'data: {"id":"cmpl-0123456789abcdef","object":"text_completion","created":1,"model":"bench","choices":[{"index":0,"text":" word","logprobs":null,"finish_reason":null}]}\n\n'  # noqa: E501
 
 
-class Figures(msgspec.Struct):
-    """What one client took."""
+class ClientCost(msgspec.Struct):
+    """What one client needed."""
 
     chunks: int
     cpu_ns: int
     wall_ns: int
 
     def text(self, name: str) -> str:
-        """One line."""
+        """One line of output."""
         per_chunk_us = self.cpu_ns / self.chunks / 1000
         rate, most = self.chunks * 1e9 / self.wall_ns, self.chunks * 1e9 / self.cpu_ns
         return f"{name:18s} {per_chunk_us:8.1f} us CPU/chunk  {most:10,.0f} chunks/core/s  {rate:10,.0f} chunks/s here"
@@ -48,7 +48,7 @@ def _framed(data: bytes) -> bytes:
 
 
 class Case(msgspec.Struct, frozen=True):
-    """How much is streamed, and how fast."""
+    """How much the server streams, and how fast."""
 
     name: str
     tokens: int
@@ -60,7 +60,7 @@ CASES = (Case("flood", 256, 640, 0.0), Case("paced", 64, 256, 0.02))
 
 
 class _Server(asyncio.Protocol):
-    """Answers every POST with `tokens` chunks, one per connection and turn of the loop."""
+    """Answers every POST with `tokens` chunks, one per connection and event-loop iteration."""
 
     def __init__(self, tokens: int, pause_s: float) -> None:
         self._tokens, self._pause_s = tokens, pause_s
@@ -71,7 +71,7 @@ class _Server(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        """Requests come in one or several segments; only the head matters, and bodies here end with a brace."""
+        """A request may arrive in several segments; it ends with the closing brace of its body."""
         assert self._transport is not None
         if data.startswith(b"GET"):
             body = b'{"data":[{"id":"bench"}]}' if b"/models" in data[:40] else b"{}"
@@ -105,8 +105,8 @@ async def _serve(tokens: int, pause_s: float) -> None:
     await server.serve_forever()
 
 
-async def _bare(port: int, users: int, requests: int) -> Figures:
-    """Reads the same streams and counts the events."""
+async def _bare(port: int, users: int, requests: int) -> ClientCost:
+    """Read the same streams and only count their events."""
     chunks, left = 0, requests
 
     async def user() -> None:
@@ -124,30 +124,30 @@ async def _bare(port: int, users: int, requests: int) -> Figures:
 
     cpu_ns, wall_ns = time.process_time_ns(), time.monotonic_ns()
     await asyncio.gather(*(user() for _ in range(users)))
-    return Figures(chunks, time.process_time_ns() - cpu_ns, time.monotonic_ns() - wall_ns)
+    return ClientCost(chunks, time.process_time_ns() - cpu_ns, time.monotonic_ns() - wall_ns)
 
 
-async def _loaded(port: int, users: int, requests: int, tokens: int) -> Figures:
-    """The load client."""
+async def _load_client(port: int, users: int, requests: int, tokens: int) -> ClientCost:
+    """Run the load client."""
     options = LoadOptions(url=f"http://127.0.0.1:{port}", connections=users)
     workload = open_workload(f"closed:users={users},requests={requests},input=64,output={tokens}")
     cpu_ns, wall_ns = time.process_time_ns(), time.monotonic_ns()
     result = await run_load(options, workload, WallClock(), lambda progress: None)
-    took = Figures(result.summary.chunks, time.process_time_ns() - cpu_ns, time.monotonic_ns() - wall_ns)
+    cost = ClientCost(result.summary.chunks, time.process_time_ns() - cpu_ns, time.monotonic_ns() - wall_ns)
     if result.summary.calls["finished"] != requests:
         raise SystemExit(f"only {result.summary.calls['finished']} of {requests} calls finished")
-    return took
+    return cost
 
 
 def measure(case: Case, users: int) -> None:
-    """One case, both clients, one after the other."""
+    """Measure one case with both clients, one after the other."""
     flags = ["--serve", str(case.tokens), str(case.pause_s)]
     server = subprocess.Popen([sys.executable, "-m", "bench.load_client", *flags], stdout=subprocess.PIPE, text=True)
     try:
         assert server.stdout is not None
         port = int(server.stdout.readline())
         bare = uvloop.run(_bare(port, users, case.requests))
-        load = uvloop.run(_loaded(port, users, case.requests, case.tokens))
+        load = uvloop.run(_load_client(port, users, case.requests, case.tokens))
     finally:
         server.kill()
         server.wait()
@@ -157,7 +157,7 @@ def measure(case: Case, users: int) -> None:
 
 
 def main() -> None:
-    """Measures all cases, or is their server."""
+    """Measure all cases, or with --serve be their server."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--concurrency", type=int, default=64)
     parser.add_argument("--serve", nargs=2, help=argparse.SUPPRESS)

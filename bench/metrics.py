@@ -1,15 +1,16 @@
-"""What metrics cost a stage at full speed: the share of its CPU, and the time of a scrape.
+"""What metrics cost a stage at full speed: their share of its CPU, and the time of a scrape.
 
-    python -m bench.metrics        JSON on stdout; exit code 1 when a target is missed
+    python -m bench.metrics        JSON on stdout; exit code 1 if a target is missed
 
-A cluster of 8 stages runs flat out. Windows without and with scrapes follow each other within that one run, so both
-see the same host; the scraped ones ask every stage 20 times a second, a hundred times as often as Prometheus does.
-What a scrape costs is the CPU that the scraped windows take more for as many microbatches. Its share is that per 5 s,
-the interval of `deploy/prometheus/prometheus.yml`, over what a stage burns at full speed. Counting is no part of that:
-it is timed by itself, as the additions that a frame costs only for metrics' sake, over the CPU of a frame.
+A cluster of 8 stages runs at full speed. Windows without and with scrapes alternate within one run, so that both see
+the same host; in the latter every stage is scraped 20 times per second, a hundred times as often as by Prometheus.
 
-CPU times hold on a busy host too, the wall time of a scrape does not: the fastest tenth of idle scrapes is judged, and
-the load average stands beside them.
+- The CPU time of a scrape is what the scraped windows use beyond as many microbatches without scrapes. Its share is
+  that time once per 5 s, the interval of `deploy/prometheus/prometheus.yml`, over the CPU of a stage at full speed.
+- Counting is timed separately: the additions that a frame needs only for metrics, over the CPU of a frame.
+
+CPU times are valid on a busy host, wall times of scrapes are not. The target therefore applies to the fastest tenth of
+idle scrapes, and the result includes the load average.
 """
 
 import asyncio
@@ -26,32 +27,33 @@ import msgspec
 import uvloop
 from prometheus_client.parser import text_string_to_metric_families
 
-from bench.cluster import Ignored, chain
+from bench.cluster import chain
 from stageline.cluster.client_run import run_at
 from stageline.cluster.local import LocalCluster, LocalOptions
 from stageline.engine.settings import Scheduling
 from stageline.plan.schema import Plan
 from stageline.runtime import metric_names as names
 from stageline.runtime.logs import say
+from stageline.testing import Ignoring
 from stageline.wire.router_client import RunOrder
 from stageline.workload import open_workload
 
 STAGES, IN_FLIGHT = 8, 64
 WINDOWS, WINDOW_S, SCRAPES_PER_S, INTERVAL_S = 8, 1.0, 20, 5.0
 MAX_SHARE, MAX_SCRAPE_MS = 0.05, 10.0
-LOAD = "constant:rate=1000000000,requests=100000,input=32,output=64"
+WORKLOAD = "constant:rate=1000000000,requests=100000,input=32,output=64"
 
 
-class Mark(msgspec.Struct, frozen=True):
-    """Where all stages together stand."""
+class StageCounters(msgspec.Struct, frozen=True):
+    """Counters of all stages, summed; or their increase in a window."""
 
     cpu_s: float
     microbatches: float
     frames: float
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures, and whether they are good."""
+class MetricsCost(msgspec.Struct, frozen=True, kw_only=True):
+    """The results, and whether they meet the targets."""
 
     cpu_share: float
     scraping_share: float
@@ -69,15 +71,15 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def scrape(client: aiohttp.ClientSession, address: str) -> tuple[float, str]:
-    """One scrape: its wall time in ms, and its text."""
+    """Scrape once: wall time in ms, and the text."""
     began = time.perf_counter()
     async with client.get(f"http://{address}/metrics") as reply:
         text = await reply.text()
     return (time.perf_counter() - began) * 1e3, text
 
 
-async def mark(client: aiohttp.ClientSession, stages: list[str]) -> Mark:
-    """Asks every stage once."""
+async def counters(client: aiohttp.ClientSession, stages: list[str]) -> StageCounters:
+    """Scrape every stage once."""
     texts = await asyncio.gather(*(scrape(client, address) for address in stages))
     sums = dict.fromkeys(("process_cpu_seconds_total", names.STAGE_MICROBATCHES.name, names.STAGE_FRAMES.name), 0.0)
     for _, text in texts:
@@ -85,12 +87,14 @@ async def mark(client: aiohttp.ClientSession, stages: list[str]) -> Mark:
             for sample in family.samples:
                 if sample.name in sums:
                     sums[sample.name] += sample.value
-    return Mark(*sums.values())
+    return StageCounters(*sums.values())
 
 
-async def window(client: aiohttp.ClientSession, stages: list[str], scrapes_per_s: int) -> tuple[Mark, list[float]]:
-    """What the stages do in WINDOW_S, and the times of the scrapes meanwhile."""
-    before, times = await mark(client, stages), list[float]()
+async def window(
+    client: aiohttp.ClientSession, stages: list[str], scrapes_per_s: int
+) -> tuple[StageCounters, list[float]]:
+    """The stages' counters over WINDOW_S, and the wall times in ms of the scrapes meanwhile."""
+    before, times = await counters(client, stages), list[float]()
     end_s = time.perf_counter() + WINDOW_S
     while (left_s := end_s - time.perf_counter()) > 0:
         if not scrapes_per_s:
@@ -98,22 +102,22 @@ async def window(client: aiohttp.ClientSession, stages: list[str], scrapes_per_s
             break
         times += [ms for ms, _ in await asyncio.gather(*(scrape(client, address) for address in stages))]
         await asyncio.sleep(1 / scrapes_per_s)
-    after = await mark(client, stages)
-    return Mark(*(b - a for a, b in zip(astuple(before), astuple(after), strict=True))), times
+    after = await counters(client, stages)
+    return StageCounters(*(b - a for a, b in zip(astuple(before), astuple(after), strict=True))), times
 
 
-def astuple(of: Mark) -> tuple[float, ...]:
-    """Its fields."""
+def astuple(of: StageCounters) -> tuple[float, ...]:
+    """The fields."""
     return of.cpu_s, of.microbatches, of.frames
 
 
-def total(marks: list[Mark]) -> Mark:
-    """Their sum."""
-    return Mark(*(sum(column) for column in zip(*map(astuple, marks), strict=True)))
+def total(windows: list[StageCounters]) -> StageCounters:
+    """The sum of several windows."""
+    return StageCounters(*(sum(column) for column in zip(*map(astuple, windows), strict=True)))
 
 
 def counting_ns() -> float:
-    """What a frame pays for metrics alone: frames, promises, microbatches and bytes are added up, in and out."""
+    """Time that a frame spends on metrics alone: it adds frames, promises, microbatches and bytes, in and out."""
     counter = type("Counter", (), {})()
     counter.a = counter.b = counter.c = counter.d = 0
 
@@ -128,15 +132,15 @@ def counting_ns() -> float:
     return min(timeit.repeat(add, number=rounds, repeat=5)) / rounds * 1e9
 
 
-async def measure(plan: Plan, path: Path) -> Result:
-    """The whole measurement; `path` holds the plan."""
+async def measure(plan: Plan, path: Path) -> MetricsCost:
+    """Run the whole measurement; `path` is the plan's file."""
     scheduling = Scheduling(credits=IN_FLIGHT, microbatch=8)
     order = RunOrder(plan_digest=plan.digest(), scheduling=scheduling, seed=0, tokens=False)
     async with LocalCluster(plan, path, LocalOptions(restart=False), say) as up, aiohttp.ClientSession() as client:
         await up.healthy()
         stages = [child.endpoints.metrics for child in up.stages if child.endpoints]
         idle = [(await scrape(client, stages[0]))[0] for _ in range(50)]
-        run = asyncio.create_task(run_at(up.address, order, open_workload(LOAD), Ignored()))
+        run = asyncio.create_task(run_at(up.address, order, open_workload(WORKLOAD), Ignoring()))
         try:
             while not (await window(client, stages, 0))[0].microbatches:
                 pass
@@ -154,9 +158,13 @@ async def measure(plan: Plan, path: Path) -> Result:
 
 
 def judged(
-    quiet: list[Mark], scraped: list[Mark], times_ms: list[float], idle_ms: list[float], router_ms: list[float]
-) -> Result:
-    """The figures from the two kinds of windows."""
+    quiet: list[StageCounters],
+    scraped: list[StageCounters],
+    times_ms: list[float],
+    idle_ms: list[float],
+    router_ms: list[float],
+) -> MetricsCost:
+    """The results from windows without and with scrapes, and from the times of scrapes."""
     plain, more = total(quiet), total(scraped)
     per_microbatch_s = plain.cpu_s / plain.microbatches
     per_scrape_s = max(0.0, more.cpu_s - per_microbatch_s * more.microbatches) / len(times_ms)
@@ -164,7 +172,7 @@ def judged(
     scraping = per_scrape_s / INTERVAL_S / cores
     counting = counting_ns() * 1e-9 * plain.frames / plain.cpu_s
     fastest_ms = quantiles(idle_ms, n=10)[0]
-    return Result(
+    return MetricsCost(
         cpu_share=round(scraping + counting, 4),
         scraping_share=round(scraping, 4),
         counting_share=round(counting, 4),
@@ -182,7 +190,7 @@ def judged(
 
 
 def main() -> int:
-    """Prints the result."""
+    """Measure and print; returns 1 if a target is missed."""
     plan = chain(STAGES, IN_FLIGHT)
     with (
         tempfile.TemporaryDirectory() as folder,

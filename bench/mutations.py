@@ -1,4 +1,7 @@
-"""Tries the mutations of tests/mutations.toml, each in a copy of the tree: what can be broken unseen has no test."""
+"""Mutation testing: breaks each rule in tests/mutations.toml in a copy of the tree and runs the tests named there.
+
+Prints a line per mutation. One that survives breaks a rule that no test checks.
+"""
 
 import shutil
 import subprocess
@@ -14,7 +17,7 @@ LIMIT_S = 600
 
 
 class Mutation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One rule, broken."""
+    """One broken rule: `old` in `file` becomes `new`, and one of `tests` must fail."""
 
     name: str
     rule: str
@@ -25,42 +28,42 @@ class Mutation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The file."""
+    """tests/mutations.toml."""
 
     mutation: list[Mutation]
 
 
-def load() -> list[Mutation]:
+def read_mutations() -> list[Mutation]:
     """All mutations."""
     return msgspec.toml.decode((ROOT / "tests" / "mutations.toml").read_bytes(), type=Table).mutation
 
 
 def survives(mutation: Mutation) -> bool:
-    """Whether the tests pass although the rule is broken."""
+    """Whether the tests still pass with the rule broken."""
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder)
         for name in COPIED:
-            source = ROOT / name
-            if source.is_dir():
-                shutil.copytree(source, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+            original = ROOT / name
+            if original.is_dir():
+                shutil.copytree(original, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
             else:
-                shutil.copy(source, copy / name)
+                shutil.copy(original, copy / name)
         target = copy / mutation.file
         target.write_text(target.read_text().replace(mutation.old, mutation.new))
         command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *mutation.tests]
         try:
             done = subprocess.run(command, cwd=copy, capture_output=True, timeout=LIMIT_S, check=False)
         except subprocess.TimeoutExpired:
-            return False  # a run that no longer ends has been noticed
+            return False  # a mutation that hangs the tests is noticed too
         if done.returncode not in {0, 1}:
             raise SystemExit(f"{mutation.name}: pytest could not run:\n{done.stdout.decode()[-2000:]}")
         return done.returncode == 0
 
 
 def main(words: list[str]) -> int:
-    """Try the mutations whose name holds one of `words`, or all."""
+    """Try the mutations whose names contain one of `words`, or all; returns 1 if one survives."""
     survivors = 0
-    for mutation in load():
+    for mutation in read_mutations():
         if words and not any(word in mutation.name for word in words):
             continue
         alive = survives(mutation)

@@ -1,11 +1,11 @@
-"""What the prefix cache costs the in-process engine.
+"""CPU time that the prefix cache costs the in-process engine.
 
     python -m bench.prefix [--data DIR]      JSON on stdout
 
-The same load without and with the cache, in CPU seconds: conversations behind shared system prompts on a chain of
-eight stages and on the 46-wafer plan of Kimi K3, whose linear layers keep state snapshots. With --data, 60 requests of
-the Mooncake conversation trace too. `requests_ratio` compares requests per CPU second, `visits_ratio` stage visits per
-CPU second (with the cache there are fewer to serve); each is to be at least TARGET_RATIO.
+Runs the same workload without and with the cache: conversations behind shared system prompts, on a chain of eight
+stages and on the 46-wafer plan of Kimi K3, whose linear-attention layers keep state snapshots; with --data also 60
+requests of the Mooncake conversation trace. `requests_ratio` compares requests per CPU second, `visits_ratio` stage
+visits per CPU second (the cache leaves fewer visits). Both must be at least TARGET_RATIO.
 """
 
 import argparse
@@ -30,7 +30,7 @@ MOONCAKE = "mooncake_conversation_trace.jsonl"
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One load, without and with the cache."""
+    """One workload, without and with the cache."""
 
     case: str
     requests: int
@@ -45,7 +45,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def measure(case: str, plan: Plan, text: str, requests: int | None = None) -> Row:
-    """Both runs; CPU seconds of this process."""
+    """Run a workload without and with the cache; in CPU seconds of this process."""
     off, cpu_off = _run(plan, text, requests, cache=False)
     on, cpu_on = _run(plan, text, requests, cache=True)
     stats = on.prefix[0]
@@ -74,7 +74,7 @@ def _run(plan: Plan, text: str, requests: int | None, *, cache: bool) -> tuple[R
 
 
 def main() -> None:
-    """All cases."""
+    """Measure all cases."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, help="folder with traces/, for the Mooncake case")
     data = parser.parse_args().data

@@ -1,7 +1,7 @@
-"""What 59 stage servers and their router need while they stand: `python -m bench.standing [TRACE]`, JSON on stdout.
+"""Resources of an idle cluster of 59 stage servers and a router: `python -m bench.standing [TRACE]`, JSON on stdout.
 
-Seconds until all are healthy, CPU of all of them together while nothing goes on, then, with a TRACE, a run of its first
-500 requests, and the resident memory of the largest stage. 1 when a target is missed.
+Seconds until all are healthy, CPU of all of them while idle, and the resident memory of the largest stage, which with a
+TRACE is measured after a run of its first 500 requests. Exit code 1 if a target is missed.
 """
 
 import asyncio
@@ -14,11 +14,11 @@ from pathlib import Path
 import msgspec
 import uvloop
 
-from bench.cluster import Ignored
 from bench.core import wafers
 from stageline.cluster.client_run import run_at
 from stageline.cluster.local import LocalCluster, LocalOptions
 from stageline.engine.settings import Scheduling
+from stageline.testing import Ignoring
 from stageline.wire.router_client import RunOrder
 from stageline.workload import open_workload
 
@@ -28,7 +28,7 @@ HEALTHY_S, STAGE_MB, IDLE_SHARE = 40.0, 60.0, 0.05  # targets
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
-    """What was measured."""
+    """The measurements, and whether they meet their targets."""
 
     healthy_s: float
     stage_mb: float  # the largest
@@ -40,7 +40,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _cpu_s(pid: int) -> float:
-    """CPU time of a process so far."""
+    """CPU seconds that a process has used."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -50,7 +50,7 @@ def _resident_mb(pid: int) -> float:
 
 
 async def measured(folder: Path, trace: str | None) -> Standing:
-    """Starts the cluster, looks at it, uses it."""
+    """Start the cluster, measure it idle, and run the trace."""
     plan = wafers(placement="by-kind", layer_bytes="nominal")
     path = folder / "wafers.json"
     path.write_bytes(plan.canonical())
@@ -65,9 +65,9 @@ async def measured(folder: Path, trace: str | None) -> Standing:
         share = (sum(map(_cpu_s, servers)) - before) / IDLE_S
         visits, wall_s = 0, 0.0
         if trace:
-            source = open_workload(trace, rate_scale=RATE_SCALE, requests=REQUESTS)
+            workload = open_workload(trace, rate_scale=RATE_SCALE, requests=REQUESTS)
             order = RunOrder(plan_digest=plan.digest(), scheduling=Scheduling(), seed=0, tokens=False)
-            totals, cost = await run_at(up.address, order, source, Ignored())
+            totals, cost = await run_at(up.address, order, workload, Ignoring())
             visits, wall_s = totals.stage_visits, cost.wall_ns / 1e9
         stage_mb = max(map(_resident_mb, stages))
     return Standing(
@@ -82,7 +82,7 @@ async def measured(folder: Path, trace: str | None) -> Standing:
 
 
 def main(trace: str | None = None) -> int:
-    """0 when every target is met."""
+    """Measure; returns 1 if a target is missed."""
     with tempfile.TemporaryDirectory() as folder, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         standing = runner.run(measured(Path(folder), trace))
     print(msgspec.json.format(msgspec.json.encode(standing), indent=2).decode())

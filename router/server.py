@@ -6,13 +6,14 @@ from pathlib import Path
 import msgspec
 from prometheus_client import CollectorRegistry, ProcessCollector
 
-from router.api.generation import Lengths
-from router.api.openai.door import Door, HttpDoor
+from router.api.generation import OutputLengths
+from router.api.openai.http_server import OpenAiServer
 from router.api.tokenizer import open_tokenizer
-from router.live.keeper import LiveKeeper
+from router.cluster.stages import StageTable
 from router.live.names import ModelNames
 from router.live.options import LiveOptions
 from router.live.service import LiveService
+from router.live.supervisor import LiveSupervisor
 from router.live.traces import LiveTraces
 from router.metrics.collector import RouterCollector
 from router.metrics.live import LiveCollector
@@ -21,12 +22,12 @@ from router.runs.servicer import RouterServicer
 from router.settings import RouterSettings, stage_addresses
 from stageline.engine.route import Route
 from stageline.engine.router import Router
-from stageline.engine.settings import Scheduling
+from stageline.engine.settings import read_scheduling
 from stageline.errors import BadInput, UsageError
 from stageline.plan.schema import Plan
 from stageline.runtime.dilation import parse_dilation
 from stageline.runtime.open_ports import warn_of_open_port
-from stageline.runtime.plans import read_plan
+from stageline.runtime.plans import read_plan_file
 from stageline.runtime.server import Server, serve
 from stageline.runtime.text_format import encode
 from stageline.wire.channels import Dialer
@@ -36,19 +37,20 @@ def build(settings: RouterSettings) -> Server:
     """The server, not yet started. It is healthy while all of its stages are. Raises UsageError or BadInput."""
     if not settings.plan or not settings.stages:
         raise UsageError("the router needs --plan and --stages; --help explains both")
-    plan = read_plan(Path(settings.plan))
+    plan = read_plan_file(Path(settings.plan))
+    table = StageTable(plan, stage_addresses(settings.stages, plan), Dialer(settings.tls))
     serving = ServingMetrics(plan)
-    live = live_service(plan, settings, serving) if settings.live else None
-    collector = RouterCollector(plan, (lambda: live.keeper.session) if live else lambda: None)
+    live = live_service(plan, table, settings, serving) if settings.live else None
+    collector = RouterCollector(plan, table.health, (lambda: live.supervisor.session) if live else lambda: None)
     registry = CollectorRegistry()
     registry.register(collector)
     registry.register(serving)
     ProcessCollector(registry=registry)
     if live:
-        registry.register(LiveCollector(live.keeper))
+        registry.register(LiveCollector(live.supervisor))
     servicer = RouterServicer(
         plan,
-        stage_addresses(settings.stages, plan),
+        table,
         advertise=settings.advertise,
         window=settings.window,
         payload=settings.payload,
@@ -56,21 +58,17 @@ def build(settings: RouterSettings) -> Server:
         watch=serving,
         live=live,
         trust_runs=settings.trust_runs,
-        dialer=Dialer(settings.tls),
         api_key=settings.api_key,
-        door=door_of(live, settings, registry) if live and settings.http_port >= 0 else None,
+        http=openai_server(live, settings, registry) if live and settings.http_port >= 0 else None,
+        metrics=partial(encode, registry),
     )
-    collector.health = servicer.health
-    servicer.metrics = partial(encode, registry)
-    server = Server(settings, servicer, registry)
-    servicer.on_health = server.set_serving
-    return server
+    return Server(settings, servicer, registry)
 
 
-def live_service(plan: Plan, settings: RouterSettings, watch: Watch) -> LiveService:
+def live_service(plan: Plan, table: StageTable, settings: RouterSettings, watch: Watch) -> LiveService:
     """The live side of the router. Raises UsageError or BadInput for settings that make no sense."""
     try:
-        scheduling = msgspec.json.decode(settings.scheduling, type=Scheduling)
+        scheduling = read_scheduling(settings.scheduling)
     except (msgspec.MsgspecError, ValueError) as error:
         raise BadInput("--scheduling", settings.scheduling, str(error), "give a JSON object") from None
     route = Route(plan)
@@ -84,26 +82,20 @@ def live_service(plan: Plan, settings: RouterSettings, watch: Watch) -> LiveServ
         record=Path(settings.record) if settings.record else None,
     )
     tokenizer = open_tokenizer(Path(settings.tokenizer) if settings.tokenizer else None)
-    lengths = Lengths(settings.output_lengths, settings.seed, tokenizer)
+    lengths = OutputLengths(settings.output_lengths, settings.seed, tokenizer)
     names = ModelNames(plan.model, settings.served_model_name)
     traces = LiveTraces(plan, settings.otlp, settings.trace_sample) if settings.otlp else None
-    return LiveService(LiveKeeper(route, options, watch, traces), lengths, tokenizer, names)
+    return LiveService(LiveSupervisor(route, table, options, watch, traces), lengths, tokenizer, names)
 
 
-def door_of(live: LiveService, settings: RouterSettings, registry: CollectorRegistry) -> HttpDoor:
-    """The HTTP door, not yet open."""
+def openai_server(live: LiveService, settings: RouterSettings, registry: CollectorRegistry) -> OpenAiServer:
+    """The OpenAI-compatible server, not yet started."""
     host = settings.http_host or settings.grpc_host
     tls = settings.tls.server_context()
     warn_of_open_port("HTTP", host, tls=tls is not None, asks="" if settings.api_key else "a key (--api-key)")
-    door = Door(live, registry, api_key=settings.api_key, tls=tls)
-    return HttpDoor(door, host, settings.http_port)
+    return OpenAiServer(live, registry, host=host, port=settings.http_port, api_key=settings.api_key, tls=tls)
 
 
 async def main(settings: RouterSettings) -> None:
-    """Serves until told to stop."""
-    server = build(settings)
-
-    async def ready() -> None:
-        """Health follows the stages."""
-
-    await serve(server, settings, ready)
+    """Serve until stopped."""
+    await serve(build(settings), settings)

@@ -14,66 +14,70 @@ from stageline.runtime.settings import ServerSettings
 class RouterSettings(ServerSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Routes requests through the stages of a Stageline pipeline."""
 
-    plan: Annotated[str, msgspec.Meta(description="plan file; required")] = ""
+    plan: Annotated[str, msgspec.Meta(description="Plan file; required.")] = ""
     stages: Annotated[
         str,
         msgspec.Meta(
-            description="addresses of all stages: host:port,... by replica and stage, or one pattern with {stage} and "
-            "{replica}, such as stage-{stage}:50051; required"
+            description="Addresses of all stages, host:port,... by replica and stage, or one pattern with {stage} and "
+            "{replica}, such as stage-{stage}:50051; required."
         ),
     ] = ""
-    advertise: Annotated[str, msgspec.Meta(description="host:port at which stages reach this router")] = ""
-    window: Annotated[int, msgspec.Meta(ge=0, description="frames in flight per replica; 0: two per core")] = 0
+    advertise: Annotated[str, msgspec.Meta(description="Address at which stages reach this router, host:port.")] = ""
+    window: Annotated[int, msgspec.Meta(ge=0, description="Frames in flight per replica; 0: two per core.")] = 0
     payload: Annotated[
         Literal["size", "capped", "full"],
-        msgspec.Meta(description="activation bytes that are really sent, unless a run says otherwise"),
+        msgspec.Meta(description="How many activation bytes are really sent, unless a run says otherwise."),
     ] = "size"
-    live: Annotated[bool, msgspec.Meta(description="serve clients in wall time, over HTTP and Generate")] = True
-    http_host: Annotated[str, msgspec.Meta(description="address of the HTTP door; empty: as --grpc-host")] = ""
-    http_port: Annotated[int, msgspec.Meta(ge=-1, le=65535, description="HTTP port; 0: a free one, -1: off")] = 8000
+    live: Annotated[bool, msgspec.Meta(description="Serve clients in wall time, over HTTP and Generate.")] = True
+    http_host: Annotated[str, msgspec.Meta(description="Address of the HTTP API; empty: that of --grpc-host.")] = ""
+    http_port: Annotated[
+        int, msgspec.Meta(ge=-1, le=65535, description="Port of the HTTP API; 0: a free one, -1: off.")
+    ] = 8000
     dilation: Annotated[
         str,
         msgspec.Meta(
-            description="wall time per emulated time of live sessions: a factor, or auto: what this host sustains"
+            description="Wall time per emulated time of live sessions: a factor, or auto for what this host sustains."
         ),
     ] = "1"
     record: Annotated[
-        str, msgspec.Meta(description="file to record live sessions in, for stageline run --workload")
+        str, msgspec.Meta(description="File to record live sessions in, for stageline run --workload.")
     ] = ""
     otlp: Annotated[
         str,
-        msgspec.Meta(
-            description="collector that gets request spans by OTLP/HTTP, like http://localhost:4318; empty: none"
-        ),
+        msgspec.Meta(description="OTLP/HTTP collector of request spans, like http://localhost:4318; empty: none."),
     ] = ""
     trace_sample: Annotated[
-        float, msgspec.Meta(ge=0, le=1, description="share of live requests traced whose caller sends no traceparent")
+        float, msgspec.Meta(ge=0, le=1, description="Share of live requests without a traceparent to trace.")
     ] = DEFAULT_RATIO
-    served_model_name: Annotated[str, msgspec.Meta(description="names of the model, comma-separated")] = ""
+    served_model_name: Annotated[
+        str, msgspec.Meta(description="Names of the model, separated by commas; empty: the plan's.")
+    ] = ""
     output_lengths: Annotated[
         str,
         msgspec.Meta(
-            description="tokens of an output: max (what a request asks for), echo, constant:128, uniform(a,b), "
-            "lognormal(mean,cv=x), trace(FILE)"
+            description="Tokens of an output: max (what a request asks for), echo, constant:128, uniform(a,b), "
+            "lognormal(mean,cv=x) or trace(FILE)."
         ),
     ] = "max"
     tokenizer: Annotated[
-        str, msgspec.Meta(description="a tokenizer.json that counts prompts; empty: a synthetic tokenizer")
+        str, msgspec.Meta(description="A tokenizer.json to count prompts with; empty: a synthetic tokenizer.")
     ] = ""
-    queue: Annotated[int, msgspec.Meta(ge=1, description="live requests that may wait for admission")] = 1000
-    api_key: Annotated[str, msgspec.Meta(description="key that clients must show (HTTP, gRPC); empty: none")] = ""
+    queue: Annotated[
+        int, msgspec.Meta(ge=1, description="Largest number of live requests that wait for admission.")
+    ] = 1000
+    api_key: Annotated[str, msgspec.Meta(description="API key that clients must show (HTTP, gRPC); empty: none.")] = ""
     trust_runs: Annotated[
         bool,
-        msgspec.Meta(description="let a run name a queueing policy package.module:Class, and trace files of this host"),
+        msgspec.Meta(description="Let runs name a queueing policy package.module:Class, and trace files of this host."),
     ] = False
-    seed: Annotated[int, msgspec.Meta(ge=0, le=MAX_SEED, description="seed of live sessions")] = 0
+    seed: Annotated[int, msgspec.Meta(ge=0, le=MAX_SEED, description="Seed of live sessions.")] = 0
     scheduling: Annotated[
-        str, msgspec.Meta(description='scheduling of live sessions as JSON, such as {"credits": 8, "kv": "grow"}')
+        str, msgspec.Meta(description='Scheduling of live sessions as JSON, such as {"credits": 8, "kv": "grow"}.')
     ] = "{}"
 
     @property
     def unasked(self) -> str:
-        """See ServerSettings; a key is good enough for clients."""
+        """See ServerSettings; an API key authenticates clients, too."""
         return "" if self.api_key else super().unasked
 
 

@@ -1,4 +1,4 @@
-"""What a stage server tells Prometheus: its machine's own figures, read when it is scraped."""
+"""What a stage server exports to Prometheus: its machine's own figures, read when they are scraped."""
 
 import time
 from collections import Counter
@@ -9,8 +9,7 @@ from prometheus_client.registry import Collector
 
 import stageline
 from stage_server.session import StageSession
-from stageline.engine.attribution import GAP_CAUSES
-from stageline.engine.types import CAUSES, Cause
+from stageline.engine.causes import CAUSES, GAP_CAUSES
 from stageline.runtime import metric_names as names
 from stageline.units import NS_PER_S
 
@@ -25,7 +24,7 @@ _COUNTERS = (
 
 
 class StageCollector(Collector):
-    """Counters go on over sessions. Between sessions the server is idle: wall time, as `empty`, or as `fault`
+    """Counters add up over sessions. Between sessions the server is idle: wall time, as `empty`, or as `fault`
     after a live session that broke off.
     """
 
@@ -33,16 +32,16 @@ class StageCollector(Collector):
         self._labels = (str(max(stage, 0)), str(max(replica, 0)))
         self._session: StageSession | None = None
         self._idle_since_ns = time.monotonic_ns()
-        self._idle_cause: Cause = "empty"
+        self._idle_cause = "empty"
         self._past: Counts = Counter()
 
     def on_session(self, session: StageSession | None) -> None:
-        """A session begins, or (None) the one that went on has ended."""
+        """A session begins, or (None) the one that was open has ended."""
         now = time.monotonic_ns()
         if session is None:
             self._past += self._current()
             ended = self._session
-            self._idle_cause = "fault" if ended and ended.paced and ended.party.error else "empty"
+            self._idle_cause = "fault" if ended and ended.live and ended.shell.error else "empty"
             self._session, self._idle_since_ns = None, now
         else:
             self._past["idle", self._idle_cause] += now - self._idle_since_ns
@@ -52,7 +51,7 @@ class StageCollector(Collector):
     def collect(self) -> Iterable[Metric]:
         """The families; see docs/metrics.md."""
         values, place, session = self._past + self._current(), self._labels, self._session
-        stage = session.node.stage if session else None
+        stage = session.machine.stage if session else None
         yield names.STAGE_BUSY.family([(place, values["busy",] / NS_PER_S)])
         yield names.STAGE_IDLE.family(((*place, cause), values["idle", cause] / NS_PER_S) for cause in CAUSES)
         links = sorted(key for key in values if key[0] == "link")
@@ -70,7 +69,7 @@ class StageCollector(Collector):
         yield names.BUILD_INFO.family([((stageline.__version__,), 1)])
 
     def _current(self) -> Counts:
-        """The figures of the session that goes on, or of the idle time since the last one."""
+        """The figures of the open session, or of the idle time since the last one."""
         session = self._session
         if session is None:
             return Counter({("idle", self._idle_cause): time.monotonic_ns() - self._idle_since_ns})
@@ -78,8 +77,8 @@ class StageCollector(Collector):
 
 
 def counts_of(session: StageSession) -> Counts:
-    """The counters of one session. Fill and drain are known once its books are closed."""
-    stage, decoders = session.node.stage, [link.decoder for link in session.in_links.values()]
+    """The counters of one session. Fill and drain are known once its final account was taken."""
+    stage, decoders = session.machine.stage, [link.decoder for link in session.in_links.values()]
     idle = session.final_record.idle_ns if session.final_record else dict(zip(GAP_CAUSES, stage.gap_ns, strict=True))
     values: Counts = Counter({("idle", cause): ns for cause, ns in idle.items()})
     values["busy",] = stage.busy_ns

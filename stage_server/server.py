@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from stage_server.metrics import StageCollector
 from stage_server.servicer import StageServicer
 from stage_server.settings import StageSettings
-from stageline.runtime.plans import read_plan
+from stageline.runtime.plans import read_plan_file
 from stageline.runtime.server import Server, serve
 from stageline.runtime.text_format import encode
 from stageline.wire.channels import Dialer
@@ -16,7 +16,7 @@ from stageline.wire.channels import Dialer
 
 def build(settings: StageSettings) -> Server:
     """The server, not yet started. Raises BadInput for a plan that can't be read."""
-    plan = read_plan(Path(settings.plan)) if settings.plan else None
+    plan = read_plan_file(Path(settings.plan)) if settings.plan else None
     collector = StageCollector(settings.stage, settings.replica)
     registry = CollectorRegistry()
     registry.register(collector)
@@ -27,16 +27,11 @@ def build(settings: StageSettings) -> Server:
         replica=settings.replica,
         on_session=collector.on_session,
         dialer=Dialer(settings.tls),
+        metrics=partial(encode, registry),
     )
-    servicer.metrics = partial(encode, registry)
     return Server(settings, servicer, registry)
 
 
 async def main(settings: StageSettings) -> None:
-    """Serves until told to stop."""
-    server = build(settings)
-
-    async def ready() -> None:
-        await server.set_serving(True)
-
-    await serve(server, settings, ready)
+    """Serve until stopped."""
+    await serve(build(settings), settings)

@@ -14,7 +14,7 @@ from stageline.engine.route import Route
 from stageline.errors import Busy, PlanMismatch, ProtocolError, SessionUnknown, StagelineError
 from stageline.plan.parse import parse_plan
 from stageline.plan.schema import Plan
-from stageline.runtime.server import Endpoints
+from stageline.runtime.server import Announce, Endpoints
 from stageline.v1 import flow_pb2, stage_pb2, stage_pb2_grpc
 from stageline.wire import grpc_options
 from stageline.wire.channels import Dialer
@@ -26,7 +26,10 @@ A = TypeVar("A")
 
 
 class StageServicer(stage_pb2_grpc.StageServicer):
-    """Holds at most one session. `on_session` is told when one begins and when it has ended (None)."""
+    """Holds at most one session. `on_session` is called with it when it begins, and with None when it has ended.
+
+    `metrics`: in Prometheus' text format.
+    """
 
     name = "stageline.v1.Stage"
 
@@ -38,14 +41,14 @@ class StageServicer(stage_pb2_grpc.StageServicer):
         replica: int = -1,
         on_session: Callable[[StageSession | None], None] = lambda _: None,
         dialer: Dialer | None = None,
+        metrics: Callable[[], bytes] = bytes,
     ) -> None:
         self._route = Route(plan) if plan else None
         self._pinned = plan is not None
         self._digest = plan.digest() if plan else ""
         self._stage, self._replica = stage, replica
-        self._on_session = on_session
+        self._on_session, self._metrics = on_session, metrics
         self._dialer = dialer or Dialer()
-        self.metrics: Callable[[], bytes] = bytes  # in Prometheus' text format
         self._session: StageSession | None = None
         self._ending: asyncio.Task[None] | None = None  # the loop holds tasks weakly
         self._changed = asyncio.Condition()
@@ -54,23 +57,24 @@ class StageServicer(stage_pb2_grpc.StageServicer):
     # -- the life of the server
 
     def add_to(self, server: aio.Server) -> None:
-        """Registers the servicer."""
+        """Register the servicer."""
         stage_pb2_grpc.add_StageServicer_to_server(self, server)
 
-    async def start(self, endpoints: Endpoints) -> Endpoints:
-        """Nothing goes on in the background."""
+    async def start(self, endpoints: Endpoints, announce: Announce) -> Endpoints:
+        """See Service: a stage serves at once, and does nothing in the background."""
+        await announce(True)
         return endpoints
 
     async def drained(self) -> None:
-        """Refuses new sessions; returns when the one that goes on has ended."""
+        """Refuse new sessions; returns when the open one has ended."""
         self._draining = True
         async with self._changed:
             await self._changed.wait_for(lambda: self._session is None)
 
     async def stop(self) -> None:
-        """Ends the session that is left."""
+        """End the session that is left."""
         if self._session:
-            self._session.party.fail(Busy(f"{self._session.party.name} is shutting down"))
+            self._session.shell.fail(Busy(f"{self._session.shell.name} is shutting down"))
 
     # -- the service
 
@@ -108,7 +112,7 @@ class StageServicer(stage_pb2_grpc.StageServicer):
             replica=session.replica if session else max(self._replica, 0),
             version=stageline.__version__,
             pid=os.getpid(),
-            metrics=self.metrics() if request.metrics else b"",
+            metrics=self._metrics() if request.metrics else b"",
         )
 
     async def Snapshot(  # noqa: N802
@@ -129,7 +133,7 @@ class StageServicer(stage_pb2_grpc.StageServicer):
     ) -> stage_pb2.CloseReply:
         """See stage.proto."""
         if self._session and self._session.id == request.session:
-            self._session.party.close()
+            self._session.shell.close()
             async with self._changed:
                 await self._changed.wait_for(lambda: not self._session or self._session.id != request.session)
         return stage_pb2.CloseReply()
@@ -142,7 +146,7 @@ class StageServicer(stage_pb2_grpc.StageServicer):
             raise Busy("the stage server is shutting down")
         if self._session:
             raise Busy(
-                f"{self._session.party.name} is held by session {self._session.id}; one router at a time may drive it"
+                f"{self._session.shell.name} is held by session {self._session.id}; one router at a time may drive it"
             )
         route = self._route_for(request)
         if not (request.stage < len(route.plan.stages) and request.replica < route.plan.replicas):
@@ -152,7 +156,7 @@ class StageServicer(stage_pb2_grpc.StageServicer):
                 raise PlanMismatch(f"this server is {what} {own}, not {asked}; check the router's list of stages")
         session = StageSession(route, request, self._dialer)
         self._session = session
-        log.info("session opened", extra={"session": session.id, "party": session.party.name})
+        log.info("session opened", extra={"session": session.id, "party": session.shell.name})
         return session
 
     def _route_for(self, request: stage_pb2.OpenRequest) -> Route:
@@ -179,13 +183,13 @@ class StageServicer(stage_pb2_grpc.StageServicer):
         except* StagelineError as errors:
             error = errors.exceptions[0]
             assert isinstance(error, StagelineError)
-            session.party.fail(error)
+            session.shell.fail(error)
         else:
             await context.write(stage_pb2.OpenReply())
-            session.party.release()
-        await session.party.over()
-        if session.party.error:
-            raise session.party.error
+            session.shell.release()
+        await session.shell.over()
+        if session.shell.error:
+            raise session.shell.error
 
     async def _end(self, session: StageSession) -> None:
         try:

@@ -10,6 +10,6 @@ from stageline.runtime.settings import ServerSettings
 class StageSettings(ServerSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Serves one stage of a Stageline pipeline."""
 
-    plan: Annotated[str, msgspec.Meta(description="plan file; empty: the router brings the plan")] = ""
-    stage: Annotated[int, msgspec.Meta(ge=-1, description="index of the stage; -1: the router says")] = -1
-    replica: Annotated[int, msgspec.Meta(ge=-1, description="replica of the pipeline; -1: the router says")] = -1
+    plan: Annotated[str, msgspec.Meta(description="Plan file; empty: the router sends the plan.")] = ""
+    stage: Annotated[int, msgspec.Meta(ge=-1, description="Index of the stage; -1: the router sends it.")] = -1
+    replica: Annotated[int, msgspec.Meta(ge=-1, description="Replica of the pipeline; -1: the router sends it.")] = -1

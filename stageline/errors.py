@@ -1,26 +1,28 @@
-"""Every error that a user or a peer can meet.
+"""Every error that a user or a peer can cause or meet.
 
     StagelineError
-    |- UsageError        a flag or a combination of flags that makes no sense         exit 2
-    |- BadInput          a file, row or field: place, value, reason, way out          exit 2
-    |- Unauthenticated   a key or a certificate is missing or not believed            exit 2
-    |- DoesNotFit        the model does not fit the devices                           exit 4
-    |- SloMissed         the run is good, its latency is not                          exit 3
-    |- RunFailed         a run that had begun could not go on                         exit 1
-    |- PlanMismatch      two processes hold different plans                           exit 1
-    |- KvOverdraw        a frame asks for more KV than the stage's ledger has         exit 1
-    |- ProtocolError     a peer broke the protocol                                    exit 1
-    |- SessionUnknown    a peer speaks of a session that is not open here               exit 1
-    |- Busy              the server is there and will not take this now               exit 1
-    `- Unavailable       the server, or a stage behind it, is not there               exit 1
+    |- UsageError          a flag or a combination of flags that makes no sense       exit 2
+    |  |- BadInput         a file, row, field or flag: place, value, reason, way out  exit 2
+    |  `- Unauthenticated  a key or a certificate is missing or not trusted           exit 2
+    |- DoesNotFit          the model does not fit the devices                         exit 4
+    |- SloMissed           the run is complete, but missed its SLO                    exit 3
+    |- RunFailed           a run failed after it had begun                            exit 1
+    |- PlanMismatch        two processes hold different plans                         exit 1
+    |- KvOverdraw          a frame asks for more KV than the stage's ledger has       exit 1
+    |- ProtocolError       a peer broke the protocol                                  exit 1
+    |- SessionUnknown      the session that a peer names is not open here             exit 1
+    |- Busy                the server is up but can't take this now                   exit 1
+    `- Unavailable         the server, or a stage behind it, can't be reached         exit 1
 
-Each class knows its gRPC code, HTTP status, OpenAI error type and whether trying again can help. A broken law
-(`LawBroken`) is not among them: it is our own bug and stops the process.
+Each class has an exit code, a gRPC code, an HTTP status, an OpenAI error type, and whether a retry can help.
+
+A broken law (`LawBroken`) is not among them: it is a bug. In one process it propagates and ends the run; a server logs
+it with its traceback and fails the session.
 """
 
 
 class StagelineError(Exception):
-    """The root. The message is one sentence for a person: place, value and the way out."""
+    """The root. The message is one sentence for the user: place, value and way out."""
 
     exit_code = 1
     grpc_code = "INTERNAL"
@@ -39,7 +41,7 @@ class UsageError(StagelineError):
 
 
 class BadInput(UsageError):
-    """A file, row or field that can't be used."""
+    """A file, row, field or flag that can't be used: `place`, `value`, `reason` and `way_out`."""
 
     def __init__(self, place: str, value: object, reason: str, way_out: str = "") -> None:
         self.place, self.value, self.reason, self.way_out = place, value, reason, way_out
@@ -48,14 +50,14 @@ class BadInput(UsageError):
 
 
 class Unauthenticated(UsageError):
-    """An API key or a certificate is missing, or the other side does not believe it."""
+    """An API key or a certificate is missing, or the other side does not trust it."""
 
     grpc_code = "UNAUTHENTICATED"
     http_status = 401
 
 
 class DoesNotFit(StagelineError):
-    """The model does not fit: says which device, by how many bytes, and the smallest change that would."""
+    """The model does not fit: names the device, the missing bytes, and the smallest change that would help."""
 
     exit_code = 4
     grpc_code = "FAILED_PRECONDITION"
@@ -63,13 +65,13 @@ class DoesNotFit(StagelineError):
 
 
 class SloMissed(StagelineError):
-    """The run is complete; an objective given with --slo was missed."""
+    """The run is complete, but it missed an objective of --slo."""
 
     exit_code = 3
 
 
 class RunFailed(StagelineError):
-    """A run that had begun could not go on; what it produced so far is kept and marked incomplete."""
+    """A run failed after it had begun; its results so far are kept and marked incomplete."""
 
     grpc_code = "ABORTED"
 
@@ -87,19 +89,19 @@ class KvOverdraw(StagelineError):
 
 
 class ProtocolError(StagelineError):
-    """A peer sent what the protocol does not allow: malformed, out of order, out of session."""
+    """A peer sent something that the protocol does not allow: malformed, out of order or outside a session."""
 
     grpc_code = "INVALID_ARGUMENT"
 
 
 class SessionUnknown(StagelineError):
-    """The session is not open here: the server has been restarted, or never had it."""
+    """The session is not open here: the server restarted, or never had it."""
 
     grpc_code = "NOT_FOUND"
 
 
 class Busy(StagelineError):
-    """The server is there and will not take this now (queue full, another router's session, live requests)."""
+    """The server is up but can't take this now: its queue is full, or another session or run is in the way."""
 
     grpc_code = "RESOURCE_EXHAUSTED"
     http_status = 429
@@ -116,4 +118,4 @@ class Unavailable(StagelineError):
 
 
 class LawBroken(AssertionError):
-    """One of the numbered laws does not hold: a bug of ours. Never caught, never shown as a user's mistake."""
+    """One of the numbered laws does not hold, which is a bug; a server catches it only to fail the session."""

@@ -1,6 +1,6 @@
-"""Durations, rates, tokens and decimal numbers as people write them, turned into exact integers; and back, for tables.
+"""Parses durations, rates, token counts and decimal numbers into exact integers, and formats them for tables.
 
-No float takes part in parsing: a decimal text becomes an integer of ns, bytes/s or tokens, or is refused.
+Parsing uses no floats: a decimal text becomes an integer of ns, bytes/s or tokens, or is refused.
 """
 
 import re
@@ -10,7 +10,7 @@ from fractions import Fraction
 from stageline.errors import BadInput
 
 NS_PER_S = 1_000_000_000
-MAX_TIME_NS = 1 << 61  # about 73 years; leaves room below `NEVER` for a run after the last arrival
+MAX_TIME_NS = 1 << 61  # about 73 years; the rest up to `NEVER` is for the run after the last arrival
 
 _DURATION_NS = {
     "ns": 1,
@@ -31,8 +31,8 @@ _RATE_BYTES_PER_S = {
     "Gbit/s": 125_000_000,
 }
 _TOKENS = {"": 1, "K": 1 << 10, "M": 1 << 20}
-_GROUPED = r"[0-9]{1,3}(?:,[0-9]{3}){1,5}|[0-9]{1,3}(?:_[0-9]{3}){1,5}"  # 131,072; but no comma for a point: 1,5
-_QUANTITY = re.compile(rf"((?:{_GROUPED}|[0-9]{{1,18}})(?:\.[0-9]{{1,18}})?)\s*([A-Za-zµ/]*)")
+_GROUPED = r"[0-9]{1,3}(?:,[0-9]{3}){1,60}|[0-9]{1,3}(?:_[0-9]{3}){1,60}"  # 131,072, but not 1,5: no decimal comma
+_QUANTITY = re.compile(rf"((?:{_GROUPED}|[0-9]{{1,200}})(?:\.[0-9]{{1,200}})?)\s*([A-Za-zµ/]*)")
 _DECIMAL = re.compile(r"([0-9]{1,18})(?:\.([0-9]{0,30}))?")
 _SCIENTIFIC = re.compile(r"[0-9]{1,18}(?:\.[0-9]{0,30})?[eE][+-]?[0-9]{1,2}")
 _RATIO = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,12})?(?:/[0-9]{1,12})?")
@@ -57,27 +57,27 @@ def _names(units: dict[str, int]) -> str:
 
 
 def parse_duration_ns(text: str, place: str = "duration") -> int:
-    """`2us`, `50ms`, `1.5s`, `0` → ns, exactly. BadInput names `place` when it is no duration or finer than 1 ns."""
+    """`2us`, `50ms`, `1.5s`, `0` → ns, exactly. Raises BadInput at `place`, also for fractions of 1 ns."""
     if text.strip() == "0":
         return 0
     return _quantity(text, _DURATION_NS, place, "2us, 50ms or 1.5s")
 
 
 def parse_rate_bytes_per_s(text: str, place: str = "rate") -> int:
-    """`300GB/s`, `400Gbit/s` → bytes per second, exactly; prefixes are decimal. BadInput for 0, too."""
+    """`300GB/s`, `400Gbit/s` → bytes per second, exactly; prefixes are decimal. Raises BadInput, also for 0."""
     rate = _quantity(text, _RATE_BYTES_PER_S, place, "300GB/s or 400Gbit/s")
     if rate == 0:
-        raise BadInput(place, text, "no bandwidth", "give a rate such as 300GB/s")
+        raise BadInput(place, text, "zero bandwidth", "give a rate such as 300GB/s")
     return rate
 
 
 def parse_tokens(text: str, place: str = "tokens") -> int:
-    """`8192`, `128K` → tokens; prefixes are binary, as in the names of context lengths."""
+    """`8192`, `128K` → tokens; prefixes are binary, as usual for context lengths. Raises BadInput."""
     return _quantity(text, _TOKENS, place, "8192 or 128K")
 
 
 def parse_ratio(text: str, place: str) -> Fraction:
-    """A positive decimal (`1.5`) or fraction (`3/2`), exactly. Raises BadInput, naming `place`."""
+    """A positive decimal (`1.5`) or fraction (`3/2`), exactly. Raises BadInput at `place`."""
     text = text.strip()
     numerator, _, denominator = text.partition("/")
     if _RATIO.fullmatch(text) and (not denominator or int(denominator)) and Fraction(numerator):
@@ -90,9 +90,9 @@ def parse_ratio(text: str, place: str) -> Fraction:
 
 
 def decimal_ns(text: str, unit_ns: int) -> int | None:
-    """A non-negative decimal text in units of `unit_ns` → ns; what is finer than 1 ns is rounded half-even, once.
+    """A non-negative decimal text in units of `unit_ns` → ns, rounded half-even once.
 
-    None when the text is no such number (the caller knows the place) or reaches `MAX_TIME_NS`.
+    None when the text is not such a number or reaches `MAX_TIME_NS`; the caller knows the place for an error.
     """
     match = _DECIMAL.fullmatch(text)
     if match is None:
@@ -113,12 +113,12 @@ def rounded_ratio(numerator: int, denominator: int) -> int:
 
 
 def shorten(text: str, width: int) -> str:
-    """At most `width` characters; what is cut shows as `...`."""
+    """Cuts a text to `width` characters, the last three of which are then `...`."""
     return text if len(text) <= width else text[: width - 3] + "..."
 
 
 def format_duration(ns: float) -> str:
-    """Three significant figures and the unit that fits: `1.25 ms`."""
+    """Three significant figures and a fitting unit: `1.25 ms`."""
     for unit, size in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
         if abs(ns) >= 0.9995 * size:
             return f"{_three(ns / size)} {unit}"
@@ -126,7 +126,7 @@ def format_duration(ns: float) -> str:
 
 
 def time_text(ns: int) -> str:
-    """Two decimals, for columns that are compared by eye: `1.96 ms`."""
+    """Two decimals and a fitting unit, for columns of numbers: `1.96 ms`."""
     for unit, scale in (("s", 10**9), ("ms", 10**6), ("us", 10**3)):
         if ns >= scale:
             return f"{ns / scale:,.2f} {unit}"

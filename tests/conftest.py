@@ -1,6 +1,7 @@
-"""What every test may ask for. The layout: unit and property are pure; cluster and containers start real processes."""
+"""What every test may ask for, and how a property that failed is run again."""
 
 import os
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,21 @@ PROCESSES = (
 )  # one worker runs all of these, so that they never share the host
 
 # How long an example takes says more about what else the host does than about the code: timing belongs in bench/.
-settings.register_profile("house", deadline=None)
+settings.register_profile("house", deadline=None, print_blob=True)
 settings.load_profile("house")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """The command that replays a failed property with the same draws. In CI they always are: there is no seed then."""
+    report = yield
+    test = getattr(item, "obj", None)
+    if report.failed and getattr(test, "is_hypothesis_test", False):
+        seed = getattr(test, "_hypothesis_internal_use_generated_seed", None)
+        command = f".venv/bin/pytest -n 0 '{item.nodeid}'"
+        fixed = settings.get_profile("house").derandomize
+        report.sections.append(("replay", f"CI=true {command}" if fixed else f"{command} --hypothesis-seed={seed}"))
+    return report
 
 
 @pytest.hookimpl(optionalhook=True)

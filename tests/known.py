@@ -8,10 +8,10 @@ from stageline.engine import inprocess
 from stageline.engine.settings import Scheduling
 from stageline.engine.types import Request
 from stageline.plan.schema import Plan
+from stageline.report.run_writer import RunWriter
 from stageline.report.summary import RunFacts, Summary
-from stageline.report.writer import RunWriter
+from stageline.testing import ListWorkload
 from tests.reference.plans import pipeline
-from tests.reference.workloads import ListWorkload
 
 US = 1_000
 SLOW, TIGHT = 2, 1  # the slow stage, and the one whose KV budget holds three requests

@@ -1,4 +1,4 @@
-"""The scoreboard: every published measurement through the product's own planner and engine.
+"""The scoreboard: emulates every published measurement with Stageline's planner and engine.
 
     python -m bench.fidelity --data DIR            Markdown on stdout
     python -m bench.fidelity --data DIR -o OUT     also OUT/fidelity.md, fidelity.json and the scatter plot
@@ -15,13 +15,13 @@ from bench.fidelity.board import Row, document, markdown
 
 
 def every_row(data: Path, out: Path | None) -> list[Row]:
-    """All systems."""
+    """The rows of all systems; `out` receives plots."""
     systems = (static.ring, static.infersim, static.kimi, static.splitwise, sessions.both)
     return [*rtx.rows(data, out), *(row for system in systems for row in system())]
 
 
 def main() -> None:
-    """Run, print, write."""
+    """Emulate, print and write."""
     parser = argparse.ArgumentParser(prog="python -m bench.fidelity", description="Emulated against measured.")
     parser.add_argument("--data", type=Path, required=True, help="folder with measured/")
     parser.add_argument("-o", "--output", type=Path, help="folder for fidelity.md, fidelity.json and plots")

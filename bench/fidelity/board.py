@@ -1,10 +1,10 @@
-"""The scoreboard: rows, and the tables made of them."""
+"""The scoreboard: its rows, and their tables."""
 
 import msgspec
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One measured number and what the emulation makes of it."""
+    """One measured number, and the emulated one."""
 
     system: str
     case: str
@@ -12,9 +12,9 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     unit: str
     measured: float
     emulated: float
-    basis: str  # "specification", or what was fitted and over how many rows
-    target: float | None = None  # largest absolute relative error that is good
-    peers: str = ""  # published errors of others on the same row
+    basis: str  # "specification", or what was fitted
+    target: float | None = None  # largest good absolute relative error
+    peers: str = ""  # published errors of other simulators on this row
     note: str = ""
 
     @property
@@ -24,7 +24,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def verdict(self) -> str:
-        """What the target makes of the error."""
+        """Whether the error meets the target; "" without one."""
         if self.target is None:
             return ""
         return "met" if abs(self.error) <= self.target else "missed"
@@ -35,7 +35,7 @@ RULE = "|---|---|---:|---:|---:|---|---|---|"
 
 
 def markdown(rows: list[Row]) -> str:
-    """One table per system, its notes below."""
+    """One table per system, with its notes below."""
     out = []
     for system in dict.fromkeys(row.system for row in rows):
         mine = [row for row in rows if row.system == system]
@@ -53,7 +53,7 @@ def _line(row: Row) -> str:
 
 
 def document(rows: list[Row]) -> bytes:
-    """The rows as JSON, error and verdict included."""
+    """The rows as JSON, with error and verdict."""
     return msgspec.json.format(
         msgspec.json.encode([msgspec.to_builtins(r) | {"error": r.error, "verdict": r.verdict} for r in rows]), indent=1
     )

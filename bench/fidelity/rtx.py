@@ -7,9 +7,9 @@ from statistics import fmean
 import matplotlib.pyplot as plt
 
 from bench.fidelity.board import Row
-from bench.fidelity.runs import Outcome, run, vllm
+from bench.fidelity.runs import RunOutput, run, vllm
+from stageline.api.fitting import MeasuredRun, Serving, fit_attention
 from stageline.catalog.loader import Catalog
-from stageline.cli.fitting import Measured, Serving, fit_attention
 from stageline.cost.kernel_timings import make_profile
 from stageline.cost.profile import Profile
 from stageline.engine.types import Request
@@ -23,33 +23,33 @@ FITTED = "kernel timings + one scalar"
 
 
 def means_s(real: Timings) -> tuple[float, float, float]:
-    """Measured mean TTFT, TPOT, latency."""
+    """Measured mean TTFT, TPOT and end-to-end latency."""
     steps = [t.tpot_ns for t in real.times if t.tpot_ns is not None]
     means = (fmean(t.ttft_ns for t in real.times), fmean(steps), fmean(t.e2e_ns for t in real.times))
     return means[0] / 1e9, means[1] / 1e9, means[2] / 1e9
 
 
 def kernel_profile(data: Path) -> Profile:
-    """The profile of the same machine, not fitted yet."""
+    """A profile from kernel timings of the same machine, not yet fitted to requests."""
     texts = [
         (data / "measured" / KERNELS / f"{name}.csv").read_text() for name in ("dense", "attention", "per_sequence")
     ]
     return make_profile(*texts, name="rtx-pro-6000-vllm", model="llama-3.1-8b", device="rtx-pro-6000", source=KERNELS)
 
 
-def emulate(shelf: Catalog, requests: Sequence[Request], profile: Profile | None) -> Outcome:
-    """The same requests through a plan of one device."""
+def emulate(catalog: Catalog, requests: Sequence[Request], profile: Profile | None) -> RunOutput:
+    """Run the same requests on one device."""
     options = PlanOptions(profile=profile, hop_latency_ns=0, hop_bytes_per_s=10**12)
-    plan = make_plan(shelf.model("llama-3.1-8b").spec, shelf.device("rtx-pro-6000").device, options).plan
+    plan = make_plan(catalog.model("llama-3.1-8b").spec, catalog.device("rtx-pro-6000").device, options).plan
     return run(plan, vllm(plan, max_num_seqs=128, batched_tokens=2048), requests)
 
 
 def rows(data: Path, out: Path | None) -> list[Row]:
-    """Fitted, kernels alone, and from the specification."""
-    shelf, kernels = Catalog(), kernel_profile(data)
+    """Three cases: kernel timings with a fitted scalar, kernel timings alone, and the specification."""
+    catalog, kernels = Catalog(), kernel_profile(data)
     real = read_timings((data / "measured" / TIMINGS).read_text(), TIMINGS)
-    spec, device = shelf.model("llama-3.1-8b").spec, shelf.device("rtx-pro-6000").device
-    fitted = fit_attention(Measured(spec, device, real, Serving(max_num_seqs=128, batched_tokens=2048)), kernels)
+    spec, device = catalog.model("llama-3.1-8b").spec, catalog.device("rtx-pro-6000").device
+    fitted = fit_attention(MeasuredRun(spec, device, real, Serving(max_num_seqs=128, batched_tokens=2048)), kernels)
     ttft_s = [t.ttft_ns / 1e9 for t in real.times]
     found: list[Row] = []
     cases = (
@@ -58,7 +58,7 @@ def rows(data: Path, out: Path | None) -> list[Row]:
         ("roofline", "specification", None, None, ""),
     )
     for case, basis, profile, target, peers in cases:
-        ours = emulate(shelf, real.requests, profile)
+        ours = emulate(catalog, real.requests, profile)
         error = fmean(abs(a - b) for a, b in zip(ours.ttft_s(), ttft_s, strict=True))
         note = f"{case}: mean absolute error of a request's TTFT {error:.2f} s"
         for name, unit, measured, emulated in zip(
@@ -75,8 +75,8 @@ def rows(data: Path, out: Path | None) -> list[Row]:
     return found
 
 
-def scatter(ttft_s: Sequence[float], ours: Outcome, path: Path) -> None:
-    """TTFT of every request, measured against emulated."""
+def scatter(ttft_s: Sequence[float], ours: RunOutput, path: Path) -> None:
+    """Plot the TTFT of every request, emulated over measured."""
     figure, axes = plt.subplots(figsize=(5, 5), layout="constrained")
     axes.scatter(ttft_s, ours.ttft_s(), s=8)
     top = max(*ttft_s, *ours.ttft_s())

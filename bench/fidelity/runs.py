@@ -1,11 +1,11 @@
-"""One run of the in-process engine on a planned system, records in memory."""
+"""Runs of the in-process engine that keep their records in memory."""
 
 from collections.abc import Sequence
 from statistics import fmean
 
 import msgspec
 
-from stageline.cli.fitting import Records
+from stageline.api.fitting import Records
 from stageline.engine import inprocess
 from stageline.engine.settings import Scheduling
 from stageline.engine.types import Request, RequestRecord, RunTotals
@@ -14,8 +14,8 @@ from stageline.workload.rows import RowCounts
 from stageline.workload.workloads import IteratedWorkload
 
 
-class Outcome(msgspec.Struct, frozen=True):
-    """What a run gave: records in the order of arrival, and the engine's totals."""
+class RunOutput(msgspec.Struct, frozen=True):
+    """The output of a run: records in order of arrival, and the engine's totals."""
 
     records: list[RequestRecord]
     totals: RunTotals
@@ -25,7 +25,7 @@ class Outcome(msgspec.Struct, frozen=True):
         return [(r.first_token_ns - r.arrival_ns) / 1e9 for r in self.records if r.first_token_ns is not None]
 
     def tpot_s(self) -> list[float]:
-        """(last - first token) / (tokens - 1), of requests with two tokens or more."""
+        """(last - first token) / (tokens - 1), of requests with at least two tokens."""
         return [
             (r.last_token_ns - r.first_token_ns) / 1e9 / (r.output_tokens - 1)
             for r in self.records
@@ -33,7 +33,7 @@ class Outcome(msgspec.Struct, frozen=True):
         ]
 
     def e2e_s(self) -> list[float]:
-        """Arrival to last token."""
+        """Arrival to last token, per request."""
         return [(r.last_token_ns - r.arrival_ns) / 1e9 for r in self.records if r.last_token_ns is not None]
 
     def means_s(self) -> tuple[float, float, float]:
@@ -42,7 +42,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 def vllm(plan: Plan, *, max_num_seqs: int, batched_tokens: int, overhead_ns: int = 0) -> Scheduling:
-    """The habits of vLLM: one microbatch per stage in flight, as many sequences as run, KV by block."""
+    """Scheduling like vLLM's: one microbatch in flight per stage, of all running sequences, KV allocated by block."""
     return Scheduling(
         credits=len(plan.stages),
         max_running=max_num_seqs,
@@ -55,22 +55,22 @@ def vllm(plan: Plan, *, max_num_seqs: int, batched_tokens: int, overhead_ns: int
 
 
 def request(index: int, arrival_ns: int, prompt: int, output: int) -> Request:
-    """A request that says how much it will produce."""
+    """A request of known output length."""
     return Request(
         index=index, arrival_ns=arrival_ns, prompt_tokens=prompt, output_tokens=output, max_output_tokens=output
     )
 
 
-def run(plan: Plan, scheduling: Scheduling, requests: Sequence[Request]) -> Outcome:
-    """Through emulated time, seed 0."""
+def run(plan: Plan, scheduling: Scheduling, requests: Sequence[Request]) -> RunOutput:
+    """Run the requests with seed 0."""
     seen = Records()
-    source = IteratedWorkload(iter(requests), description="bench", counts=RowCounts(), fraction=lambda: 0.0)
-    totals = inprocess.run(plan, scheduling, source, seed=0, observer=seen)
-    return Outcome([seen.rows[i] for i in sorted(seen.rows)], totals)
+    workload = IteratedWorkload(iter(requests), description="bench", counts=RowCounts(), fraction=lambda: 0.0)
+    totals = inprocess.run(plan, scheduling, workload, seed=0, observer=seen)
+    return RunOutput([seen.rows[i] for i in sorted(seen.rows)], totals)
 
 
-def batch(plan: Plan, sequences: int, prompt: int, output: int) -> Outcome:
-    """A static batch: all prompts together in one microbatch, then decode steps of all."""
+def batch(plan: Plan, sequences: int, prompt: int, output: int) -> RunOutput:
+    """Run a static batch: one microbatch with all prompts, then decode steps of all sequences."""
     tokens = sequences * prompt
     scheduling = vllm(plan, max_num_seqs=sequences, batched_tokens=max(tokens, sequences))
     return run(plan, scheduling, [request(i, 0, prompt, output) for i in range(sequences)])

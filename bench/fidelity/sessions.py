@@ -1,4 +1,4 @@
-"""vLLM 0.15 on H100 under conversations behind shared system prompts, prefix caching on."""
+"""vLLM 0.15 on H100: conversations behind shared system prompts, with prefix caching."""
 
 from collections.abc import Iterator
 from fractions import Fraction
@@ -8,7 +8,7 @@ from statistics import median
 import msgspec
 
 from bench.fidelity.board import Row
-from bench.fidelity.runs import Outcome, run, vllm
+from bench.fidelity.runs import RunOutput, run, vllm
 from stageline.catalog.loader import Catalog
 from stageline.engine.types import Request
 from stageline.plan.build import make_plan
@@ -16,19 +16,21 @@ from stageline.plan.options import PlanOptions
 from stageline.plan.schema import Plan
 from stageline.workload.arrivals import poisson_times
 
-SHELF = Catalog()
+CATALOG = Catalog()
 SYSTEM = "vLLM 0.15 on H100, conversations behind shared system prompts"
-FRONT_END_S = 0.008  # HTTP, tokenizer, scheduler hand-over and detokenizer of a request: assumed, the same everywhere
+FRONT_END_S = (
+    0.008  # HTTP, tokenizer, hand-over to the scheduler and detokenizer of a request: assumed, for all systems
+)
 BLOCK = 16
 TARGETS = {"E2E": 0.12, "TTFT": 0.20, "ITL": 0.12}
-SHARE = 4  # the measured stages last this many times as long; the means have settled long before
+SHORTENED = 4  # the measured load stages are this many times as long; means settle long before
 PEERS = (
     "specification-only roofline 52 / 173 / 55 %, tuned simulator 11.0 / 9.7 / 9.9 %, AIConfigurator 17 / 549 / 15 %"
 )
 
 
 class System(msgspec.Struct, frozen=True, kw_only=True):
-    """One of the four: its engine's settings, its load, and the measured means in ms."""
+    """One measured system: its settings, its workload, and the measured means in ms."""
 
     name: str
     model: str
@@ -68,23 +70,23 @@ SYSTEMS = (
 
 
 def arrivals(system: System) -> Iterator[int]:
-    """Poisson, one stage of load after the other."""
+    """Poisson arrivals, one load stage after the other."""
     start_ns = 0
     for number, (rate, seconds) in enumerate(system.stages):
-        length_ns = seconds * 10**9 // SHARE
+        length_ns = seconds * 10**9 // SHORTENED
         yield from (start_ns + t for t in takewhile(length_ns.__gt__, poisson_times(rate, number)))
         start_ns += length_ns
 
 
 def requests(system: System, turns: int) -> list[Request]:
-    """Request i is the next turn of user i mod (prompts x users), who starts anew after `turns`."""
+    """Request i is the next turn of user i mod (prompts x users), who starts a new conversation after `turns`."""
     users = system.prompts * system.users
     found = []
     for i, arrival_ns in enumerate(arrivals(system)):
-        user, talk, turn = i % users, i // users // turns, i // users % turns
+        user, conversation, turn = i % users, i // users // turns, i // users % turns
         prompt = system.system + (turn + 1) * system.question + turn * system.answer
         ids = [_identity(user % system.prompts, b) for b in range(system.system // BLOCK)]
-        ids += [_identity(1_000 + user + users * talk, b) for b in range(len(ids), -(-prompt // BLOCK))]
+        ids += [_identity(1_000 + user + users * conversation, b) for b in range(len(ids), -(-prompt // BLOCK))]
         found.append(
             Request(
                 index=i, arrival_ns=arrival_ns, prompt_tokens=prompt, output_tokens=system.answer,
@@ -100,14 +102,14 @@ def _identity(text: int, block: int) -> int:
 
 def _plan(system: System) -> Plan:
     options = PlanOptions(tensor_parallel=system.tp, hop_latency_ns=0, hop_bytes_per_s=10**15)
-    plan = make_plan(SHELF.model(system.model).spec, SHELF.device("h100-sxm").device, options).plan
+    plan = make_plan(CATALOG.model(system.model).spec, CATALOG.device("h100-sxm").device, options).plan
     (stage,) = plan.stages
     stage = msgspec.structs.replace(stage, kv_budget_bytes=system.blocks * stage.kv_block_bytes)
     return msgspec.structs.replace(plan, stages=(stage,))
 
 
-def emulate(system: System, turns: int) -> Outcome:
-    """With the engine's own settings."""
+def emulate(system: System, turns: int) -> RunOutput:
+    """Emulate a system with its own settings."""
     plan = _plan(system)
     scheduling = msgspec.structs.replace(
         vllm(plan, max_num_seqs=128, batched_tokens=system.batched_tokens), prefix_cache=True, hash_block_tokens=BLOCK
@@ -116,7 +118,7 @@ def emulate(system: System, turns: int) -> Outcome:
 
 
 def compare(turns: int) -> list[Row]:
-    """Twelve rows with conversations of so many turns."""
+    """Twelve rows, for conversations of `turns` turns."""
     found: list[Row] = []
     for system in SYSTEMS:
         ttft, itl, e2e = emulate(system, turns).means_s()
@@ -136,7 +138,7 @@ def medians(rows: list[Row]) -> dict[str, float]:
 
 
 def both() -> list[Row]:
-    """Conversations of one turn, and in a note what five would make of the medians."""
+    """Conversations of one turn, and in a note the medians with five."""
     one, five = compare(1), medians(compare(5))
     text = ", ".join(
         f"{metric} {error:.1%} (target {TARGETS[metric]:.0%}: {'met' if error < TARGETS[metric] else 'missed'})"

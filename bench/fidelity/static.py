@@ -1,11 +1,11 @@
-"""Static batches: Splitwise, context-parallel prefill, DeepSeek-V3 over many nodes, Kimi K3 alone."""
+"""Static batches: Splitwise, context-parallel prefill, DeepSeek-V3 over many nodes, one request of Kimi K3."""
 
 from collections.abc import Callable
 
 import msgspec
 
 from bench.fidelity.board import Row
-from bench.fidelity.runs import Outcome, batch
+from bench.fidelity.runs import RunOutput, batch
 from stageline.catalog.loader import Catalog
 from stageline.cost.roofline_entry import HostOverhead
 from stageline.hardware.device import Device, Peak, Share
@@ -13,13 +13,13 @@ from stageline.model.spec import ModelSpec
 from stageline.plan.build import make_plan
 from stageline.plan.options import PlanOptions
 
-SHELF = Catalog()
+CATALOG = Catalog()
 SPECIFICATION = "specification"
 NO_HOPS = PlanOptions(hop_latency_ns=0, hop_bytes_per_s=10**15)
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
-    """One batch on one shape."""
+    """One batch on one parallel shape."""
 
     name: str
     shape: PlanOptions
@@ -28,18 +28,18 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     output: int = 8
 
 
-def emulate(spec: ModelSpec, device: Device, case: Case) -> Outcome:
-    """Plan it and run it."""
+def emulate(spec: ModelSpec, device: Device, case: Case) -> RunOutput:
+    """Plan and run a case."""
     return batch(make_plan(spec, device, case.shape).plan, case.sequences, case.prompt, case.output)
 
 
 def shape(**fields: object) -> PlanOptions:
-    """A shape without hops: the router's network is not part of these measurements."""
+    """A shape without hops, because the measurements do not include the router's network."""
     return msgspec.structs.replace(NO_HOPS, **fields)
 
 
 def best(error: Callable[[float, float], float], first: list[float], second: list[float]) -> tuple[float, float]:
-    """The pair of a grid with the least error; the first of equals."""
+    """The pair of a grid with the least error; of equal ones the first."""
     return min(((a, b) for a in first for b in second), key=lambda pair: error(*pair))
 
 
@@ -52,8 +52,8 @@ SPLITWISE = {  # tensor ranks -> sequences -> (prompt ms, token ms)
 
 
 def splitwise() -> list[Row]:
-    """Decode with a host floor and a host time per sequence, the same two for all ten rows."""
-    spec, device = SHELF.model("llama-2-70b").spec, SHELF.device("h100-sxm").device
+    """Decode and prefill with a host floor and a host time per sequence, the same two for all ten decode rows."""
+    spec, device = CATALOG.model("llama-2-70b").spec, CATALOG.device("h100-sxm").device
 
     def run(ranks: int, sequences: int, host: HostOverhead) -> tuple[float, float]:
         case = Case(
@@ -103,13 +103,13 @@ TITAN_PEAK = 800 * 10**12  # the peak that the authors give for their H100s
 
 
 def ring() -> list[Row]:
-    """Prefill time with one reached share of peak and one time per ring step, the same for all five rows."""
-    spec = SHELF.model("llama-3.1-405b").spec
+    """Prefill with one share of peak and one time per ring step, the same two for all five rows."""
+    spec = CATALOG.model("llama-3.1-405b").spec
     layers = tuple(
         msgspec.structs.replace(x, formats=msgspec.structs.replace(x.formats, ffn="fp8")) for x in spec.layers
     )
     spec = msgspec.structs.replace(spec, layers=layers, context=0)
-    h100 = SHELF.device("h100-sxm").device
+    h100 = CATALOG.device("h100-sxm").device
 
     def run(ranks: int, tokens: int, share: float, step_ms: float) -> float:
         device = msgspec.structs.replace(
@@ -143,8 +143,8 @@ def ring() -> list[Row]:
 
 
 def infersim() -> list[Row]:
-    """Tokens per GPU and second: prefill over 32 GPUs, decode over 128, two-batch overlap; two sets of constants."""
-    h800 = SHELF.device("h800").device
+    """Tokens per GPU and second, with two-batch overlap: prefill on 32 GPUs, decode on 128; two sets of constants."""
+    h800 = CATALOG.device("h800").device
     theirs = msgspec.structs.replace(h800, share=msgspec.structs.replace(h800.share, flops=0.35))
     own = "With the catalogue's constants nothing accounts for the host and attention kernels reach 60 % of peak."
     peer = "With InferSim's constants: 35 % of peak, 80 % of bandwidth, 30 ms per prefill and 5 ms per decode step."
@@ -157,7 +157,7 @@ def infersim() -> list[Row]:
 def _infersim(
     device: Device, prefill_ns: int, decode_ns: int, basis: str, note: str, target: float | None
 ) -> list[Row]:
-    spec = SHELF.model("deepseek-v3").spec
+    spec = CATALOG.model("deepseek-v3").spec
     prefill = Case(
         name="", shape=shape(expert_parallel=32, overlap=True, context_tokens=4097,
         host=HostOverhead(step_ns=prefill_ns)), sequences=4 * 32, prompt=4096, output=1,
@@ -182,8 +182,8 @@ def _infersim(
 
 
 def kimi() -> list[Row]:
-    """One request of 8,192 tokens and 1,024 out."""
-    spec, device = SHELF.model("kimi-k3").spec, SHELF.device("b300").device
+    """One request of 8,192 prompt and 1,024 output tokens."""
+    spec, device = CATALOG.model("kimi-k3").spec, CATALOG.device("b300").device
     case = Case(name="", shape=shape(tensor_parallel=8, context_tokens=9216), sequences=1, prompt=8192, output=1024)
     ttft, tpot, _ = emulate(spec, device, case).means_s()
     system = "Kimi K3, 8 x B300, SGLang (8192/1024, concurrency 1)"

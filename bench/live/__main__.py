@@ -18,7 +18,7 @@ from bench.live.accuracy import accuracy
 from bench.live.cluster import chain
 from bench.live.session import Flags, session
 from bench.live.throughput import CREDITS, SERVICE_NS, throughput
-from stageline.runtime.plans import read_plan
+from stageline.runtime.plans import read_plan_file
 
 
 def main() -> None:
@@ -43,7 +43,7 @@ def main() -> None:
 
 def _work(flags: argparse.Namespace) -> Coroutine[None, None, None]:
     if flags.command != "throughput":
-        plan = read_plan(flags.plan) if flags.plan else chain(3_000_000, 8)
+        plan = read_plan_file(flags.plan) if flags.plan else chain(3_000_000, 8)
         if flags.command == "accuracy":
             return accuracy(plan)
         return session(plan, Flags(flags.minutes, flags.rate, flags.dilation))

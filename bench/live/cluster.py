@@ -9,26 +9,19 @@ from pathlib import Path
 from bench.live.client import ready
 from stageline.cluster.local import LocalCluster, LocalOptions
 from stageline.cluster.process import Child
-from stageline.cost.entries import Affine
-from stageline.plan.schema import Defaults, LinkPlan, Plan, StagePlan, Visit
+from stageline.plan.schema import Plan
 from stageline.runtime.logs import say
+from stageline.testing import uniform_plan
 
 STAGES = 8
 
 
 def chain(service_ns: int, credits_: int) -> Plan:
     """Eight equal stages, 30 us apart, with KV for everybody."""
-    return Plan(
-        model="bench",
-        device="bench",
-        stages=tuple(StagePlan(name=f"stage-{s}", layers=(s,), kv_budget_bytes=1 << 40) for s in range(STAGES)),
-        visits=tuple(Visit(stage=s, layers=(s,), cost=0, min_service_ns=service_ns) for s in range(STAGES)),
-        links=tuple(
-            LinkPlan(latency_ns=30_000, bytes_per_s=50 * 10**9, bytes_per_token=8192) for _ in range(STAGES + 1)
-        ),
-        costs=(Affine(base_ns=service_ns, token_ns=200),),
-        defaults=Defaults(microbatch=64, credits=credits_, batched_tokens=8192),
-    )
+    return uniform_plan(
+        STAGES, service_ns=service_ns, token_ns=200, latency_ns=30_000, bytes_per_s=50 * 10**9, bytes_per_token=8192,
+        microbatch=64, credits=credits_, batched_tokens=8192,
+    )  # fmt: skip
 
 
 @asynccontextmanager

@@ -1,1 +1,1 @@
-"""The reference pages that are made from the code: what a flag, a setting or a route is called is said there once."""
+"""The reference pages that are generated from the code: flags, settings, routes."""

@@ -13,7 +13,7 @@ same. Results go to stdout, everything else to stderr.
 
 | exit code | |
 |---|---|
-| 0 | good; also when the reader of a pipe has seen enough |
+| 0 | success; also when the reader of a pipe stops reading |
 | {RunFailed.exit_code} | failed |
 | {UsageError.exit_code} | bad input or usage |
 | {SloMissed.exit_code} | an objective given with `--slo` was missed |
@@ -24,7 +24,7 @@ same. Results go to stdout, everything else to stderr.
 
 
 def page() -> str:
-    """The page's text; the title and the list of contents are the head's and the reader's."""
+    """The page's text, with a head of its own instead of the generated title and table of contents."""
     text = app.generate_docs(output_format="markdown", recursive=True)
     body = text[text.index("**Commands**:") :]
     body = re.sub(r"^(stageline[a-z0-9 ]*) -m \S+", r"\1", body, flags=re.MULTILINE)  # how this process was started

@@ -1,4 +1,4 @@
-"""Router.Generate: the live side over gRPC."""
+"""Router.Generate: live mode over gRPC."""
 
 import asyncio
 from typing import Any
@@ -8,9 +8,9 @@ from grpc import aio
 
 from router.api.generation import GenerationParams
 from router.api.tokenizer import Tokenizer
-from router.live.keeper import LiveKeeper
 from router.live.service import Choice, LiveService
 from router.live.stream import STALL_S
+from router.live.supervisor import LiveSupervisor
 from stageline.errors import Busy, Unavailable
 from stageline.report.spans.context import TRACEPARENT, TRACESTATE, parse_traceparent
 from stageline.v1 import router_pb2
@@ -19,17 +19,17 @@ GenerateContext = aio.ServicerContext[Any, Any]
 
 
 async def generate(service: LiveService | None, request: router_pb2.GenerateRequest, context: GenerateContext) -> None:
-    """See router.proto. Writing waits for the client: what it does not take stays a number here.
+    """See router.proto. Waits for a slow client; tokens that it has not read are only a count here.
 
     Raises the StagelineError that the call ends with.
     """
     if service is None:
         raise Unavailable("this router serves no live requests; start it with --live")
     service.check_model(request.model)
-    said = dict(context.invocation_metadata() or ())
-    parent = parse_traceparent(_text(said.get(TRACEPARENT)), _text(said.get(TRACESTATE)))
+    metadata = dict(context.invocation_metadata() or ())
+    parent = parse_traceparent(_text(metadata.get(TRACEPARENT)), _text(metadata.get(TRACESTATE)))
     params_list = [params_of(request, service.tokenizer)]
-    reply = service.submit(params_list, 1, priority=request.priority, session=request.session, parent=parent)
+    reply = service.submit(params_list, 1, priority=request.priority, conversation=request.session, parent=parent)
     try:
         choice, sent = reply.choices[0], 0
         while not (choice.stream.ended and sent == choice.stream.tokens):
@@ -47,16 +47,16 @@ async def generate(service: LiveService | None, request: router_pb2.GenerateRequ
 
 
 async def _write(context: GenerateContext, reply: router_pb2.GenerateReply) -> None:
-    """Raises Busy for a client that takes nothing for too long."""
+    """Raises Busy for a client that reads nothing for STALL_S."""
     try:
         async with asyncio.timeout(STALL_S):
             await context.write(reply)
     except TimeoutError:
-        raise Busy(f"the client took nothing for {STALL_S:g} s") from None
+        raise Busy(f"the client read nothing for {STALL_S:g} s") from None
 
 
 def params_of(request: router_pb2.GenerateRequest, tokenizer: Tokenizer) -> GenerationParams:
-    """What the client asks for."""
+    """The params of a request."""
     ids, text = list(request.prompt_ids), request.prompt
     count = request.prompt_tokens or len(ids) or tokenizer.count(text)
     return GenerationParams(
@@ -73,16 +73,16 @@ def params_of(request: router_pb2.GenerateRequest, tokenizer: Tokenizer) -> Gene
     )
 
 
-def live_state(keeper: LiveKeeper) -> router_pb2.LiveState:
-    """What the live session is and does, for Status."""
-    session = keeper.session
+def live_state(supervisor: LiveSupervisor) -> router_pb2.LiveState:
+    """The state of the live session, for Status."""
+    session = supervisor.session
     return router_pb2.LiveState(
         session=session.id if session else "",
-        dilation=keeper.options.dilation,
-        requests=session.live if session else 0,
+        dilation=supervisor.options.dilation,
+        requests=session.requests if session else 0,
         slip_ns=session.clock.slip_ns if session else 0,
-        last_digest=keeper.last_digest,
-        reason=keeper.reason,
+        last_digest=supervisor.last_digest,
+        reason=supervisor.reason,
     )
 
 

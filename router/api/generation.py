@@ -1,11 +1,12 @@
-"""What a request will produce, decided when it arrives: the engine must know its length then.
+"""Decides a request's output when it arrives, because the engine must know its length then.
 
-Output tokens, first that applies: the header or field that says so exactly; with `ignore_eos` max_tokens; the
-router's length distribution, or the prompt itself (echo), at most max_tokens; max_tokens; DEFAULT_TOKENS. `min_tokens`
-raises it, a stop text that the output would contain shortens it.
+The number of output tokens is the first that applies of: the exact number in a header or field; with `ignore_eos`,
+max_tokens; the router's length distribution or, with `echo`, the prompt's length, at most max_tokens; max_tokens;
+DEFAULT_TOKENS. `min_tokens` may raise it, and a stop text that occurs in the output shortens it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Literal
 
 import msgspec
@@ -17,18 +18,18 @@ from stageline.errors import BadInput
 from stageline.workload.length_text import parse_length
 from stageline.workload.lengths import Length
 
-STOP_TOKENS = 1 << 15  # a stop text is looked for in so many tokens: what a client asks for must not stop the router
-DEFAULT_TOKENS = 128  # where neither the request nor the router says how long the output is
+MAX_SEARCHED_TOKENS = 1 << 15  # stop texts are searched in this many tokens, so that no request can block the router
+DEFAULT_TOKENS = 128  # if neither the request nor the router sets an output length
 Reason = Literal["stop", "length"]
 
 
 class GenerationParams(msgspec.Struct, frozen=True, kw_only=True):
-    """What one request asks for. 0: not said."""
+    """What one request asks for. 0: not given."""
 
-    prompt: bytes  # what decides the text, besides the seed: the prompt's text in UTF-8, or its ids as JSON
+    prompt: bytes  # decides the output's text, with the seed: the prompt's text in UTF-8, or its ids as JSON
     prompt_tokens: int
-    ids: tuple[int, ...] = ()  # token ids, where the prompt came as such
-    echo: str | None = None  # the prompt's text, where it has one
+    ids: tuple[int, ...] = ()  # the prompt, if it came as token ids
+    echo: str | None = None  # the prompt, if it came as text
     max_tokens: int = 0
     min_tokens: int = 0
     exact_tokens: int = 0
@@ -42,24 +43,25 @@ class GenerationParams(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Output(msgspec.Struct, frozen=True, kw_only=True):
-    """One choice: its length, why it ends, and its text by position."""
+    """One choice: its length, finish reason, and text by position."""
 
     tokens: int
     max_tokens: int
     reason: Reason
     key: int
-    words: tuple[str, ...] | None = None  # where the text is not that of `key`
-    tokenizer: Tokenizer = SYNTHETIC  # it spells `key`
+    words: tuple[str, ...] | None = None  # the text of each token, if `key` does not decide it
+    tokenizer: Tokenizer = SYNTHETIC  # makes the text from `key`
 
     def piece(self, position: int) -> str:
         """The text of one token."""
         return self.words[position] if self.words is not None else self.tokenizer.word(self.key, position)
 
-    def encoded(self, position: int) -> bytes:
-        """The text of one token as a JSON string."""
-        if self.words is None:
-            return self.tokenizer.encoded(self.key, position)
-        return msgspec.json.encode(self.words[position])
+    def encoder(self) -> Callable[[int], bytes]:
+        """A function of the position: the text of one token as a JSON string."""
+        words = self.words
+        if words is None:
+            return partial(self.tokenizer.encoded, self.key)
+        return lambda position: msgspec.json.encode(words[position])
 
     def text(self, start: int, end: int) -> str:
         """The text of the tokens [start, end)."""
@@ -69,8 +71,8 @@ class Output(msgspec.Struct, frozen=True, kw_only=True):
         return "".join([word(key, i) for i in range(start, end)])
 
 
-class Lengths:
-    """The router's rule for output lengths: `max` (what requests ask for), `echo`, or a distribution."""
+class OutputLengths:
+    """The router's rule for outputs: `max` (the request's max_tokens), `echo` (its prompt), or a distribution."""
 
     def __init__(self, text: str, seed: int, tokenizer: Tokenizer = SYNTHETIC) -> None:
         self.echo, self._tokenizer = text == "echo", tokenizer
@@ -82,14 +84,14 @@ class Lengths:
         self._drawn = 0
 
     def draw(self) -> int:
-        """The next request's length; 0 without a distribution."""
+        """Draws the next request's length; 0 without a distribution."""
         if self._length is None:
             return 0
         self._drawn += 1
         return self._length.tokens(draw_at(self._key, self._drawn - 1))
 
     def output(self, params: GenerationParams, choice: int) -> Output:
-        """What one choice of a request produces. Raises BadInput for a params that contradicts itself."""
+        """The output of one choice. Raises BadInput if min_tokens and max_tokens contradict each other."""
         if params.max_tokens and params.min_tokens > params.max_tokens:
             raise BadInput("min_tokens", params.min_tokens, f"more than max_tokens ({params.max_tokens})")
         words = tuple(self._tokenizer.pieces(params.echo)) if self.echo and params.echo else None
@@ -104,7 +106,7 @@ class Lengths:
         return _stopped(output, params) if params.stop else output
 
     def shortened(self, output: Output, tokens: int) -> Output:
-        """An output that the model's context cuts off."""
+        """The output cut to `tokens`, where the model's context ends."""
         return msgspec.structs.replace(output, tokens=tokens, max_tokens=tokens, reason="length")
 
     def _tokens(self, params: GenerationParams, echoed: int) -> int:
@@ -118,10 +120,10 @@ class Lengths:
 
 
 def _stopped(output: Output, params: GenerationParams) -> Output:
-    """The output up to the first stop text, which itself is not sent; the token that completes it is produced."""
+    """Cuts the output before the first stop text. The token that completes the stop text still counts as produced."""
     longest = max(len(stop) for stop in params.stop)
     text, ends = "", []
-    for position in range(min(output.tokens, STOP_TOKENS)):
+    for position in range(min(output.tokens, MAX_SEARCHED_TOKENS)):
         before = len(text)
         text += output.piece(position)
         ends.append(len(text))
@@ -134,7 +136,7 @@ def _stopped(output: Output, params: GenerationParams) -> Output:
 
 
 def _cut(output: Output, ends: list[int], text: str, at: int) -> Output:
-    """The text before `at`, spread over its tokens; those from there on are produced without text."""
+    """Keeps the text before `at`; later tokens are produced without text."""
     starts = [0, *ends[:-1]]
     words = tuple(text[min(a, at) : min(b, at)] for a, b in zip(starts, ends, strict=True))
     return msgspec.structs.replace(output, tokens=len(ends), reason="stop", words=words)

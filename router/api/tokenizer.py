@@ -1,4 +1,4 @@
-"""Which tokenizer counts prompts and spells outputs: the synthetic one, or that of a tokenizer.json."""
+"""The tokenizer that counts prompts and writes outputs: the synthetic one, or one from a tokenizer.json."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,31 +9,31 @@ from stageline.errors import UsageError
 
 
 class Tokenizer(Protocol):
-    """Counts texts and spells outputs: the text of n output tokens counts as n tokens."""
+    """Counts texts and writes outputs. The text of n output tokens counts as n tokens."""
 
     def count(self, text: str) -> int:
         """Tokens of a text."""
         ...
 
     def ids(self, text: str) -> list[int]:
-        """The tokens of a text."""
+        """The token ids of a text."""
         ...
 
     def pieces(self, text: str) -> Sequence[str]:
-        """The text of each token; together they are the text."""
+        """The text of each token; joined, they are the text."""
         ...
 
     def word(self, key: int, position: int) -> str:
-        """Output token number `position`; `key` is that of `stageline.engine.rng`."""
+        """The text of output token `position`; `key` is a random stream's, see `stageline.engine.rng`."""
         ...
 
     def encoded(self, key: int, position: int) -> bytes:
-        """The same as a JSON string."""
+        """`word` as a JSON string."""
         ...
 
 
 class SyntheticTokenizer:
-    """See `router.api.tokens`. Its words are made for every token: without a call in between."""
+    """See `router.api.tokens`. `word` and `encoded` run once per token, so they have no wrapper."""
 
     word = staticmethod(tokens.word)
     encoded = staticmethod(tokens.encoded_word)
@@ -55,11 +55,11 @@ SYNTHETIC = SyntheticTokenizer()
 
 
 def open_tokenizer(path: Path | None) -> Tokenizer:
-    """The tokenizer of a file, or the synthetic one. Raises BadInput, or UsageError without the extra package."""
+    """Opens a tokenizer.json; None: the synthetic one. Raises BadInput, or UsageError without the extra package."""
     if path is None:
         return SYNTHETIC
     try:
         from router.api.tokenizer_file import FileTokenizer  # noqa: PLC0415  (an extra)
     except ImportError:
-        raise UsageError("--tokenizer needs a package more: pip install 'stageline[tokenizer]'") from None
+        raise UsageError("--tokenizer needs an extra package: pip install 'stageline[tokenizer]'") from None
     return FileTokenizer(path)

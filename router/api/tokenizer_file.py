@@ -1,7 +1,7 @@
-"""A tokenizer.json, as Hugging Face's library `tokenizers` reads it.
+"""A tokenizer.json, read with Hugging Face's library `tokenizers`.
 
-Special tokens are neither added nor counted. Outputs are made of words that are one token each, with the space before
-them, wherever they stand.
+Special tokens are neither added nor counted. Outputs consist of words that are one token each at any position, together
+with the space before them.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,25 +15,25 @@ from router.api.tokens import WORDS
 from stageline.engine.rng import draw_at
 from stageline.errors import BadInput
 
-MIN_WORDS = 16  # fewer make no text
-_TRIED = 20_000  # tokens of the vocabulary that are tried when the common words are not enough
+MIN_WORDS = 16  # fewer can't form a text
+_MAX_TRIED = 20_000  # tokens of the vocabulary to try when too few common words fit
 _PROBES, _PROBE_TOKENS = 8, 64
 _WAY_OUT = "give the tokenizer.json of a language model"
 
 
 class FileTokenizer:
-    """See `router.api.tokenizer.Tokenizer`. Raises BadInput for a file that can't be used, or not for this."""
+    """A Tokenizer. Raises BadInput for a file that can't be read, or whose words can't form outputs."""
 
     def __init__(self, path: Path) -> None:
         try:
             self._loaded = Loaded.from_file(str(path))
-        except Exception as error:  # the library raises the plain class for everything
+        except Exception as error:  # the library raises plain Exception for every error
             raise BadInput("--tokenizer", str(path), f"can't be read: {error}", _WAY_OUT) from None
         self._loaded.no_truncation()
         self._loaded.no_padding()
         self._words = self._outputs()
         if len(self._words) < MIN_WORDS or not self._adds_up():
-            reason = f"has {len(self._words)} words that are one token wherever they stand; output needs {MIN_WORDS}"
+            reason = f"has {len(self._words)} words that are one token at any position; outputs need {MIN_WORDS}"
             raise BadInput("--tokenizer", str(path), reason, _WAY_OUT)
 
     def count(self, text: str) -> int:
@@ -45,7 +45,7 @@ class FileTokenizer:
         return self._loaded.encode(_clean(text), add_special_tokens=False).ids
 
     def pieces(self, text: str) -> Sequence[str]:
-        """See Tokenizer. A token ends where the next one starts, so nothing of the text is lost."""
+        """See Tokenizer. A token ends where the next one starts, so no text is lost."""
         text = _clean(text)
         starts = [start for start, _ in self._loaded.encode(text, add_special_tokens=False).offsets]
         bounds = [0, *starts[1:], len(text)]
@@ -61,29 +61,33 @@ class FileTokenizer:
         return msgspec.json.encode(self.word(key, position))
 
     def _outputs(self) -> tuple[str, ...]:
-        """Common words, or if too few of them fit, words of the vocabulary."""
+        """The words for outputs: common ones and, if too few of them fit, words of the vocabulary."""
         found = tuple(self._fitting(WORDS))
-        return found if len(found) >= MIN_WORDS else tuple(dict.fromkeys((*found, *self._fitting(self._spelt()))))
+        return (
+            found
+            if len(found) >= MIN_WORDS
+            else tuple(dict.fromkeys((*found, *self._fitting(self._vocabulary_words()))))
+        )
 
     def _fitting(self, words: Iterable[str]) -> Iterator[str]:
-        """Those that are one token at the beginning of a text and one after another, and not an unknown one."""
+        """The words that are one known token both at the beginning of a text and after another word."""
         for word in words:
             first, pair = self.ids(word), self.ids(f"{word} {word}")
             if len(first) == 1 and len(pair) == 2 and self._loaded.decode(pair).split() == [word, word]:
                 yield word
 
-    def _spelt(self) -> Iterator[str]:
+    def _vocabulary_words(self) -> Iterator[str]:
         """Words of the vocabulary, in the order of their ids."""
-        ids = range(min(self._loaded.get_vocab_size(), _TRIED))
+        ids = range(min(self._loaded.get_vocab_size(), _MAX_TRIED))
         texts = (self._loaded.decode([one], skip_special_tokens=True).strip() for one in ids)
         return (text for text in texts if text.isalpha())
 
     def _adds_up(self) -> bool:
-        """Whether texts of many words count as so many tokens: the promise of this class, tried."""
+        """Tries whether texts of n words count as n tokens, which Tokenizer promises."""
         texts = ("".join(self.word(key, i) for i in range(_PROBE_TOKENS)) for key in range(_PROBES))
         return all(self.count(text) == _PROBE_TOKENS for text in texts)
 
 
 def _clean(text: str) -> str:
-    """The library takes nothing that is not Unicode; JSON can bring halves of surrogate pairs."""
+    """Replaces lone surrogates, which JSON can contain and the library refuses."""
     return text.encode("utf-8", "replace").decode()

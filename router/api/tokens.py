@@ -1,8 +1,8 @@
 """The synthetic tokenizer and the synthetic output.
 
-A token is up to six characters without white space, with the space before them if there is one, or one other white
-space character: about 4.5 characters of English prose. Output tokens are words of at most six letters, so the text of n
-output tokens counts as n tokens again.
+A token is up to six non-space characters with the space before them, if any, or one other white space character: about
+4.5 characters of English prose. Output tokens are words of at most six letters, so the text of n output tokens counts
+as n tokens.
 """
 
 import re
@@ -46,17 +46,17 @@ def count(text: str) -> int:
 
 
 def pieces(text: str) -> list[str]:
-    """The tokens of a text, in order; together they are the text."""
+    """The tokens of a text, in order; joined, they are the text."""
     return _PIECE.findall(text)
 
 
 def token_id(piece: str) -> int:
-    """A stable number for a token."""
+    """The id of a token, a hash of its text."""
     return zlib.crc32(piece.encode("utf-8", "surrogatepass")) % VOCABULARY
 
 
 def block_hashes(ids: Sequence[int], block_tokens: int) -> tuple[int, ...]:
-    """Identities of the full blocks of a prompt, for the prefix cache: equal tokens, equal identity."""
+    """Identities of the full blocks of a prompt, for the prefix cache: a hash of each block's own tokens."""
     full = len(ids) - len(ids) % block_tokens
     return tuple(_block_hash(ids[at : at + block_tokens]) for at in range(0, full, block_tokens))
 
@@ -67,13 +67,13 @@ def _block_hash(ids: Sequence[int]) -> int:
 
 
 def output_key(prompt: bytes, seed: int, choice: int) -> int:
-    """What decides the text of one choice: the prompt, the seed of the request, the choice's number."""
+    """The key of one choice's text: a hash of the prompt, the request's seed and the number of the choice."""
     digest = blake2b(prompt, digest_size=8, key=seed.to_bytes(16, "big", signed=True) + choice.to_bytes(4, "big"))
     return int.from_bytes(digest.digest())
 
 
 def word(key: int, position: int) -> str:
-    """Output token number `position`."""
+    """The text of output token `position`, with a space before all but the first."""
     text = WORDS[draw_at(key, position) % len(WORDS)]
     return f" {text}" if position else text
 

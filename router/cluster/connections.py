@@ -11,9 +11,9 @@ from router.cluster.stages import RemoteStage, StageTable
 from stageline.engine.route import Route
 from stageline.errors import ProtocolError, RunFailed, StagelineError, Unavailable
 from stageline.runtime.calls import answer
-from stageline.runtime.clock import LiveClock
 from stageline.runtime.names import upstream_name
-from stageline.runtime.party import Party
+from stageline.runtime.shell import SessionShell
+from stageline.sync.realtime import LiveClock
 from stageline.v1 import flow_pb2, stage_pb2
 from stageline.wire import grpc_options
 from stageline.wire.errors import LocatedError, error_from, is_transport, locate
@@ -26,21 +26,21 @@ _BLAME_S = 0.5  # how long the loss of a stage may take to show after its neighb
 
 
 class StageConnections:
-    """Opens the session everywhere, watches it, and closes it everywhere. Link keys are replicas."""
+    """Opens the session at every stage, watches it, and closes it there. Link keys are replicas."""
 
     def __init__(
         self,
         session: str,
         route: Route,
         table: StageTable,
-        party: Party,
+        shell: SessionShell,
         mode: PayloadMode,
         clock: LiveClock | None = None,
     ) -> None:
-        self.session, self._route, self._table, self._party, self._mode = session, route, table, party, mode
+        self.session, self._route, self._table, self._shell, self._mode = session, route, table, shell, mode
         self._clock = clock
         visits, replicas = route.visits, range(route.plan.replicas)
-        self.in_links = [InLink(party, r, visits, upstream_name(route.plan, r, visits)) for r in replicas]
+        self.in_links = [InLink(shell, r, visits, upstream_name(route.plan, r, visits)) for r in replicas]
         self.out_links = [self._out_link(r) for r in replicas]
         self._watchers: list[asyncio.Task[None]] = []
         self._lost: list[StagelineError] = []
@@ -49,7 +49,7 @@ class StageConnections:
         self.started = False
 
     async def open(self, digest: str, seed: int, advertise: str) -> None:
-        """Returns when every link stands. Raises StagelineError, naming the stage, when one does not."""
+        """Return when every link is open. Raises StagelineError, naming the stage, when one does not open."""
         loop = asyncio.get_running_loop()
         if trouble := next((s.trouble for s in self._table if s.trouble), None):
             raise trouble
@@ -81,8 +81,8 @@ class StageConnections:
         return self.in_links[hello.replica]
 
     async def failure(self) -> StagelineError:
-        """Why the session failed, once it has: the loss of a stage explains what its neighbours reported."""
-        error = self._party.error
+        """Why the session failed, once it has: a lost stage explains the errors of its neighbours."""
+        error = self._shell.error
         assert error is not None
         if isinstance(error.error, Unavailable) and not self._lost:
             with contextlib.suppress(TimeoutError):
@@ -94,11 +94,11 @@ class StageConnections:
         return found
 
     async def close(self) -> None:
-        """Closes the session at every stage that still answers. Never raises; the second time nothing is left to do."""
+        """Close the session at every stage that still answers. Never raises; may be called again."""
         if self._closing:
             return
         self._closing = True
-        self._party.close()
+        self._shell.close()
         request = stage_pb2.CloseRequest(session=self.session)
         if self._watchers:
             calls = [
@@ -113,7 +113,7 @@ class StageConnections:
         await asyncio.gather(*(link.close() for link in self.out_links))
 
     async def snapshots(self, start_ns: int, end_ns: int) -> list[stage_pb2.SnapshotReply]:
-        """The final accounts of all stages, by replica and stage."""
+        """The final accounts of all stages, in the order of replicas and stages."""
         request = stage_pb2.SnapshotRequest(
             session=self.session, final=True, window_start_ns=start_ns, window_end_ns=end_ns
         )
@@ -145,7 +145,7 @@ class StageConnections:
             self._blamed.set()
         if not opened.done():
             opened.set_exception(located)
-        self._party.fail(located)
+        self._shell.fail(located)
 
     async def _together(self, awaitables: Iterable[Awaitable[R]]) -> list[R]:
         """All results in order, or the first error as it comes; the rest is cancelled then."""
@@ -181,4 +181,4 @@ class StageConnections:
         encoder = FrameEncoder(self._route.plan.links[0].bytes_per_token, returns=False, mode=self._mode)
         hello = flow_pb2.Hello(session=self.session, link=0, replica=replica)
         peer = Peer(first.address, first.place)
-        return OutLink(self._party, replica, hello, to=peer, encoder=encoder, dialer=self._table.dialer)
+        return OutLink(self._shell, replica, hello, to=peer, encoder=encoder, dialer=self._table.dialer)

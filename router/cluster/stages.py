@@ -1,4 +1,4 @@
-"""The stage servers as the router knows them: a channel each, and whether they serve."""
+"""The stage servers as the router sees them: a channel each, and whether they serve."""
 
 import asyncio
 import logging
@@ -25,67 +25,61 @@ _METRICS_S = 2.0
 
 
 class RemoteStage:
-    """One stage server. Its health is watched by a stream that says nothing while nothing changes.
+    """One stage server. Its health is watched by a stream that is silent while nothing changes.
 
-    `trouble` says why it can't be reached, where waiting does not help.
+    `trouble` is why it can't be reached, where waiting does not help.
     """
 
-    def __init__(
-        self, plan: Plan, replica: int, stage: int, address: str, changed: Callable[[], None], dialer: Dialer
-    ) -> None:
+    def __init__(self, plan: Plan, replica: int, stage: int, address: str, dialer: Dialer) -> None:
         self.replica, self.stage, self.address = replica, stage, address
         self.name = stage_name(plan, replica, stage)
         self.place = f"{self.name} at {address}"
         self.healthy = False
         self.trouble: Unauthenticated | None = None
-        self._changed = changed
         self._channel = dialer.channel(address)
         self.stub: StageAsyncStub = StageStub(self._channel)
-        self._task = asyncio.create_task(self._watch())
 
     async def close(self) -> None:
-        """Stops watching and closes the channel."""
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        """Close the channel."""
         await self._channel.close()
 
-    async def _watch(self) -> None:
+    async def watch(self, changed: Callable[[], None]) -> None:
+        """Keep `healthy` up to date, for ever; `changed` is called after every change."""
         stub = health_pb2_grpc.HealthStub(self._channel)
         while True:
             try:
-                # Does not wait for a connection: only such a call is told why there is none.
+                # Not wait_for_ready: only a call that does not wait learns why there is no connection.
                 async for reply in stub.Watch(health_pb2.HealthCheckRequest()):  # type: ignore[attr-defined]
                     self.trouble = None
-                    self._set(reply.status == health_pb2.HealthCheckResponse.SERVING)
+                    self._set(reply.status == health_pb2.HealthCheckResponse.SERVING, changed)
             except aio.AioRpcError as error:
                 self._note(error_from(error, self.place))
-            self._set(False)
+            self._set(False, changed)
             await asyncio.sleep(_RETRY_S)
 
     def _note(self, error: StagelineError) -> None:
-        """Says once what no waiting will mend; a stage that is merely not there may come."""
+        """Log once what no waiting will mend; a stage that is merely absent may come."""
         if isinstance(error, Unauthenticated):
             if self.trouble is None:
                 log.warning("a stage can't be used", extra={"error": str(error)})
             self.trouble = error
 
-    def _set(self, healthy: bool) -> None:
+    def _set(self, healthy: bool, changed: Callable[[], None]) -> None:
         if healthy != self.healthy:
             self.healthy = healthy
-            self._changed()
+            changed()
 
 
 class StageTable:
-    """All stages, by replica and stage. `changed` is called when the health of one changes."""
+    """All stages, by replica and stage."""
 
-    def __init__(
-        self, plan: Plan, addresses: list[list[str]], changed: Callable[[], None], dialer: Dialer | None = None
-    ) -> None:
+    def __init__(self, plan: Plan, addresses: list[list[str]], dialer: Dialer | None = None) -> None:
         self.dialer = dialer = dialer or Dialer()
         self.rows = [
-            [RemoteStage(plan, r, s, dialer.resolved(address), changed, dialer) for s, address in enumerate(row)]
+            [RemoteStage(plan, r, s, dialer.resolved(address), dialer) for s, address in enumerate(row)]
             for r, row in enumerate(addresses)
         ]
+        self._watchers: list[asyncio.Task[None]] = []
 
     def __iter__(self) -> Iterator[RemoteStage]:
         return (stage for row in self.rows for stage in row)
@@ -95,13 +89,24 @@ class StageTable:
         """Whether every stage serves."""
         return all(stage.healthy for stage in self)
 
+    def health(self) -> dict[tuple[int, int], bool]:
+        """Whether each (replica, stage) serves."""
+        return {(s.replica, s.stage): s.healthy for s in self}
+
+    def start(self, changed: Callable[[], None]) -> None:
+        """Watch the health of all stages; `changed` is called when that of one changes."""
+        self._watchers = [asyncio.create_task(stage.watch(changed)) for stage in self]
+
     async def close(self) -> None:
-        """Closes all channels."""
+        """Stop watching and close all channels."""
+        for watcher in self._watchers:
+            watcher.cancel()
+        await asyncio.gather(*self._watchers, return_exceptions=True)
         await asyncio.gather(*(stage.close() for stage in self))
 
 
 async def metrics_of(table: Iterable[RemoteStage]) -> dict[tuple[int, int], bytes]:
-    """What every healthy stage tells Prometheus, by (replica, stage); those that do not answer are left out."""
+    """The metrics of every healthy stage, by (replica, stage); those that do not answer have none."""
 
     async def ask(stage: RemoteStage) -> tuple[tuple[int, int], bytes]:
         request = stage_pb2.DescribeRequest(metrics=True)

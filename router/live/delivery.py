@@ -1,20 +1,21 @@
 """Tokens reach their clients when the wall clock reaches their stamps, never before."""
 
-import asyncio
 import heapq
 from bisect import bisect_left
 from collections.abc import Callable
 from itertools import count
 
-from router.live.stream import Stream, Wakeup
-from stageline.engine.types import RequestRecord
-from stageline.runtime.clock import LiveClock
+from router.live.stream import Listener, Stream
+from stageline.engine.types import NEVER, Observer, RequestRecord
+from stageline.errors import StagelineError
+from stageline.sync.realtime import LiveClock
+from stageline.units import NS_PER_S
 
 LATENESS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 
 
 class Lateness:
-    """How late tokens leave, in wall time: a histogram that goes on over sessions."""
+    """How late tokens leave, in wall time: a histogram over all sessions."""
 
     def __init__(self) -> None:
         self.counts = [0] * (len(LATENESS_S) + 1)
@@ -22,84 +23,95 @@ class Lateness:
         self.tokens = 0
 
     def add(self, late_s: float, tokens: int) -> None:
-        """So many tokens."""
+        """That many tokens were that late."""
         self.counts[bisect_left(LATENESS_S, late_s)] += tokens
         self.total_s += late_s * tokens
         self.tokens += tokens
 
 
 class Delivery:
-    """The tail of a live session. `ended` is told of every stream whose end has been delivered.
+    """The streams of a live session: an Observer of its router, and the Follower of its machine.
 
-    Tokens of one instant, which is what a microbatch brings, are one entry here; and a client is told once of all that
-    is due to it at a flush.
+    Tokens of one instant, which is what a microbatch brings, are one entry here, and a listener is notified once of all
+    that is due to it at a poll. `watch` sees every token too, `ended` every record, and `idle` is called when the last
+    stream has ended.
     """
 
-    def __init__(self, clock: LiveClock, lateness: Lateness, ended: Callable[[Stream], None]) -> None:
-        self._clock, self._lateness, self._ended = clock, lateness, ended
+    def __init__(
+        self,
+        clock: LiveClock,
+        lateness: Lateness,
+        ended: Callable[[RequestRecord], None],
+        watch: Observer | None = None,
+        idle: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.next_timer_ns = NEVER
+        self.streams: dict[int, Stream] = {}
+        self._clock, self._lateness = clock, lateness
+        self._ended, self._watch, self._idle = ended, watch, idle
+        # By the wall time at which they are due, without slips: tokens and ends of one emulated time.
         self._due: list[tuple[int, int, list[Stream], list[tuple[Stream, RequestRecord]]]] = []
         self._order = count()
         self._latest_ns = -1  # of the entry that takes more
         self._tokens: list[Stream] = []
         self._ends: list[tuple[Stream, RequestRecord]] = []
-        self._loop = asyncio.get_running_loop()
-        self._timer: asyncio.TimerHandle | None = None
-        self._soon: asyncio.Handle | None = None
 
-    def token(self, stream: Stream, due_ns: int) -> None:
-        """A token of `stream`."""
+    def open(self, index: int, arrival_ns: int, listener: Listener) -> Stream:
+        """The stream of a request that arrives."""
+        stream = self.streams[index] = Stream(index, arrival_ns, listener)
+        return stream
+
+    def token(self, index: int, now_ns: int, since_ns: int | None) -> None:
+        """See Observer."""
+        if now_ns != self._latest_ns:
+            self._entry(now_ns)
+        self._tokens.append(self.streams[index])
+        if self._watch is not None:
+            self._watch.token(index, now_ns, since_ns)
+
+    def request(self, record: RequestRecord) -> None:
+        """See Observer."""
+        due_ns = (record.last_token_ns if record.outcome == "finished" else 0) or 0
         if due_ns != self._latest_ns:
             self._entry(due_ns)
-        self._tokens.append(stream)
+        self._ends.append((self.streams[record.index], record))
+        self._ended(record)
+        if self._watch is not None:
+            self._watch.request(record)
 
-    def end(self, stream: Stream, due_ns: int, record: RequestRecord) -> None:
-        """The end of `stream`, after its last token."""
-        if due_ns != self._latest_ns:
-            self._entry(due_ns)
-        self._ends.append((stream, record))
-
-    def flush_soon(self) -> None:
-        """Hands out what is due once frames that were pushed in this turn are on their way: the pipeline goes first."""
-        if self._due and self._soon is None:
-            self._soon = self._loop.call_soon(self._flush)
-
-    def close(self) -> None:
-        """Forgets what is not due yet."""
-        self._due.clear()
-        self._latest_ns = -1
-        for handle in (self._timer, self._soon):
-            if handle:
-                handle.cancel()
-
-    def _entry(self, due_ns: int) -> None:
-        self._latest_ns, self._tokens, self._ends = due_ns, [], []
-        heapq.heappush(self._due, (due_ns, next(self._order), self._tokens, self._ends))
-
-    def _flush(self) -> None:
-        self._soon = None
-        due, clock = self._due, self._clock
-        now_ns = clock.at_ns(0)
-        bells: dict[Wakeup, None] = {}  # each once, in the order of their first token
-        while due and due[0][0] <= now_ns:
-            due_ns, _, tokens, ends = heapq.heappop(due)
-            if due_ns == self._latest_ns:
+    def poll(self, now_ns: int) -> None:
+        """See Follower: hand out what is due."""
+        due, slip_ns = self._due, self._clock.slip_ns
+        listeners: dict[Listener, None] = {}  # each once, in the order of their first token
+        while due and due[0][0] + slip_ns <= now_ns:
+            due_wall_ns, _, tokens, ends = heapq.heappop(due)
+            if tokens is self._tokens:
                 self._latest_ns = -1
             for stream in tokens:
                 stream.tokens += 1
-                bells[stream.mailbox] = None
+                listeners[stream.listener] = None
             if tokens:
-                self._lateness.add((now_ns - due_ns) * clock.dilation / 1e9, len(tokens))
+                self._lateness.add((now_ns - slip_ns - due_wall_ns) / NS_PER_S, len(tokens))
             for stream, record in ends:
                 stream.record = record
-                bells[stream.mailbox] = None
-                self._ended(stream)
-        for bell in bells:
-            bell.ring()
-        if due and self._timer is None:
-            delay_s = max(0.001, clock.wall_s_until(due[0][0]))
-            self._timer = self._loop.call_later(delay_s, self._ring)
+                listeners[stream.listener] = None
+                del self.streams[stream.index]
+                if not self.streams:
+                    self._idle()
+        self.next_timer_ns = due[0][0] + slip_ns if due else NEVER
+        for listener in listeners:
+            listener.notify()
 
-    def _ring(self) -> None:
-        self._timer = None
-        if self._soon is None:
-            self._flush()
+    def fail(self, error: StagelineError) -> None:
+        """The session is over: streams that have not ended fail, and what is not due yet is forgotten."""
+        self._due.clear()
+        self._latest_ns, self.next_timer_ns = -1, NEVER
+        for stream in self.streams.values():
+            stream.fail(error)
+        self.streams.clear()
+
+    def _entry(self, due_ns: int) -> None:
+        self._latest_ns, self._tokens, self._ends = due_ns, [], []
+        entry = (self._clock.unslipped_ns(due_ns), next(self._order), self._tokens, self._ends)
+        heapq.heappush(self._due, entry)
+        self.next_timer_ns = self._due[0][0] + self._clock.slip_ns

@@ -1,8 +1,8 @@
-"""By which names clients may call the model."""
+"""The names by which clients may call the model."""
 
 
 class ModelNames:
-    """`names`: what /v1/models lists; empty: the plan's model.
+    """`served`: comma-separated names, which /v1/models lists; empty: the plan's model.
 
     A Hugging Face id means the model too: owner and case do not count, and a suffix may follow at a hyphen
     (meta-llama/Llama-3.1-8B-Instruct is llama-3.1-8b).

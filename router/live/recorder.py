@@ -61,7 +61,7 @@ class Recorder:
         self._file.write(line)
 
     def _open(self) -> TextIO:
-        """The next file, line by line on the disk. Raises OSError."""
+        """The next file, flushed line by line. Raises OSError."""
         while True:
             path = Path(f"{self._path}.{self._files}") if self._files else self._path
             self._files += 1

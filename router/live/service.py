@@ -1,14 +1,14 @@
-"""What both doors, HTTP and gRPC, do with a request: check it, decide its output, hand it to the live session."""
+"""What HTTP and gRPC share: check a request, decide its output, hand it to the live session."""
 
 from typing import NamedTuple
 
-from router.api.generation import GenerationParams, Lengths, Output
+from router.api.generation import GenerationParams, Output, OutputLengths
 from router.api.tokenizer import Tokenizer
 from router.api.tokens import block_hashes
-from router.live.keeper import LiveKeeper
 from router.live.names import ModelNames
 from router.live.session import LiveSession
-from router.live.stream import Mailbox, Stream
+from router.live.stream import Signal, Stream
+from router.live.supervisor import LiveSupervisor
 from stageline.engine.types import Request
 from stageline.errors import BadInput, UsageError
 from stageline.report.spans.context import TraceContext
@@ -25,17 +25,17 @@ class Choice(NamedTuple):
 
 
 class Reply:
-    """All choices of one call, `n` of each prompt. `wait` returns when some token is due or a choice has ended.
+    """All choices of one call, `n` of each prompt. `wait` returns when tokens are due or a choice has ended.
 
     Always `close` it.
     """
 
-    def __init__(self, session: LiveSession, mailbox: Mailbox, choices: list[Choice], n: int) -> None:
+    def __init__(self, session: LiveSession, signal: Signal, choices: list[Choice], n: int) -> None:
         self._session, self.choices, self.n = session, choices, n
-        self.wait = mailbox.wait
+        self.wait = signal.wait
 
     def close(self) -> None:
-        """The client has what it wanted, or has left: what is still under way is cancelled."""
+        """The client has what it wanted, or has left: choices that have not ended are cancelled."""
         for choice in self.choices:
             if not choice.stream.ended:
                 self._session.cancel(choice.stream)
@@ -44,12 +44,14 @@ class Reply:
 class LiveService:
     """The live side of a router."""
 
-    def __init__(self, keeper: LiveKeeper, lengths: Lengths, tokenizer: Tokenizer, names: ModelNames) -> None:
-        self.keeper, self._lengths, self.tokenizer, self.names = keeper, lengths, tokenizer, names
-        plan = keeper.route.plan
-        self.max_context_tokens = min(keeper.route.max_context_tokens, MAX_TOKENS)
-        self.dilation = keeper.options.dilation
-        scheduling = keeper.options.scheduling
+    def __init__(
+        self, supervisor: LiveSupervisor, lengths: OutputLengths, tokenizer: Tokenizer, names: ModelNames
+    ) -> None:
+        self.supervisor, self._lengths, self.tokenizer, self.names = supervisor, lengths, tokenizer, names
+        plan = supervisor.route.plan
+        self.max_context_tokens = min(supervisor.route.max_context_tokens, MAX_TOKENS)
+        self.dilation = supervisor.options.dilation
+        scheduling = supervisor.options.scheduling
         self._block_tokens = (scheduling.hash_block_tokens or plan.block_tokens) if scheduling.prefix_cache else 0
 
     def check_model(self, name: str) -> None:
@@ -63,39 +65,38 @@ class LiveService:
         n: int,
         *,
         priority: int = 0,
-        session: str = "",
+        conversation: str = "",
         parent: TraceContext | None = None,
     ) -> Reply:
-        """One request per params and choice, all arriving together, all children of the caller's span `parent`.
+        """One request per params and choice. All arrive together, as children of the caller's span `parent`.
 
         Raises BadInput, Busy or Unavailable.
         """
         if not 1 <= n * len(params_list) <= MAX_CHOICES:
             raise BadInput("n", n, f"1 to {MAX_CHOICES} outputs can be asked for at once")
         outputs = [(params, self._output(params, choice)) for params in params_list for choice in range(n)]
-        live = self.keeper.open_session(len(outputs))
-        requests = [self._request(params, output, priority, session) for params, output in outputs]
-        for request in requests:
-            live.check(request)
-        mailbox = Mailbox()
-        choices = [
-            Choice(output, live.submit(request, mailbox, parent))
-            for (_, output), request in zip(outputs, requests, strict=True)
+        live = self.supervisor.open_session(len(outputs))
+        index, arrival_ns = live.next_arrival()
+        requests = [
+            Request(
+                index=index + number,
+                arrival_ns=arrival_ns,
+                prompt_tokens=params.prompt_tokens,
+                output_tokens=output.tokens,
+                max_output_tokens=output.max_tokens,
+                priority=priority,
+                conversation=conversation,
+                hash_ids=self._hash_ids(params),
+            )
+            for number, (params, output) in enumerate(outputs)
         ]
-        return Reply(live, mailbox, choices, n)
+        signal = Signal()
+        streams = live.submit(requests, signal, parent)
+        choices = [Choice(output, stream) for (_, output), stream in zip(outputs, streams, strict=True)]
+        return Reply(live, signal, choices, n)
 
-    def _request(self, params: GenerationParams, output: Output, priority: int, session: str) -> Request:
-        """As it will arrive, but for its index and its time."""
-        return Request(
-            index=0,
-            arrival_ns=0,
-            prompt_tokens=params.prompt_tokens,
-            output_tokens=output.tokens,
-            max_output_tokens=output.max_tokens,
-            priority=priority,
-            session=session,
-            hash_ids=block_hashes(params.token_ids(self.tokenizer), self._block_tokens) if self._block_tokens else (),
-        )
+    def _hash_ids(self, params: GenerationParams) -> tuple[int, ...]:
+        return block_hashes(params.token_ids(self.tokenizer), self._block_tokens) if self._block_tokens else ()
 
     def _output(self, params: GenerationParams, choice: int) -> Output:
         limit = self.max_context_tokens

@@ -6,45 +6,45 @@ from typing import Protocol
 from stageline.engine.types import RequestRecord
 from stageline.errors import StagelineError
 
-STALL_S = 30.0  # a client that takes nothing for so long is let go
+STALL_S = 30.0  # a client that takes nothing for that long is disconnected
 
 
-class Wakeup(Protocol):
-    """Who wants to know."""
+class Listener(Protocol):
+    """Whoever waits for the tokens of a stream."""
 
-    def ring(self) -> None:
-        """A token is due, or the stream has ended."""
+    def notify(self) -> None:
+        """Tokens are due, or the stream has ended."""
         ...
 
 
-class Mailbox:
-    """Wakes one waiter. Several streams may share it: a reply with several choices."""
+class Signal:
+    """A listener that wakes one waiter. Several streams may share it: a reply with several choices."""
 
     def __init__(self) -> None:
         self._waiter: asyncio.Future[None] | None = None
-        self._rung = False
+        self._set = False
 
-    def ring(self) -> None:
-        """Something is there."""
-        self._rung = True
+    def notify(self) -> None:
+        """See Listener."""
+        self._set = True
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
     async def wait(self) -> None:
-        """Until something is there."""
-        while not self._rung:
+        """Return once there has been a notification since the last wait."""
+        while not self._set:
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
-        self._rung = False
+        self._set = False
 
 
 class Stream:
     """One request: how many of its tokens are due, and how it ended. A number, so a slow reader costs no memory."""
 
-    __slots__ = ("arrival_ns", "error", "index", "mailbox", "record", "tokens")
+    __slots__ = ("arrival_ns", "error", "index", "listener", "record", "tokens")
 
-    def __init__(self, index: int, arrival_ns: int, mailbox: Wakeup) -> None:
-        self.index, self.arrival_ns, self.mailbox = index, arrival_ns, mailbox
+    def __init__(self, index: int, arrival_ns: int, listener: Listener) -> None:
+        self.index, self.arrival_ns, self.listener = index, arrival_ns, listener
         self.tokens = 0
         self.record: RequestRecord | None = None
         self.error: StagelineError | None = None
@@ -54,8 +54,12 @@ class Stream:
         """Whether nothing more will come."""
         return self.record is not None or self.error is not None
 
+    def listen(self, listener: Listener) -> None:
+        """Notify `listener` from now on, and no longer the one before it."""
+        self.listener = listener
+
     def fail(self, error: StagelineError) -> None:
         """The session broke off."""
         if not self.ended:
             self.error = error
-            self.mailbox.ring()
+            self.listener.notify()

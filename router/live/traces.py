@@ -7,18 +7,18 @@ from stageline.plan.schema import Plan
 from stageline.report.spans.context import Sampler
 from stageline.report.spans.otlp import OtlpExporter, SpanSender
 from stageline.report.spans.recorder import RequestTrace, TraceRecorder
-from stageline.runtime.clock import LiveClock
+from stageline.sync.realtime import LiveClock
 
 
 class LiveTraces:
-    """What `--otlp` asks for. A caller's sampled flag goes before `ratio`. UsageError when it can't be."""
+    """Traces for `--otlp`; a caller's sampled flag overrides `ratio`. Raises UsageError for an unusable endpoint."""
 
     def __init__(self, plan: Plan, endpoint: str, ratio: float) -> None:
         self._plan, self._ratio = plan, ratio
         self._sender = SpanSender(OtlpExporter(endpoint), waits=False)
 
     def recorder(self, session: str, clock: LiveClock) -> TraceRecorder:
-        """What gathers the spans of one session: emulated times become the wall times at which they were due."""
+        """The recorder of one session: emulated times become the wall times at which they were due."""
         from stageline.report.spans.maker import SpanMaker  # noqa: PLC0415  (needs the extra)
 
         sampler = Sampler(session, self._ratio)
@@ -30,5 +30,5 @@ class LiveTraces:
         return TraceRecorder(sampler, len(self._plan.visits), ended)
 
     async def close(self) -> None:
-        """Sends what is left; a collector that does not answer is tried once."""
+        """Send what is left; a collector that does not answer is tried once."""
         await asyncio.to_thread(self._sender.close)

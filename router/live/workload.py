@@ -1,52 +1,48 @@
-"""Where the requests of a live session come from: clients, stamped in emulated time as they come."""
+"""The requests of a live session: they come from clients and are stamped in emulated time as they come."""
 
 from collections import deque
 
 from stageline.engine.types import NEVER, Cancellation, Request
-from stageline.runtime.clock import LiveClock
 
-EARLY_NS = 500_000  # an edge may be passed so much early, in wall time: timers are good to a millisecond
+EARLY_NS = 500_000  # an edge may be passed that much early, in wall time: timers are good to a millisecond
 
 
 class LiveWorkload:
-    """A Workload whose future is open. Arrivals are stamped at the next open edge of a quantum; nothing comes
-    before it.
+    """A Workload whose future is open. Arrivals are stamped at the next edge of a quantum; nothing comes before it.
 
-    That edge is what the router may act up to and promise; it never moves back, whatever the clock does.
+    That edge is what the router may act up to and promise. It never moves back, whatever the clock does.
     """
 
     reactive = False
 
-    def __init__(self, clock: LiveClock, quantum_wall_ns: int) -> None:
-        self._clock = clock
-        self.quantum_ns = max(1, round(quantum_wall_ns / clock.dilation))
-        self._early_ns = round(EARLY_NS / clock.dilation)
+    def __init__(self, quantum_wall_ns: int, dilation: float) -> None:
+        self.quantum_ns = max(1, round(quantum_wall_ns / dilation))
+        self.edge_ns = 0  # the stamp of whatever comes now
+        self.changes = 0  # how often something has come
+        self._early_ns = round(EARLY_NS / dilation)
         self._events: deque[tuple[int, Request | Cancellation]] = deque()
-        self._edge_ns = 0
         self._closed = False
 
-    def open_edge_ns(self) -> int:
-        """The stamp of whatever comes now."""
-        edge = ((self._clock.now_ns() + self._early_ns) // self.quantum_ns + 1) * self.quantum_ns
-        self._edge_ns = max(self._edge_ns, edge)
-        return self._edge_ns
-
-    @property
-    def promised_ns(self) -> int:
-        """The last edge given."""
-        return self._edge_ns
+    def move_to(self, now_ns: int) -> int:
+        """Emulated time has come to `now_ns`; returns the stamp of whatever comes now."""
+        edge_ns = ((now_ns + self._early_ns) // self.quantum_ns + 1) * self.quantum_ns
+        if edge_ns > self.edge_ns:
+            self.edge_ns = edge_ns
+        return self.edge_ns
 
     def edge_before(self, time_ns: int) -> int:
-        """When the wall reaches this, `time_ns` lies before the open edge."""
+        """From this emulated time on `time_ns` lies before the edge."""
         return time_ns // self.quantum_ns * self.quantum_ns - self._early_ns
 
     def put(self, at_ns: int, event: Request | Cancellation) -> None:
-        """Takes an event with the stamp `open_edge_ns` has just given."""
+        """Take an event with the stamp that `move_to` has just given."""
         self._events.append((at_ns, event))
+        self.changes += 1
 
     def close(self) -> None:
         """Nothing comes any more."""
         self._closed = True
+        self.changes += 1
 
     @property
     def pending(self) -> int:
@@ -59,7 +55,7 @@ class LiveWorkload:
 
     def horizon_ns(self) -> int:
         """See Workload."""
-        return NEVER if self._closed else self.open_edge_ns()
+        return NEVER if self._closed else self.edge_ns
 
     def take(self) -> Request | Cancellation:
         """See Workload."""

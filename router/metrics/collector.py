@@ -1,4 +1,4 @@
-"""What the router tells Prometheus of its own: figures of whatever goes on, read when they are scraped."""
+"""What the router tells Prometheus of its own: figures of whatever activity on, read when they are scraped."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -23,67 +23,71 @@ class Activity(Protocol):
     @property
     def router(self) -> Router: ...
     @property
-    def mesh(self) -> StageConnections: ...
+    def connections(self) -> StageConnections: ...
     @property
     def conductor(self) -> Conductor: ...
 
 
 class RouterCollector(Collector):
-    """Counters go on over runs and live sessions. `health` tells which stages serve."""
+    """Counters add up over runs and live sessions. `health`: which stages serve, by replica and stage."""
 
-    def __init__(self, plan: Plan, live: Callable[[], Activity | None] = lambda: None) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        health: Callable[[], dict[tuple[int, int], bool]],
+        live: Callable[[], Activity | None] = lambda: None,
+    ) -> None:
         self._plan, self._digest = plan, plan.digest()
-        self._live = live
+        self._health, self._live = health, live
         self._run: RunSession | None = None
         self._seen: Activity | None = None
         self._past: Counter[tuple[str, ...]] = Counter()
-        self.health: Callable[[], dict[tuple[int, int], bool]] = dict
 
     def on_run(self, run: RunSession | None) -> None:
-        """A run begins, or (None) the one that went on has ended."""
+        """A run begins, or (None) the one before has ended."""
         self._run = run
         self._current()
 
     def collect(self) -> Iterable[Metric]:
         """The families; see docs/metrics.md."""
-        goes = self._current()
-        values = self._past + counts_of(goes) if goes else self._past
+        activity = self._current()
+        values = self._past + counts_of(activity) if activity else self._past
         for spec in _COUNTERS:
             yield spec.single(values[(spec.name,)])
         places = [(str(s), str(r)) for r in range(self._plan.replicas) for s in range(len(self._plan.stages))]
         yield names.KV_REFUSALS.family((place, values[names.KV_REFUSALS.name, *place]) for place in places)
-        yield from self._gauges(goes)
+        yield from self._gauges(activity)
 
-    def _gauges(self, goes: Activity | None) -> Iterator[Metric]:
-        plan, replicas = self._plan, goes.router.replicas if goes else []
+    def _gauges(self, activity: Activity | None) -> Iterator[Metric]:
+        plan, replicas = self._plan, activity.router.replicas if activity else []
         running = sum(len(r.running) for r in replicas)
         yield names.RUNNING.single(running)
-        yield names.WAITING.single(len(goes.router.sequences) - running if goes else 0)
-        yield names.EMULATED.single(goes.conductor.last_completion_ns / NS_PER_S if goes else 0)
+        yield names.WAITING.single(len(activity.router.sequences) - running if activity else 0)
+        yield names.EMULATED.single(activity.conductor.last_completion_ns / NS_PER_S if activity else 0)
         yield names.RUN_OPEN.single(int(self._run is not None))
         yield names.CREDITS.family(((str(r.index),), r.all_credits) for r in replicas)
         yield names.IN_FLIGHT.family(((str(r.index),), len(r.in_flight)) for r in replicas)
-        yield names.STAGE_UP.family(((str(s), str(r)), float(up)) for (r, s), up in self.health().items())
+        yield names.STAGE_UP.family(((str(s), str(r)), float(up)) for (r, s), up in self._health().items())
         facts = (self._digest, plan.model, plan.device, *map(str, (len(plan.stages), len(plan.visits), plan.replicas)))
         yield names.PLAN_INFO.family([(facts, 1)])
         yield names.BUILD_INFO.family([((stageline.__version__,), 1)])
 
     def _current(self) -> Activity | None:
-        """What goes on; the counts of what went on before are kept once it is over."""
-        goes = self._run or self._live()
-        if goes is not self._seen:
+        """What is under way; the counts of what was before are kept once it is over."""
+        activity = self._run or self._live()
+        if activity is not self._seen:
             if self._seen:
                 self._past += counts_of(self._seen)
-            self._seen = goes
-        return goes
+            self._seen = activity
+        return activity
 
 
 _COUNTERS = (names.REQUESTS, names.FINISHED, names.FAILED, names.MICROBATCHES, names.FRAMES, names.FRAME_MICROBATCHES)
 
 
-def counts_of(goes: Activity) -> Counter[tuple[str, ...]]:
+def counts_of(activity: Activity) -> Counter[tuple[str, ...]]:
     """The counters of one run or session, by metric and label values."""
-    router, decoders = goes.router, [link.decoder for link in goes.mesh.in_links]
+    router, decoders = activity.router, [link.decoder for link in activity.connections.in_links]
     counts: Counter[tuple[str, ...]] = Counter()
     counts[names.REQUESTS.name,] = router.arrived
     counts[names.FINISHED.name,] = router.finished

@@ -1,4 +1,4 @@
-"""What live sessions tell Prometheus."""
+"""The figures of live sessions for Prometheus."""
 
 from collections.abc import Iterable
 from itertools import accumulate
@@ -7,28 +7,28 @@ from prometheus_client.core import HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from router.live.delivery import LATENESS_S
-from router.live.keeper import LiveKeeper
+from router.live.supervisor import LiveSupervisor
 from stageline.runtime import metric_names as names
 from stageline.units import NS_PER_S
 
 
 class LiveCollector(Collector):
-    """Counters go on over sessions."""
+    """Counters add up over sessions."""
 
-    def __init__(self, keeper: LiveKeeper) -> None:
-        self._keeper = keeper
+    def __init__(self, supervisor: LiveSupervisor) -> None:
+        self._supervisor = supervisor
 
     def collect(self) -> Iterable[Metric]:
         """The families; see docs/metrics.md."""
-        keeper, session = self._keeper, self._keeper.session
-        slip_ns = keeper.slipped_ns + (session.clock.slip_ns if session else 0)
-        yield names.LIVE_READY.single(float(keeper.ready))
-        yield names.DILATION.single(keeper.options.dilation)
-        yield names.LIVE_REQUESTS.single(session.live if session else 0)
+        supervisor, session = self._supervisor, self._supervisor.session
+        slip_ns = supervisor.slipped_ns + (session.clock.slip_ns if session else 0)
+        yield names.LIVE_READY.single(float(supervisor.ready))
+        yield names.DILATION.single(supervisor.options.dilation)
+        yield names.LIVE_REQUESTS.single(session.requests if session else 0)
         yield names.LIVE_WAITING.single(session.waiting if session else 0)
         yield names.SLIP.single(slip_ns / NS_PER_S)
-        yield names.LIVE_FAILURES.single(keeper.failures)
-        lateness = keeper.lateness
+        yield names.LIVE_FAILURES.single(supervisor.failures)
+        lateness = supervisor.lateness
         bounds = [*(str(bound) for bound in LATENESS_S), "+Inf"]
         yield HistogramMetricFamily(
             names.LATENESS.name,

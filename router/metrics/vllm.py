@@ -13,7 +13,7 @@ from stageline.engine.router import Router
 from stageline.engine.sequence import Sequence
 from stageline.engine.types import Observer, RequestRecord, SpeculationStats
 from stageline.plan.schema import Plan
-from stageline.report.times import times_of
+from stageline.report.request_times import times_of
 from stageline.runtime import metric_names as own
 from stageline.runtime import vllm_names as vllm
 from stageline.runtime.metrics import Buckets, MetricSpec
@@ -23,11 +23,11 @@ _REASONS = {"cancelled": "abort", "failed": "error", "incomplete": "error", "ref
 _COUNTERS = (vllm.PROMPT_TOKENS, vllm.GENERATION_TOKENS, vllm.PREEMPTIONS, vllm.CACHE_QUERIES, vllm.CACHE_HITS)
 _DRAFT_COUNTERS = (vllm.DRAFTS, vllm.DRAFT_TOKENS, vllm.ACCEPTED_TOKENS)
 _HISTOGRAMS = tuple(spec for spec in vllm.DROP_IN if spec.kind == "histogram")
-_GAPS = 256  # different gaps that wait for the histograms
+_WAITING = 256  # different values that wait for the histograms
 
 
 class Watch(Observer, Protocol):
-    """An Observer that is told whose run it sees."""
+    """An Observer that knows which router it watches."""
 
     def begin(self, router: Router) -> None:
         """Another run or live session begins."""
@@ -38,7 +38,7 @@ class Watch(Observer, Protocol):
         ...
 
 
-class Engine:
+class ReplicaSeries:
     """What one replica has counted since the server started."""
 
     def __init__(self) -> None:
@@ -48,38 +48,49 @@ class Engine:
         self.histograms: dict[str, Buckets] = {spec.name: spec.buckets() for spec in specs}
         self.itl = (self.histograms[vllm.ITL.name], self.histograms[own.ITL.name])
         self.ttft = (self.histograms[vllm.TTFT.name], self.histograms[own.TTFT.name])
-        self.steps = self.histograms[vllm.STEP_TOKENS.name]
         self.tokens = 0
         self.drafts = SpeculationStats()  # of runs and sessions that are over
-        self._gaps: dict[int, int] = {}  # between tokens, ns -> how often, not in the histograms yet
+        # Not in the histograms yet: time between tokens and tokens of a step, with how often each was seen.
+        self._gaps: dict[int, int] = {}
+        self._steps: dict[int, int] = {}
 
     def gap(self, gap_ns: int) -> None:
-        """A token came so long after the one before it. Those of a microbatch share their gap: one entry for all."""
+        """A token came that long after the one before it. Those of a microbatch share their gap: one entry for all."""
         gaps = self._gaps
         gaps[gap_ns] = gaps.get(gap_ns, 0) + 1
-        if len(gaps) >= _GAPS:
+        if len(gaps) >= _WAITING:
+            self.settle()
+
+    def step(self, tokens: int) -> None:
+        """A microbatch of that many tokens left the router."""
+        steps = self._steps
+        steps[tokens] = steps.get(tokens, 0) + 1
+        if len(steps) >= _WAITING:
             self.settle()
 
     def settle(self) -> None:
-        """Brings the histograms of gaps up to date."""
+        """Bring the histograms up to date."""
         for gap_ns, times in self._gaps.items():
             for buckets in self.itl:
                 buckets.observe(gap_ns / NS_PER_S, times)
         self._gaps.clear()
+        for tokens, times in self._steps.items():
+            self.histograms[vllm.STEP_TOKENS.name].observe(tokens, times)
+        self._steps.clear()
 
 
 class ServingMetrics(Collector):
-    """Watches whatever goes on; one session at a time. Counters go on over runs."""
+    """Watches the run or live session under way. Counters add up over all of them."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self._engines = [Engine() for _ in range(plan.replicas)]
+        self._engines = [ReplicaSeries() for _ in range(plan.replicas)]
         self._labels = [(plan.model, str(r)) for r in range(plan.replicas)]
         self._replicas: list[Replica] = []
         self._live: Mapping[int, Sequence] = {}
         self._most: dict[int, int] = {}  # largest output that a request may have, by index, from its first token on
 
-    # -- what goes on
+    # -- what happens
 
     def begin(self, router: Router) -> None:
         """See Watch."""
@@ -90,9 +101,10 @@ class ServingMetrics(Collector):
 
     def dispatched(self, replica: int, items: Iterable[Item]) -> None:
         """See Watch."""
-        steps = self._engines[replica].steps
+        step = self._engines[replica].step
         for item in items:
-            steps.observe(item.microbatch.totals.tokens)
+            totals = item.microbatch.totals
+            step(totals.decode_tokens + totals.prefill_tokens)
 
     def token(self, index: int, now_ns: int, since_ns: int | None) -> None:
         """See Observer."""
@@ -123,7 +135,7 @@ class ServingMetrics(Collector):
             engine.reasons[_REASONS[record.outcome]] += 1
 
     @staticmethod
-    def _finished(engine: Engine, record: RequestRecord, most: int) -> None:
+    def _finished(engine: ReplicaSeries, record: RequestRecord, most: int) -> None:
         times = times_of(record)
         if times is None:
             return
@@ -176,7 +188,7 @@ class ServingMetrics(Collector):
             yield spec.histogram(self._buckets(spec, names))
 
     def _drafts(self) -> list[SpeculationStats]:
-        """By replica, with those of what goes on now."""
+        """By replica, with those of what is under way."""
         now = [r.speculation.stats() if r.speculation else SpeculationStats() for r in self._replicas]
         past = [engine.drafts for engine in self._engines]
         return [a + b for a, b in zip(past, now or [SpeculationStats()] * len(past), strict=True)]

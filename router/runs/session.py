@@ -1,4 +1,4 @@
-"""One run: the router's machines, their connections, and what the client is told."""
+"""One run: the router's machine, its connections, and what is sent to the client."""
 
 import asyncio
 import time
@@ -7,17 +7,16 @@ from collections.abc import AsyncGenerator, Iterable
 
 from router.cluster.connections import StageConnections
 from router.cluster.stages import StageTable
-from router.machine import RouterMachine
 from router.metrics.vllm import Watch
-from router.runs.outbox import Outbox, TeeObserver
+from router.runs.result_buffer import ResultBuffer, TeeObserver
 from stageline.engine.closing import close_run, window_of
 from stageline.engine.conductor import Conductor
 from stageline.engine.route import Route
 from stageline.engine.router import Router
 from stageline.engine.settings import Scheduling
 from stageline.engine.types import Observer, Workload
-from stageline.runtime.party import Party
-from stageline.sync.router import RouterNode
+from stageline.runtime.shell import SessionShell
+from stageline.sync.router import RouterMachine
 from stageline.v1 import router_pb2, stage_pb2
 from stageline.wire.frames import PayloadMode
 from stageline.wire.runs import ended_of, stage_record
@@ -44,44 +43,42 @@ class RunSession:
     ) -> None:
         self.id = uuid.uuid4().hex
         self.total, self._seed, self._window = total, seed, window
-        self.outbox = Outbox(tokens=tokens)
-        self._told: Observer = TeeObserver(self.outbox, watch) if watch else self.outbox
-        self.router = Router(route, scheduling, seed, self._told)
+        self.results = ResultBuffer(tokens=tokens)
+        self._observer: Observer = TeeObserver(self.results, watch) if watch else self.results
+        self.router = Router(route, scheduling, seed, self._observer)
         if watch:
             watch.begin(self.router)
         self.conductor = Conductor(self.router, workload)
-        self.node = RouterNode(self.conductor, window)
-        self.party = Party(
-            "the router", RouterMachine(self.node, watch.dispatched if watch else None), after_turn=self._after_turn
-        )
-        self.mesh = StageConnections(self.id, route, table, self.party, mode)
+        machine = RouterMachine(self.conductor, window, watch.dispatched if watch else None)
+        self.shell = SessionShell("the router", machine, after_poll=self._after_poll)
+        self.connections = StageConnections(self.id, route, table, self.shell, mode)
         self._stir = asyncio.Event()
 
     async def replies(self, digest: str, advertise: str) -> AsyncGenerator[router_pb2.RunReply, None]:
-        """Everything that the client is told. Raises the StagelineError that ended the run early.
+        """Everything that is sent to the client. Raises the StagelineError that ended the run early.
 
-        The end is told when all stages are free again. Whoever stops listening earlier must `close`.
+        The last reply comes when all stages are free again. Whoever stops listening earlier must `close`.
         """
         cpu_ns, wall_ns = time.process_time_ns(), time.perf_counter_ns()
-        await self.mesh.open(digest, self._seed, advertise)
+        await self.connections.open(digest, self._seed, advertise)
         started = router_pb2.Started(session=self.id, plan_digest=digest, window=self._window)
         yield router_pb2.RunReply(started=started)
-        self.party.ended.add_done_callback(lambda _: self._stir.set())
-        self.party.release()
+        self.shell.ended.add_done_callback(lambda _: self._stir.set())
+        self.shell.release()
         async for reply in self._reports():
             yield reply
-        snapshots = await self.mesh.snapshots(*window_of(self.conductor))
+        snapshots = await self.connections.snapshots(*window_of(self.conductor))
         totals = close_run(self.conductor, [stage_record(s.account) for s in snapshots])
         ended = ended_of(totals)
         ended.cost.CopyFrom(self._cost(snapshots))
         ended.cost.cpu_ns += time.process_time_ns() - cpu_ns
         ended.cost.wall_ns = time.perf_counter_ns() - wall_ns
-        await self.mesh.close()
+        await self.connections.close()
         yield router_pb2.RunReply(ended=ended)
 
     async def close(self) -> None:
-        """Lets all stages go."""
-        await self.mesh.close()
+        """Let all stages go."""
+        await self.connections.close()
 
     def progress(self) -> router_pb2.Progress:
         """How far the run is."""
@@ -95,35 +92,35 @@ class RunSession:
         )
 
     async def _reports(self) -> AsyncGenerator[router_pb2.RunReply, None]:
-        """Progress, tokens and records until the run is over. Raises why it failed, after what was there by then."""
-        while not self.node.done and not self.party.ended.done():
+        """Progress, tokens and records until the run is over. Raises why it failed, after the results so far."""
+        while not self.shell.machine.done and not self.shell.ended.done():
             try:
                 async with asyncio.timeout(_REPORT_S):
                     await self._stir.wait()
             except TimeoutError:
                 pass
             self._stir.clear()
-            for reply in self.outbox.take():
+            for reply in self.results.take():
                 yield reply
             yield router_pb2.RunReply(progress=self.progress())
-            self.party.release()
-        if self.node.done:
+            self.shell.release()
+        if self.shell.machine.done:
             return
         for sequence in self.router.sequences.values():
-            self._told.request(sequence.record("incomplete"))
-        for reply in self.outbox.take():
+            self._observer.request(sequence.record("incomplete"))
+        for reply in self.results.take():
             yield reply
-        raise await self.mesh.failure()
+        raise await self.connections.failure()
 
-    def _after_turn(self) -> None:
-        if self.node.done:
+    def _after_poll(self) -> None:
+        if self.shell.machine.done:
             self._stir.set()
-        elif self.outbox.full:
-            self.party.hold()
+        elif self.results.full:
+            self.shell.hold()
             self._stir.set()
 
     def _cost(self, snapshots: Iterable[stage_pb2.SnapshotReply]) -> router_pb2.RunCost:
-        decoders = [link.decoder for link in self.mesh.in_links]
+        decoders = [link.decoder for link in self.connections.in_links]
         cost = router_pb2.RunCost(
             frames=sum(d.frames for d in decoders), promise_frames=sum(d.promise_frames for d in decoders)
         )

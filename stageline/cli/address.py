@@ -1,4 +1,4 @@
-"""A router's address, checked before anyone connects: gRPC would try a wrong one until its time is up."""
+"""A router's address, checked before connecting: gRPC would retry a wrong one until its deadline."""
 
 import re
 
@@ -9,7 +9,7 @@ _WAY_OUT = "give the router's gRPC address, like localhost:50051 or grpcs://loca
 
 
 def router_address(place: str, text: str) -> str:
-    """HOST:PORT as it came, with grpcs:// or grpc:// or without. BadInput, naming flag or argument, for all else."""
+    """HOST:PORT unchanged, with or without grpcs:// or grpc://. BadInput for anything else; `place` names it there."""
     found = _FORM.fullmatch(text)
     if found is None:
         raise BadInput(place, text, "not HOST:PORT", _WAY_OUT)

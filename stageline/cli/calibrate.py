@@ -1,17 +1,19 @@
 """`stageline calibrate`: kernel timings, or timings of requests, become a profile that plans name."""
 
+import itertools
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 from cyclopts import Parameter
-from rich.console import Console
-from rich.progress import Progress
 
+from stageline.api.files import read_file, write_file
+from stageline.api.fitting import MAX_RUNS, MeasuredRun, Serving, fit_attention, fit_efficiencies
+from stageline.api.lookup import MAX_SCALE, find_model
 from stageline.catalog.loader import Catalog
 from stageline.cli import output
-from stageline.cli.fitting import MAX_RUNS, Measured, Serving, fit_attention, fit_efficiencies
-from stageline.cli.lookup import MAX_SCALE, find_model
+from stageline.cli.numbers import DECIMAL, WHOLE
+from stageline.cli.progress import counting_bar
 from stageline.cost.efficiencies import Efficiencies
 from stageline.cost.kernel_timings import make_profile
 from stageline.cost.profile import Profile
@@ -21,36 +23,46 @@ from stageline.model.spec import ModelSpec
 from stageline.workload.timings import read_timings
 
 FILES = ("dense.csv", "attention.csv", "per_sequence.csv")
-LARGEST = 1 << 20
+MAX_SETTING = 1 << 20
 
 
-def calibrate(
-    timings: Annotated[Path, Parameter(help="folder of kernel timings, or a JSONL or CSV file of measured requests")],
-    model: Annotated[str, Parameter(help="that they were taken with: catalogue name, or path of a config.json")],
-    device: Annotated[str, Parameter(help="catalogue name of the device that they were taken on")],
+def calibrate_command(
+    timings: Annotated[Path, Parameter(help="Folder of kernel timings, or a JSONL or CSV file of measured requests.")],
+    model: Annotated[str, Parameter(help="Model that was measured: catalogue name, or path of a config.json.")],
+    device: Annotated[str, Parameter(help="Catalogue name of the device that was measured.")],
     /,
     *,
-    out: Annotated[Path, Parameter(name=["--output", "-o"], help="profile to write, for plan --profile")],
-    name: Annotated[str | None, Parameter(help="what to call it (default: the file's stem)")] = None,
+    out: Annotated[Path, Parameter(name=["--output", "-o"], help="Profile to write, for plan --profile.")],
+    name: Annotated[str | None, Parameter(help="Name of the profile; default: the stem of its file.")] = None,
     requests: Annotated[
-        Path | None, Parameter(help="with kernels: measured requests, to which attention's scale is fitted")
+        Path | None,
+        Parameter(help="MeasuredRun requests, to which the scale of attention is fitted; with kernel timings."),
     ] = None,
     attention_scale: Annotated[
-        float | None, Parameter(help="with kernels: factor on attention, given instead of fitted (default: 1)")
+        float | None, DECIMAL, Parameter(help="Scale of attention, instead of a fitted one; with kernel timings.")
     ] = None,
     max_num_seqs: Annotated[
-        int, Parameter(name=["--max-num-seqs", "--max-running"], help="requests that the measured engine ran at once")
+        int, WHOLE, Parameter(name=["--max-num-seqs", "--max-running"], help="Requests that the engine ran at once.")
     ] = 256,
     batched_tokens: Annotated[
-        int, Parameter(name=["--batched-tokens", "--max-num-batched-tokens"], help="new tokens of its steps at most")
+        int,
+        WHOLE,
+        Parameter(
+            name=["--batched-tokens", "--max-num-batched-tokens"], help="Largest number of new tokens in a step."
+        ),
     ] = 2048,
     tensor_parallel: Annotated[
-        int, Parameter(name=["--tensor-parallel-size", "--tp"], help="devices that it split the model over")
+        int,
+        WHOLE,
+        Parameter(name=["--tensor-parallel-size", "--tp"], help="Devices that the engine split the model over."),
     ] = 1,
-    catalog: Annotated[tuple[Path, ...], Parameter(help="directories with your own models/ and devices/")] = (),
-    json: Annotated[bool, Parameter(negative="", help="print the residuals as JSON")] = False,
+    catalog: Annotated[
+        tuple[Path, ...],
+        Parameter(negative="", show_default=False, help="Directories with your own models/ and devices/."),
+    ] = (),
+    json: Annotated[bool, Parameter(negative="", help="Print the residuals as JSON.")] = False,
 ) -> int:
-    """Make a profile of measured costs from kernel timings or from timings of requests; docs/planning.md has both."""
+    """Make a profile of measured costs from timings of kernels or of requests; docs/planning.md has both."""
     serving = Serving(
         _count(max_num_seqs, "--max-num-seqs"),
         _count(batched_tokens, "--batched-tokens"),
@@ -63,43 +75,44 @@ def calibrate(
         profile = _from_kernels(timings, name or out.stem, spec, found, attention_scale)
         if requests is not None:
             if attention_scale is not None:
-                raise UsageError("--requests fits what --attention-scale gives: leave one of them out")
+                raise UsageError("--requests fits the scale that --attention-scale sets: give one of them")
             profile = fit_attention(_measured(requests, spec, found, serving), profile)
     else:
         if requests is not None or attention_scale is not None:
-            raise UsageError(f"{timings} is no folder of kernel timings: --requests and --attention-scale need one")
+            raise UsageError(
+                f"{timings} is not a folder of kernel timings, which --requests and --attention-scale need"
+            )
         profile = _from_requests(_measured(timings, spec, found, serving), name or out.stem, timings.name)
-    output.write_file(out, msgspec.json.encode(profile) + b"\n")
+    write_file(out, msgspec.json.encode(profile) + b"\n")
     _show(profile, as_json=json)
     return 0
 
 
 def _count(value: int, flag: str) -> int:
-    if not 1 <= value <= LARGEST:
-        raise BadInput(flag, value, f"not between 1 and {LARGEST:,}", "give what the measured engine was run with")
+    if not 1 <= value <= MAX_SETTING:
+        raise BadInput(flag, value, f"not between 1 and {MAX_SETTING:,}", "give what the measured engine was run with")
     return value
 
 
 def _from_kernels(folder: Path, name: str, spec: ModelSpec, device: Device, scale: float | None) -> Profile:
     if scale is not None and not 0 < scale <= MAX_SCALE:
         raise UsageError(f"--attention-scale {scale}: must lie between 0 and {MAX_SCALE:g}")
-    dense, attention, per_sequence = (output.read_file(folder / file).decode(errors="replace") for file in FILES)
+    dense, attention, per_sequence = (read_file(folder / file).decode(errors="replace") for file in FILES)
     profile = make_profile(
         dense, attention, per_sequence, name=name, model=spec.name, device=device.name, source=folder.name
     )
     return msgspec.structs.replace(profile, attention_scale=1.0 if scale is None else scale)
 
 
-def _measured(path: Path, spec: ModelSpec, device: Device, serving: Serving) -> Measured:
-    text = output.read_file(path).decode("utf-8-sig", errors="replace")
-    return Measured(spec, device, read_timings(text, str(path)), serving)
+def _measured(path: Path, spec: ModelSpec, device: Device, serving: Serving) -> MeasuredRun:
+    text = read_file(path).decode("utf-8-sig", errors="replace")
+    return MeasuredRun(spec, device, read_timings(text, str(path)), serving)
 
 
-def _from_requests(measured: Measured, name: str, source: str) -> Efficiencies:
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("runs", total=MAX_RUNS)
-        return fit_efficiencies(measured, name, source, lambda: progress.advance(task))
+def _from_requests(measured: MeasuredRun, name: str, source: str) -> Efficiencies:
+    runs = itertools.count(1)
+    with counting_bar("runs") as watch:
+        return fit_efficiencies(measured, name, source, lambda: watch(next(runs), MAX_RUNS))
 
 
 def _show(profile: Profile | Efficiencies, *, as_json: bool) -> None:

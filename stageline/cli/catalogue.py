@@ -1,4 +1,4 @@
-"""`stageline models` and `stageline devices`: what the catalogue holds."""
+"""`stageline models` and `stageline devices`: the entries of the catalogue."""
 
 import re
 from pathlib import Path
@@ -8,20 +8,26 @@ import msgspec
 from cyclopts import App, Parameter
 
 from stageline import units
+from stageline.api.lookup import find_entry, find_model
 from stageline.catalog.citation import Citation, source_of
 from stageline.catalog.loader import Catalog
 from stageline.cli import output
-from stageline.cli.lookup import find_entry, find_model
+from stageline.cli.output import AsJson
 from stageline.model.summary import ModelSummary, summarise
 
 models_app = App(name="models", help="List the catalogue's models, or show one.")
 devices_app = App(name="devices", help="List the catalogue's devices, or show one.")
 
-Json = Annotated[bool, Parameter(negative="")]
+Folders = Annotated[
+    tuple[Path, ...],
+    Parameter(negative="", show_default=False, help="Directories with your own models/, devices/ and links/."),
+]
+ModelName = Annotated[str, Parameter(help="Catalogue name, Hugging Face id, or path of a config.json.")]
+DeviceName = Annotated[str, Parameter(help="Catalogue name of a device.")]
 
 
 @models_app.default
-def models(*, catalog: tuple[Path, ...] = (), json: Json = False) -> int:
+def models(*, catalog: Folders = (), json: AsJson = False) -> int:
     """List the catalogue's models."""
     shelf = Catalog(catalog)
     found = [summarise(shelf.model(name).spec) for name in shelf.models()]
@@ -35,8 +41,8 @@ def models(*, catalog: tuple[Path, ...] = (), json: Json = False) -> int:
 
 
 @models_app.command(name="show")
-def show_model(model: str, /, *, catalog: tuple[Path, ...] = (), json: Json = False) -> int:
-    """Show a model layer by layer: a catalogue name, a Hugging Face id, or the path of a config.json."""
+def show_model(model: ModelName, /, *, catalog: Folders = (), json: AsJson = False) -> int:
+    """Show a model layer by layer."""
     shelf = Catalog(catalog)
     summary, entry = summarise(find_model(model, shelf)), find_entry(model, shelf)
     sources = entry.sources if entry else ()
@@ -98,7 +104,7 @@ def _source_lines(sources: tuple[Citation, ...]) -> list[str]:
 
 
 @devices_app.default
-def devices(*, catalog: tuple[Path, ...] = (), json: Json = False) -> int:
+def devices(*, catalog: Folders = (), json: AsJson = False) -> int:
     """List the catalogue's devices and networks."""
     shelf = Catalog(catalog)
     found = [shelf.device(name).device for name in shelf.devices()]
@@ -132,7 +138,7 @@ def devices(*, catalog: tuple[Path, ...] = (), json: Json = False) -> int:
 
 
 @devices_app.command(name="show")
-def show_device(device: str, /, *, catalog: tuple[Path, ...] = (), json: Json = False) -> int:
+def show_device(device: DeviceName, /, *, catalog: Folders = (), json: AsJson = False) -> int:
     """Show a device, every number with its source."""
     entry = Catalog(catalog).device(device)
     if json:
@@ -147,7 +153,7 @@ def show_device(device: str, /, *, catalog: tuple[Path, ...] = (), json: Json = 
 
 
 def _mark(path: str, sources: tuple[Citation, ...]) -> str:
-    """How good a number is; list positions don't matter to sources."""
+    """The mark of a number's source, which covers all positions of a list."""
     source = source_of(re.sub(r"\[\d+\]", "", path), sources)
     return source.mark if source else "default"
 

@@ -10,11 +10,12 @@ from cyclopts import App, Parameter
 from docker.models.containers import Container
 
 from stageline.cli.docker_flags import DEFAULT_NAME, DockerFlags, Name
-from stageline.cli.output import print_json, print_table
+from stageline.cli.numbers import WHOLE
+from stageline.cli.output import AsJson, print_json, print_table
 from stageline.cli.render import checkout
 from stageline.cluster import containers
 from stageline.cluster.docker_cluster import DockerCluster
-from stageline.cluster.docker_daemon import docker_engine
+from stageline.cluster.docker_daemon import docker_client
 from stageline.cluster.docker_parts import FINGERPRINT_LABEL, DockerOptions
 from stageline.cluster.docker_stats import usage
 from stageline.cluster.local import LocalOptions
@@ -23,20 +24,19 @@ from stageline.plan.schema import Plan
 from stageline.runtime.logs import say
 from stageline.units import bytes_text
 
-Stage = Annotated[str, Parameter(help="stage-03, 3, or router")]
-Json = Annotated[bool, Parameter(negative="", help="print JSON instead of a table")]
+PartName = Annotated[str, Parameter(help="Part of the cluster: stage-03, 3, or router.")]
 
 cluster_app = App(name="cluster")
 
 
 def up_in_docker(plan: Plan, local: LocalOptions, router: Mapping[str, object], flags: DockerFlags) -> None:
-    """Until Ctrl-C, which removes the cluster; with --detach until it is healthy. `router` holds its own flags."""
+    """Run until Ctrl-C, which removes the cluster; with --detach until it is healthy. `router`: the router's flags."""
     if router["record"]:
-        raise UsageError("--record goes with local processes: the router's container has no place to keep a file")
+        raise UsageError("--record needs local processes: the router's container has no place to keep a file")
     if router["tokenizer"]:
-        raise UsageError("--tokenizer goes with local processes: the router's container does not see this host's files")
+        raise UsageError("--tokenizer needs local processes: the router's container does not see this host's files")
     if local.tls.cert:
-        raise UsageError("--tls-cert goes with local processes: for containers see docs/security.md")
+        raise UsageError("--tls-cert needs local processes: for containers see docs/security.md")
     options = DockerOptions(
         image=flags.image,
         publish=flags.publish,
@@ -62,12 +62,12 @@ def up_in_docker(plan: Plan, local: LocalOptions, router: Mapping[str, object], 
 
 
 def down(*, name: Name = DEFAULT_NAME) -> None:
-    """Remove a cluster that `up --docker` started: containers, network, volume. None there is good, too."""
+    """Remove a cluster that `up --docker` started, if there is one: containers, network, volume."""
     with _named(name) as cluster:
         print(f"removed {cluster.down()} containers of cluster {name!r}")
 
 
-def ps(*, name: Name = DEFAULT_NAME, json: Json = False) -> None:
+def ps(*, name: Name = DEFAULT_NAME, json: AsJson = False) -> None:
     """List the containers of a cluster."""
     with _named(name) as cluster:
         rows = [_row(part, container) for part, container in cluster.members().items()]
@@ -79,16 +79,18 @@ def ps(*, name: Name = DEFAULT_NAME, json: Json = False) -> None:
 
 
 def logs(
-    stage: Stage = "",
+    stage: PartName = "",
     /,
     *,
     name: Name = DEFAULT_NAME,
-    tail: Annotated[int, Parameter(help="last lines of each")] = 20,
-    follow: Annotated[bool, Parameter(name=("--follow", "-f"), negative="", help="go on until Ctrl-C")] = False,
+    tail: Annotated[int, WHOLE, Parameter(help="Last lines to print of each part.")] = 20,
+    follow: Annotated[
+        bool, Parameter(name=("--follow", "-f"), negative="", help="Print new lines until Ctrl-C.")
+    ] = False,
 ) -> None:
     """Print what one part has logged, or all parts one after the other."""
     if follow and not stage:
-        raise UsageError("--follow goes with one part: stageline logs stage-03 --follow")
+        raise UsageError("--follow needs one part: stageline logs stage-03 --follow")
     with _named(name) as cluster:
         parts = {stage: cluster.member(stage)} if stage else cluster.members()
         for part, container in parts.items():
@@ -100,7 +102,7 @@ def logs(
                 print(line if stage else f"{part}  {line}")
 
 
-def stats(*, name: Name = DEFAULT_NAME, json: Json = False) -> None:
+def stats(*, name: Name = DEFAULT_NAME, json: AsJson = False) -> None:
     """Show the CPU (over one second) and the memory of every container of a cluster."""
     with _named(name) as cluster:
         used = usage(cluster.members())
@@ -113,37 +115,37 @@ def stats(*, name: Name = DEFAULT_NAME, json: Json = False) -> None:
 
 
 @cluster_app.command
-def kill(stage: Stage, *, name: Name = DEFAULT_NAME) -> None:
+def kill(stage: PartName, *, name: Name = DEFAULT_NAME) -> None:
     """End a part at once, as a crash would; it stays down until `restart`."""
     _drill(name, stage, "killed", lambda _, container: container.kill())
 
 
 @cluster_app.command
-def pause(stage: Stage, *, name: Name = DEFAULT_NAME) -> None:
-    """Freeze a part: it keeps its connections and answers nothing."""
+def pause(stage: PartName, *, name: Name = DEFAULT_NAME) -> None:
+    """Freeze a part: it keeps its connections but does not answer."""
     _drill(name, stage, "paused", lambda _, container: container.pause())
 
 
 @cluster_app.command
-def resume(stage: Stage, *, name: Name = DEFAULT_NAME) -> None:
-    """Let a paused part go on."""
-    _drill(name, stage, "goes on", lambda _, container: container.unpause())
+def resume(stage: PartName, *, name: Name = DEFAULT_NAME) -> None:
+    """Resume a paused part."""
+    _drill(name, stage, "resumed", lambda _, container: container.unpause())
 
 
 @cluster_app.command
-def restart(stage: Stage, *, name: Name = DEFAULT_NAME) -> None:
-    """Start a part again, whether it runs or not."""
+def restart(stage: PartName, *, name: Name = DEFAULT_NAME) -> None:
+    """Start a part again, whether it is running or not."""
     _drill(name, stage, "restarted", lambda _, container: container.restart())
 
 
 @cluster_app.command
-def disconnect(stage: Stage, *, name: Name = DEFAULT_NAME) -> None:
+def disconnect(stage: PartName, *, name: Name = DEFAULT_NAME) -> None:
     """Take a part off the network."""
     _drill(name, stage, "disconnected", lambda cluster, container: cluster.disconnect(container))
 
 
 @cluster_app.command
-def connect(stage: Stage, *, name: Name = DEFAULT_NAME) -> None:
+def connect(stage: PartName, *, name: Name = DEFAULT_NAME) -> None:
     """Put a disconnected part back on the network."""
     _drill(name, stage, "connected", lambda cluster, container: cluster.connect(container))
 
@@ -157,13 +159,13 @@ def _drill(name: str, stage: str, done: str, action: Callable[[DockerCluster, Co
 
 @contextmanager
 def _named(name: str) -> Iterator[DockerCluster]:
-    with docker_engine() as client:
+    with docker_client() as client:
         yield DockerCluster(client, name, say)
 
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """SIGTERM ends it as Ctrl-C does, and Ctrl-C also where a shell has started it with SIGINT ignored."""
+    """Make SIGTERM act as Ctrl-C, and Ctrl-C work even where a shell has started this with SIGINT ignored."""
 
     def interrupt(*_: object) -> NoReturn:
         raise KeyboardInterrupt
@@ -177,7 +179,7 @@ def _interruptible() -> Iterator[None]:
 
 
 def _checkout_of(image: str) -> Path | None:
-    """Only our own image can be built, and only from a checkout: this folder's, or the program's own."""
+    """The checkout to build the image from: this folder's, else the program's. None for images of other projects."""
     if image != containers.IMAGE:
         return None
     for folder in (Path.cwd(), Path(__file__).parent):
@@ -204,6 +206,6 @@ def _print_endpoints(plan: Plan, cluster: DockerCluster) -> None:
     mark = cluster.member(containers.ROUTER).labels[FINGERPRINT_LABEL]
     print(f"router      grpc {at[containers.GRPC_PORT]}  metrics http://{at[containers.METRICS_PORT]}/metrics")
     if containers.HTTP_PORT in at:
-        print(f"door        http://{at[containers.HTTP_PORT]}/v1")
+        print(f"api         http://{at[containers.HTTP_PORT]}/v1")
     print(f"{plan.model}: {plan.replicas * len(plan.stages)} stage servers are healthy ({cluster.name} {mark})")
     print(f"next: stageline run PLAN --cluster {at[containers.GRPC_PORT]} --workload ...", flush=True)

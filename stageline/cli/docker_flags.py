@@ -5,21 +5,24 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from stageline.cli.groups import DOCKER
 from stageline.cluster.containers import IMAGE
 
-Name = Annotated[str, Parameter(help="name of the cluster in Docker; several can run side by side")]
+Name = Annotated[str, Parameter(help="Name of the cluster in Docker; several can run side by side.")]
 DEFAULT_NAME = "stageline"
 
 
-@Parameter(name="*")
+@Parameter(name="*", group=DOCKER)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DockerFlags:
     """Where the servers run."""
 
-    docker: Annotated[bool, Parameter(negative="", help="as containers of the engine that DOCKER_HOST names")] = False
+    docker: Annotated[
+        bool, Parameter(negative="", help="Run servers as containers of the engine that DOCKER_HOST names.")
+    ] = False
     detach: Annotated[
-        bool, Parameter(name=("--detach", "-d"), negative="", help="with --docker: return once healthy")
+        bool, Parameter(name=("--detach", "-d"), negative="", help="Return once the containers are healthy.")
     ] = False
     name: Name = DEFAULT_NAME
-    image: Annotated[str, Parameter(help="with --docker: the image; the default is built when missing")] = IMAGE
-    publish: Annotated[str, Parameter(help="with --docker: address at which ports are published")] = "127.0.0.1"
+    image: Annotated[str, Parameter(help="Image of the containers; the default is built when missing.")] = IMAGE
+    publish: Annotated[str, Parameter(help="Address at which the containers' ports are published.")] = "127.0.0.1"

@@ -6,25 +6,40 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from stageline.cli.groups import LIVE
+from stageline.cli.numbers import DECIMAL, WHOLE
 from stageline.report.spans.context import DEFAULT_RATIO
 
 
-@Parameter(name="*")
+@Parameter(name="*", group=LIVE)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveFlags:
-    """Each but `dilation`, which `up` reads itself, is a setting of the router."""
+    """Settings of the router, except `dilation`, which `up` reads itself."""
 
-    http_port: Annotated[int, Parameter(help="OpenAI-compatible HTTP port; 0: any, -1: none")] = 8000
-    dilation: Annotated[str, Parameter(help="wall time per emulated time: auto, 1 (real time), 50, ...")] = "auto"
-    record: Annotated[Path | None, Parameter(help="record live sessions for run --workload")] = None
-    seed: Annotated[int, Parameter(help="of live sessions")] = 0
-    output_lengths: Annotated[str, Parameter(help="tokens of outputs: max, echo, constant:128, lognormal(...)")] = "max"
-    served_model_name: Annotated[str, Parameter(help="names of the model, comma-separated")] = ""
+    http_port: Annotated[int, WHOLE, Parameter(help="Port of the OpenAI-compatible server; 0: any, -1: none.")] = 8000
+    dilation: Annotated[
+        str, Parameter(help="Wall time per emulated time: auto, 1 for real time, or a factor like 50.")
+    ] = "auto"
+    record: Annotated[Path | None, Parameter(help="Record live sessions into this file, for run --workload.")] = None
+    seed: Annotated[int, WHOLE, Parameter(help="Seed of live sessions.")] = 0
+    output_lengths: Annotated[str, Parameter(help="Tokens of an output: max, echo, constant:128, lognormal(...).")] = (
+        "max"
+    )
+    served_model_name: Annotated[
+        str, Parameter(show_default=False, help="Names of the model, separated by commas; default: the plan's.")
+    ] = ""
     tokenizer: Annotated[
-        Path | None, Parameter(help="a tokenizer.json that counts prompts; needs stageline[tokenizer]")
+        Path | None, Parameter(help="A tokenizer.json to count prompts with; needs stageline[tokenizer].")
     ] = None
-    otlp: Annotated[str, Parameter(help="send request spans to a collector, like http://localhost:4318")] = ""
-    trace_sample: Annotated[float, Parameter(help="share traced of requests without a traceparent")] = DEFAULT_RATIO
+    otlp: Annotated[
+        str,
+        Parameter(
+            show_default=False, help="Send request spans to this OTLP/HTTP collector, like http://localhost:4318."
+        ),
+    ] = ""
+    trace_sample: Annotated[float, DECIMAL, Parameter(help="Share of requests without a traceparent to trace.")] = (
+        DEFAULT_RATIO
+    )
 
     def settings(self) -> dict[str, object]:
         """As the router's flags, without `--` and without the dilation."""

@@ -13,30 +13,30 @@ from cyclopts import App
 from cyclopts.exceptions import CycloptsError
 
 from stageline import __version__
-from stageline.cli.calibrate import calibrate
+from stageline.cli.calibrate import calibrate_command
 from stageline.cli.catalogue import devices_app, models_app
-from stageline.cli.compare import compare
-from stageline.cli.load import load
-from stageline.cli.plan import plan
+from stageline.cli.compare import compare_command
+from stageline.cli.load import load_command
+from stageline.cli.plan import plan_command
 from stageline.cli.render import render_app
-from stageline.cli.report import report
-from stageline.cli.run import run as run_command
-from stageline.cli.search import search
+from stageline.cli.report import report_command
+from stageline.cli.run import run_command
+from stageline.cli.search import search_command
 from stageline.cli.top import top
-from stageline.cli.up import up
+from stageline.cli.up import up_command
 from stageline.errors import StagelineError, UsageError
 from stageline.wire.environment import prepare
 
 app = App(name="stageline", version=__version__, help="An exact emulator of distributed LLM serving clusters.")
-app.command(plan)
+app.command(plan_command, name="plan")
 app.command(run_command, name="run")
-app.command(up)
-app.command(load)
-app.command(report)
-app.command(compare)
+app.command(up_command, name="up")
+app.command(load_command, name="load")
+app.command(report_command, name="report")
+app.command(compare_command, name="compare")
 app.command(top)
-app.command(calibrate)
-app.command(search)
+app.command(calibrate_command, name="calibrate")
+app.command(search_command, name="search")
 _DOCKER = {  # by name, with its help here: the Docker SDK is slow to load
     "down": "Remove a cluster that up --docker started.",
     "ps": "List the containers of a cluster.",
@@ -52,11 +52,11 @@ app.command(devices_app)
 
 
 NEGATIVE = re.compile(r"-[0-9][0-9.a-zA-Zµ/%]*")
-FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 
-def run(argv: Sequence[str]) -> int:
-    """Run one command; the exit code. Users never see a traceback for a mistake of theirs."""
+def invoke(argv: Sequence[str]) -> int:
+    """Run one command and return its exit code. An error of the user prints one line, never a traceback."""
     try:
         result = app(list(argv), exit_on_error=False, print_error=False, result_action="return_value")
         sys.stdout.flush()
@@ -66,9 +66,9 @@ def run(argv: Sequence[str]) -> int:
         return _complain(str(error), error.exit_code)
     except BrokenPipeError:
         _close_stdout()
-        return 0  # the reader has seen enough
+        return 0  # the reader of the pipe has seen enough
     except OSError as error:
-        if error.errno not in FULL or error.filename is not None:
+        if error.errno not in DISK_ERRORS or error.filename is not None:
             raise
         _close_stdout()
         return _complain(f"the output can't be written: {error.strerror}; make room, or send it elsewhere", 1)
@@ -78,15 +78,15 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _dash_hint(argv: Sequence[str]) -> str:
-    """A value that begins with a dash is taken for a flag unless it is tied to its own."""
+    """How to write a value that begins with a dash, which the parser takes for a flag."""
     for flag, value in pairwise(argv):
         if flag.startswith("--") and NEGATIVE.fullmatch(value):
-            return f" A value with a dash in front is written {flag}={value}."
+            return f" A value that begins with a dash is written {flag}={value}."
     return ""
 
 
 def _close_stdout() -> None:
-    """What is left in its buffer goes nowhere, so that the interpreter's own last flush succeeds."""
+    """Discard what is left in its buffer, so that the interpreter's last flush succeeds."""
     with contextlib.suppress(OSError, ValueError):  # a stdout without a file, in tests
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, sys.stdout.fileno())
@@ -103,4 +103,4 @@ def main() -> None:
     prepare()
     if sys.stdout is None:  # closed by the caller
         sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - until the end
-    sys.exit(run(sys.argv[1:]))
+    sys.exit(invoke(sys.argv[1:]))

@@ -1,17 +1,19 @@
 """Results go to stdout, diagnostics to stderr."""
 
+import shlex
 import sys
-from pathlib import Path
+from typing import Annotated
 
 import msgspec
+from cyclopts import Parameter
 from rich.console import Console
 from rich.table import Table
 
-from stageline.errors import UsageError
+AsJson = Annotated[bool, Parameter(negative="", help="Print JSON instead of a table.")]
 
 
 class _Stdout(Console):
-    """Rich ends the process with 1 when the reader has gone; here that is `main`'s to say, as for everything else."""
+    """Rich ends the process with exit code 1 when the reader is gone; here `main` decides the exit code."""
 
     def on_broken_pipe(self) -> None:
         """See Console."""
@@ -45,17 +47,6 @@ def print_lines(lines: list[str]) -> None:
         out.print(line, markup=False)
 
 
-def write_file(path: Path, data: bytes) -> None:
-    """Write a result. Raises UsageError where that can't be done."""
-    try:
-        path.write_bytes(data)
-    except OSError as error:
-        raise UsageError(f"{path}: can't be written: {error.strerror}") from None
-
-
-def read_file(path: Path) -> bytes:
-    """Read an input. Raises UsageError where that can't be done."""
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise UsageError(f"{path}: can't be read: {error.strerror}") from None
+def command_line() -> str:
+    """The command as it was given, for the files that it writes."""
+    return shlex.join(["stageline", *sys.argv[1:]])

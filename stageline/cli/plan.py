@@ -7,99 +7,51 @@ import msgspec
 from cyclopts import Parameter
 
 from stageline import units
-from stageline.catalog.loader import Catalog
+from stageline.api.planning import ModelPlan, find_inputs, plan_inputs
 from stageline.cli import output
-from stageline.cli.lookup import find_model
-from stageline.cli.plan_flags import PlanFlags, element_type, options_of, wired
+from stageline.cli.groups import OUTPUT
+from stageline.cli.plan_flags import DesignFlags, ShapeFlags
 from stageline.cli.training import TrainingFlags, plan_training
-from stageline.errors import DoesNotFit
-from stageline.hardware.device import Device
-from stageline.model.formats import format_named
-from stageline.model.spec import ModelSpec
-from stageline.plan.advice import advice
-from stageline.plan.build import Planned, make_plan
-from stageline.plan.check import check_plan
-from stageline.plan.device_map import device_map as map_devices
-from stageline.plan.explain import explain as explain_plan
-from stageline.plan.fitted_efficiencies import with_efficiencies
-from stageline.plan.options import PlanOptions
-from stageline.plan.report import PlanReport, plan_report
+from stageline.plan.report import PlanReport
 
 CONTEXTS_SHOWN = 4
 
 
-def plan(
-    model: str,
-    device: str,
+def plan_command(
+    model: Annotated[str, Parameter(help="Catalogue name, Hugging Face id, or path of a config.json.")],
+    device: Annotated[str, Parameter(help="Catalogue name of a device.")],
     /,
     *,
-    flags: PlanFlags = PlanFlags(),  # noqa: B008
-    learning: TrainingFlags = TrainingFlags(),  # noqa: B008
-    out: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
-    json: Annotated[bool, Parameter(negative="")] = False,
-    explain: Annotated[bool, Parameter(negative="")] = False,
-    device_map: Annotated[bool, Parameter(negative="")] = False,
+    shape: ShapeFlags = ShapeFlags(),  # noqa: B008  (frozen)
+    design: DesignFlags = DesignFlags(),  # noqa: B008  (frozen)
+    learning: TrainingFlags = TrainingFlags(),  # noqa: B008  (frozen)
+    out: Annotated[
+        Path | None, Parameter(name=("-o", "--output"), group=OUTPUT, help="Write the plan file here.")
+    ] = None,
+    json: Annotated[bool, Parameter(negative="", group=OUTPUT, help="Print JSON instead of tables.")] = False,
+    explain: Annotated[bool, Parameter(negative="", group=OUTPUT, help="Print how the plan came about.")] = False,
+    device_map: Annotated[
+        bool, Parameter(negative="", group=OUTPUT, help="Print only the device map, in the Hugging Face form.")
+    ] = False,
 ) -> int:
-    """Place a model's layers on devices and size the pipeline.
-
-    Parameters
-    ----------
-    model
-        Catalogue name, or path of a Hugging Face config.json.
-    device
-        Catalogue name of a device.
-    out
-        Write the plan file here.
-    json
-        Print JSON instead of tables.
-    explain
-        Print how the plan came about.
-    device_map
-        Print only the device map, in the Hugging Face form.
-    """
-    shelf = Catalog(flags.catalog)
-    shipped = find_model(model, shelf)
-    spec = in_formats(shipped, flags)
-    found, options = wired(shelf.device(device).device, flags, shelf), options_of(flags, shelf)
+    """Place a model's layers on devices and size the pipeline."""
+    asked = design.keywords()
+    asked.update(shape.keywords())
+    inputs = find_inputs(model, device, asked, design.folders)
     if learning.training:
-        return plan_training(spec, found, learning, flags, as_json=json)
-    found, options = with_efficiencies(spec, found, options)
-    planned = make_plan(spec, found, options)
-    check_plan(planned.plan, "the plan that these flags make")
+        return plan_training(inputs.model, inputs.device, learning, shape, as_json=json)
+    planned = plan_inputs(inputs)
     if out:
-        output.write_file(out, msgspec.json.format(planned.plan.canonical(), indent=1) + b"\n")
+        planned.write(out)
     if device_map:
-        output.print_json(map_devices(planned.plan))
+        output.print_json(planned.device_map())
         return 0
-    hints = advice(spec, found, options, planned)
-    saved = _saved(shipped, spec, found, options, planned)
-    _show(planned, hints, explain_plan(spec, planned) if explain else [], saved, as_json=json)
+    _show(planned, planned.explain() if explain else [], as_json=json)
     return 0
 
 
-def _saved(shipped: ModelSpec, spec: ModelSpec, device: Device, options: PlanOptions, planned: Planned) -> int | None:
-    """Devices fewer than with the weights as shipped; None where weights or their number do not come from --weights."""
-    if spec.layers == shipped.layers or options.devices is not None:
-        return None
-    whole = msgspec.structs.replace(shipped, kv_type=spec.kv_type, state_type=spec.state_type)
-    try:
-        before = make_plan(whole, device, options).plan
-    except DoesNotFit:
-        return None
-    return sum(s.devices for s in before.stages) - sum(s.devices for s in planned.plan.stages)
-
-
-def in_formats(spec: ModelSpec, flags: PlanFlags) -> ModelSpec:
-    """The model with the formats that were asked for."""
-    if flags.weights != "as-shipped":
-        format_named(flags.weights, "--weights")
-        spec = spec.requantised(flags.weights)
-    kv, state = element_type(flags.kv_cache_dtype, spec.kv_type), element_type(flags.state_dtype, spec.state_type)
-    return msgspec.structs.replace(spec, kv_type=kv, state_type=state)
-
-
-def _show(planned: Planned, hints: list[str], lines: list[str], saved: int | None, *, as_json: bool) -> None:
-    summary = plan_report(planned)
+def _show(planned: ModelPlan, lines: list[str], *, as_json: bool) -> None:
+    summary, hints, saved = planned.report(), planned.advice(), planned.devices_saved()
     if as_json:
         document = msgspec.to_builtins(summary) | {"advice": hints}
         if saved is not None:

@@ -9,34 +9,34 @@ from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from stageline.cli.output import write_file
+from stageline.api.files import write_file
 from stageline.cluster.compose import ComposeOptions, compose_file
 from stageline.cluster.containers import IMAGE
 from stageline.cluster.kubernetes import KubernetesOptions, manifests
 from stageline.cluster.swarm import stack_file
 from stageline.errors import UsageError
-from stageline.runtime.plans import read_plan
+from stageline.runtime.plans import read_plan_file
 
 render_app = App(name="render", help="Write a plan as a compose file, a swarm stack or Kubernetes manifests.")
 _OBJECT_NAME = re.compile(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?")
 _DOCKERFILE = Path("deploy") / "Dockerfile"
 
-PlanPath = Annotated[Path, Parameter(help="plan file, made by stageline plan -o")]
+PlanPath = Annotated[Path, Parameter(help="Plan file, made by stageline plan -o.")]
 
 
 @render_app.command
 def compose(
     plan: PlanPath,
     *,
-    output: Annotated[Path, Parameter(name=("-o", "--output"), help="compose file to write")],
-    name: Annotated[str, Parameter(help="name of the compose project")] = "stageline",
-    dilation: Annotated[str, Parameter(help="of live sessions: a factor, or auto")] = "1",
+    output: Annotated[Path, Parameter(name=("-o", "--output"), help="Compose file to write.")],
+    name: Annotated[str, Parameter(help="Name of the compose project.")] = "stageline",
+    dilation: Annotated[str, Parameter(help="Wall time per emulated time of live sessions: a factor, or auto.")] = "1",
 ) -> None:
     """Write the compose file of a plan: one service per stage, a router, Prometheus and Grafana.
 
     Paths in it are relative, so the file must lie in a checkout, whose Dockerfile and dashboards it uses.
     """
-    loaded = read_plan(plan)
+    loaded = read_plan_file(plan)
     folder = output.absolute().parent
     root = checkout(folder, f"-o {output}")
     file, plan_file = os.path.relpath(output.absolute(), root), os.path.relpath(plan.absolute(), root)
@@ -56,16 +56,20 @@ def compose(
 def k8s(
     plan: PlanPath,
     *,
-    output: Annotated[Path | None, Parameter(name=("-o", "--output"), help="file to write; default: stdout")] = None,
-    name: Annotated[str, Parameter(help="what every object's name begins with")] = "stageline",
-    image: Annotated[str, Parameter(help="image that the nodes can pull")] = IMAGE,
-    dilation: Annotated[str, Parameter(help="of live sessions: a factor, or auto")] = "auto",
-    payload: Annotated[Literal["size", "capped", "full"], Parameter(help="activation bytes really sent")] = "capped",
+    output: Annotated[Path | None, Parameter(name=("-o", "--output"), help="File to write; default: stdout.")] = None,
+    name: Annotated[str, Parameter(help="Prefix of every object's name.")] = "stageline",
+    image: Annotated[str, Parameter(help="Image that the nodes can pull.")] = IMAGE,
+    dilation: Annotated[
+        str, Parameter(help="Wall time per emulated time of live sessions: a factor, or auto.")
+    ] = "auto",
+    payload: Annotated[
+        Literal["size", "capped", "full"], Parameter(help="How many activation bytes are really sent.")
+    ] = "capped",
 ) -> None:
     """Write Kubernetes manifests of a plan, for clusters without Helm; the chart in deploy/helm makes the same ones."""
     if not _OBJECT_NAME.fullmatch(name):
         raise UsageError(f"--name {name}: object names are a letter, then letters, digits and dashes, 40 at most")
-    loaded = read_plan(plan)
+    loaded = read_plan_file(plan)
     options = KubernetesOptions(name=name, image=image, dilation=dilation, payload=payload)
     text = manifests(loaded, plan.read_text(), options)
     if output is None:
@@ -76,10 +80,10 @@ def k8s(
 
 @render_app.command
 def swarm(
-    plan: PlanPath, *, output: Annotated[Path, Parameter(name=("-o", "--output"), help="stack file to write")]
+    plan: PlanPath, *, output: Annotated[Path, Parameter(name=("-o", "--output"), help="Stack file to write.")]
 ) -> None:
     """Write the stack file of a plan for Docker Swarm, inside a checkout."""
-    loaded = read_plan(plan)
+    loaded = read_plan_file(plan)
     folder = output.absolute().parent
     root = checkout(folder, f"-o {output}")
     file, plan_file = os.path.relpath(output.absolute(), root), os.path.relpath(plan.absolute(), root)
@@ -104,5 +108,5 @@ def checkout(folder: Path, what: str) -> Path:
 
 
 def _dotted(path: str) -> str:
-    """Compose takes a path for a name unless it begins with a dot."""
+    """A path that begins with a dot; compose would take another one for a name."""
     return path if path.startswith(".") else f"./{path}"

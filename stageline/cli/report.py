@@ -1,4 +1,4 @@
-"""`stageline report`: what a run directory says, as tables, as the pipeline chart and as a page."""
+"""`stageline report`: a run directory as tables, as the pipeline chart and as a page."""
 
 import sys
 from pathlib import Path
@@ -6,33 +6,44 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from stageline.cli.numbers import WHOLE
 from stageline.cli.output import console
 from stageline.errors import BadInput, UsageError
 from stageline.report.chart import draw_chart
 from stageline.report.digest import digest_of
 from stageline.report.page.render import write_page
 from stageline.report.perfetto.trace import write_trace
-from stageline.report.rundir import EVENTS, REQUESTS, RERUN, read_events, read_requests, read_stages, read_summary
+from stageline.report.rundir import (
+    EVENTS_FILE,
+    REQUESTS_FILE,
+    RERUN,
+    read_events,
+    read_requests,
+    read_stages,
+    read_summary,
+)
 from stageline.report.summary import Summary
-from stageline.report.tables import run_report
+from stageline.report.text_report import run_report
 from stageline.report.timeline import first_microbatches
 
 CHARTS = ("pipeline.svg", "pipeline.png")
 PAGE = "report.html"
 
 
-def report(
-    directory: Annotated[Path, Parameter(help="run directory, made by stageline run -o")],
+def report_command(
+    directory: Annotated[Path, Parameter(help="Run directory, made by stageline run -o.")],
     *,
-    chart: Annotated[bool, Parameter(help="write pipeline.svg and pipeline.png into the directory")] = True,
-    html: Annotated[bool, Parameter(help="write report.html, one page that opens from disk")] = True,
-    perfetto: Annotated[Path | None, Parameter(help="also write a trace for ui.perfetto.dev; needs events")] = None,
-    microbatches: Annotated[int | None, Parameter(help="how many the timeline shows, when there are events")] = None,
-    verify: Annotated[bool, Parameter(negative="", help="recompute the digest from the files and compare")] = False,
+    chart: Annotated[bool, Parameter(help="Write pipeline.svg and pipeline.png into the directory.")] = True,
+    html: Annotated[bool, Parameter(help="Write report.html, one page that opens from disk.")] = True,
+    perfetto: Annotated[Path | None, Parameter(help="Write a trace for ui.perfetto.dev, too; needs events.")] = None,
+    microbatches: Annotated[
+        int | None, WHOLE, Parameter(help="Microbatches in the timeline, when there are events.")
+    ] = None,
+    verify: Annotated[bool, Parameter(negative="", help="Recompute the digest from the files and compare it.")] = False,
 ) -> None:
     """Print a run's tables, draw its pipeline chart and write its page."""
     if microbatches is not None and microbatches < 1:
-        raise BadInput("--microbatches", microbatches, "not a positive number", "give 1 or more")
+        raise BadInput("--microbatches", microbatches, "not 1 or more", "give a number of microbatches")
     summary = read_summary(directory)
     if not summary.complete:
         raise BadInput(str(directory), None, "the run broke off and has no stages", "run it again with -o")
@@ -46,14 +57,14 @@ def report(
         _page(directory)
     if perfetto is not None:
         _trace(directory, perfetto)
-    console().print(run_report(summary, stages))  # the last thing: nothing is printed about a run that is damaged
+    console().print(run_report(summary, stages))  # last, so that nothing is printed about a damaged run
 
 
 def _check_requests(directory: Path, summary: Summary) -> None:
-    """Raises BadInput for a line that is none of a run's, and for lines that are missing."""
+    """Raises BadInput for a damaged line, and for lines that are missing."""
     lines, total = sum(1 for _ in read_requests(directory)), summary.requests["total"]
     if lines != total:
-        raise BadInput(f"{directory / REQUESTS}", lines, f"summary.json says {total} requests", RERUN)
+        raise BadInput(f"{directory / REQUESTS_FILE}", lines, f"summary.json says {total} requests", RERUN)
 
 
 def _verify(directory: Path, summary: Summary) -> None:
@@ -84,7 +95,7 @@ def _page(directory: Path) -> None:
 
 
 def _trace(directory: Path, path: Path) -> None:
-    if not (directory / EVENTS).exists():
+    if not (directory / EVENTS_FILE).exists():
         raise UsageError(f"--perfetto needs events, and {directory} has none: make the run with --events")
     try:
         written = write_trace(directory, path)

@@ -1,31 +1,35 @@
-"""Flags of every command that calls or starts a server: the same names and variables as the servers' own settings."""
+"""Flags of commands that call or start servers, with the names and variables of the servers' own settings."""
 
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from cyclopts import Group, Parameter
+from cyclopts import Parameter
 
+from stageline.cli.groups import SECURITY
 from stageline.wire.tls import TlsFiles
 
-_SECURITY = Group.create_ordered("Security")
 
-
-@Parameter(name="*", group=_SECURITY)
+@Parameter(name="*", group=SECURITY)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecurityFlags:
-    """What a process shows and whom it believes."""
+    """The certificate that a process shows, and the authority that it trusts."""
 
     tls_ca: Annotated[
-        Path | None, Parameter(env_var="STAGELINE_TLS_CA", help="PEM file of the authority to believe; turns TLS on")
+        Path | None,
+        Parameter(env_var="STAGELINE_TLS_CA", help="PEM file of the certificate authority to trust; turns TLS on."),
     ] = None
     tls_cert: Annotated[
-        Path | None, Parameter(env_var="STAGELINE_TLS_CERT", help="PEM file of the own certificate chain")
+        Path | None, Parameter(env_var="STAGELINE_TLS_CERT", help="PEM file of this side's certificate chain.")
     ] = None
-    tls_key: Annotated[Path | None, Parameter(env_var="STAGELINE_TLS_KEY", help="PEM file of its private key")] = None
-    api_key: Annotated[str, Parameter(env_var="STAGELINE_API_KEY", help="the server's key")] = ""
+    tls_key: Annotated[
+        Path | None, Parameter(env_var="STAGELINE_TLS_KEY", help="PEM file of the certificate's private key.")
+    ] = None
+    api_key: Annotated[
+        str, Parameter(env_var="STAGELINE_API_KEY", show_default=False, help="API key of the server.")
+    ] = ""
 
     def files(self) -> TlsFiles:
-        """The files by their whole paths, since servers may run elsewhere."""
+        """The files by their absolute paths, since servers may run in another directory."""
         return TlsFiles(*(os.fspath(p.resolve()) if p else "" for p in (self.tls_cert, self.tls_key, self.tls_ca)))

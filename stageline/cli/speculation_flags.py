@@ -4,43 +4,40 @@ import re
 from dataclasses import dataclass
 from typing import Annotated
 
-from cyclopts import Group, Parameter
+from cyclopts import Parameter
 
+from stageline.cli.groups import SPECULATION
+from stageline.cli.numbers import WHOLE
 from stageline.engine.settings import MAX_DRAFTS
 from stageline.engine.speculation import PPM
-from stageline.errors import BadInput, UsageError
+from stageline.errors import BadInput
 from stageline.units import NS_PER_S, parse_duration_ns, parse_ratio
 
 MAX_DRAFT_NS = NS_PER_S
 _ZERO = re.compile(r"0+(\.0*)?")
-_SPECULATION = Group.create_ordered("Speculative decoding")
 
 
-@Parameter(name="*", group=_SPECULATION)
+@Parameter(name="*", group=SPECULATION)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeculationFlags:
     """Draft tokens that decode steps verify."""
 
-    speculate: Annotated[int | None, Parameter(help="draft tokens per decode step, 0 for none")] = None
-    acceptance: Annotated[str | None, Parameter(help="probability that a draft is right, like 0.7")] = None
+    speculate: Annotated[int | None, WHOLE, Parameter(help="Draft tokens per decode step; 0: none.")] = None
+    acceptance: Annotated[str | None, Parameter(help="Probability that a draft token is right, like 0.7.")] = None
     draft_cost: Annotated[
         str | None,
-        Parameter(help="time to draft one token for a microbatch, like 500us; 0 by default (n-gram look-up)"),
+        Parameter(help="Time to draft one token for a microbatch, like 500us; default: 0 (n-gram look-up)."),
     ] = None
 
-    def given(self, drafts: int = 0) -> dict[str, int]:
-        """Fields of `Scheduling`; `drafts` are those of the settings that they change. UsageError, BadInput."""
+    def given(self) -> dict[str, int]:
+        """Fields of `Scheduling`, each in its range. Raises BadInput."""
         given: dict[str, int] = {}
         if self.speculate is not None:
             if not 0 <= self.speculate <= MAX_DRAFTS:
-                reason, way_out = "no number of draft tokens", f"give 0 to {MAX_DRAFTS}"
-                raise BadInput("--speculate", self.speculate, reason, way_out)
-            if self.speculate and not drafts and self.acceptance is None:
-                raise UsageError("--speculate needs the share of drafts that turn out right: give --acceptance 0.7")
-            given["speculate"] = drafts = self.speculate
-        for flag, value in (("--acceptance", self.acceptance), ("--draft-cost", self.draft_cost)):
-            if value is not None and not drafts:
-                raise UsageError(f"{flag} needs draft tokens: give --speculate 4")
+                raise BadInput(
+                    "--speculate", self.speculate, f"not between 0 and {MAX_DRAFTS}", f"give 0 to {MAX_DRAFTS}"
+                )
+            given["speculate"] = self.speculate
         if self.acceptance is not None:
             given["acceptance_ppm"] = _ppm(self.acceptance)
         if self.draft_cost is not None:

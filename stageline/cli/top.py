@@ -12,37 +12,43 @@ from cyclopts import Parameter
 from rich.live import Live
 
 from stageline.cli.address import router_address
+from stageline.cli.numbers import DECIMAL
 from stageline.cli.output import console
 from stageline.cli.security_flags import SecurityFlags
-from stageline.cli.top_data import Look, look, view
+from stageline.cli.top_data import ClusterSamples, cluster_samples, view_between
 from stageline.cli.top_view import render
 from stageline.errors import BadInput, Unavailable
 from stageline.plan.schema import Plan
 from stageline.wire.channels import Dialer
 from stageline.wire.router_client import RouterClient
 
-MAX_S = 3600.0
-MIN_S = 0.1
+MAX_INTERVAL_S = 3600.0
+MIN_INTERVAL_S = 0.1
 _ANSWER_S = 5.0  # a router that takes longer counts as gone
 
 
 def top(
-    address: Annotated[str, Parameter(help="HOST:PORT of the router's gRPC, by TLS: grpcs://HOST:PORT")],
+    address: Annotated[str, Parameter(help="Address of the router's gRPC, HOST:PORT; by TLS: grpcs://HOST:PORT.")],
     *,
     security: SecurityFlags = SecurityFlags(),  # noqa: B008  (frozen)
-    interval: Annotated[float, Parameter(help="seconds between two looks")] = 1.0,
-    once: Annotated[bool, Parameter(negative="", help="print what two looks show, and stop")] = False,
+    interval: Annotated[float, DECIMAL, Parameter(help="Seconds between two looks.")] = 1.0,
+    once: Annotated[bool, Parameter(negative="", help="Print what two looks show, and stop.")] = False,
 ) -> None:
     """Watch a cluster: occupancy and bubbles of every stage, KV, queue, rates, latencies, slip. Ctrl-C ends it."""
-    if not MIN_S <= interval <= MAX_S:  # not a number is neither
-        raise BadInput("--interval", interval, "no time to wait between two looks", f"give {MIN_S} to {MAX_S:g} s")
+    if not MIN_INTERVAL_S <= interval <= MAX_INTERVAL_S:  # not a number is neither
+        raise BadInput(
+            "--interval",
+            interval,
+            "not a possible interval",
+            f"give {MIN_INTERVAL_S} to {MAX_INTERVAL_S:g} s",
+        )
     dialer = Dialer(security.files(), api_key=security.api_key)
     router_address("the router's address", address)
-    asyncio.run(_until_told(address, dialer, interval, once or not sys.stdout.isatty()))
+    asyncio.run(_until_interrupted(address, dialer, interval, once or not sys.stdout.isatty()))
 
 
-async def _until_told(address: str, dialer: Dialer, interval_s: float, once: bool) -> None:
-    """Ctrl-C and SIGTERM are the ordinary end: the terminal is put back and nothing has failed."""
+async def _until_interrupted(address: str, dialer: Dialer, interval_s: float, once: bool) -> None:
+    """Ctrl-C and SIGTERM end it normally: the terminal is restored and the exit code is 0."""
     loop = asyncio.get_running_loop()
     watching = asyncio.ensure_future(_watch(address, dialer, interval_s, once))
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -54,23 +60,23 @@ async def _until_told(address: str, dialer: Dialer, interval_s: float, once: boo
 async def _watch(address: str, dialer: Dialer, interval_s: float, once: bool) -> None:
     out = console()
     async with RouterClient(address, dialer) as client:
-        before = await _look(client)
+        before = await _samples(client)
         plan = msgspec.json.decode(before.status.plan, type=Plan)
         if once:
             await asyncio.sleep(interval_s)
-            out.print(render(view(address, plan, await _look(client), before), out.width))
+            out.print(render(view_between(address, plan, await _samples(client), before), out.width))
             return
-        with Live(render(view(address, plan, before, None), out.width), console=out, screen=True) as live:
+        with Live(render(view_between(address, plan, before, None), out.width), console=out, screen=True) as live:
             while True:
                 await asyncio.sleep(interval_s)
                 try:
-                    now = await _look(client)
+                    now = await _samples(client)
                 except Unavailable as error:
-                    live.update(f"{error}\nlooking again every {interval_s:g} s; Ctrl-C ends")
+                    live.update(f"{error}\ntrying again every {interval_s:g} s; Ctrl-C ends")
                     continue
-                live.update(render(view(address, plan, now, before), out.width), refresh=True)
+                live.update(render(view_between(address, plan, now, before), out.width), refresh=True)
                 before = now
 
 
-async def _look(client: RouterClient) -> Look:
-    return look(await client.status(_ANSWER_S, metrics=True), time.monotonic())
+async def _samples(client: RouterClient) -> ClusterSamples:
+    return cluster_samples(await client.status(_ANSWER_S, metrics=True), time.monotonic())

@@ -1,8 +1,8 @@
-"""What `stageline top` shows, computed from two looks at a cluster's metrics: the same ones that dashboards read."""
+"""What `stageline top` shows, computed from two snapshots of the metrics that dashboards read too."""
 
 import msgspec
 
-from stageline.engine.types import CAUSES
+from stageline.engine.causes import CAUSES
 from stageline.plan.schema import Plan
 from stageline.runtime import metric_names as names
 from stageline.runtime import vllm_names as vllm
@@ -11,7 +11,7 @@ from stageline.wire.router_client import Status
 
 
 class StageView(msgspec.Struct, frozen=True, kw_only=True):
-    """One stage. Shares are of its emulated time since the last look; all zero while nothing is known."""
+    """One stage. Shares are of its emulated time since the last snapshot; empty while none has passed."""
 
     replica: int
     stage: int
@@ -46,11 +46,11 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     in_flight: int
     credits: int
     slip_s: float
-    binding: int | None
+    kv_bound_stage: int | None
 
 
-class Look(msgspec.Struct, frozen=True):
-    """Everybody's samples at one instant of wall time."""
+class ClusterSamples(msgspec.Struct, frozen=True):
+    """The samples of the router and of all stages at one instant of wall time."""
 
     at_s: float
     status: Status
@@ -58,14 +58,14 @@ class Look(msgspec.Struct, frozen=True):
     stages: list[Samples | None]  # None: the stage does not answer
 
 
-def look(status: Status, at_s: float) -> Look:
-    """Reads a status that was asked for with metrics."""
+def cluster_samples(status: Status, at_s: float) -> ClusterSamples:
+    """From a status that was requested with metrics."""
     stages = [parse(s.metrics) if s.healthy and s.metrics else None for s in status.stages]
-    return Look(at_s, status, parse(status.metrics), stages)
+    return ClusterSamples(at_s, status, parse(status.metrics), stages)
 
 
-def view(address: str, plan: Plan, now: Look, before: Look | None) -> View:
-    """What happened between two looks; without an earlier one, since the servers started."""
+def view_between(address: str, plan: Plan, now: ClusterSamples, before: ClusterSamples | None) -> View:
+    """What happened between two snapshots; without an earlier one, since the servers started."""
     router = now.router.since(before.router if before else None)
     old = before.stages if before else [None] * len(now.stages)
     wall_s = now.at_s - before.at_s if before else 0.0
@@ -92,16 +92,16 @@ def view(address: str, plan: Plan, now: Look, before: Look | None) -> View:
         in_flight=int(now.router.total(names.IN_FLIGHT.name)),
         credits=int(now.router.total(names.CREDITS.name)),
         slip_s=now.router.total(names.SLIP.name),
-        binding=_binding(now.router),
+        kv_bound_stage=_binding(now.router),
     )
 
 
-def _mode(now: Look) -> str:
+def _mode(now: ClusterSamples) -> str:
     if now.status.session:
         return "run in emulated time"
     if now.status.live:
         return f"live, dilation {now.router.total(names.DILATION.name):g}"
-    return "nothing goes on"
+    return "idle"
 
 
 def _stage(replica: int, stage: int, samples: Samples | None, earlier: Samples | None) -> StageView:
@@ -126,7 +126,7 @@ def _rate(count: float, wall_s: float) -> float:
 
 
 def _pair(recent: Samples, ever: Samples, name: str) -> tuple[float | None, float | None]:
-    """p50 and p99 since the last look, or of all time when nothing came meanwhile."""
+    """p50 and p99 since the last snapshot, or of all time if there are no newer values."""
     samples = recent if recent.quantile(name, 0.5) is not None else ever
     return samples.quantile(name, 0.5), samples.quantile(name, 0.99)
 

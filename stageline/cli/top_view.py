@@ -6,14 +6,14 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from stageline.cli.top_data import StageView, View
-from stageline.engine.types import CAUSES
+from stageline.engine.causes import SHOWN
 from stageline.report.palette import DARK_BUSY, DARK_CAUSE_COLOURS
 from stageline.units import NS_PER_S, format_duration
 
-HEIGHT = 8  # rows of a stage's bar, two parts each
-WIDEST = 8  # columns of a stage
-MARGIN = 7
-_ORDER = ("busy", *(c for c in CAUSES if c != "empty"), "empty")  # from the bottom up
+BAR_ROWS = 8  # rows of a stage's bar, two parts each
+MAX_STAGE_COLUMNS = 8  # columns of a stage
+LABEL_COLUMNS = 7
+_ORDER = ("busy", *SHOWN)  # from the bottom up
 _COLOURS = {"busy": DARK_BUSY, **DARK_CAUSE_COLOURS}
 _LEVELS = " ▁▂▃▄▅▆▇█"
 
@@ -21,8 +21,8 @@ _LEVELS = " ▁▂▃▄▅▆▇█"
 def render(view: View, width: int) -> RenderableType:
     """One frame."""
     parts: list[RenderableType] = [_head(view), *_figures(view), Text("")]
-    each = max(1, min(WIDEST, (width - MARGIN) // max(1, len(view.stages))))
-    fits = max(1, (width - MARGIN) // each)
+    each = max(1, min(MAX_STAGE_COLUMNS, (width - LABEL_COLUMNS) // max(1, len(view.stages))))
+    fits = max(1, (width - LABEL_COLUMNS) // each)
     for first in range(0, len(view.stages), fits):
         parts.append(_strip(view.stages[first : first + fits], each))
     parts += [*_flow(_legend(view), width), *_flow(_means(view), width)]
@@ -46,7 +46,7 @@ def _figures(view: View) -> list[Text]:
         ("tokens/s", f"{emulated} emulated  {view.tokens_per_s:,.0f} wall   clock {clock}{slip}"),
         ("latency", f"TTFT p50 {_time(view.ttft_s[0])}  p99 {_time(view.ttft_s[1])}   "
                     f"ITL p50 {_time(view.itl_s[0])}  p99 {_time(view.itl_s[1])}"),
-        ("in flight", f"{view.in_flight} of {view.credits} credits{_slowest(view)}"),
+        ("in flight", f"{view.in_flight} of {view.credits} credits{_busiest(view)}"),
     ]  # fmt: skip
     return [_line(name, text) for name, text in lines]
 
@@ -56,34 +56,34 @@ def _line(name: str, text: str) -> Text:
 
 
 def _time(seconds: float | None) -> str:
-    """An upper bound: histograms know no better."""
+    """An upper bound: the edge of a histogram's bucket."""
     return "-" if seconds is None else f"<{format_duration(seconds * NS_PER_S)}"
 
 
-def _slowest(view: View) -> str:
+def _busiest(view: View) -> str:
     known = [s for s in view.stages if s.known]
     if not known:
         return ""
     top = max(known, key=lambda s: s.shares["busy"])
-    text = f"   slowest stage {top.stage} ({top.shares['busy']:.0%} busy)"
-    return text if view.binding is None else f"{text}   KV binds at {view.binding}"
+    text = f"   busiest stage {top.stage} ({top.shares['busy']:.0%} busy)"
+    return text if view.kv_bound_stage is None else f"{text}   KV binds at {view.kv_bound_stage}"
 
 
 def _strip(stages: Sequence[StageView], each: int) -> Text:
     """Stacked bars side by side, then KV, then stage numbers."""
     text = Text(no_wrap=True)
     columns = [_cells(stage) for stage in stages]
-    for row in range(HEIGHT):
-        label = {0: "100 % ", HEIGHT // 2: " 50 % "}.get(row, "")
-        text.append(f"{label:>{MARGIN - 1}} ", "dim")
+    for row in range(BAR_ROWS):
+        label = {0: "100 % ", BAR_ROWS // 2: " 50 % "}.get(row, "")
+        text.append(f"{label:>{LABEL_COLUMNS - 1}} ", "dim")
         for stage, cells in zip(stages, columns, strict=True):
-            _cell(text, stage, cells[2 * (HEIGHT - 1 - row) :][:2], each)
+            _cell(text, stage, cells[2 * (BAR_ROWS - 1 - row) :][:2], each)
         text.append("\n")
-    text.append(f"{'KV':>{MARGIN - 2}}  ", "dim")
+    text.append(f"{'KV':>{LABEL_COLUMNS - 2}}  ", "dim")
     for stage in stages:
         level = _LEVELS[min(8, int(stage.kv_ratio * 8 + (stage.kv_ratio > 0)))]
         text.append(_bar(level, each), "red" if stage.kv_ratio > 0.95 else DARK_BUSY)
-    return text.append("\n").append(f"{'stage':>{MARGIN - 2}}  ", "dim").append(_numbers(stages, each), "dim")
+    return text.append("\n").append(f"{'stage':>{LABEL_COLUMNS - 2}}  ", "dim").append(_numbers(stages, each), "dim")
 
 
 def _cell(text: Text, stage: StageView, parts: Sequence[str], each: int) -> None:
@@ -106,12 +106,12 @@ def _bar(character: str, each: int) -> str:
 
 
 def _cells(stage: StageView) -> list[str]:
-    """What each half of a row shows, from the bottom up: what holds its middle; nothing while nothing is known."""
+    """What each half of a row shows, from the bottom up: what lies at its middle; empty while nothing is known."""
     if not stage.known:
         return []
     cells = []
-    for half in range(2 * HEIGHT):
-        middle, reached = (half + 0.5) / (2 * HEIGHT), 0.0
+    for half in range(2 * BAR_ROWS):
+        middle, reached = (half + 0.5) / (2 * BAR_ROWS), 0.0
         name = _ORDER[-1]
         for part in _ORDER:
             reached += stage.shares.get(part, 0.0)
@@ -146,7 +146,7 @@ def _means(view: View) -> list[Text]:
     """Shares over all stages, largest first."""
     known = [s for s in view.stages if s.known]
     if not known:
-        return [Text("no stage has worked since the last look", "dim")]
+        return [Text("no stage has served anything since the last frame", "dim")]
     means = {name: sum(s.shares.get(name, 0) for s in known) / len(known) for name in _ORDER}
     largest = sorted(means.items(), key=lambda m: -m[1])
     return [Text(f"{name} {share:.1%}") for name, share in largest if share >= 0.001]
@@ -154,10 +154,10 @@ def _means(view: View) -> list[Text]:
 
 def _flow(items: Sequence[Text], width: int) -> list[Text]:
     """Side by side, on as many lines as they need; at least one."""
-    lines = [Text(" " * MARGIN, no_wrap=True)]
+    lines = [Text(" " * LABEL_COLUMNS, no_wrap=True)]
     for item in items:
-        if len(lines[-1]) > MARGIN and len(lines[-1]) + len(item) > width:
-            lines.append(Text(" " * MARGIN, no_wrap=True))
+        if len(lines[-1]) > LABEL_COLUMNS and len(lines[-1]) + len(item) > width:
+            lines.append(Text(" " * LABEL_COLUMNS, no_wrap=True))
         lines[-1].append_text(item).append("  ")
     for line in lines:
         line.rstrip()

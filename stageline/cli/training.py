@@ -3,44 +3,51 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from cyclopts import Group, Parameter
+from cyclopts import Parameter
 
 from stageline import units
 from stageline.cli import output
-from stageline.cli.plan_flags import PlanFlags
+from stageline.cli.groups import TRAINING
+from stageline.cli.numbers import DECIMAL, WHOLE
+from stageline.cli.plan_flags import ShapeFlags
 from stageline.errors import DoesNotFit, UsageError
 from stageline.hardware.device import Device
 from stageline.model.spec import ModelSpec
 from stageline.plan.training import Training, TrainingReport, train
 
-MAX_TOKENS, MAX_RANKS = 10**18, 1 << 20
-_TRAINING = Group.create_ordered("Training")
+MAX_RUN_TOKENS, MAX_RANKS = 10**18, 1 << 20
 
 
-@Parameter(name="*", group=_TRAINING)
+@Parameter(name="*", group=TRAINING)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingFlags:
-    """With --training; ranks come from --tp, --cp, --pp and --replicas."""
+    """With --training; the ranks are those of --tp, --cp, --pp and --replicas."""
 
-    training: Annotated[bool, Parameter(negative="", help="plan a training run instead of serving")] = False
+    training: Annotated[bool, Parameter(negative="", help="Plan a training run instead of serving.")] = False
     zero: Annotated[
-        int, Parameter(help="ZeRO stage: 1 shards the optimiser over data ranks, 2 gradients, 3 weights")
+        int,
+        WHOLE,
+        Parameter(help="ZeRO stage: 1 shards the optimiser over data ranks, 2 also gradients, 3 also weights."),
     ] = 1
-    sequence: Annotated[str, Parameter(help="tokens per sequence (8192, 128K)")] = "8192"
-    batch: Annotated[int, Parameter(help="sequences per data rank and step, one per microbatch")] = 1
-    interleaved: Annotated[int, Parameter(help="pieces of the model per stage")] = 1
-    recompute: Annotated[bool, Parameter(negative="", help="keep only the inputs of layers")] = False
-    tokens: Annotated[int, Parameter(help="of the whole run: gives days")] = 0
-    price: Annotated[float, Parameter(help="of one device for an hour: gives money")] = 0.0
+    sequence: Annotated[str, Parameter(help="Tokens per sequence, like 8192 or 128K.")] = "8192"
+    batch: Annotated[int, WHOLE, Parameter(help="Sequences per data rank and step, one per microbatch.")] = 1
+    interleaved: Annotated[int, WHOLE, Parameter(help="Pieces of the model per stage.")] = 1
+    recompute: Annotated[
+        bool, Parameter(negative="", help="Keep only the inputs of layers, and recompute the rest.")
+    ] = False
+    tokens: Annotated[int, WHOLE, Parameter(help="Tokens of the whole run, for its duration; 0: unknown.")] = 0
+    price: Annotated[
+        float, DECIMAL, Parameter(help="Price of one device for an hour, for the cost of the run; 0: unknown.")
+    ] = 0.0
 
 
-def plan_training(spec: ModelSpec, device: Device, f: TrainingFlags, shape: PlanFlags, *, as_json: bool) -> int:
+def plan_training(spec: ModelSpec, device: Device, f: TrainingFlags, shape: ShapeFlags, *, as_json: bool) -> int:
     """Print parameters, gradients, optimiser and activations per device, bubble, MFU, days, money.
 
     Raises DoesNotFit after printing when the fullest device has too little memory.
     """
-    if not 0 <= f.tokens <= MAX_TOKENS:
-        raise UsageError(f"--tokens {f.tokens}: must lie between 0 and {MAX_TOKENS:,}")
+    if not 0 <= f.tokens <= MAX_RUN_TOKENS:
+        raise UsageError(f"--tokens {f.tokens}: must lie between 0 and {MAX_RUN_TOKENS:,}")
     if not 0 <= f.price < MAX_RANKS:
         raise UsageError(f"--price {f.price}: must be 0 or more, and below {MAX_RANKS:,}")
     ranks = (shape.tensor_parallel, shape.context_parallel, shape.stages or 1, shape.replicas)

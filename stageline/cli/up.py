@@ -3,16 +3,19 @@
 import asyncio
 import signal
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
 import uvloop
 from cyclopts import Parameter
 
+from stageline.api.running import check_seed
 from stageline.cli.docker_flags import DockerFlags
-from stageline.cli.flags import SchedulingFlags, check_seed
+from stageline.cli.flags import SchedulingFlags
+from stageline.cli.groups import SCHEDULING
 from stageline.cli.live_flags import LiveFlags
 from stageline.cli.security_flags import SecurityFlags
+from stageline.cli.server_flags import ServerFlags
 from stageline.cluster.local import LocalCluster, LocalOptions
 from stageline.engine.route import Route
 from stageline.errors import BadInput, RunFailed, UsageError
@@ -21,48 +24,45 @@ from stageline.report.slo import parse_slo
 from stageline.runtime import logs
 from stageline.runtime.dilation import parse_dilation
 from stageline.runtime.logs import say
-from stageline.runtime.plans import read_plan
+from stageline.runtime.plans import read_plan_file
 from stageline.wire.channels import SECURE
 from stageline.wire.tls import TlsFiles
 
 LAST_PORT = 65535
 
 
-def up(
-    plan: Annotated[Path, Parameter(help="plan file, made by stageline plan -o")],
+def up_command(
+    plan: Annotated[Path, Parameter(help="Plan file, made by stageline plan -o.")],
     *,
     docker: DockerFlags = DockerFlags(),  # noqa: B008  (frozen)
     scheduling: SchedulingFlags = SchedulingFlags(),  # noqa: B008  (frozen)
     security: SecurityFlags = SecurityFlags(),  # noqa: B008  (frozen)
     live: LiveFlags = LiveFlags(),  # noqa: B008  (frozen)
-    slo: Annotated[str | None, Parameter(help="tpot=50ms: what --batching slo keeps")] = None,
-    fail_fast: Annotated[bool, Parameter(negative="", help="a server that ends stops all")] = False,
-    grpc_port: Annotated[int, Parameter(help="the router's gRPC port; 0: any")] = 50051,
-    metrics_port: Annotated[int, Parameter(help="the router's /metrics port; 0: any")] = 9090,
-    payload: Annotated[Literal["size", "capped", "full"], Parameter(help="activation bytes really sent")] = "capped",
-    window: Annotated[int, Parameter(help="frames in flight per replica; 0: two per core")] = 0,
-    log_level: Annotated[Literal["debug", "info", "warning", "error"], Parameter(help="of all servers")] = "warning",
-    log_format: Annotated[Literal["text", "json"], Parameter(help="of all servers")] = "text",
+    slo: Annotated[
+        str | None, Parameter(group=SCHEDULING, help="Objective that --batching slo keeps, like tpot=50ms.")
+    ] = None,
+    servers: ServerFlags = ServerFlags(),  # noqa: B008  (frozen)
 ) -> None:
     """Start the router and one server per stage as local processes or containers; Ctrl-C stops all of them."""
-    for flag, port, least in (("http", live.http_port, -1), ("grpc", grpc_port, 0), ("metrics", metrics_port, -1)):
+    ports = (("http", live.http_port, -1), ("grpc", servers.grpc_port, 0), ("metrics", servers.metrics_port, -1))
+    for flag, port, least in ports:
         if not least <= port <= LAST_PORT:
-            raise BadInput(f"--{flag}-port", port, "no such port", f"give {least} to {LAST_PORT}")
+            raise BadInput(f"--{flag}-port", port, f"not between {least} and {LAST_PORT}", "give another port")
     check_seed(live.seed)
-    logs.configure(log_format, log_level)
-    loaded = read_plan(plan)
+    logs.configure(servers.log_format, servers.log_level)
+    loaded = read_plan_file(plan)
     factor = parse_dilation(live.dilation, Route(loaded))
     objective = None if slo is None else parse_slo(slo)
     scheduled = msgspec.json.encode(scheduling.settings(loaded, objective)).decode()
     router_flags = live.settings() | {"dilation": factor, "scheduling": scheduled}
     options = LocalOptions(
-        grpc_port=grpc_port,
-        metrics_port=metrics_port,
-        payload=payload,
-        window=window,
-        log_level=log_level,
-        log_format=log_format,
-        restart=not fail_fast,
+        grpc_port=servers.grpc_port,
+        metrics_port=servers.metrics_port,
+        payload=servers.payload,
+        window=servers.window,
+        log_level=servers.log_level,
+        log_format=servers.log_format,
+        restart=not servers.fail_fast,
         tls=_checked(security.files()),
         api_key=security.api_key,
         router_flags=tuple(f"--{name}={value}" for name, value in router_flags.items()),
@@ -77,22 +77,22 @@ def up(
 
 
 def _checked(files: TlsFiles) -> TlsFiles:
-    """Files with which servers can know each other. Raises UsageError or BadInput."""
+    """Files with which servers can authenticate each other. Raises UsageError or BadInput."""
     if (files.cert or files.key or files.ca) and not files.mutual:
-        raise UsageError("up wants --tls-cert, --tls-key and --tls-ca together: its servers know each other by them")
+        raise UsageError("up needs --tls-cert, --tls-key and --tls-ca together: its servers authenticate each other")
     files.pem()
     return files
 
 
 async def _serve(plan: Plan, path: Path, options: LocalOptions, dilation: float) -> None:
-    """Until a signal, or with --fail-fast until a server ends."""
-    loop, told = asyncio.get_running_loop(), asyncio.Event()
+    """Serve until a signal, or with --fail-fast until a server ends."""
+    loop, stopping = asyncio.get_running_loop(), asyncio.Event()
     task = asyncio.current_task()
     assert task is not None
     listening = False
 
     def stop() -> None:
-        told.set()
+        stopping.set()
         if not listening:
             task.cancel()
 
@@ -103,22 +103,22 @@ async def _serve(plan: Plan, path: Path, options: LocalOptions, dilation: float)
             await servers.healthy()
             listening = True
             _print(plan, servers, dilation, tls=options.tls)
-            servers.broken.add_done_callback(lambda _: told.set())
-            await told.wait()
+            servers.broken.add_done_callback(lambda _: stopping.set())
+            await stopping.wait()
             if servers.broken.done():
                 raise RunFailed(f"{servers.broken.result()}; all servers are stopped (--fail-fast)")
     except asyncio.CancelledError:
-        if not told.is_set():
+        if not stopping.is_set():
             raise
 
 
 def _print(plan: Plan, servers: LocalCluster, dilation: float, *, tls: TlsFiles) -> None:
-    """Where everything listens, one line each, once all of it does."""
+    """Print where every server listens, one line each."""
     router = servers.router_endpoints
     http, grpc = ("https://", SECURE) if tls.cert else ("http://", "")
     lines = [f"router      grpc {grpc}{router.grpc}  metrics http://{router.metrics}/metrics"]
     if router.http:
-        lines.append(f"door        {http}{router.http}/v1  at dilation {dilation:g}")
+        lines.append(f"api         {http}{router.http}/v1  at dilation {dilation:g}")
     for child in servers.stages:
         if child.endpoints:
             where = f"grpc {grpc}{child.endpoints.grpc}  metrics http://{child.endpoints.metrics}/metrics"

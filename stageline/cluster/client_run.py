@@ -1,4 +1,4 @@
-"""The cluster as an engine of `stageline run`: same requests in, same records out."""
+"""The cluster engine of `stageline run`: same requests in, same records out."""
 
 import asyncio
 import tempfile
@@ -16,14 +16,14 @@ from stageline.plan.schema import Plan
 from stageline.runtime.logs import say
 from stageline.wire.channels import Dialer
 from stageline.wire.frames import PayloadMode
-from stageline.wire.router_client import Cost, RouterClient, RunOrder, WorkloadSpec
+from stageline.wire.router_client import RouterClient, RunCost, RunOrder, WorkloadSpec
 from stageline.wire.tls import TlsFiles
 
 
 class Replay:
-    """Takes a reactive workload along as the router reports: the router makes the same requests from the same spec.
+    """An Observer that keeps a reactive workload in step with the router, which makes the same requests from its spec.
 
-    Requests that arrive before a time are taken before anything that leaves at that time, as in the router.
+    As in the router, requests that arrive before a time are taken before a request leaves at that time.
     """
 
     def __init__(self, workload: Workload, observer: Observer) -> None:
@@ -49,8 +49,8 @@ class Replay:
             self._taken = self._workload.take().index
 
 
-def requests_of(workload: Workload) -> Iterator[Request | Cancellation]:
-    """All requests of a workload that nothing feeds back into."""
+def arrivals_of(workload: Workload) -> Iterator[Request | Cancellation]:
+    """All requests and cancellations of an open-loop workload."""
     while workload.next_arrival_ns() is not None:
         yield workload.take()
 
@@ -63,22 +63,25 @@ async def run_at(
     *,
     wait_s: float = 0.0,
     dialer: Dialer | None = None,
-) -> tuple[RunTotals, Cost]:
-    """One run on the cluster whose router listens at `address`. Raises StagelineError."""
+) -> tuple[RunTotals, RunCost]:
+    """One run on the cluster whose router listens at `address`; `wait_s`: wait that long for health.
+
+    Raises StagelineError.
+    """
     async with RouterClient(address, dialer) as client:
         if wait_s:
             await client.healthy(wait_s)
         if not workload.reactive:
-            return await client.run(order, requests_of(workload), observer)
+            return await client.run(order, arrivals_of(workload), observer)
         if order.spec is None:
-            raise UsageError("a workload that waits for its answers runs on a cluster only as a spec: closed:users=...")
+            raise UsageError("a closed loop runs on a cluster only as a spec: closed:users=...")
         return await client.run(order, iter(()), Replay(workload, observer))
 
 
 async def run_on_throwaway(
     plan: Plan, order: RunOrder, workload: Workload, observer: Observer, options: LocalOptions
-) -> tuple[RunTotals, Cost]:
-    """One run on a cluster that is started for it and stopped after it."""
+) -> tuple[RunTotals, RunCost]:
+    """One run on a cluster of local processes that lives for this run only. Raises StagelineError."""
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="stageline-"))
         path = Path(folder) / "plan.json"
@@ -88,14 +91,14 @@ async def run_on_throwaway(
         run = asyncio.ensure_future(run_at(servers.address, order, workload, observer))
         try:
             return await asyncio.shield(run)
-        except asyncio.CancelledError:  # Ctrl-C: nobody is left who wants to know how its servers part
+        except asyncio.CancelledError:  # Ctrl-C: nobody needs an orderly shutdown any more
             servers.kill()
             run.cancel()
             await asyncio.gather(run, return_exceptions=True)
             raise
 
 
-def run(
+def run_on_cluster(
     plan: Plan,
     scheduling: Scheduling,
     workload: Workload,
@@ -109,7 +112,7 @@ def run(
     payload: PayloadMode | None = None,
     window: int = 0,
 ) -> RunTotals:
-    """Runs to the end on the cluster at `address`, or on a throw-away one."""
+    """Runs to the end on the cluster at `address`, or on a throw-away one. Raises StagelineError."""
     order = RunOrder(
         plan_digest=plan.digest(), scheduling=scheduling, seed=seed, payload=payload, window=window, spec=spec
     )

@@ -1,8 +1,9 @@
-"""A plan as a compose file: a service per stage, a router, Prometheus, Grafana, and the program's own commands."""
+"""A plan as a compose file: a service per stage, a router, Prometheus, Grafana, the load client and the CLI."""
 
 from dataclasses import dataclass
 
 from stageline.cluster import containers
+from stageline.cluster.stack import healthcheck, router_environment, stage_services
 from stageline.cluster.yaml_text import Alias, Anchor, Flow, Note, Spaced, Yaml, emit
 from stageline.plan.schema import Plan
 
@@ -25,12 +26,12 @@ class ComposeOptions:
     file: str  # the compose file itself, relative to the checkout
     plan_file: str
     root: str  # the checkout
-    command: str  # what writes the file again
+    command: str  # the command that writes the file
     dilation: str = "1"
 
 
 def compose_file(plan: Plan, options: ComposeOptions) -> str:
-    """The text of the file. Its variables all have defaults: `docker compose up` needs no other step."""
+    """The text of the file. All its variables have defaults, so `docker compose up` needs no other step."""
     document = Spaced(
         {
             "name": options.name,
@@ -88,27 +89,12 @@ def _stage(plan: Plan) -> dict[str, Yaml]:
 
 
 def _check(command: tuple[str, ...], interval_s: int) -> dict[str, Yaml]:
-    """A container is not unhealthy while it starts; engines from 25 on look every second meanwhile."""
-    test: list[Yaml] = ["CMD", *command]
-    block = any("\n" in part for part in command)
-    return {
-        "test": test if block else Flow(test),
-        "interval": f"{interval_s}s",
-        "timeout": "5s",
-        "start_period": "120s",
-        "start_interval": "1s",
-    }
+    """Docker engines from version 25 on check every second while a container starts."""
+    return healthcheck(command, interval_s) | {"start_interval": "1s"}
 
 
 def _services(plan: Plan, options: ComposeOptions) -> dict[str, Yaml]:
-    stages: dict[str, Yaml] = {
-        place.name: {
-            "<<": Alias("stage"),
-            "environment": {"STAGELINE_STAGE": str(place.stage), "STAGELINE_REPLICA": str(place.replica)},
-        }
-        for place in containers.stage_servers(plan)
-    }
-    services = {containers.ROUTER: _router(plan, options), **stages}
+    services = {containers.ROUTER: _router(plan, options), **stage_services(plan)}
     services |= {"prometheus": _prometheus(), "grafana": _grafana(options)}
     return services | {"load": _load(), "cli": _cli(options)}
 
@@ -119,13 +105,7 @@ def _router(plan: Plan, options: ComposeOptions) -> Yaml:
         "<<": Alias("process"),
         **_build(options),
         "command": Flow(containers.ROUTER_COMMAND),
-        "environment": {
-            "STAGELINE_PLAN": containers.PLAN_FILE,
-            "STAGELINE_STAGES": containers.stage_addresses(plan),
-            "STAGELINE_ADVERTISE": f"{containers.ROUTER}:{containers.GRPC_PORT}",
-            "STAGELINE_PAYLOAD": "${STAGELINE_PAYLOAD:-capped}",
-            "STAGELINE_DILATION": f"${{STAGELINE_DILATION:-{options.dilation}}}",
-        },
+        "environment": router_environment(plan, dilation=options.dilation),
         "configs": [{"source": "plan", "target": containers.PLAN_FILE}],
         "ports": [
             _published("STAGELINE_HTTP_PORT", containers.HTTP_PORT),
@@ -133,7 +113,7 @@ def _router(plan: Plan, options: ComposeOptions) -> Yaml:
         ],
         "depends_on": Note(
             "Started with it; it does not wait for them to be healthy.",
-            Flow([place.name for place in containers.stage_servers(plan)]),
+            Flow([server.name for server in containers.stage_servers(plan)]),
         ),
         "healthcheck": Note("Healthy means that every stage is.", healthy),
     }

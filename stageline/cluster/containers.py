@@ -1,4 +1,4 @@
-"""What every way of running a cluster in containers shares: names, ports, commands, checks, confinement."""
+"""What all ways to run a cluster in containers share: names, ports, commands and health checks."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,18 +12,18 @@ PLAN_FILE = f"{PLAN_FOLDER}/plan.json"
 ROUTER = "router"
 ROUTER_COMMAND = ("python", "-m", "router")
 STAGE_COMMAND = ("python", "-m", "stage_server")
-USER = 10001  # of the image; see deploy/Dockerfile
+USER = 10001  # the image's user; see deploy/Dockerfile
 
-# A connect by bash, not by Python: with many stages the check decides what an idle cluster costs.
+# Bash connects, not Python: with many stages the health check is most of the cost of an idle cluster.
 STAGE_CHECK = ("bash", "-c", f"</dev/tcp/127.0.0.1/{GRPC_PORT}")
 ROUTER_CHECK = ("python", "-m", "router.check")
 _MIN_INTERVAL_S = 5
-_CHECKS_PER_S = 6
+_MAX_CHECKS_PER_S = 6
 
 
 @dataclass(frozen=True, slots=True)
 class StageServer:
-    """One stage server: the stage's index in the plan, its replica, and the name by which it is found."""
+    """One stage server: its replica, the stage's index in the plan, and its host name."""
 
     replica: int
     stage: int
@@ -37,15 +37,15 @@ def stage_servers(plan: Plan) -> Iterator[StageServer]:
             yield StageServer(replica, stage, _pattern(plan).format(stage=stage, replica=replica))
 
 
-def stage_addresses(plan: Plan) -> str:
-    """The router's `--stages` for servers named as `places` names them."""
+def stage_address_pattern(plan: Plan) -> str:
+    """The router's `--stages` for servers with the names of `stage_servers`."""
     return f"{_pattern(plan)}:{GRPC_PORT}"
 
 
 def check_interval_s(plan: Plan) -> int:
-    """Seconds between two health checks of a stage: at most six checks a second in the whole cluster."""
+    """Seconds between health checks of a stage: at least 5, and at most six checks a second in the whole cluster."""
     servers = plan.replicas * len(plan.stages)
-    return max(_MIN_INTERVAL_S, -(-servers // _CHECKS_PER_S))
+    return max(_MIN_INTERVAL_S, -(-servers // _MAX_CHECKS_PER_S))
 
 
 def _pattern(plan: Plan) -> str:

@@ -1,4 +1,4 @@
-"""A cluster of containers on a Docker engine: all that it makes carries its label, and what lacks it is left alone."""
+"""A cluster of containers on a Docker engine. Everything it creates has its label; it touches nothing without it."""
 
 import io
 import tarfile
@@ -18,8 +18,8 @@ from stageline.cluster.docker_parts import (
     CLUSTER_LABEL,
     FINGERPRINT_LABEL,
     PART_LABEL,
+    ContainerSpec,
     DockerOptions,
-    Part,
     fingerprint,
     router_part,
     stage_parts,
@@ -27,27 +27,27 @@ from stageline.cluster.docker_parts import (
 from stageline.errors import RunFailed, Unavailable, UsageError
 from stageline.plan.schema import Plan
 
-HEALTHY_S = 180.0
+READY_S = 180.0
 _POLL_S = 0.5
-_CRASHES = 3  # a server that has been started again so often will not come up
-_AT_ONCE = 4  # containers that the engine starts at once
+_MAX_RESTARTS = 3  # a server that has restarted this often will not come up
+_MAX_CONCURRENT = 4  # containers that start or stop at once
 
 
 class DockerCluster:
-    """The containers, the network and the volume that carry one cluster's label."""
+    """The containers, the network and the volume with one cluster's label."""
 
     def __init__(self, client: docker.DockerClient, name: str, say: Callable[[str], None]) -> None:
         self._client, self.name, self._say = client, name, say
         self._label: dict[str, str | list[str] | bool] = {"label": f"{CLUSTER_LABEL}={name}"}
 
     def members(self) -> dict[str, Container]:
-        """All its containers by part, running or not: the router first, then the stages."""
+        """All containers by part, running or not: the router first, then the stages."""
         found = self._client.containers.list(all=True, filters=self._label, ignore_removed=True)
         parts = {str(container.labels[PART_LABEL]): container for container in found}
         return dict(sorted(parts.items(), key=lambda item: (item[0] != containers.ROUTER, item[0])))
 
     def member(self, part: str) -> Container:
-        """One of them: `router`, `stage-03`, or the stage's index alone. Raises UsageError."""
+        """The container of a part: `router`, `stage-03`, or the stage's index alone. Raises UsageError."""
         members = self.members()
         by_index = {name.removeprefix("stage-").lstrip("0") or "0": name for name in members}
         found = members.get(part) or members.get(by_index.get(part, ""))
@@ -57,9 +57,9 @@ class DockerCluster:
         return found
 
     def up(self, plan: Plan, options: DockerOptions, checkout: Path | None) -> None:
-        """Makes what is missing, replaces what is of another plan, and waits until every stage serves.
+        """Creates what is missing, replaces a cluster of another plan, and waits until every stage serves.
 
-        When that fails, what this call made is removed again. Raises StagelineError.
+        On failure it removes the cluster, unless it kept containers that existed before. Raises StagelineError.
         """
         mark = fingerprint(plan, options, self._image(options.image, checkout))
         old = self.members()
@@ -68,26 +68,26 @@ class DockerCluster:
             self.down()
             old = {}
         try:
-            self._make(plan, options, mark, old)
+            self._create_missing(plan, options, mark, old)
             self._await_health()
         except BaseException:
             if not old:
-                self._say(f"removing what there is of cluster {self.name!r}")
+                self._say(f"removing the unfinished cluster {self.name!r}")
                 self.down()
             raise
 
     def down(self) -> int:
-        """Removes all of it; returns how many containers there were."""
+        """Removes the whole cluster; returns how many containers it had."""
         members = self.members().values()
-        _each(lambda container: _gone(lambda: container.remove(force=True, v=True)), members)
+        _each(lambda container: _remove(lambda: container.remove(force=True, v=True)), members)
         for network in self._client.networks.list(filters=self._label):
-            _gone(network.remove)
+            _remove(network.remove)
         for volume in self._client.volumes.list(filters=self._label):
-            _gone(volume.remove)
+            _remove(volume.remove)
         return len(members)
 
     def published(self) -> dict[int, str]:
-        """Where the router's ports can be reached, by its own port."""
+        """The published address of each port of the router, by its port inside the container."""
         router = self.member(containers.ROUTER)
         router.reload()
         ports = router.attrs["NetworkSettings"]["Ports"] or {}
@@ -98,20 +98,20 @@ class DockerCluster:
         }
 
     def connect(self, container: Container) -> None:
-        """Puts a container back on the network, under its names."""
+        """Reconnects a container to the network, with its aliases."""
         part = container.labels[PART_LABEL]
         aliases = [part] if part == containers.ROUTER else [part, "stages"]
         self._network().connect(container, aliases=aliases)
 
     def disconnect(self, container: Container) -> None:
-        """Takes a container off the network: nothing reaches it and it reaches nothing."""
+        """Disconnects a container from the network."""
         self._network().disconnect(container)
 
     def _network(self) -> Any:
         return self._client.networks.get(self.name)
 
     def _image(self, image: str, checkout: Path | None) -> str:
-        """Its id; built when it is ours, missing, and there is a checkout to build it from."""
+        """The id of an image. A missing one is built if there is a checkout. Raises UsageError if there is none."""
         try:
             return str(self._client.images.get(image).id)
         except ImageNotFound:
@@ -124,7 +124,7 @@ class DockerCluster:
         built, _ = self._client.images.build(path=str(checkout), dockerfile="deploy/Dockerfile", tag=image, rm=True)
         return str(built.id)
 
-    def _make(self, plan: Plan, options: DockerOptions, mark: str, old: dict[str, Container]) -> None:
+    def _create_missing(self, plan: Plan, options: DockerOptions, mark: str, old: dict[str, Container]) -> None:
         labels = {CLUSTER_LABEL: self.name, FINGERPRINT_LABEL: mark}
         if not self._client.networks.list(filters=self._label):
             self._client.networks.create(self.name, driver="bridge", check_duplicate=True, labels=labels)
@@ -132,7 +132,7 @@ class DockerCluster:
         if not self._client.volumes.list(filters=self._label):
             self._client.volumes.create(volume, labels=labels)
 
-        def start(part: Part) -> None:
+        def start(part: ContainerSpec) -> None:
             container = old.get(part.name) or self._create(part, labels)
             if part.name == containers.ROUTER:
                 container.put_archive(containers.PLAN_FOLDER, _tar("plan.json", plan.canonical()))
@@ -143,7 +143,7 @@ class DockerCluster:
         _each(start, stage_parts(plan, options))
         start(router_part(plan, options, volume))
 
-    def _create(self, part: Part, labels: dict[str, str]) -> Container:
+    def _create(self, part: ContainerSpec, labels: dict[str, str]) -> Container:
         endpoint = EndpointConfig(self._client.api.api_version, aliases=list(part.aliases))
         return self._client.containers.create(
             name=f"{self.name}-{part.name}",
@@ -155,29 +155,29 @@ class DockerCluster:
         )
 
     def _await_health(self) -> None:
-        """Asks the router from inside its container, so that a remote engine will do."""
-        router, deadline = self.member(containers.ROUTER), time.monotonic() + HEALTHY_S
+        """Waits until every stage serves. Asks inside the router's container: the engine may be remote."""
+        router, deadline = self.member(containers.ROUTER), time.monotonic() + READY_S
         while time.monotonic() < deadline:
             try:
                 if router.exec_run(list(containers.ROUTER_CHECK)).exit_code == 0:
                     return
             except APIError:
-                pass  # it restarts just now
+                pass  # it is restarting
             self._look_for_crashes()
             time.sleep(_POLL_S)
-        raise Unavailable(f"not every stage of cluster {self.name!r} serves after {HEALTHY_S:g} s; see stageline ps")
+        raise Unavailable(f"not every stage of cluster {self.name!r} serves after {READY_S:g} s; see stageline ps")
 
     def _look_for_crashes(self) -> None:
         for part, container in self.members().items():
             if container.status in ("exited", "restarting"):
                 container.reload()
-                if container.attrs["RestartCount"] >= _CRASHES:
+                if container.attrs["RestartCount"] >= _MAX_RESTARTS:
                     last = container.logs(tail=1).decode(errors="replace").strip()
-                    raise RunFailed(f"{part} does not stay up; its last words: {last or 'none'}")
+                    raise RunFailed(f"{part} keeps crashing; its last log line: {last or 'none'}")
 
 
-def _gone(remove: Callable[[], object]) -> None:
-    """Removes what may have gone by itself meanwhile."""
+def _remove(remove: Callable[[], object]) -> None:
+    """Removes an object that may already be gone."""
     try:
         remove()
     except NotFound:
@@ -188,13 +188,13 @@ def _gone(remove: Callable[[], object]) -> None:
 
 
 def _each(call: Callable[[Any], object], items: Iterable[Any]) -> None:
-    """A few at a time; the first failure is raised after the others have ended."""
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
+    """Calls for each item, a few at a time; raises the first failure after the others have ended."""
+    with ThreadPoolExecutor(_MAX_CONCURRENT) as pool:
         list(pool.map(call, items))
 
 
 def _tar(name: str, data: bytes) -> bytes:
-    """One readable file as the archive that the engine unpacks."""
+    """A tar archive of one readable file."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         entry = tarfile.TarInfo(name)

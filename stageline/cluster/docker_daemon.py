@@ -1,4 +1,4 @@
-"""The Docker engine that DOCKER_HOST names, and its refusals as one sentence."""
+"""The Docker engine that DOCKER_HOST names, and its errors as Stageline's."""
 
 import os
 from collections.abc import Iterator
@@ -10,13 +10,13 @@ from docker.errors import APIError, DockerException
 
 from stageline.errors import RunFailed, Unavailable
 
-CONNECTIONS = 16  # calls that may be on their way at once
+CONNECTIONS = 16  # concurrent calls
 _TIMEOUT_S = 120
 
 
 @contextmanager
-def docker_engine() -> Iterator[docker.DockerClient]:
-    """A client of the engine. Raises Unavailable when none answers, RunFailed when it refuses something inside."""
+def docker_client() -> Iterator[docker.DockerClient]:
+    """A client of the engine. Raises Unavailable when no engine answers, RunFailed when it refuses a call."""
     where = os.environ.get("DOCKER_HOST") or "the default socket"
     try:
         client = docker.from_env(timeout=_TIMEOUT_S, max_pool_size=CONNECTIONS)
@@ -29,13 +29,13 @@ def docker_engine() -> Iterator[docker.DockerClient]:
     except APIError as error:
         raise RunFailed(f"the Docker engine refused: {error.explanation or error}") from None
     except (DockerException, requests.RequestException) as error:
-        raise Unavailable(f"the Docker engine at {where} went away ({_reason(error)})") from None
+        raise Unavailable(f"the Docker engine at {where} was lost ({_reason(error)})") from None
     finally:
         client.close()
 
 
 def _reason(error: BaseException) -> str:
-    """The innermost cause: the outer ones only wrap it."""
+    """The text of the innermost cause."""
     text = str(error)
     while (inner := error.__cause__ or error.__context__) is not None:
         error = inner

@@ -1,4 +1,4 @@
-"""What a cluster in Docker consists of: the router's and the stages' containers, as arguments of the SDK."""
+"""The containers of a cluster in Docker, router and stages, as arguments for the Docker SDK."""
 
 import hashlib
 from dataclasses import dataclass
@@ -13,11 +13,11 @@ from stageline.units import NS_PER_S
 CLUSTER_LABEL = "org.stageline.cluster"
 PART_LABEL = "org.stageline.part"
 FINGERPRINT_LABEL = "org.stageline.fingerprint"
-ALL_STAGES = "stages"  # the name that resolves to every stage
+ALL_STAGES = "stages"  # the host name that resolves to every stage
 
 
 class DockerOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How a cluster is started in Docker. Published ports 0: any free one, -1: none. `router` holds its own flags."""
+    """How to start a cluster in Docker. Port 0: any free one; -1: not published. `router`: further router flags."""
 
     image: str = containers.IMAGE
     publish: str = "127.0.0.1"
@@ -32,8 +32,8 @@ class DockerOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """One container: its name in the cluster, its aliases on the network, and what `create_container` takes."""
+class ContainerSpec:
+    """One container: its name in the cluster, its network aliases, and the arguments that create it."""
 
     name: str
     aliases: tuple[str, ...]
@@ -41,31 +41,31 @@ class Part:
 
 
 def fingerprint(plan: Plan, options: DockerOptions, image_id: str) -> str:
-    """The same for two clusters that are the same: what is there already need not be made again."""
+    """A hash of everything that makes up a cluster: a cluster with the same hash need not be created again."""
     text = f"{plan.digest()} {image_id} {msgspec.json.encode(options, order='sorted').decode()}"
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def stage_parts(plan: Plan, options: DockerOptions) -> list[Part]:
-    """The stage servers; the router brings them the plan."""
+def stage_parts(plan: Plan, options: DockerOptions) -> list[ContainerSpec]:
+    """The stage servers, which get the plan from the router."""
     interval_s = containers.check_interval_s(plan)
     return [
-        Part(
-            place.name,
-            (place.name, ALL_STAGES),
+        ContainerSpec(
+            server.name,
+            (server.name, ALL_STAGES),
             _confined(options)
             | {
                 "command": list(containers.STAGE_COMMAND),
-                "environment": _environment(options, STAGE=place.stage, REPLICA=place.replica),
+                "environment": _environment(options, STAGE=server.stage, REPLICA=server.replica),
                 "healthcheck": _check(containers.STAGE_CHECK, interval_s),
             },
         )
-        for place in containers.stage_servers(plan)
+        for server in containers.stage_servers(plan)
     ]
 
 
-def router_part(plan: Plan, options: DockerOptions, volume: str) -> Part:
-    """The router; the volume holds the plan file."""
+def router_part(plan: Plan, options: DockerOptions, volume: str) -> ContainerSpec:
+    """The router; `volume` holds the plan file."""
     published = {
         containers.HTTP_PORT: options.http_port,
         containers.GRPC_PORT: options.grpc_port,
@@ -76,7 +76,7 @@ def router_part(plan: Plan, options: DockerOptions, volume: str) -> Part:
         "environment": _environment(
             options,
             PLAN=containers.PLAN_FILE,
-            STAGES=containers.stage_addresses(plan),
+            STAGES=containers.stage_address_pattern(plan),
             ADVERTISE=f"{containers.ROUTER}:{containers.GRPC_PORT}",
             PAYLOAD=options.payload,
             WINDOW=options.window,
@@ -88,7 +88,7 @@ def router_part(plan: Plan, options: DockerOptions, volume: str) -> Part:
             f"{port}/tcp": (options.publish, *((at,) if at else ())) for port, at in published.items() if at >= 0
         },
     }
-    return Part(containers.ROUTER, (containers.ROUTER,), settings)
+    return ContainerSpec(containers.ROUTER, (containers.ROUTER,), settings)
 
 
 def _confined(options: DockerOptions) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What the containers of a cluster use: CPU between two looks, memory without the page cache."""
+"""CPU and memory of a cluster's containers: CPU between two samples, memory without the page cache."""
 
 import time
 from collections.abc import Mapping
@@ -9,29 +9,31 @@ from typing import Any
 import msgspec
 from docker.models.containers import Container
 
-_BETWEEN_LOOKS_S = 1.0
-_AT_ONCE = 8
+_BETWEEN_SAMPLES_S = 1.0
+_MAX_CONCURRENT = 8
 
 
-class Usage(msgspec.Struct, frozen=True):
-    """Of one container; 1.0 is one core."""
+class ContainerUsage(msgspec.Struct, frozen=True):
+    """CPU and memory of one container; 1.0 is one core."""
 
     part: str
     cpu_cores: float
     memory_bytes: int
 
 
-def usage(members: Mapping[str, Container]) -> list[Usage]:
-    """Of all that run, in the order given."""
+def usage(members: Mapping[str, Container]) -> list[ContainerUsage]:
+    """The usage of all running containers, in the order given."""
     running = {part: container for part, container in members.items() if container.status == "running"}
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        first = list(pool.map(_look, running.values()))
-        time.sleep(_BETWEEN_LOOKS_S)
-        second = list(pool.map(_look, running.values()))
-    return [Usage(part, _cores(a, b), _memory_bytes(b)) for part, a, b in zip(running, first, second, strict=True)]
+    with ThreadPoolExecutor(_MAX_CONCURRENT) as pool:
+        first = list(pool.map(_sample, running.values()))
+        time.sleep(_BETWEEN_SAMPLES_S)
+        second = list(pool.map(_sample, running.values()))
+    return [
+        ContainerUsage(part, _cores(a, b), _memory_bytes(b)) for part, a, b in zip(running, first, second, strict=True)
+    ]
 
 
-def _look(container: Container) -> dict[str, Any]:
+def _sample(container: Container) -> dict[str, Any]:
     assert container.client is not None and container.id is not None
     stats: dict[str, Any] = container.client.api.stats(container.id, stream=False, one_shot=True)
     return stats
@@ -44,7 +46,7 @@ def _cores(first: dict[str, Any], second: dict[str, Any]) -> float:
 
 
 def _memory_bytes(stats: dict[str, Any]) -> int:
-    """Without what the kernel may drop at once; cgroup v2 and v1 name it differently."""
+    """Memory without the inactive page cache, which cgroup v2 and v1 name differently."""
     memory = stats["memory_stats"]
     details = memory.get("stats", {})
     inactive = details.get("inactive_file", details.get("total_inactive_file", 0))

@@ -1,4 +1,4 @@
-"""A plan as Kubernetes manifests: the same objects that the Helm chart in deploy/helm makes with its default values."""
+"""A plan as Kubernetes manifests: the objects that the Helm chart in deploy/helm makes with its default values."""
 
 import hashlib
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ _PORTS = {"http": containers.HTTP_PORT, "grpc": containers.GRPC_PORT, "metrics":
 _STAGE_PORTS = ("grpc", "metrics")
 _ROUTER_PORTS = ("http", "grpc", "metrics")
 _GRACE_S = 15
-# Measured, see docs/scale-out.md. No CPU limit: it would slow the emulation down and change no result.
+# Measured, see docs/scale-out.md. No CPU limit: it would only slow the emulation down.
 _RESOURCES: dict[str, dict[str, Yaml]] = {
     _STAGE: {"requests": {"cpu": "20m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}},
     _ROUTER: {"requests": {"cpu": "200m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}},
@@ -23,7 +23,7 @@ Object = dict[str, Yaml]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubernetesOptions:
-    """`name` is what Helm calls a release: several can live in one namespace."""
+    """`name` is what Helm calls a release; a namespace can hold several."""
 
     name: str = "stageline"
     image: str = containers.IMAGE
@@ -33,7 +33,7 @@ class KubernetesOptions:
 
 
 def manifests(plan: Plan, plan_text: str, options: KubernetesOptions) -> str:
-    """All objects as one YAML stream; `plan_text` is the plan file as it is to be mounted."""
+    """All objects as one YAML stream; `plan_text` is the content of the mounted plan file."""
     objects = [
         _object("v1", "ConfigMap", options, "plan", data={"plan.json": plan_text}),
         *_stages(plan, options),
@@ -130,7 +130,7 @@ def _router(plan_text: str, options: KubernetesOptions) -> list[Object]:
 
 
 def _network_policies(options: KubernetesOptions) -> list[Object]:
-    """Only the pipeline itself talks to stages; anybody may read metrics and knock at the router."""
+    """Only the release's own pods may call stages over gRPC; anyone may read metrics and call the router."""
     own: Object = {"podSelector": {"matchLabels": _labels(options)}}
     rules: dict[str, list[Yaml]] = {
         _STAGE: [{"from": [own], "ports": _open("grpc")}, {"ports": _open("metrics")}],
@@ -174,7 +174,7 @@ def _container(
 
 
 def _pod(container: Object, volumes: list[Yaml]) -> Object:
-    """Without service links: their variables would be taken for settings."""
+    """A pod without service links, whose variables would be mistaken for settings."""
     return {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,

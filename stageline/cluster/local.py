@@ -17,12 +17,12 @@ from stageline.wire.router_client import RouterClient
 from stageline.wire.tls import TlsFiles
 
 HOST = "127.0.0.1"
-HEALTHY_S = 60.0
+STAGES_HEALTHY_S = 60.0
 _GRACE_S = 8.0
 
 
 class LocalOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How a local cluster is started. Ports 0: any free one. TLS is mutual: all servers show the same certificate."""
+    """How to start a local cluster. Port 0: any free one. TLS is mutual: all servers present the same certificate."""
 
     grpc_port: int = 0
     metrics_port: int = 0
@@ -38,9 +38,10 @@ class LocalOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LocalCluster:
-    """An async context manager: inside it every server listens; when it is left all of them have ended.
+    """An async context manager: every server listens inside it and has ended after it.
 
-    `crashed` is told in one sentence when a server ends unasked.
+    `crashed` is called with one sentence when a server ends unexpectedly. Without `restart`, `broken` then resolves to
+    that sentence.
     """
 
     def __init__(self, plan: Plan, path: Path, options: LocalOptions, crashed: Callable[[str], None]) -> None:
@@ -68,21 +69,21 @@ class LocalCluster:
 
     @property
     def address(self) -> str:
-        """Where the router takes gRPC."""
+        """The router's gRPC address."""
         return self._endpoints(self.router).grpc
 
     @property
     def router_endpoints(self) -> Endpoints:
-        """Where the router listens."""
+        """All addresses of the router."""
         return self._endpoints(self.router)
 
     async def healthy(self) -> None:
-        """Waits until every stage serves. Raises Unavailable, naming what is missing."""
+        """Waits until every stage serves. Raises Unavailable, naming the stages that do not."""
         async with RouterClient(self.address, self._dialer) as client:
-            await client.healthy(HEALTHY_S, self._check)
+            await client.healthy(STAGES_HEALTHY_S, self._check)
 
     def kill(self) -> None:
-        """Ends all at once, frozen first: none is left that could complain about another's end."""
+        """Kills all servers. It freezes them first, so that none logs that another has ended."""
         children = [*self.stages, *([self.router] if self.router else [])]
         for child in children:
             child.freeze()
@@ -90,7 +91,7 @@ class LocalCluster:
             child.kill()
 
     def _check(self) -> None:
-        """Raises when waiting is in vain."""
+        """Raises Unavailable when a server has ended for good."""
         if self.broken.done():
             raise Unavailable(self.broken.result())
 
@@ -99,7 +100,7 @@ class LocalCluster:
         return Child(stage_name(self._plan, replica, stage), "stage_server", flags)
 
     async def _start_stages(self) -> None:
-        """A few at a time: Python's start-up is bound by the cores."""
+        """Starts all stages, a few at a time: the start of a Python process is CPU-bound."""
         slots = asyncio.Semaphore(2 * len(os.sched_getaffinity(0)))
 
         async def start(child: Child) -> None:
@@ -139,7 +140,7 @@ class LocalCluster:
             self.broken.set_result(sentence)
 
     async def _stop(self) -> None:
-        """The router first: it ends the sessions of the stages."""
+        """Stops the router first: it closes the stages' sessions."""
         if self.router:
             await self.router.stop(_GRACE_S)
         await asyncio.gather(*(child.stop(_GRACE_S) for child in self.stages))

@@ -1,7 +1,7 @@
-"""One server as a child process: started, restarted after a crash, never left behind.
+"""One server as a child process: started, restarted after a crash, never orphaned.
 
-A child reads its standard input only to see it end: that happens when this process ends, however it ends, and needs no
-help from the kernel of one platform. It has a session of its own, so that Ctrl-C reaches this process alone.
+A child watches for the end of its standard input, which comes when this process ends for any reason, on every platform.
+It is in a process session of its own, so that Ctrl-C reaches only this process.
 """
 
 import asyncio
@@ -20,15 +20,16 @@ from stageline.wire.environment import GRPC_ENVIRONMENT
 
 log = logging.getLogger(__name__)
 
-READY_S = 60.0  # from start to the line that says where the server listens
+START_S = 60.0  # from the start to the line with the server's endpoints
 _BACKOFF_S = (0.5, 1.0, 2.0, 4.0, 8.0)
-_STEADY_S = 30.0  # after so long a life a crash counts as the first one
+_STEADY_S = 30.0  # a crash after this long starts the backoff again
 
 
 class Child:
-    """A server process. After the first start its ports stay the same.
+    """A server process that keeps its ports when it restarts.
 
-    `flags` are without ports, except that of HTTP; `secrets` are variables, which other users of the host can't read.
+    `flags` may contain the HTTP port but no other port. `secrets` are environment variables, which other users of the
+    host can't read.
     """
 
     def __init__(
@@ -46,13 +47,13 @@ class Child:
 
     @property
     def pid(self) -> int | None:
-        """Of the process that runs now."""
+        """The id of the current process; None before the first start."""
         return self._process.pid if self._process else None
 
     async def start(self) -> Endpoints:
-        """Starts it and waits until it listens.
+        """Starts the server and waits until it listens.
 
-        Raises Unavailable when it ends first or says nothing in time, UsageError when it ends over bad input.
+        Raises Unavailable when it ends first or is late, UsageError when it ends because of bad input.
         """
         command = [sys.executable, "-m", self._module, *self._flags, "--exit-with-parent"]
         command += ["--grpc-port", str(self._grpc_port), "--metrics-port", str(self._metrics_port)]
@@ -67,11 +68,11 @@ class Child:
         )
         assert process.stdout is not None
         try:
-            async with asyncio.timeout(READY_S):
+            async with asyncio.timeout(START_S):
                 line = await process.stdout.readline()
         except TimeoutError:
             self._signal(signal.SIGKILL)
-            raise Unavailable(f"{self.name} did not start within {READY_S:g} s") from None
+            raise Unavailable(f"{self.name} did not start within {START_S:g} s") from None
         if not line:
             code = await process.wait()
             ended = f"{self.name} ended with exit code {code} before it was ready; its own message says why"
@@ -85,7 +86,7 @@ class Child:
         return endpoints
 
     async def keep(self, crashed: Callable[[str], None], *, restart: bool) -> None:
-        """Returns when it has ended for good: told to stop, or crashed without `restart`. Reports every crash."""
+        """Returns after `stop`, `freeze` or `kill`, or after a crash without `restart`. Reports every crash."""
         loop = asyncio.get_running_loop()
         failures = 0
         while True:
@@ -100,13 +101,13 @@ class Child:
             failures = 0 if loop.time() - since > _STEADY_S else failures
             pause_s = _BACKOFF_S[min(failures, len(_BACKOFF_S) - 1)]
             failures += 1
-            log.warning("restarting", extra={"server": self.name, "pause_s": pause_s})
+            log.warning("restarting the server", extra={"server": self.name, "pause_s": pause_s})
             await asyncio.sleep(pause_s)
             with contextlib.suppress(Unavailable):
                 await self.start()
 
     async def stop(self, grace_s: float) -> None:
-        """SIGTERM, and SIGKILL for a process that is still there after the grace."""
+        """Sends SIGTERM, and SIGKILL after `grace_s` if the process has not ended."""
         self._stopping = True
         process = self._process
         if process is None or process.returncode is not None:
@@ -116,17 +117,17 @@ class Child:
             async with asyncio.timeout(grace_s):
                 await process.wait()
         except TimeoutError:
-            log.warning("killed: it did not stop in time", extra={"server": self.name, "grace_s": grace_s})
+            log.warning("killed a server that did not stop in time", extra={"server": self.name, "grace_s": grace_s})
             self._signal(signal.SIGKILL)
             await process.wait()
 
     def freeze(self) -> None:
-        """It does nothing more until `kill`."""
+        """Stops the process with SIGSTOP until `kill`."""
         self._stopping = True
         self._signal(signal.SIGSTOP)
 
     def kill(self) -> None:
-        """Ends it at once."""
+        """Ends the process at once, with SIGKILL."""
         self._stopping = True
         self._signal(signal.SIGKILL)
 

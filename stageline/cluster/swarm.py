@@ -2,10 +2,11 @@
 
 from stageline.cluster import containers
 from stageline.cluster.compose import PROMETHEUS_IMAGE
+from stageline.cluster.stack import healthcheck, router_environment, stage_services
 from stageline.cluster.yaml_text import Alias, Anchor, Flow, Note, Spaced, Yaml, emit
 from stageline.plan.schema import Plan
 
-_DIGITS = 12  # of a digest, in the name of a config: a config of Swarm never changes, another plan is another config
+_DIGITS = 12  # of the digest, in the name of a config: Swarm configs are immutable, so each plan has its own
 
 
 def stack_file(plan: Plan, *, plan_file: str, prometheus_file: str, command: str) -> str:
@@ -51,50 +52,25 @@ def _deploy() -> dict[str, Yaml]:
     }
 
 
-def _check(command: tuple[str, ...], interval_s: int) -> dict[str, Yaml]:
-    test: list[Yaml] = ["CMD", *command]
-    block = any("\n" in part for part in command)
-    return {
-        "test": test if block else Flow(test),
-        "interval": f"{interval_s}s",
-        "timeout": "5s",
-        "start_period": "120s",
-    }
-
-
 def _stage(plan: Plan) -> dict[str, Yaml]:
     return {
         "<<": Alias("process"),
         "command": Flow(containers.STAGE_COMMAND),
         "networks": {"pipeline": {"aliases": Flow(["stages"])}},
         "deploy": _deploy() | {"resources": {"limits": {"memory": "256M"}}},
-        "healthcheck": _check(containers.STAGE_CHECK, containers.check_interval_s(plan)),
+        "healthcheck": healthcheck(containers.STAGE_CHECK, containers.check_interval_s(plan)),
     }
 
 
 def _services(plan: Plan) -> dict[str, Yaml]:
-    stages: dict[str, Yaml] = {
-        place.name: {
-            "<<": Alias("stage"),
-            "environment": {"STAGELINE_STAGE": str(place.stage), "STAGELINE_REPLICA": str(place.replica)},
-        }
-        for place in containers.stage_servers(plan)
-    }
-    return {containers.ROUTER: _router(plan), **stages, "prometheus": _prometheus()}
+    return {containers.ROUTER: _router(plan), **stage_services(plan), "prometheus": _prometheus()}
 
 
 def _router(plan: Plan) -> Yaml:
-    environment: dict[str, Yaml] = {
-        "STAGELINE_PLAN": containers.PLAN_FILE,
-        "STAGELINE_STAGES": containers.stage_addresses(plan),
-        "STAGELINE_ADVERTISE": f"{containers.ROUTER}:{containers.GRPC_PORT}",
-        "STAGELINE_PAYLOAD": "${STAGELINE_PAYLOAD:-capped}",
-        "STAGELINE_DILATION": "${STAGELINE_DILATION:-auto}",
-    }
     return {
         "<<": Alias("process"),
         "command": Flow(containers.ROUTER_COMMAND),
-        "environment": environment,
+        "environment": router_environment(plan, dilation="auto"),
         "configs": [{"source": "plan", "target": containers.PLAN_FILE}],
         "ports": [
             _published("STAGELINE_HTTP_PORT", containers.HTTP_PORT),
@@ -104,7 +80,7 @@ def _router(plan: Plan) -> Yaml:
         "healthcheck": Note(
             "Swarm hides a task from the others until it is healthy, and stages send results to the router: so this "
             "asks\nwhether it listens. Whether every stage serves, /ready and the gRPC health service say.",
-            _check(containers.STAGE_CHECK, 5),
+            healthcheck(containers.STAGE_CHECK, 5),
         ),
     }
 
@@ -125,5 +101,5 @@ def _prometheus() -> Yaml:
 
 
 def _published(variable: str, port: int) -> Yaml:
-    """On the node where the task runs."""
+    """Publishes a port on the node where the task runs."""
     return {"target": port, "published": f"${{{variable}:-{port}}}", "mode": "host"}

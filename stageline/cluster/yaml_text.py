@@ -1,4 +1,4 @@
-"""Writes YAML that people read: comments, anchors, blank lines between entries. Reading YAML is no part of it."""
+"""Writes YAML for people: comments, anchors, blank lines between entries."""
 
 import json
 import re
@@ -9,7 +9,7 @@ from typing import TypeAlias, Union
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A value with a comment in the lines above it."""
+    """A value with a comment above it."""
 
     text: str
     value: "Yaml"
@@ -17,7 +17,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """A mapping that others refer to as Alias(name)."""
+    """A mapping that Alias(name) refers to."""
 
     name: str
     value: "dict[str, Yaml]"
@@ -25,17 +25,17 @@ class Anchor:
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """What the anchor of that name holds."""
+    """A reference to the anchor of that name."""
 
     name: str
 
 
 class Flow(list["Yaml"]):
-    """A list on one line."""
+    """A list written on one line."""
 
 
 class Spaced(dict[str, "Yaml"]):
-    """A mapping with a blank line between its entries."""
+    """A mapping written with blank lines between its entries."""
 
 
 Yaml: TypeAlias = Union[str, int, float, "list[Yaml]", "dict[str, Yaml]", Note, Anchor, Alias, None]
@@ -47,7 +47,7 @@ _BLOCK = re.compile(r"(?=[!-~])(?:(?:[ -~]*[!-~])?\n)*[ -~]*[!-~]\n?")
 
 
 def emit(document: "dict[str, Yaml]") -> str:
-    """The text of a mapping; parsing it gives the same values back."""
+    """The text of a mapping; parsing it returns the same values."""
     return "\n".join(_mapping(document, "")) + "\n"
 
 
@@ -62,7 +62,7 @@ def _mapping(value: "dict[str, Yaml]", pad: str) -> Iterator[str]:
 
 
 def _under(head: str, value: "Yaml", pad: str) -> Iterator[str]:
-    """A key or a dash and what follows it."""
+    """The lines of a value after its key or dash, `head`."""
     if isinstance(value, Anchor):
         head, value = f"{head} &{value.name}", value.value
     if isinstance(value, dict) and value:

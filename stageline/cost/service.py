@@ -31,7 +31,7 @@ class AffineModel:
     def service_ns(self, totals: BatchTotals, draw: int = 0) -> int:
         """At least 1, in exact integer arithmetic."""
         e = self._entry
-        ns = e.base_ns + e.token_ns * totals.tokens + e.sampled_ns * totals.sampled
+        ns = e.base_ns + e.token_ns * (totals.decode_tokens + totals.prefill_tokens) + e.sampled_ns * totals.sampled
         ns += e.kv_token_ns * (totals.decode_kv_tokens + totals.prefill_kv_tokens)
         return (ns + draw % (e.imbalance_ns + 1)) or 1
 

@@ -1,31 +1,43 @@
-"""Every idle nanosecond has one cause (rule 7): a gap before a service is split by five stamps, in O(1)."""
+"""Every idle nanosecond has one cause (rule 7): five stamps split the gap before a service, in O(1)."""
+
+from collections.abc import Callable
+from typing import Any
 
 from stageline.engine.microbatch import Microbatch
 
-GAP_CAUSES = ("starved", "empty", "credit", "kv_blocked", "upstream", "hop")
+TimeOrColumn = Any  # an integer of ns, or a column of them
+
+
+def cause_ends(
+    stamps: Any,
+    prev_end_ns: TimeOrColumn,
+    end_ns: TimeOrColumn,
+    later: Callable[[TimeOrColumn, TimeOrColumn], TimeOrColumn] = max,
+) -> tuple[TimeOrColumn, ...]:
+    """When each cause in GAP_CAUSES ends, in that order; each begins where the one before it ended.
+
+    No work at the router before `work_since` (part of it without any request), no credit until `credit_since`, no KV
+    room until the dispatch, then other stages and their queues until `prev_end`, and the rest on the link that leads
+    here. `stamps` is a microbatch; or columns of the same names, for many gaps at once, and `later` numpy's maximum.
+    """
+    return (
+        stamps.empty_since_ns,  # starved
+        stamps.work_since_ns,  # empty
+        later(stamps.work_since_ns, stamps.credit_since_ns),  # credit
+        stamps.dispatch_ns,  # kv_blocked
+        prev_end_ns,  # upstream
+        end_ns,  # hop
+    )
 
 
 def split_gap(start_ns: int, end_ns: int, microbatch: Microbatch, prev_end_ns: int) -> tuple[int, ...]:
     """The lengths of the causes of gap [start, end) in the order of GAP_CAUSES; they sum to its length.
 
-    `microbatch` is the one whose service ends the gap. Each stamp, clamped to what is left of the gap, ends one cause:
-    no work at the router before `work_since` (part of it without any request), no credit until `credit_since`, no KV
-    until the dispatch, then other stages and queues until `prev_end`, and the rest on the last link.
+    `microbatch` is the one whose service ends the gap. Each end of a cause is clamped to what is left of the gap.
     """
-    if microbatch.dispatch_ns <= start_ns:  # all stamps of the router lie before the gap
-        middle = min(max(prev_end_ns, start_ns), end_ns)
-        return 0, 0, 0, 0, middle - start_ns, end_ns - middle
-    work_since = microbatch.work_since_ns
     mark, parts = start_ns, []
-    for stamp in (
-        microbatch.empty_since_ns,
-        work_since,
-        max(work_since, microbatch.credit_since_ns),
-        microbatch.dispatch_ns,
-        prev_end_ns,
-        end_ns,
-    ):
-        upto = min(max(stamp, mark), end_ns)
+    for stamp in cause_ends(microbatch, prev_end_ns, end_ns):
+        upto = mark if stamp <= mark else stamp if stamp < end_ns else end_ns  # a clamp, a third as dear as min and max
         parts.append(upto - mark)
         mark = upto
     return tuple(parts)

@@ -1,6 +1,6 @@
 """A microbatch while it is being formed: who is in it, its totals, its KV changes, the limits left.
 
-Not to be taken for draft tokens, which are those of speculative decoding: `draft_tokens` and `max_drafts` count them.
+`draft_tokens` and `max_drafts` count the draft tokens of speculative decoding.
 """
 
 from stageline.cost.totals import BatchTotals
@@ -34,18 +34,18 @@ class Forming:
         self.members: list[tuple[Sequence, int]] = []  # (sequence, rows sampled for it)
         self.grants: list[tuple[int, int, int]] = []  # owner, blocks added, states added
         self.decode_sequences = self.decode_kv_tokens = 0
-        self.draft_tokens = self.draft_pairs = 0  # of decode steps, what speculation adds to a token each
-        self.max_drafts = 0  # of one member
+        self.draft_tokens = self.draft_pairs = 0  # what speculation adds to one token per decode step
+        self.max_drafts = 0  # the most that one member has
         self.prefill_sequences = self.prefill_tokens = self.prefill_kv_tokens = self.prefill_pairs = 0
         self.sampled = 0
 
     @property
-    def room(self) -> bool:
+    def has_room(self) -> bool:
         """Whether one more member may join."""
         return self.tokens_left > 0 and len(self.members) < self.limit
 
-    def decode(self, sequence: Sequence) -> None:
-        """Add one decode step: writes the KV of the last token and reads the whole context."""
+    def add_decode(self, sequence: Sequence) -> None:
+        """Add one decode step: it writes the KV of the last token and reads the whole context."""
         sequence.written_tokens += 1
         sequence.in_flight += 1
         self.decode_sequences += 1
@@ -54,8 +54,8 @@ class Forming:
         self.tokens_left -= 1
         self.members.append((sequence, 1))
 
-    def verify(self, sequence: Sequence, tokens: int) -> None:
-        """Add one decode step of the last token and `tokens` - 1 drafts: a short chunk whose every row is sampled.
+    def add_verification(self, sequence: Sequence, tokens: int) -> None:
+        """Add one decode step of the last token and `tokens` - 1 drafts: a short chunk of which every row is sampled.
 
         With W tokens written before, the i-th of them is a query against W + i keys.
         """
@@ -71,7 +71,7 @@ class Forming:
         self.tokens_left -= tokens
         self.members.append((sequence, tokens))
 
-    def prefill(self, sequence: Sequence, chunk: int) -> None:
+    def add_prefill(self, sequence: Sequence, chunk: int) -> None:
         """Add a prefill chunk; the one that completes the prompt samples a token."""
         written = sequence.written_tokens
         self.prefill_sequences += 1

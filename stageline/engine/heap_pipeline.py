@@ -14,8 +14,8 @@ from stageline.engine.route import Route
 from stageline.engine.stage import Stage
 from stageline.engine.types import NEVER, StageObserver
 
-Times = dict[int, int]  # service times of one microbatch already computed, by cost entry
-Event = tuple[int, int, int, int, Microbatch, Times]  # arrival, -visit, microbatch number, previous end, ...
+ServiceTimes = dict[int, int]  # service times of one microbatch already computed, by cost entry
+Event = tuple[int, int, int, int, Microbatch, ServiceTimes]  # arrival, -visit, microbatch number, previous end, ...
 
 
 class HeapPipeline:
@@ -67,10 +67,11 @@ class HeapPipeline:
         for stage in self.stages:
             stage.ledger.close(owners)
 
-    def _run(self, visit: int, arrival: int, prev_end: int, microbatch: Microbatch, times: Times) -> int | None:
+    def _run(self, visit: int, arrival: int, prev_end: int, microbatch: Microbatch, times: ServiceTimes) -> int | None:
         """Serve at `visit` and on through stages with one input; completion time, or None when queued again."""
         stages, links, stage_of = self.stages, self.links, self.route.stage_of
-        tokens, number, last = microbatch.totals.tokens, microbatch.number, self.route.visits - 1
+        totals, number, last = microbatch.totals, microbatch.number, self.route.visits - 1
+        tokens = totals.decode_tokens + totals.prefill_tokens
         while True:
             stage, entry = stages[stage_of[visit]], self._entry[visit]
             service = times.get(entry)
@@ -78,7 +79,7 @@ class HeapPipeline:
                 service = times[entry] = stage.service_ns(visit, microbatch)
             prev_end = stage.occupy(visit, arrival, prev_end, microbatch, service)
             if visit == last:
-                return links[visit].send(prev_end, microbatch.totals.sampled, number)
+                return links[visit].send(prev_end, totals.sampled, number)
             arrival = links[visit].send(prev_end, tokens, number)
             visit += 1
             if not self._single[visit]:

@@ -1,7 +1,8 @@
 """The router's mirror of all ledgers of one replica (rule 6).
 
-All stages of a pipeline hold the same sequences, so their ledgers differ only in what a block and a state weigh there:
-two counters, blocks and states, stand for all of them, and only the stages that no other one dominates need asking.
+All stages of a pipeline hold the same sequences, so their ledgers differ only in how many bytes a block and a state
+take there. Two counters, blocks and states, stand for all of them. A stage whose limit another stage's limit implies
+need not be checked.
 """
 
 from collections.abc import Sequence as Seq
@@ -13,7 +14,7 @@ class KvMirror:
     """Blocks and states held by a replica's sequences, as every stage will have them once it has caught up.
 
     Sliding-window layers keep at most `caps[i]` of a sequence's blocks; `kept[i]` is what they keep of all sequences.
-    `had` is what the owner held before, in blocks.
+    What a change means to windows depends on `held`: the blocks that their owner holds before it.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -24,10 +25,10 @@ class KvMirror:
         self.kept = [0] * len(self.caps)
         self._stages = plan.stages
         self._limits = [(s.kv_block_bytes, s.state_bytes, s.kv_budget_bytes) for s in _binding(plan.stages)]
-        self._weights = [_window_bytes(s, self.caps) for s in plan.stages]
-        lightest = {(_weight(s), s.kv_budget_bytes): i for i, s in reversed(list(enumerate(plan.stages)))}
-        self._distinct = sorted(lightest.values())  # stages that weigh alike and have the same budget count once
-        self._peak_of = [lightest[_weight(s), s.kv_budget_bytes] for s in plan.stages]
+        self._window_bytes = [_window_bytes(s, self.caps) for s in plan.stages]
+        first = {_sizes(s): i for i, s in reversed(list(enumerate(plan.stages)))}
+        self._distinct = sorted(first.values())  # of stages with equal sizes and budgets, the first
+        self._peak_of = [first[_sizes(s)] for s in plan.stages]
         self._peaks = dict.fromkeys(self._distinct, 0)
         self.refusals = [0] * len(plan.stages)
 
@@ -35,23 +36,23 @@ class KvMirror:
         """KV blocks of a sequence of `tokens`."""
         return -(-tokens // self.block_tokens)
 
-    def kept_of(self, blocks: int, had: int = 0) -> list[int]:
-        """What windows keep of `blocks` more, by `caps`."""
-        return [min(had + blocks, cap) - min(had, cap) for cap in self.caps]
+    def kept_of(self, blocks: int, held: int = 0) -> list[int]:
+        """What windows keep of `blocks` more, in the order of `caps`."""
+        return [min(held + blocks, cap) - min(held, cap) for cap in self.caps]
 
-    def fits(self, blocks: int, states: int, had: int = 0) -> bool:
+    def fits(self, blocks: int, states: int, held: int = 0) -> bool:
         """Whether every stage has room for that much more."""
         if self.caps:
-            kept = self.kept_of(blocks, had)
+            kept = self.kept_of(blocks, held)
             stages = self._stages
             return all(self._used(i, blocks, states, kept) <= stages[i].kv_budget_bytes for i in self._distinct)
         blocks += self.blocks
         states += self.states
         return all(blocks * b + states * s <= budget for b, s, budget in self._limits)
 
-    def refuse(self, blocks: int, states: int, had: int = 0) -> None:
-        """Book that there was no room on the stage that binds."""
-        kept = self.kept_of(blocks, had)
+    def count_refusal(self, blocks: int, states: int, held: int = 0) -> None:
+        """Count that there was no room, at the stage that is fullest."""
+        kept = self.kept_of(blocks, held)
         over = [self._fill(i, blocks, states, kept) for i in range(len(self._stages))]
         self.refusals[over.index(max(over))] += 1
 
@@ -59,15 +60,22 @@ class KvMirror:
         """Whether a sequence of that many blocks fits empty ledgers."""
         return all(s.kv_bytes(blocks, 1) <= s.kv_budget_bytes for s in self._stages)
 
-    def allocate(self, blocks: int, states: int, had: int = 0) -> None:
-        """Hold more (negative: less)."""
+    def allocate(self, blocks: int, states: int, held: int = 0) -> None:
+        """Hold that much more. The caller has made sure that it fits."""
         self.blocks += blocks
         self.states += states
         if self.caps:
-            self.kept = [a + b for a, b in zip(self.kept, self.kept_of(blocks, had), strict=True)]
+            self.kept = [a + b for a, b in zip(self.kept, self.kept_of(blocks, held), strict=True)]
+
+    def free(self, blocks: int, states: int, held: int = 0) -> None:
+        """Hold that much less."""
+        self.blocks -= blocks
+        self.states -= states
+        if self.caps:
+            self.kept = [a - b for a, b in zip(self.kept, self.kept_of(blocks, held - blocks), strict=True)]
 
     def sample_peaks(self) -> None:
-        """Note the high-water marks, as each stage does after a microbatch's releases and grants."""
+        """Update the high-water marks, as each stage does after a microbatch's releases and grants."""
         for i, peak in self._peaks.items():
             used = self._used(i, 0, 0, ())
             if used > peak:
@@ -91,8 +99,8 @@ class KvMirror:
         s = self._stages[stage]
         size = (self.blocks + blocks) * s.kv_block_bytes + (self.states + states) * s.state_bytes
         if self.caps:
-            size += sum(a * b for a, b in zip(self.kept, self._weights[stage], strict=True))
-            size += sum(a * b for a, b in zip(kept, self._weights[stage], strict=False))
+            size += sum(a * b for a, b in zip(self.kept, self._window_bytes[stage], strict=True))
+            size += sum(a * b for a, b in zip(kept, self._window_bytes[stage], strict=False))
         return size
 
     def _fill(self, stage: int, blocks: int, states: int, kept: Seq[int]) -> int:
@@ -103,8 +111,8 @@ def _window_bytes(s: StagePlan, caps: Seq[int]) -> tuple[int, ...]:
     return tuple(sum(w.block_bytes for w in s.windows if w.most_blocks == cap) for cap in caps)
 
 
-def _weight(s: StagePlan) -> tuple[object, ...]:
-    return s.kv_block_bytes, s.state_bytes, s.windows
+def _sizes(s: StagePlan) -> tuple[object, ...]:
+    return s.kv_block_bytes, s.state_bytes, s.windows, s.kv_budget_bytes
 
 
 def _binding(stages: Seq[StagePlan]) -> list[StagePlan]:

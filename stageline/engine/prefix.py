@@ -93,7 +93,7 @@ class PrefixCache:
         grants.append((request, -self.kv_blocks, 0))
         if block is not None:
             self.hold(block)
-            self.mirror.allocate(-self.kv_blocks, 0)
+            self.mirror.free(self.kv_blocks, 0)
         else:
             self._made += 2
             block = parent.children[key] = HashBlock(key, parent, 1 - self._made)
@@ -166,7 +166,7 @@ class PrefixCache:
     def _drop_state(self, block: HashBlock) -> None:
         block.snapshot = False
         self._snapshots -= 1
-        self.mirror.allocate(0, -1)
+        self.mirror.free(0, 1)
         self.evicted.append(block.owner - 1)
 
     def _remove(self, block: HashBlock, parent: HashBlock) -> None:
@@ -174,7 +174,7 @@ class PrefixCache:
             self._drop_state(block)
         del parent.children[block.key]
         block.parent = None
-        self.mirror.allocate(-self.kv_blocks, 0)
+        self.mirror.free(self.kv_blocks, 0)
         self._idle_blocks -= 1
         self.evicted.append(block.owner)
         self.evicted_blocks += 1

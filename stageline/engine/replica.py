@@ -4,18 +4,19 @@ import heapq
 from collections import deque
 
 from stageline.engine.forming import Forming
-from stageline.engine.kv import KvPolicyBase, make_kv_policy
 from stageline.engine.microbatch import Item
 from stageline.engine.mirror import KvMirror
+from stageline.engine.policies.batching import BATCHING
+from stageline.engine.policies.kv import KV
+from stageline.engine.policies.queueing import QUEUEING, QueueState
 from stageline.engine.prompt_cache import PromptCache, make_cache
-from stageline.engine.queueing import WaitingQueue, load_policy
+from stageline.engine.request_queue import RequestQueue
 from stageline.engine.rng import STREAM_EXPERTS, draw_at, stream_key
 from stageline.engine.route import Route
 from stageline.engine.sequence import Sequence
 from stageline.engine.settings import Scheduling
-from stageline.engine.sizing import make_sizing
 from stageline.engine.speculation import make_speculation
-from stageline.engine.types import NEVER
+from stageline.engine.types import NEVER, Request
 from stageline.errors import LawBroken
 
 Members = list[tuple[Sequence, int]]  # with the rows sampled for each
@@ -33,19 +34,19 @@ class Replica:
         self.max_running = scheduling.max_running or NEVER
         self.overhead_ns = scheduling.overhead_ns
         largest = scheduling.microbatch or defaults.microbatch
-        self.sizing = make_sizing(scheduling, route, self.credits, largest)
-        self.waiting = WaitingQueue(load_policy(scheduling.policy or scheduling.queueing))
+        self.batching = BATCHING.find(scheduling)(route, self.credits, largest, scheduling)
+        self.waiting = RequestQueue(QUEUEING.make(scheduling))
         self.running: dict[int, Sequence] = {}  # by request index
         self.mirror = KvMirror(route.plan)
         self.cache = make_cache(self.mirror, route, scheduling)
-        self.kv: KvPolicyBase = make_kv_policy(scheduling.kv, self.mirror, self.cache)
+        self.kv = KV.find(scheduling)(self.mirror, self.cache)
         self.speculation = make_speculation(scheduling, seed)
         self.link = route.link(0, index, seed)
         self.in_flight: deque[Formed] = deque()
         self.releases: list[int] = []
         self.outstanding_tokens = 0
-        self.waiting_blocks = 0  # what the waiting ones will hold at most
-        self.waiting_kept = [0] * len(self.mirror.caps)  # of that, what windows will keep
+        self._waiting_blocks = 0  # the most that the waiting sequences will hold
+        self._waiting_kept = [0] * len(self.mirror.caps)  # of that, what windows will keep
         self.formed = 0
         self.admissions = 0
         self._written_tokens = 0  # of all running sequences
@@ -62,11 +63,23 @@ class Replica:
         self._empty_stamp_ns = 0
         self._credit_since_ns = 0
 
-    # -- what happens to requests
+    # -- what policies and the router read
+
+    def fits_empty(self, request: Request) -> bool:
+        """Whether its KV fits the ledgers while nobody else uses them."""
+        return self.mirror.fits_empty(self.mirror.blocks_for(self.kv.max_tokens(request)))
+
+    def kv_fill(self) -> int:
+        """See `ReplicaState` of the routing policies."""
+        return self.mirror.fill(self._waiting_blocks, len(self.waiting), self._waiting_kept)
+
+    def cached_blocks(self, request: Request) -> int:
+        """See `ReplicaState` of the routing policies."""
+        return len(self.cache.match(request.hash_ids, request.prompt_tokens)) if self.cache is not None else 0
 
     @property
     def gate_ns(self) -> int:
-        """No microbatch leaves before this: visit 0 would only queue it (the mirror, never the stage's own clock)."""
+        """No microbatch leaves before this: visit 0 would only queue it. Known from the router's own dispatches."""
         return self._gate_free_ns - self.link.latency_ns
 
     @property
@@ -74,14 +87,16 @@ class Replica:
         """Whether some sequence could join a microbatch if credits, gate and KV allowed."""
         return bool(self._ready_count or self._partial or len(self.waiting))
 
+    # -- what happens to requests
+
     def enqueue(self, sequence: Sequence) -> None:
         """A request arrived and was bound to this replica."""
         self.outstanding_tokens += sequence.outstanding_tokens
-        self._await_room(sequence, 1)
-        self.waiting.push(sequence)
+        self._count_waiting(sequence, 1)
+        self.waiting.add(sequence)
 
     def complete(self, now_ns: int) -> Members:
-        """The oldest microbatch in flight has come back; returns its members. Sequences that end are the caller's."""
+        """The oldest microbatch in flight is back; returns its members. The caller finishes the sequences that end."""
         _, members = self.in_flight.popleft()
         if not self.credits:
             self._credit_since_ns = now_ns
@@ -93,8 +108,8 @@ class Replica:
     def verify(self, sequence: Sequence, rows: int) -> int:
         """A decode step of `rows` tokens is back; returns how many of its drafts become output.
 
-        What was rejected is not kept: the next step overwrites it, in the blocks that the sequence holds anyway. Raises
-        LawBroken without speculation.
+        The next step overwrites rejected drafts, in the blocks that the sequence holds anyway. Raises LawBroken without
+        speculation.
         """
         if self.speculation is None:
             raise LawBroken(f"request {sequence.request.index}: a step of {rows} tokens came back, none had a draft")
@@ -104,42 +119,38 @@ class Replica:
         self._written_tokens -= rejected
         return kept
 
-    def make_ready(self, sequence: Sequence) -> None:
-        """Its token is back and it wants another one."""
+    def set_ready(self, sequence: Sequence) -> None:
+        """Its token is back, and its next decode step may be scheduled."""
         sequence.ready = True
         self._ready_count += 1
         self._push_ready(sequence)
 
-    def leave(self, sequence: Sequence, now_ns: int) -> None:
-        """A running sequence is done: its KV goes back with the next microbatch."""
-        self._stop_running(sequence)
-        self.outstanding_tokens -= sequence.outstanding_tokens
-        if not self.running and not len(self.waiting):
-            self._empty_since_ns = now_ns
+    def finish(self, sequence: Sequence, now_ns: int) -> None:
+        """A running sequence has ended: its KV is freed, at the stages with the next microbatch."""
+        self._free(sequence)
+        self._leave(sequence, now_ns)
 
-    def stop_scheduling(self, sequence: Sequence) -> None:
-        """A running sequence gets no further work; it leaves when what is in flight has come back."""
+    def abort_waiting(self, sequence: Sequence, now_ns: int) -> None:
+        """A sequence ends while it waits to be admitted (again)."""
+        self.waiting.remove(sequence)
+        self._count_waiting(sequence, -1)
+        self._leave(sequence, now_ns)
+
+    def abort_running(self, sequence: Sequence) -> None:
+        """Schedule nothing more of a running sequence. The caller finishes it when what is in flight is back."""
         self.outstanding_tokens -= sequence.todo_tokens
         sequence.todo_tokens = 0
         self._unschedule(sequence)
 
-    def drop_waiting(self, sequence: Sequence, now_ns: int) -> None:
-        """A waiting sequence is given up before it was admitted (again)."""
-        self.waiting.remove(sequence)
-        self._await_room(sequence, -1)
-        self.outstanding_tokens -= sequence.outstanding_tokens
-        if not self.running and not len(self.waiting):
-            self._empty_since_ns = now_ns
-
     def take_releases(self) -> tuple[int, ...]:
-        """KV given back since the last microbatch."""
+        """Owners whose KV was freed since the last microbatch."""
         releases, self.releases = tuple(self.releases), []
         if self.cache is not None:
             releases += self.cache.take_evicted()
         return releases
 
     def last_releases(self) -> tuple[int, ...]:
-        """The run is over: everything that is still held, cached blocks too."""
+        """The run is over: owners of everything that is still held, cached blocks included."""
         if self.cache is not None:
             self.cache.clear()
         return self.take_releases()
@@ -157,7 +168,7 @@ class Replica:
         if work:
             self._empty_since_ns = None
         while work and self.credits and now_ns >= self.gate_ns:
-            forming = self._draft()
+            forming = self._schedule(now_ns)
             if not forming.members:
                 break
             out.append(self._dispatch(forming, now_ns))
@@ -172,35 +183,38 @@ class Replica:
             return self.gate_ns
         return NEVER
 
-    def _draft(self) -> Forming:
+    def _schedule(self, now_ns: int) -> Forming:
+        """The members of one microbatch; none when nothing that could join has room."""
         running = len(self.running)
         context = self._written_tokens // running if running else 0
-        forming = Forming(self.sizing.limit(running, len(self.waiting), context), self.batched_tokens)
-        self._add_decodes(forming)
-        if self._partial and forming.room:
-            self._add_partials(forming)
-        if len(self.waiting) and forming.room:
-            self._admit(forming)
+        forming = Forming(self.batching.limit(running, len(self.waiting), context), self.batched_tokens)
+        self._schedule_decodes(forming)
+        if self._partial and forming.has_room:
+            self._schedule_chunks(forming)
+        if len(self.waiting) and forming.has_room:
+            self._schedule_waiting(forming, now_ns)
         return forming
 
-    def _add_decodes(self, forming: Forming) -> None:
+    def _schedule_decodes(self, forming: Forming) -> None:
         kept = []
-        ready, grow, decode, speculation = self._ready, self.kv.grow, forming.decode, self.speculation
+        ready, allocate_slots, add_decode, speculation = (
+            self._ready, self.kv.allocate_slots, forming.add_decode, self.speculation,
+        )  # fmt: skip
         tokens = 1
         room = min(forming.limit, forming.tokens_left)  # a decode step is one member and at least one token
         while ready and room:
             sequence = heapq.heappop(ready)[2]
             if not sequence.ready:
-                continue  # stale: it was preempted or left since
+                continue  # stale: it was preempted or finished since
             if speculation is not None:
                 tokens = speculation.step_tokens(sequence, forming.tokens_left)
-            if grow(self, sequence, tokens, forming):
+            if allocate_slots(self, sequence, tokens, forming):
                 sequence.ready = False
                 room -= 1
                 if tokens == 1:
-                    decode(sequence)
+                    add_decode(sequence)
                 else:
-                    forming.verify(sequence, tokens)
+                    forming.add_verification(sequence, tokens)
                     room = min(room, forming.tokens_left)
             else:
                 kept.append(sequence)
@@ -210,45 +224,49 @@ class Replica:
             if sequence.ready:
                 self._push_ready(sequence)
 
-    def _add_partials(self, forming: Forming) -> None:
+    def _schedule_chunks(self, forming: Forming) -> None:
         for sequence in tuple(self._partial):
-            if not forming.room:
+            if not forming.has_room:
                 break
             if not sequence.running:
                 continue  # preempted a moment ago
             chunk = min(sequence.todo_tokens, forming.tokens_left)
-            if self.kv.grow(self, sequence, chunk, forming):
+            if self.kv.allocate_slots(self, sequence, chunk, forming):
                 self._prefill(forming, sequence, chunk)
                 if not sequence.todo_tokens:
                     self._partial.remove(sequence)
 
-    def _admit(self, forming: Forming) -> None:
-        while forming.room and len(self.running) < self.max_running:
-            sequence = self.waiting.head()
+    def _schedule_waiting(self, forming: Forming, now_ns: int) -> None:
+        if self.waiting.state_aware and len(self.running) < self.max_running:
+            self.waiting.reorder(QueueState(now_ns, len(self.running), len(self.waiting), self.cache))
+        while forming.has_room and len(self.running) < self.max_running:
+            sequence = self.waiting.peek()
             if sequence is None:
                 break
             if self.cache is not None:
-                self._reuse(self.cache, sequence)
+                self._acquire_prefix(self.cache, sequence)
             chunk = min(sequence.todo_tokens, forming.tokens_left)
             if not self.kv.admit(sequence, chunk, forming):
-                self._forget(sequence)
-                break
-            self.waiting.pop()
-            self._await_room(sequence, -1)
-            if sequence.number is None:
-                sequence.number = self.admissions
-                self.admissions += 1
-            sequence.running = True
-            self.running[sequence.request.index] = sequence
-            if self.cache is not None:
-                self.cache.count(sequence)
-            self._prefill(forming, sequence, chunk)
-            if sequence.todo_tokens:
-                self._partial.append(sequence)
-                self._partial.sort(key=_number)
+                self._release_prefix(sequence)
+                break  # head-of-line blocking
+            self._admit(self.waiting.take(), chunk, forming)
+
+    def _admit(self, sequence: Sequence, chunk: int, forming: Forming) -> None:
+        self._count_waiting(sequence, -1)
+        if sequence.number is None:
+            sequence.number = self.admissions
+            self.admissions += 1
+        sequence.running = True
+        self.running[sequence.request.index] = sequence
+        if self.cache is not None:
+            self.cache.count(sequence)
+        self._prefill(forming, sequence, chunk)
+        if sequence.todo_tokens:
+            self._partial.append(sequence)
+            self._partial.sort(key=_number)
 
     def _prefill(self, forming: Forming, sequence: Sequence, chunk: int) -> None:
-        forming.prefill(sequence, chunk)
+        forming.add_prefill(sequence, chunk)
         self._written_tokens += chunk
         self.outstanding_tokens -= chunk
         if self.cache is not None:
@@ -277,16 +295,16 @@ class Replica:
 
     # -- the prefix cache
 
-    def _reuse(self, cache: PromptCache, sequence: Sequence) -> None:
-        """Take what is resident of its prompt: those tokens are not prefilled."""
+    def _acquire_prefix(self, cache: PromptCache, sequence: Sequence) -> None:
+        """Hold the cached blocks of its prompt: their tokens are not prefilled."""
         cached = cache.acquire(sequence)
         sequence.todo_tokens -= cached
         sequence.written_tokens = cached
         self.outstanding_tokens -= cached
         self._written_tokens += cached
 
-    def _forget(self, sequence: Sequence) -> None:
-        """It could not be admitted after all."""
+    def _release_prefix(self, sequence: Sequence) -> None:
+        """It can't be admitted: undo `_acquire_prefix`."""
         cached = sequence.written_tokens
         if self.cache is not None:
             self.cache.release(sequence)
@@ -295,33 +313,39 @@ class Replica:
         self.outstanding_tokens += cached
         self._written_tokens -= cached
 
-    # -- preemption
+    # -- preemption, finishing
 
     def victim(self, grower: Sequence) -> Sequence | None:
-        """The youngest running sequence with nothing in flight; members of the draft count as in flight."""
+        """The youngest running sequence with nothing in flight; members of the forming microbatch are in flight."""
         idle = (s for s in self.running.values() if not s.in_flight and s is not grower)
         return max(idle, key=_number, default=None)
 
     def preempt(self, sequence: Sequence) -> None:
-        """Take its KV; it returns to the head of the queue with prompt and generated tokens to prefill."""
+        """Free its KV; it returns to the head of the queue with prompt and generated tokens to prefill."""
         self.outstanding_tokens -= sequence.todo_tokens
-        self._stop_running(sequence)
+        self._free(sequence)
         sequence.preemptions += 1
         sequence.todo_tokens = sequence.request.prompt_tokens + sequence.generated
         self.outstanding_tokens += sequence.todo_tokens
-        self._await_room(sequence, 1)
-        self.waiting.push_front(sequence)
+        self._count_waiting(sequence, 1)
+        self.waiting.prepend(sequence)
 
-    def _stop_running(self, sequence: Sequence) -> None:
+    def _free(self, sequence: Sequence) -> None:
+        """It no longer runs and holds no KV; the prefix cache keeps the blocks of its prompt."""
         del self.running[sequence.request.index]
         sequence.running = False
         self._unschedule(sequence)
-        self.mirror.allocate(-sequence.blocks, -1, sequence.blocks)
+        self.mirror.free(sequence.blocks, 1, sequence.blocks)
         self.releases.append(sequence.request.index)
         self._written_tokens -= sequence.written_tokens
         sequence.blocks = sequence.written_tokens = 0
         if self.cache is not None:
             self.cache.release(sequence)
+
+    def _leave(self, sequence: Sequence, now_ns: int) -> None:
+        self.outstanding_tokens -= sequence.outstanding_tokens
+        if not self.running and not len(self.waiting):
+            self._empty_since_ns = now_ns
 
     def _unschedule(self, sequence: Sequence) -> None:
         if sequence.ready:
@@ -334,14 +358,14 @@ class Replica:
         self._pushes += 1
         heapq.heappush(self._ready, (_number(sequence), self._pushes, sequence))
 
-    def _await_room(self, sequence: Sequence, sign: int) -> None:
-        """It begins (1) or ceases (-1) to wait for what it will hold at most."""
+    def _count_waiting(self, sequence: Sequence, sign: int) -> None:
+        """It starts (1) or stops (-1) waiting: count the most KV that it will hold."""
         r = sequence.request
         blocks = self.mirror.blocks_for(r.prompt_tokens + r.max_output_tokens)
-        self.waiting_blocks += sign * blocks
-        if self.waiting_kept:
+        self._waiting_blocks += sign * blocks
+        if self._waiting_kept:
             kept = self.mirror.kept_of(blocks)
-            self.waiting_kept = [a + sign * b for a, b in zip(self.waiting_kept, kept, strict=True)]
+            self._waiting_kept = [a + sign * b for a, b in zip(self._waiting_kept, kept, strict=True)]
 
 
 def _number(sequence: Sequence) -> int:

@@ -2,8 +2,8 @@
 
 from typing import Literal
 
-from stageline.engine.balance import BALANCES
 from stageline.engine.microbatch import Item
+from stageline.engine.policies.routing import ROUTING
 from stageline.engine.replica import Replica
 from stageline.engine.route import Route
 from stageline.engine.sequence import Sequence, refused
@@ -21,7 +21,7 @@ class Router:
     ) -> None:
         self.route = route
         self.replicas = [Replica(route, i, scheduling, seed) for i in range(route.plan.replicas)]
-        self._balance = BALANCES[scheduling.balance]()
+        self._routing = ROUTING.make(scheduling)
         self._observer, self._members = observer, members
         self.sequences: dict[int, Sequence] = {}  # arrived and not ended, by request index
         self.arrived = 0
@@ -35,7 +35,7 @@ class Router:
             self.failed += 1
             self._observer.request(refused(request))
             return False
-        index = self._balance.choose(self.replicas, request)
+        index = self._routing.choose(self.replicas, request)
         sequence = Sequence(request, index)
         self.sequences[request.index] = sequence
         self.replicas[index].enqueue(sequence)
@@ -45,8 +45,7 @@ class Router:
         """Why a request can never be served: longer than the model's context, or too large for empty KV ledgers."""
         if request.prompt_tokens + request.max_output_tokens > self.route.max_context_tokens:
             return "context"
-        first = self.replicas[0]
-        if not first.mirror.fits_empty(first.mirror.blocks_for(first.kv.most_tokens(request))):
+        if not self.replicas[0].fits_empty(request):
             return "kv"
         return None
 
@@ -72,7 +71,7 @@ class Router:
                 sequence.first_ns = now_ns
             sequence.last_ns = now_ns
             if sequence.generated < sequence.request.output_tokens:
-                rep.make_ready(sequence)
+                rep.set_ready(sequence)
             else:
                 self._end(sequence, now_ns, "finished")
                 ended.append(sequence.request.index)
@@ -84,10 +83,10 @@ class Router:
         replica = self.replicas[sequence.replica]
         if sequence.in_flight:
             sequence.cancelled = True
-            replica.stop_scheduling(sequence)
+            replica.abort_running(sequence)
             return False
         if not sequence.running:
-            replica.drop_waiting(sequence, now_ns)
+            replica.abort_waiting(sequence, now_ns)
         self._end(sequence, now_ns, "cancelled")
         return True
 
@@ -115,7 +114,7 @@ class Router:
     def _end(self, sequence: Sequence, now_ns: int, outcome: Outcome) -> None:
         del self.sequences[sequence.request.index]
         if sequence.running:
-            self.replicas[sequence.replica].leave(sequence, now_ns)
+            self.replicas[sequence.replica].finish(sequence, now_ns)
         if outcome == "finished":
             self.finished += 1
         else:

@@ -1,13 +1,9 @@
 """How the router schedules: the settings that decide digests."""
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import msgspec
-
-Batching = Literal["balanced", "greedy", "slo"]
-Queueing = Literal["fcfs", "shortest", "priority"]
-KvPolicy = Literal["reserve", "grow"]
-Balance = Literal["round-robin", "least-loaded", "kv", "prefix"]
 
 MAX_COUNT = 1 << 40
 MAX_SEED = (1 << 63) - 1  # what the wire takes
@@ -19,16 +15,16 @@ Ppm = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 
 
 class Scheduling(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The router's settings. None: the plan's default."""
+    """The router's settings. None: the plan's default. Policies by name: `stageline/engine/policies`."""
 
     microbatch: Count | None = None  # largest number of sequences in a microbatch
     credits: Count | None = None  # microbatches in flight per replica
     batched_tokens: Count | None = None  # largest number of new tokens in a microbatch
     max_running: Count | None = None  # largest number of admitted sequences per replica
-    batching: Batching = "balanced"
-    queueing: Queueing = "fcfs"
-    kv: KvPolicy = "reserve"
-    balance: Balance = "round-robin"
+    batching: str = "balanced"
+    queueing: str = "fcfs"
+    kv: str = "reserve"
+    balance: str = "round-robin"
     tpot_slo_ns: Count | None = None  # target of `slo` batching
     overhead_ns: Natural = 0  # router time per microbatch
     prefix_cache: bool = False
@@ -37,4 +33,20 @@ class Scheduling(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     speculate: Drafts = 0  # draft tokens of a decode step; 0: no speculation
     acceptance_ppm: Ppm = 0  # probability that a draft is right, in parts per million
     draft_ns: Natural = 0  # router time per draft token of a microbatch
-    policy: str | None = None  # "package.module:Class", a user's own queueing policy
+
+    @property
+    def users_classes(self) -> list[str]:
+        """The policies that are named as "package.module:Class": whoever runs with these settings runs that code."""
+        return [name for name in (self.batching, self.queueing, self.kv, self.balance) if ":" in name]
+
+
+def read_scheduling(text: bytes | str) -> Scheduling:
+    """Settings from JSON, of older versions too. Raises `msgspec.MsgspecError` and says where."""
+    return msgspec.convert(upgraded(msgspec.json.decode(text, type=dict[str, Any])), Scheduling)
+
+
+def upgraded(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of `Scheduling` as today's. Older versions named a user's queueing policy in a field of its own."""
+    now = dict(fields)
+    users_class = now.pop("policy", None)
+    return now | {"queueing": users_class} if users_class else now

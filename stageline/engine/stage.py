@@ -1,11 +1,12 @@
 """The rules of one stage (rules 1, 6, 7): serve in order of arrival, keep the KV ledger, explain idle gaps."""
 
-from stageline.engine.attribution import GAP_CAUSES, split_gap
+from stageline.engine.attribution import split_gap
+from stageline.engine.causes import GAP_CAUSES, RECORDED
 from stageline.engine.ledger import Ledger
 from stageline.engine.microbatch import Microbatch
 from stageline.engine.rng import STREAM_EXPERTS, draw_at, stream_key
 from stageline.engine.route import Route
-from stageline.engine.types import CAUSES, StageObserver, StageRecord
+from stageline.engine.types import StageObserver, StageRecord
 from stageline.errors import LawBroken
 
 
@@ -85,8 +86,8 @@ class Stage:
     def record(self, window_start_ns: int, window_end_ns: int) -> StageRecord:
         """How the window was spent. Raises LawBroken when busy time and causes do not sum to it (L6)."""
         window = window_end_ns - window_start_ns
-        idle: dict[str, int] = dict.fromkeys(CAUSES, 0)
-        idle.update(zip(GAP_CAUSES, self.gap_ns, strict=True))
+        idle: dict[str, int] = dict.fromkeys(RECORDED, 0)
+        idle.update((cause, ns) for cause, ns in zip(GAP_CAUSES, self.gap_ns, strict=True) if ns or cause in idle)
         if self.started_ns is None:
             idle["fill"] = window
         else:

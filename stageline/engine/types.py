@@ -11,9 +11,6 @@ import msgspec
 
 NEVER = 1 << 62  # a time later than every event; fits a signed 64-bit field
 
-Cause = Literal["empty", "starved", "credit", "kv_blocked", "upstream", "hop", "fill", "drain", "fault"]
-CAUSES: tuple[Cause, ...] = ("empty", "starved", "credit", "kv_blocked", "upstream", "hop", "fill", "drain", "fault")
-
 Outcome = Literal["finished", "refused", "cancelled", "failed", "incomplete"]
 
 
@@ -30,7 +27,7 @@ class Request(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     output_tokens: int
     max_output_tokens: int
     priority: int = 0  # lower goes first under the `priority` queueing policy
-    session: str = ""
+    conversation: str = ""  # the user's chat: `session` in trace files and on the wire, `user` over HTTP
     hash_ids: tuple[int, ...] = ()  # identities of the prompt's blocks (prefix cache)
 
 
@@ -64,7 +61,7 @@ class StageRecord(msgspec.Struct, frozen=True, kw_only=True):
     stage: int
     window_ns: int
     busy_ns: int
-    idle_ns: dict[str, int]  # every cause of CAUSES, zero included
+    idle_ns: dict[str, int]  # by cause (stageline/engine/causes.py), zero included but for optional ones
     kv_peak_bytes: int
     kv_budget_bytes: int
     microbatches: int  # services, all visits together

@@ -9,12 +9,12 @@ that the result equals the heap's to the nanosecond (a property test compares th
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
-from stageline.cost.arrays import VectorisedModel
+from stageline.cost.arrays import IntArray, VectorisedModel
 from stageline.cost.totals import BatchTotals
 from stageline.cost.vectorised import compile_vectorised
-from stageline.engine.attribution import GAP_CAUSES
+from stageline.engine.attribution import cause_ends
+from stageline.engine.causes import GAP_CAUSES
 from stageline.engine.heap_pipeline import HeapPipeline
 from stageline.engine.ledger import Ledger
 from stageline.engine.link import Link
@@ -25,7 +25,6 @@ from stageline.engine.stage import Stage
 from stageline.errors import LawBroken
 from stageline.plan.schema import StagePlan
 
-Ints = npt.NDArray[np.int64]
 TOTALS_FIELDS = BatchTotals.__struct_fields__
 SMALL_BATCH = 6  # fewer microbatches than this are faster one by one
 
@@ -43,7 +42,7 @@ class VectorPipeline(HeapPipeline):
         ledgers = [distinct.setdefault(_weight(s), Ledger(s)) for s in route.plan.stages]
         super().__init__(route, replica, seed, ledgers=ledgers)
         self._models = models
-        self._tables: dict[tuple[int, int], Ints] = {}
+        self._tables: dict[tuple[int, int], IntArray] = {}
         self._ledgers = list(distinct.values())
 
     def feed(self, items: list[Item]) -> list[int]:
@@ -64,8 +63,8 @@ class VectorPipeline(HeapPipeline):
 
     def _feed_batch(self, batch: "Batch") -> list[int]:
         stages, links = self.stages, self.links
-        entries: dict[int, tuple[Ints, Ints]] = {}  # what visits share is computed once
-        wires: dict[tuple[int, int, bool], tuple[Ints, Ints]] = {}
+        entries: dict[int, tuple[IntArray, IntArray]] = {}  # what visits share is computed once
+        wires: dict[tuple[int, int, bool], tuple[IntArray, IntArray]] = {}
         arrivals = np.empty((len(links), len(batch.arrivals)), np.int64)
         ends, services = np.empty_like(arrivals), np.empty_like(arrivals)
         arrival = batch.arrivals
@@ -85,7 +84,7 @@ class VectorPipeline(HeapPipeline):
         self._account(stages, batch, arrivals, ends, services)
         return arrival.tolist()  # type: ignore[no-any-return]
 
-    def _service(self, visit: int, stage: Stage, batch: "Batch") -> Ints:
+    def _service(self, visit: int, stage: Stage, batch: "Batch") -> IntArray:
         draws = draw_many(stage.draw_key(visit), batch.numbers) if self.route.models[visit].uses_draw else None
         services = self._models[self.route.plan.visits[visit].cost](batch.columns, draws)
         least = self.route.min_service_ns[visit]
@@ -93,7 +92,7 @@ class VectorPipeline(HeapPipeline):
             raise LawBroken(f"visit {visit} took {services.min()} ns, less than the plan's minimum of {least} ns")
         return services
 
-    def _serialisation(self, link: Link, tokens: Ints) -> Ints:
+    def _serialisation(self, link: Link, tokens: IntArray) -> IntArray:
         """Exact times from a table by token count, made of Python integers: the products exceed 64 bits."""
         key = link.bytes_per_token, link.bytes_per_s
         most = int(tokens.max())
@@ -103,7 +102,9 @@ class VectorPipeline(HeapPipeline):
             table = self._tables[key] = np.array([link.serialisation_ns(n) for n in range(size)], np.int64)
         return table[tokens]
 
-    def _account(self, stages: list[Stage], batch: "Batch", arrivals: Ints, ends: Ints, services: Ints) -> None:
+    def _account(
+        self, stages: list[Stage], batch: "Batch", arrivals: IntArray, ends: IntArray, services: IntArray
+    ) -> None:
         """Busy time, and every gap split by cause as `split_gap` does, for all visits and microbatches at once."""
         starts = ends - services
         before = np.empty_like(ends)
@@ -115,9 +116,9 @@ class VectorPipeline(HeapPipeline):
                 before[visit, 0] = stage.started_ns
             else:
                 before[visit, 0] = stage.free_ns
-        prev_ends = np.vstack((batch.dispatches, ends[:-1]))
+        prev_ends = np.vstack((batch.dispatch_ns, ends[:-1]))
         mark, gaps = before, []
-        for stamp in (*batch.stamps, prev_ends, starts):
+        for stamp in cause_ends(batch, prev_ends, starts, np.maximum):
             upto = np.minimum(np.maximum(stamp, mark), starts)
             gaps.append((upto - mark).sum(axis=1).tolist())
             mark = upto
@@ -142,35 +143,33 @@ class Batch:
         self.columns = {name: column([getattr(x, name) for x in loads]) for name in TOTALS_FIELDS}
         self.tokens = self.columns["decode_tokens"] + self.columns["prefill_tokens"]
         self.sampled = self.columns["sampled"]
-        self.dispatches = column([m.dispatch_ns for m in microbatches])
-        work = column([m.work_since_ns for m in microbatches])
-        credit = column([m.credit_since_ns for m in microbatches])
-        self.stamps = (
-            column([m.empty_since_ns for m in microbatches]), work, np.maximum(work, credit), self.dispatches,
-        )  # fmt: skip
+        self.dispatch_ns = column([m.dispatch_ns for m in microbatches])
+        self.work_since_ns = column([m.work_since_ns for m in microbatches])
+        self.empty_since_ns = column([m.empty_since_ns for m in microbatches])
+        self.credit_since_ns = column([m.credit_since_ns for m in microbatches])
 
 
-def column(values: list[int]) -> Ints:
+def column(values: list[int]) -> IntArray:
     """A list as int64."""
     return np.array(values, np.int64)
 
 
-def with_sums(services: Ints) -> tuple[Ints, Ints]:
+def with_sums(services: IntArray) -> tuple[IntArray, IntArray]:
     """Services and their running sum."""
     return services, np.cumsum(services)
 
 
-def serve_fifo(arrivals: Ints, services: Ints, sums: Ints, free_ns: int) -> Ints:
+def serve_fifo(arrivals: IntArray, services: IntArray, sums: IntArray, free_ns: int) -> IntArray:
     """Ends of a FIFO server: end[k] = max(arrival[k], end[k-1]) + service[k], end[-1] = free."""
     slack = arrivals - sums
     slack += services
     slack[0] = max(slack[0], free_ns)
-    ends: Ints = np.maximum.accumulate(slack)
+    ends: IntArray = np.maximum.accumulate(slack)
     ends += sums
     return ends
 
 
-def send_fifo(link: Link, ends: Ints, serialisation: tuple[Ints, Ints], numbers: Ints) -> Ints:
+def send_fifo(link: Link, ends: IntArray, serialisation: tuple[IntArray, IntArray], numbers: IntArray) -> IntArray:
     """`Link.send` for a batch: arrivals at the far end."""
     free = serve_fifo(ends, *serialisation, link.free_ns)
     link.free_ns = int(free[-1])

@@ -1,4 +1,4 @@
-"""The JSON of a request, put together from bytes: most of it is the same every time."""
+"""The JSON body of a request, joined from bytes because most of it never changes."""
 
 import msgspec
 
@@ -11,8 +11,8 @@ _encode = msgspec.json.encode
 class Bodies:
     """Bodies for one model and endpoint.
 
-    `ignore_eos` asks for exactly the tokens of the workload, in the words of vLLM and Stageline; OpenAI's own servers
-    refuse words they do not know. `extra` are members to add.
+    `ignore_eos` asks for exactly the output tokens of the workload, with members that vLLM and Stageline know; OpenAI's
+    own servers refuse unknown members. `extra` is a JSON object of members to add. Raises BadInput for a bad one.
     """
 
     def __init__(self, model: str, *, chat: bool, ignore_eos: bool = True, extra: str = "") -> None:
@@ -24,18 +24,18 @@ class Bodies:
         self._exact = ignore_eos
 
     def of(self, call: Call) -> bytes:
-        """One request."""
+        """The body of one request."""
         parts = [self._head, b',"max_tokens":%d' % call.max_output_tokens]
         if self._exact:
             parts.append(b',"min_tokens":%d' % call.output_tokens)
         if call.priority:
             parts.append(b',"priority":%d' % call.priority)
-        if call.session:
-            parts.append(b',"user":' + _encode(call.session))
+        if call.conversation:
+            parts.append(b',"user":' + _encode(call.conversation))
         return b"".join((*parts, self._prompt, call.prompt, b"}"))
 
 
-_OURS = {"model", "stream", "max_tokens", "min_tokens", "prompt", "messages", "user", "priority"}
+_RESERVED = {"model", "stream", "max_tokens", "min_tokens", "prompt", "messages", "user", "priority"}
 
 
 def _members(text: str) -> dict[str, object]:
@@ -44,6 +44,6 @@ def _members(text: str) -> dict[str, object]:
     except (msgspec.MsgspecError, ValueError) as error:
         reason = f"not a JSON object: {error}"
         raise BadInput("--extra-body", text, reason, 'write it like {"top_p": 0.9}') from None
-    if taken := _OURS & members.keys():
-        raise BadInput("--extra-body", min(taken), "the load client sets that itself", "leave it out")
+    if taken := _RESERVED & members.keys():
+        raise BadInput("--extra-body", min(taken), "the load client sets this member itself", "leave it out")
     return members

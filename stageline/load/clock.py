@@ -1,4 +1,4 @@
-"""When it is: an interface, so that schedules can be tested without waiting."""
+"""The clock as an interface, so that schedules can be tested without waiting."""
 
 import asyncio
 import time
@@ -9,14 +9,14 @@ from stageline.units import NS_PER_S
 
 
 class Clock(Protocol):
-    """Wall time in ns from an arbitrary origin; it never runs backwards."""
+    """Wall time in ns from an arbitrary origin; never runs backwards."""
 
     def now_ns(self) -> int:
-        """The time."""
+        """The current time."""
         ...
 
     async def until(self, at_ns: int, woken: asyncio.Event | None = None) -> None:
-        """Returns at `at_ns`, never earlier, or as soon as `woken` is set. Lets others run even when it is due."""
+        """Returns at `at_ns`, never earlier, or as soon as `woken` is set. Yields to other tasks even if it is due."""
         ...
 
 
@@ -28,7 +28,7 @@ class WallClock:
         return time.monotonic_ns()
 
     async def until(self, at_ns: int, woken: asyncio.Event | None = None) -> None:
-        """See Clock. Event loops round delays to ms, some of them downwards: hence the loop."""
+        """See Clock. It loops because event loops round delays to ms, some of them down."""
         left_ns = at_ns - time.monotonic_ns()
         if left_ns <= 0:
             await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""What a session has said so far: every turn sends all of it again, and something new."""
+"""Conversations of several turns: each turn sends everything so far again, and something new."""
 
 from typing import Literal
 
@@ -7,16 +7,16 @@ import msgspec
 from stageline.engine.types import Request
 from stageline.load.prompts import WIDTH, id_alphabet, prompt_of, word_alphabet
 
-Kind = Literal["ids", "text", "chat"]
-_REPLIES = 1 << 15  # names of stand-ins for replies, beside those of turns
+ConversationKind = Literal["ids", "text", "chat"]
+_REPLIES = 1 << 15  # separates the names of stand-ins for replies from those of turns
 
 _encode = msgspec.json.encode
 
 
 class Template(msgspec.Struct, frozen=True):
-    """What a server's chat template adds: to the first message, and to every reply and message that follow.
+    """Tokens that a server's chat template adds: for the first message, and for each reply plus next message.
 
-    The defaults are OpenAI's rule of thumb: 4 tokens for each message, 3 for the chat.
+    The defaults are OpenAI's rule of thumb: 4 tokens per message and 3 per chat.
     """
 
     first_tokens: int = 7
@@ -26,23 +26,24 @@ class Template(msgspec.Struct, frozen=True):
 class Prompts:
     """Makes conversations of one kind: token ids or text for completions, messages for chats."""
 
-    def __init__(self, kind: Kind, seed: int, block_tokens: int = 0, template: Template | None = None) -> None:
+    def __init__(
+        self, kind: ConversationKind, seed: int, block_tokens: int = 0, template: Template | None = None
+    ) -> None:
         self.kind = kind
         self.block_tokens = block_tokens
         self.template = (template or Template()) if kind == "chat" else Template(0, 0)
         self.alphabet = id_alphabet(seed) if kind == "ids" else word_alphabet(seed)
 
     def conversation(self, request: Request) -> "Conversation":
-        """A new one."""
+        """A new conversation that begins with this request."""
         return Conversation(self, request)
 
 
 class Conversation:
-    """One session's prompt as it grows.
+    """One conversation's growing prompt.
 
-    A chat gets the server's replies back as they were, text prompts too. Token ids do not come back from a server, so
-    a conversation in ids continues with as many other ones; the server's prefix cache then knows the prompt, not the
-    reply.
+    Chats and text prompts repeat the server's replies as they were. A server returns no token ids, so a conversation in
+    ids stands in as many other ids for each reply: the server's prefix cache then hits prompts but not replies.
     """
 
     def __init__(self, prompts: Prompts, request: Request) -> None:
@@ -51,8 +52,8 @@ class Conversation:
         self._said = list[str]()
         self.prompt_tokens = 0
 
-    def say(self) -> bytes:
-        """The next turn: the JSON of `prompt`, or of `messages`. `prompt_tokens` then counts all of it."""
+    def next_prompt(self) -> bytes:
+        """The next turn as the JSON of `prompt` or `messages`. Mutates `prompt_tokens`, its length."""
         chat = self._prompts.kind == "chat"
         template = self._prompts.template
         added = template.turn_tokens if self._turn else template.first_tokens
@@ -66,8 +67,8 @@ class Conversation:
             return b"[" + ",".join(self._said).encode() + b"]"
         return _encode("".join(self._said)[:-1])
 
-    def hear(self, text: str, tokens: int) -> None:
-        """The reply to the last turn."""
+    def add_reply(self, text: str, tokens: int) -> None:
+        """Appends the reply to the latest turn."""
         if self._prompts.kind == "chat":
             self._said.append(_message("assistant", text))
         elif self._prompts.kind == "ids":

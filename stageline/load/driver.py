@@ -1,4 +1,4 @@
-"""Sends a schedule: open loop or closed, whatever the target does."""
+"""Sends a schedule, open loop or closed."""
 
 import asyncio
 from typing import Protocol
@@ -8,24 +8,24 @@ import msgspec
 from stageline.engine.types import Cancellation
 from stageline.load.clock import Clock
 from stageline.load.conversation import Conversation, Prompts
-from stageline.load.pace import Pace
-from stageline.load.reply import Call, Reply, Target
+from stageline.load.reply import Call, CallReply, Target
 from stageline.load.sample import Sample
 from stageline.load.schedule import Due, Schedule
-from stageline.report.series import Histogram
+from stageline.load.time_map import TimeMap
+from stageline.report.distributions import Histogram
 
-_BURST = 64  # calls begun before those under way get their turn
+_MAX_BURST = 64  # calls started before the event loop runs other tasks
 
 
 class Turns(msgspec.Struct, frozen=True):
-    """Every request of the workload begins a session of so many turns; `think_ns` (of the workload's clock) between."""
+    """Every request begins a conversation of `count` turns, `think_ns` of workload time apart."""
 
     count: int = 1
     think_ns: int = 0
 
 
-class Progress(msgspec.Struct):
-    """What a bar shows."""
+class LoadProgress(msgspec.Struct):
+    """The figures of the progress bar."""
 
     sent: int = 0
     done: int = 0
@@ -34,48 +34,48 @@ class Progress(msgspec.Struct):
 
     @property
     def in_flight(self) -> int:
-        """Calls without an end."""
+        """Calls that have not ended."""
         return self.sent - self.done
 
 
-class Recorder(Protocol):
-    """Who keeps what came back."""
+class CallRecorder(Protocol):
+    """Receives finished calls."""
 
     def gaps(self, due: Due) -> Histogram:
-        """Where the times between two chunks of a call belong."""
+        """The histogram for the times between the chunks of a call."""
         ...
 
-    def record(self, sample: Sample, reply: Reply) -> None:
-        """A call has ended."""
+    def record(self, sample: Sample, reply: CallReply) -> None:
+        """Records a call that has ended."""
         ...
 
 
 class Driver:
-    """One run. Every call that was begun is recorded, also when the run is cancelled: then as incomplete."""
+    """One run. Every started call is recorded, as incomplete if the run is cancelled before the call ends."""
 
     def __init__(
-        self, schedule: Schedule, target: Target, clock: Clock, pace: Pace, prompts: Prompts, recorder: Recorder, *,
-        turns: Turns | None = None,
+        self, schedule: Schedule, target: Target, clock: Clock, time_map: TimeMap, prompts: Prompts,
+        recorder: CallRecorder, *, turns: Turns | None = None,
     ) -> None:  # fmt: skip
-        self._schedule, self._target, self._clock, self._pace = schedule, target, clock, pace
+        self._schedule, self._target, self._clock, self._time_map = schedule, target, clock, time_map
         self._prompts, self._recorder = prompts, recorder
         self._turns = turns or Turns()
         self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._left = set[int]()  # requests that the workload itself cancels
+        self._cancelled = set[int]()  # requests that the workload itself cancels
         self._burst = 0
         self._bug: BaseException | None = None
         self._ended = asyncio.Event()
-        self.progress = Progress()
+        self.progress = LoadProgress()
 
     async def run(self) -> None:
-        """Until the workload is over and every call has ended."""
+        """Returns when the workload is over and every call has ended. Raises whatever a call raises: a bug."""
         try:
             while not self._bug and ((due_ns := self._schedule.next_due_ns()) is not None or self._tasks):
                 self._ended.clear()
                 if due_ns is None:
                     await self._ended.wait()
                     continue
-                if await self._reached(self._pace.wall_ns(due_ns)):
+                if await self._reached(self._time_map.wall_ns(due_ns)):
                     self._begin(self._schedule.take())
         finally:
             for task in self._tasks.values():
@@ -85,12 +85,12 @@ class Driver:
             raise self._bug
 
     async def _reached(self, at_ns: int) -> bool:
-        """Waits until something is due; False: a closed loop has to look again, since a call has ended.
+        """Waits until `at_ns`. False: a call of a closed loop has ended, so the schedule may have changed.
 
-        What is due already is begun without a pause, since others may be due with it, but not for ever.
+        Up to _MAX_BURST calls that are due already start without a pause.
         """
         self._burst += 1
-        if at_ns <= self._clock.now_ns() and self._burst < _BURST:
+        if at_ns <= self._clock.now_ns() and self._burst < _MAX_BURST:
             return True
         self._burst = 0
         woken = self._ended if self._schedule.reactive else None
@@ -100,7 +100,7 @@ class Driver:
     def _begin(self, due: Due | Cancellation) -> None:
         if isinstance(due, Cancellation):
             if task := self._tasks.get(due.index):
-                self._left.add(due.index)
+                self._cancelled.add(due.index)
                 task.cancel()
             return
         index = due.request.index
@@ -113,44 +113,44 @@ class Driver:
         self._ended.set()
         if not task.cancelled():
             self._bug = self._bug or task.exception()
-        elif index in self._left:
-            self._left.remove(index)
-            self._schedule.finished(index, self._pace.workload_ns(self._clock.now_ns()))
+        elif index in self._cancelled:
+            self._cancelled.remove(index)
+            self._schedule.finished(index, self._time_map.workload_ns(self._clock.now_ns()))
 
     async def _converse(self, due: Due) -> None:
-        """All turns of one session; one that fails is its last."""
-        request, pace = due.request, self._pace
-        talk = self._prompts.conversation(request)
-        intended_ns, wait_ns = pace.wall_ns(due.due_ns), 0
+        """Sends all turns of one conversation; the first that fails ends it."""
+        request, time_map = due.request, self._time_map
+        conversation = self._prompts.conversation(request)
+        intended_ns, wait_ns = time_map.wall_ns(due.due_ns), 0
         for turn in range(self._turns.count):
             more = turn + 1 < self._turns.count
-            reply = Reply(gaps=self._recorder.gaps(due), keep_text=more)
-            await self._call(due, turn, talk, reply, intended_ns)
+            reply = CallReply(gaps=self._recorder.gaps(due), keep_text=more)
+            await self._call(due, turn, conversation, reply, intended_ns)
             wait_ns = reply.retry_after_ns
             if reply.outcome != "finished" or not more:
                 break
-            talk.hear("".join(reply.text), reply.produced_tokens)
-            intended_ns = reply.end_ns + pace.stretched_ns(self._turns.think_ns)
+            conversation.add_reply("".join(reply.text), reply.produced_tokens)
+            intended_ns = reply.end_ns + time_map.stretched_ns(self._turns.think_ns)
             await self._clock.until(intended_ns)
-        self._schedule.finished(request.index, pace.workload_ns(self._clock.now_ns() + wait_ns))
+        self._schedule.finished(request.index, time_map.workload_ns(self._clock.now_ns() + wait_ns))
 
-    async def _call(self, due: Due, turn: int, talk: Conversation, reply: Reply, intended_ns: int) -> None:
+    async def _call(self, due: Due, turn: int, conversation: Conversation, reply: CallReply, intended_ns: int) -> None:
         request, progress = due.request, self.progress
-        prompt = talk.say()
+        prompt = conversation.next_prompt()
         call = Call(
             prompt=prompt,
-            prompt_tokens=talk.prompt_tokens,
+            prompt_tokens=conversation.prompt_tokens,
             output_tokens=request.output_tokens,
             max_output_tokens=request.max_output_tokens,
             priority=request.priority,
-            session=request.session or (f"session-{request.index}" if self._turns.count > 1 else ""),
+            conversation=request.conversation or (f"session-{request.index}" if self._turns.count > 1 else ""),
         )
         progress.sent += 1
         progress.fraction = self._schedule.fraction()
         try:
             await self._target.send(call, reply)
         except asyncio.CancelledError:
-            reply.end("cancelled" if request.index in self._left else "incomplete", "cancelled by the client")
+            reply.end("cancelled" if request.index in self._cancelled else "incomplete", "cancelled by the client")
             reply.end_ns = self._clock.now_ns()
             raise
         finally:
@@ -158,8 +158,8 @@ class Driver:
             progress.output_tokens += reply.produced_tokens
             self._recorder.record(self._sample(due, turn, call, reply, intended_ns), reply)
 
-    def _sample(self, due: Due, turn: int, call: Call, reply: Reply, intended_ns: int) -> Sample:
-        start_ns, emulated = self._pace.start_ns, reply.emulated
+    def _sample(self, due: Due, turn: int, call: Call, reply: CallReply, intended_ns: int) -> Sample:
+        start_ns, emulated = self._time_map.start_ns, reply.emulated
         return Sample(
             index=due.request.index,
             turn=turn,

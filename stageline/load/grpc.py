@@ -1,4 +1,4 @@
-"""Calls over gRPC, to Stageline's own router."""
+"""Sends calls over gRPC, to Stageline's own router."""
 
 import asyncio
 from fractions import Fraction
@@ -7,22 +7,23 @@ import msgspec
 
 from stageline.errors import Busy, StagelineError, Unavailable
 from stageline.load.clock import Clock
-from stageline.load.probe import Facts
-from stageline.load.reply import RETRY_NS, Call, Emulated, Reply
-from stageline.wire.generate import Finished, Generate, GenerateClient, Lost
+from stageline.load.probe import ServerFacts
+from stageline.load.reply import RETRY_NS, Call, CallReply, Emulated
+from stageline.wire.connection import ConnectionLost
+from stageline.wire.generate import Finished, Generate, GenerateClient
 
 _IDS = msgspec.json.Decoder(list[int])
 
 
 class GrpcTarget:
-    """A Target. All calls share one connection; at most `connections` at once, as with HTTP."""
+    """A Target. All calls share one connection; at most `connections` run at once, as over HTTP."""
 
     def __init__(self, client: GenerateClient, clock: Clock, *, connections: int, timeout_s: float) -> None:
         self._client, self._clock = client, clock
         self._slots = asyncio.Semaphore(connections)
         self._timeout_s = timeout_s
 
-    async def send(self, call: Call, reply: Reply) -> None:
+    async def send(self, call: Call, reply: CallReply) -> None:
         """See Target."""
         async with self._slots:
             reply.sent_ns = self._clock.now_ns()
@@ -30,8 +31,8 @@ class GrpcTarget:
                 async with asyncio.timeout(self._timeout_s):
                     await self._exchange(call, reply)
             except TimeoutError:
-                reply.end("failed", "timeout", f"no end after {self._timeout_s:g} s")
-            except Lost as error:
+                reply.end("failed", "timeout", f"no complete reply after {self._timeout_s:g} s")
+            except ConnectionLost as error:
                 reply.end("failed", "cut" if reply.chunks else "unreachable", str(error))
             except StagelineError as error:
                 rejected = isinstance(error, Busy | Unavailable) and not reply.chunks
@@ -39,13 +40,13 @@ class GrpcTarget:
                 reply.retry_after_ns = RETRY_NS if rejected else 0
         reply.end_ns = self._clock.now_ns()
 
-    async def _exchange(self, call: Call, reply: Reply) -> None:
+    async def _exchange(self, call: Call, reply: CallReply) -> None:
         request = Generate(
             prompt_ids=_IDS.decode(call.prompt),
             output_tokens=call.output_tokens,
             max_tokens=call.max_output_tokens,
             priority=call.priority,
-            session=call.session,
+            session=call.conversation,
         )
         async for part in self._client.generate(request):
             if isinstance(part, Finished):
@@ -56,13 +57,13 @@ class GrpcTarget:
             elif part.tokens:
                 reply.chunk(self._clock.now_ns(), part.text)
         if reply.outcome != "finished":
-            reply.end("failed", "cut", "the stream ended without saying how")
+            reply.end("failed", "cut", "the stream ended without its final message")
 
 
-async def probe_grpc(client: GenerateClient) -> Facts:
-    """What the router serves. Raises Unavailable."""
+async def probe_grpc(client: GenerateClient) -> ServerFacts:
+    """Asks the router what it serves. Raises Unavailable."""
     try:
         live = await client.live()
-    except Lost as error:
+    except ConnectionLost as error:
         raise Unavailable(f"{error} Start one with stageline up, or correct --url") from None
-    return Facts(model=live.model, dilation=Fraction(live.dilation).limit_denominator(10**9))
+    return ServerFacts(model=live.model, dilation=Fraction(live.dilation).limit_denominator(10**9))

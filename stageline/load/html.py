@@ -1,13 +1,13 @@
-"""The report of a load run as one HTML page that needs nothing beside it."""
+"""The report of a load run as one self-contained HTML page."""
 
 from collections.abc import Iterable, Sequence
 from html import escape
 
 from stageline.load.summary import LoadSummary
-from stageline.load.svg import Line, line_chart
+from stageline.load.svg import ChartLine, line_chart
 from stageline.load.tables import (
-    COLUMNS,
-    LATENCIES,
+    LATENCY_ROWS,
+    STATISTICS,
     STEP_COLUMNS,
     cells,
     clocks,
@@ -15,8 +15,8 @@ from stageline.load.tables import (
     slo_text,
     step_rows,
 )
-from stageline.load.timeline import Slice, Timeline
-from stageline.report.palette import BUSY, CAUSE_COLOURS
+from stageline.load.timeline import LoadTimeline, Slice
+from stageline.report.palette import BUSY, ORANGE, VERMILION
 from stageline.units import NS_PER_S
 
 _STYLE = """
@@ -26,11 +26,9 @@ td:first-child,th:first-child{text-align:left}.facts td{text-align:left}.good{co
 figure{margin:1.5em 0}figcaption span{margin-left:1em}svg{width:100%}svg text{font-size:11px;fill:#555}
 .grid{stroke:#ddd}polyline{stroke-width:1.5}code{background:#f4f4f4;overflow-wrap:anywhere}
 """
-_RED = CAUSE_COLOURS["kv_blocked"]
-_ORANGE = CAUSE_COLOURS["starved"]
 
 
-def html_report(summary: LoadSummary, timeline: Timeline) -> str:
+def html_report(summary: LoadSummary, timeline: LoadTimeline) -> str:
     """The page."""
     title = f"Load on {summary.model}"
     parts = [
@@ -53,7 +51,7 @@ def html_report(summary: LoadSummary, timeline: Timeline) -> str:
 
 def _verdict(summary: LoadSummary) -> str:
     if not summary.complete:
-        return '<p class="bad">Incomplete: the run was broken off.</p>'
+        return '<p class="bad">Incomplete: the run was interrupted.</p>'
     if summary.slo is None:
         return ""
     return f'<p class="{"good" if summary.slo.met else "bad"}">{escape(slo_text(summary))}</p>'
@@ -61,17 +59,17 @@ def _verdict(summary: LoadSummary) -> str:
 
 def _latency_table(summary: LoadSummary) -> Iterable[str]:
     for name, values in clocks(summary):
-        rows = [[label, *cells(getattr(values.latencies, field))] for label, field in LATENCIES]
+        rows = [[label, *cells(getattr(values.latencies, field))] for label, field in LATENCY_ROWS]
         if name == "emulated":
             rows.append(["queue", *cells(values.latencies.queue_s)])
-        yield _table((f"{name} time", *COLUMNS), rows)
+        yield _table((f"{name} time", *STATISTICS), rows)
 
 
-def _charts(timeline: Timeline) -> list[str]:
+def _charts(timeline: LoadTimeline) -> list[str]:
     slices, width_s = timeline.slices, timeline.slice_ns / NS_PER_S
 
-    def line(name: str, colour: str, values: Sequence[float | None]) -> Line:
-        return Line(name, colour, [((i + 0.5) * width_s, value) for i, value in enumerate(values)])
+    def line(name: str, colour: str, values: Sequence[float | None]) -> ChartLine:
+        return ChartLine(name, colour, [((i + 0.5) * width_s, value) for i, value in enumerate(values)])
 
     def rate(name: str) -> list[float | None]:
         return [getattr(s, name) / width_s for s in slices]
@@ -80,9 +78,9 @@ def _charts(timeline: Timeline) -> list[str]:
     return [
         line_chart(
             [
-                line("due", _ORANGE, rate("due")),
+                line("due", ORANGE, rate("due")),
                 line("finished", BUSY, rate("finished")),
-                line("failed or rejected", _RED, rate("failed")),
+                line("failed or rejected", VERMILION, rate("failed")),
             ],
             x_label=x,
             y_label="requests per second",
@@ -91,7 +89,7 @@ def _charts(timeline: Timeline) -> list[str]:
         line_chart(
             [
                 line("mean", BUSY, [_mean_ttft_s(s) for s in slices]),
-                line("largest", _RED, [s.ttft_max_ns / NS_PER_S if s.finished else None for s in slices]),
+                line("largest", VERMILION, [s.ttft_max_ns / NS_PER_S if s.finished else None for s in slices]),
             ],
             x_label=x,
             y_label="TTFT in seconds, by the end of the request",

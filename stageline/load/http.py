@@ -1,4 +1,4 @@
-"""Calls over HTTP, to any server that speaks the OpenAI API with streams."""
+"""Sends calls over HTTP, to any server with a streaming OpenAI API."""
 
 import asyncio
 import ssl
@@ -12,20 +12,19 @@ import msgspec
 from stageline.errors import ProtocolError
 from stageline.load.body import Bodies
 from stageline.load.clock import Clock
-from stageline.load.reply import RETRY_NS, Call, Emulated, Reply
-from stageline.load.sse import DONE, EventReader, Usage, decode_chunk, error_text
+from stageline.load.reply import RETRY_NS, Call, CallReply, Emulated
+from stageline.load.sse import DONE_PAYLOAD, ChunkUsage, EventReader, decode_chunk, error_text
 from stageline.units import NS_PER_S, decimal_ns
+from stageline.wire.http_headers import DILATION_HEADER, OUTPUT_TOKENS_HEADER
 
-DILATION = "x-stageline-dilation"
-OUTPUT_TOKENS = "x-stageline-output-tokens"
-KEEP_ALIVE_S = 4.0  # below the 5 s after which uvicorn closes idle connections: a call must not meet that
+KEEP_ALIVE_S = 4.0  # uvicorn closes idle connections after 5 s, and a call must not use one that is about to close
 MAX_RETRY_AFTER_NS = 3600 * NS_PER_S
-_ERROR_BYTES = 64 << 10
+_MAX_ERROR_BYTES = 64 << 10
 _REJECTED = (429, 503)
 
 
 def open_http(*, api_key: str = "", tls: ssl.SSLContext | None = None) -> aiohttp.ClientSession:
-    """Connections to one server: as many as calls need, kept while they are busy. `tls` None: the usual authorities."""
+    """Opens a connection pool without a limit. `tls` None: the usual certificate authorities."""
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     return aiohttp.ClientSession(
         headers=headers | {"Content-Type": "application/json"},
@@ -36,7 +35,7 @@ def open_http(*, api_key: str = "", tls: ssl.SSLContext | None = None) -> aiohtt
 
 
 class HttpTarget:
-    """A Target. At most `connections` calls at once; others wait their turn, which counts as theirs."""
+    """A Target. At most `connections` calls run at once; others wait, and the wait counts towards their latency."""
 
     def __init__(
         self, session: aiohttp.ClientSession, url: str, bodies: Bodies, clock: Clock, *, connections: int,
@@ -47,63 +46,63 @@ class HttpTarget:
         self._timeout_s = timeout_s
         self._stageline = stageline
 
-    async def send(self, call: Call, reply: Reply) -> None:
-        """See Target. The timeout runs from the moment at which the call gets a connection."""
+    async def send(self, call: Call, reply: CallReply) -> None:
+        """See Target. The timeout starts when the call gets a connection."""
         async with self._slots:
             reply.sent_ns = self._clock.now_ns()
             try:
                 async with asyncio.timeout(self._timeout_s):
                     await self._exchange(call, reply)
             except TimeoutError:
-                _broken(reply, "timeout", f"no end after {self._timeout_s:g} s")
+                _fail(reply, "timeout", f"no complete reply after {self._timeout_s:g} s")
             except ProtocolError as error:
-                _broken(reply, "no event stream", str(error))
+                _fail(reply, "no event stream", str(error))
             except aiohttp.ClientConnectorError as error:
-                _broken(reply, "unreachable", str(error))
+                _fail(reply, "unreachable", str(error))
             except (aiohttp.ClientError, OSError) as error:
-                _broken(reply, "cut" if reply.chunks else "disconnected", str(error) or type(error).__name__)
+                _fail(reply, "cut" if reply.chunks else "disconnected", str(error) or type(error).__name__)
         reply.end_ns = self._clock.now_ns()
 
-    async def _exchange(self, call: Call, reply: Reply) -> None:
+    async def _exchange(self, call: Call, reply: CallReply) -> None:
         headers = {}
         if self._stageline and call.max_output_tokens != call.output_tokens:
-            headers[OUTPUT_TOKENS] = str(call.output_tokens)
+            headers[OUTPUT_TOKENS_HEADER] = str(call.output_tokens)
         async with self._session.post(self._url, data=self._bodies.of(call), headers=headers) as response:
-            reply.dilation = response.headers.get(DILATION)
+            reply.dilation = response.headers.get(DILATION_HEADER)
             if response.status == 200:
                 await self._read(response.content, reply)
                 return
-            body = await response.content.read(_ERROR_BYTES)
+            body = await response.content.read(_MAX_ERROR_BYTES)
             if response.status in _REJECTED:
                 reply.retry_after_ns = retry_after_ns(response.headers.get("Retry-After", ""), datetime.now(UTC))
             outcome = "rejected" if response.status in _REJECTED else "failed"
-            reply.end(outcome, f"HTTP {response.status}", _sentence(body))  # type: ignore[arg-type]
+            reply.end(outcome, f"HTTP {response.status}", _error_text(body))  # type: ignore[arg-type]
 
-    async def _read(self, content: aiohttp.StreamReader, reply: Reply) -> None:
-        """A stream is whole when it ends with [DONE]; all else means that it was cut.
+    async def _read(self, content: aiohttp.StreamReader, reply: CallReply) -> None:
+        """Reads a stream. It is complete if it has a [DONE]; otherwise it was cut.
 
-        What follows [DONE] is read too: only then can the connection carry the next call.
+        What follows [DONE] is read, too: only then can the connection carry the next call.
         """
         events = EventReader()
         while data := await content.readany():
             now_ns = self._clock.now_ns()
             for payload in events.feed(data):
-                if payload == DONE:
+                if payload == DONE_PAYLOAD:
                     reply.end("finished")
-                elif not _take(payload, now_ns, reply):
+                elif not _handle(payload, now_ns, reply):
                     return
         if reply.outcome != "finished":
             reply.end("failed", "cut", f"the stream ended after {reply.chunks} chunks, without [DONE]")
 
 
-def _broken(reply: Reply, reason: str, detail: str) -> None:
-    """The call has failed, unless all of it had come before."""
+def _fail(reply: CallReply, reason: str, detail: str) -> None:
+    """Marks the call as failed, unless its reply was already complete."""
     if reply.outcome != "finished":
         reply.end("failed", reason, detail)
 
 
-def _take(payload: bytes, now_ns: int, reply: Reply) -> bool:
-    """One event; False: it says that the reply has failed."""
+def _handle(payload: bytes, now_ns: int, reply: CallReply) -> bool:
+    """Adds one event to the reply; False: the event is an error, which ends it."""
     chunk = decode_chunk(payload)
     if chunk.error is not None:
         reply.end("failed", "error event", error_text(chunk.error))
@@ -116,8 +115,8 @@ def _take(payload: bytes, now_ns: int, reply: Reply) -> bool:
     return True
 
 
-def read_usage(usage: Usage, reply: Reply) -> None:
-    """The server's own count, and its times if it is an emulator."""
+def read_usage(usage: ChunkUsage, reply: CallReply) -> None:
+    """Copies the server's token counts, and its emulated times if it has them."""
     reply.prompt_tokens, reply.output_tokens = usage.prompt_tokens, usage.completion_tokens
     if usage.queue_s is not None and usage.ttft_s is not None and usage.e2e_s is not None:
         times_ns = (round(s * NS_PER_S) for s in (usage.queue_s, usage.ttft_s, usage.e2e_s))
@@ -125,20 +124,21 @@ def read_usage(usage: Usage, reply: Reply) -> None:
 
 
 def retry_after_ns(text: str, now: datetime) -> int:
-    """The header's wish, in seconds or as a date, at most an hour; RETRY_NS when it says nothing sensible."""
-    wish_ns = decimal_ns(text.strip(), NS_PER_S)
-    if wish_ns is None:
-        wish_ns = RETRY_NS
+    """Parses Retry-After, seconds or a date: at most an hour, RETRY_NS if it is missing or malformed."""
+    wait_ns = decimal_ns(text.strip(), NS_PER_S)
+    if wait_ns is None:
+        wait_ns = RETRY_NS
         with suppress(ValueError, TypeError):
-            wish_ns = round((parsedate_to_datetime(text) - now).total_seconds() * NS_PER_S)
-    return min(max(0, wish_ns), MAX_RETRY_AFTER_NS)
+            wait_ns = round((parsedate_to_datetime(text) - now).total_seconds() * NS_PER_S)
+    return min(max(0, wait_ns), MAX_RETRY_AFTER_NS)
 
 
 class _ErrorBody(msgspec.Struct):
     error: object = None
 
 
-def _sentence(body: bytes) -> str:
+def _error_text(body: bytes) -> str:
+    """The error's message, or the beginning of a body that is not an OpenAI error."""
     with suppress(msgspec.MsgspecError, ValueError):
         found = msgspec.json.decode(body, type=_ErrorBody).error
         if found is not None:

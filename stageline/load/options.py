@@ -1,4 +1,4 @@
-"""What a load run is told."""
+"""The options of a load run."""
 
 from pathlib import Path
 from typing import Literal
@@ -19,8 +19,9 @@ MAX_CONNECTIONS = 65536
 
 
 class LoadOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """`url`: http(s)://HOST[:PORT][/PREFIX] or grpc(s)://HOST:PORT, without /v1. Times are the workload's, except
-    `timeout_s`, which is the wall's.
+    """`url`: http(s)://HOST[:PORT][/PREFIX] or grpc(s)://HOST:PORT, without /v1.
+
+    Times are workload time, except `timeout_s`, which is wall time.
     """
 
     url: str
@@ -45,12 +46,12 @@ class LoadOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def grpc_address(self) -> str:
-        """grpc://host:port or grpcs://host:port of a gRPC target; empty: HTTP."""
+        """grpc://HOST:PORT or grpcs://HOST:PORT of a gRPC target; empty: HTTP."""
         return self.url if self.url.startswith(("grpc://", "grpcs://")) else ""
 
 
 def checked_url(text: str) -> str:
-    """The URL without a slash or /v1 at its end. BadInput when it is none."""
+    """Returns the URL without a trailing slash or /v1. Raises BadInput."""
     way_out = "write it like http://localhost:8000 or grpc://localhost:50051"
     try:
         parts = urlsplit(text)

@@ -1,4 +1,4 @@
-"""What a server is, asked before anything is sent: that it is there, its model, its dilation, its chat template."""
+"""Asks a server, before load is sent, for its model, dilation and chat template."""
 
 import asyncio
 from fractions import Fraction
@@ -8,15 +8,15 @@ import msgspec
 
 from stageline.errors import BadInput, Busy, Unavailable, UsageError
 from stageline.load.conversation import Template
-from stageline.load.http import DILATION
 from stageline.units import parse_ratio
+from stageline.wire.http_headers import DILATION_HEADER
 
 _ANSWER_S = 30.0
-WORD = "able"  # one token everywhere
+WORD = "able"  # one token in common vocabularies
 
 
-class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """`dilation`: wall time per emulated time; None: the server does not say, its time is the wall's."""
+class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What the server serves. `dilation`: wall time per emulated time; None: not stated, so it runs in wall time."""
 
     model: str
     dilation: Fraction | None = None
@@ -45,21 +45,21 @@ class _Answer(msgspec.Struct):
     dilation: str | None
 
 
-async def probe(session: aiohttp.ClientSession, url: str, model: str, *, chat: bool = False) -> Facts:
-    """Asks the server at `url` (up to and without /v1), for chats about its template too.
+async def probe(session: aiohttp.ClientSession, url: str, model: str, *, chat: bool = False) -> ServerFacts:
+    """Asks the server at `url` (without /v1); for chats also for its template.
 
     Raises Unavailable, Busy, UsageError or BadInput.
     """
     listed = await _get(session, url, "/v1/models")
     if listed.status in (401, 403):
-        raise UsageError(f"{url} wants an API key: give it with --api-key")
+        raise UsageError(f"{url} requires an API key; give it with --api-key")
     if not model:
         model = _first_model(url, listed)
     ready = await _get(session, url, "/ready")
     if ready.status == 503:
         raise Busy(f"{url} is not ready: {ready.body[:200].decode('utf-8', 'replace')}; try again later")
     template = await probe_template(session, url, model) if chat else None
-    return Facts(model=model, dilation=_dilation(listed, ready), template=template)
+    return ServerFacts(model=model, dilation=_dilation(listed, ready), template=template)
 
 
 def _first_model(url: str, listed: _Answer) -> str:
@@ -68,7 +68,7 @@ def _first_model(url: str, listed: _Answer) -> str:
     except (msgspec.MsgspecError, ValueError):
         models = []
     if not models:
-        raise UsageError(f"{url}/v1/models names no model (HTTP {listed.status}): give one with --model")
+        raise UsageError(f"{url}/v1/models lists no model (HTTP {listed.status}); give one with --model")
     return models[0].id
 
 
@@ -80,17 +80,17 @@ def _dilation(listed: _Answer, ready: _Answer) -> Fraction | None:
         except (msgspec.MsgspecError, ValueError):
             return None
         text = None if value is None else f"{value:.12f}".rstrip("0").rstrip(".")
-    return None if text is None else parse_dilation(text)
+    return None if text is None else header_dilation(text)
 
 
 async def probe_template(session: aiohttp.ClientSession, url: str, model: str) -> Template:
-    """What the server's chat template adds, from its /tokenize; the rule of thumb where there is none."""
-    talk = [
+    """What the server's chat template adds, measured with its /tokenize; the defaults where it has none."""
+    chat = [
         {"role": "user", "content": WORD},
         {"role": "assistant", "content": WORD},
         {"role": "user", "content": WORD},
     ]
-    first, third = [await _count(session, url, {"model": model, "messages": talk[:n]}) for n in (1, 3)]
+    first, third = [await _count(session, url, {"model": model, "messages": chat[:n]}) for n in (1, 3)]
     if first is None or third is None:
         return Template()
     return Template(max(0, first - 1), max(0, third - first - 2))
@@ -104,22 +104,22 @@ async def _count(session: aiohttp.ClientSession, url: str, body: dict[str, objec
         return None
 
 
-def parse_dilation(text: str) -> Fraction:
-    """The header's number. BadInput when it is none."""
+def header_dilation(text: str) -> Fraction:
+    """Parses the dilation header. Raises BadInput."""
     try:
-        return parse_ratio(text, DILATION)
+        return parse_ratio(text, DILATION_HEADER)
     except BadInput:
-        raise BadInput(f"header {DILATION}", text, "the server's dilation is no positive number") from None
+        raise BadInput(f"header {DILATION_HEADER}", text, "the server's dilation is not a positive number") from None
 
 
 async def _get(session: aiohttp.ClientSession, url: str, path: str) -> _Answer:
     try:
         async with asyncio.timeout(_ANSWER_S), session.get(url + path) as response:
-            return _Answer(response.status, await response.content.read(1 << 20), response.headers.get(DILATION))
+            return _Answer(response.status, await response.content.read(1 << 20), response.headers.get(DILATION_HEADER))
     except aiohttp.InvalidURL:
         raise BadInput("--url", url, "not a URL", "write it like http://localhost:8000") from None
     except TimeoutError:
-        raise Unavailable(f"{url} accepts connections and does not answer within {_ANSWER_S:g} s") from None
+        raise Unavailable(f"{url} accepts connections but does not answer within {_ANSWER_S:g} s") from None
     except (aiohttp.ClientError, OSError) as error:
         way_out = "start one with stageline up, or correct --url"
         raise Unavailable(f"no server answers at {url} ({_why(error)}); {way_out}") from None

@@ -1,9 +1,9 @@
-"""The content of prompts: exactly so many tokens, different for every request, equal where a trace says so.
+"""The content of prompts: of an exact length, different for every request, equal only where a trace says so.
 
-Two alphabets of tokens that are all written with four characters and a separator, so that any run of tokens is a slice
-of one long table: ids from 1000 to 9999, which every vocabulary has, and English words of four letters, which are one
-token each in the common vocabularies and in Stageline's. A run begins with a few tokens that spell the hash of its
-name, so that two names never share a first block, and goes on with the table from a place that the hash picks.
+There are two alphabets: token ids from 1000 to 9999, which every vocabulary has, and English words of four letters,
+which are one token each in common vocabularies and in Stageline's. Every token is four characters and a separator, so
+any run of tokens is a slice of one long table. A run begins with a few tokens that spell the hash of its name, so that
+two names never share a first block; the rest is the table from an offset that the hash picks.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ _WORDS = tuple(_TEXT.split())
 
 
 class Alphabet:
-    """Tokens as text, `WIDTH` characters each; the last character of a run is its separator, which callers drop."""
+    """Runs of tokens as text, `WIDTH` characters per token; a run ends with a separator, which callers drop."""
 
     def __init__(self, items: Sequence[str], separator: str, seed: int) -> None:
         self._items, self._separator = items, separator
@@ -37,11 +37,11 @@ class Alphabet:
         self._table = table + table
 
     def own(self, name: int, tokens: int) -> str:
-        """`tokens` tokens that only this name has."""
+        """A run of tokens that belongs to this name alone."""
         return self._run(draw_at(self._names, name), tokens)
 
     def shared(self, name: int, tokens: int) -> str:
-        """As `own`, of another name space: blocks that several prompts may have."""
+        """Like `own`, but in a separate namespace: blocks that prompts may share."""
         return self._run(draw_at(self._shared, name), tokens)
 
     def _token(self, draw: int) -> str:
@@ -52,29 +52,30 @@ class Alphabet:
         for _ in range(min(_HEAD_TOKENS, tokens)):
             rest, digit = divmod(rest, len(self._items))
             head += self._token(digit)
-        place = draw % _TABLE_TOKENS * WIDTH
+        start = draw % _TABLE_TOKENS * WIDTH
         tail = (tokens - _HEAD_TOKENS) * WIDTH
         if tail <= 0:
             return head
-        first = self._table[place : place + tail]
+        first = self._table[start : start + tail]
         more, left = divmod(tail - len(first), len(self._table))
         return head + first + self._table * more + self._table[:left]
 
 
 def id_alphabet(seed: int) -> Alphabet:
-    """Token ids; a run without its last separator is the inside of a JSON list."""
+    """Token ids. A run without its last separator is the inside of a JSON list."""
     return Alphabet([str(i) for i in range(1000, 10000)], ",", seed)
 
 
 def word_alphabet(seed: int) -> Alphabet:
-    """Words."""
+    """English words."""
     return Alphabet(_WORDS, " ", seed)
 
 
 def prompt_of(request: Request, alphabet: Alphabet, block_tokens: int, turn: int = 0, less_tokens: int = 0) -> str:
-    """The new tokens of one turn, each with its separator; at least one, however many `less_tokens` (what the server's
-    template adds) are left out. A trace's hash ids name blocks of `block_tokens` tokens, in the first turn; what they
-    do not cover is the request's own.
+    """The new tokens of one turn, each with its separator: the request's prompt tokens less `less_tokens`, at least 1.
+
+    `less_tokens` is what the server's template adds. In the first turn the trace's hash ids name blocks of
+    `block_tokens` tokens; the rest belongs to the request alone.
     """
     tokens = max(1, request.prompt_tokens - less_tokens)
     parts, left = list[str](), tokens

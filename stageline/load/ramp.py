@@ -1,8 +1,8 @@
 """Rate steps: `0.5:30s,1:60s,2` runs a workload at half its rate for 30 s, as it is for 60 s, then twice as fast.
 
-A step is a factor and how long it lasts, on the workload's own clock; only the last one may be without an end.
-A time of the workload w becomes t: in step i, which begins at t_i and has used up w_i of the workload,
-t = t_i + (w - w_i) / factor_i, rounded half-even. After a last step with an end nothing more arrives.
+A step is a factor and a duration, in workload time; only the last step may have no duration. Step i begins at time t_i
+of the run, when w_i of the workload has been used: workload time w becomes t = t_i + (w - w_i) / factor_i, rounded
+half-even. If the last step has a duration, nothing arrives after it.
 """
 
 from fractions import Fraction
@@ -16,7 +16,7 @@ _EXAMPLE = "write it like 0.5:30s,1:60s,2"
 
 
 class Step(msgspec.Struct, frozen=True):
-    """One rate. `duration_ns` None: to the end of the workload."""
+    """One rate step. `duration_ns` None: to the end of the workload."""
 
     factor: Fraction
     duration_ns: int | None
@@ -28,7 +28,7 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class Ramp:
-    """The map from the workload's times to those of the run; ascending in, ascending out."""
+    """Maps workload times to times of the run. Both ascend."""
 
     def __init__(self, steps: tuple[Step, ...] = (Step(Fraction(1), None),)) -> None:
         self.steps = steps
@@ -37,7 +37,7 @@ class Ramp:
         self._used = Fraction(0)  # of the workload, before the step
 
     def at(self, workload_ns: int) -> tuple[int, int] | None:
-        """(time in the run, step); None when the last step has ended. Times must not descend."""
+        """(time in the run, index of the step); None after the last step. Call with ascending times."""
         while True:
             step = self.steps[self._index]
             left = workload_ns - self._used
@@ -52,7 +52,7 @@ class Ramp:
 
 
 def parse_ramp(text: str) -> tuple[Step, ...]:
-    """The flag's text. BadInput names the step at fault."""
+    """Parses --ramp. Raises BadInput, naming the step."""
     parts = [part.strip() for part in text.split(",")]
     steps = []
     for position, part in enumerate(parts):
@@ -61,6 +61,6 @@ def parse_ramp(text: str) -> tuple[Step, ...]:
             raise BadInput("--ramp", part, "only the last step may be without a duration", _EXAMPLE)
         length_ns = parse_duration_ns(duration, "--ramp") if colon else None
         if length_ns == 0:
-            raise BadInput("--ramp", part, "a step that lasts no time", _EXAMPLE)
+            raise BadInput("--ramp", part, "the duration of a step is zero", _EXAMPLE)
         steps.append(Step(parse_ratio(factor, "--ramp"), length_ns))
     return tuple(steps)

@@ -1,4 +1,4 @@
-"""Keeps what came back: tallies, the course of the run, and requests.csv while it goes."""
+"""Records finished calls: totals, the timeline, and requests.csv, written as calls end."""
 
 from contextlib import ExitStack
 from fractions import Fraction
@@ -8,28 +8,28 @@ from typing import TextIO
 import msgspec
 
 from stageline.errors import UsageError
-from stageline.load.reply import Reply
+from stageline.load.reply import CallReply
 from stageline.load.sample import Sample
 from stageline.load.schedule import Due
 from stageline.load.tally import Tally
-from stageline.load.timeline import Timeline
-from stageline.report.series import Histogram
+from stageline.load.timeline import LoadTimeline
+from stageline.report.distributions import Histogram
 from stageline.report.slo import Slo
 
-REQUESTS = "requests.csv"
-SUMMARY = "summary.json"
-REPORT = "report.html"
+REQUESTS_FILE = "requests.csv"
+SUMMARY_FILE = "summary.json"
+REPORT_FILE = "report.html"
 
 
-class Part(msgspec.Struct):
-    """One rate step, or all of them."""
+class CallGroup(msgspec.Struct):
+    """The calls of one rate step, or of the whole run."""
 
     tally: Tally
     gaps: Histogram
 
 
 class LoadRecorder:
-    """A Recorder. Memory: 144 bytes per call at most, none per chunk. Use as a context manager."""
+    """A CallRecorder and context manager. Memory: at most 144 bytes per call, none per chunk."""
 
     def __init__(
         self,
@@ -40,14 +40,14 @@ class LoadRecorder:
         slo_on_wall: bool,
         directory: Path | None,
     ) -> None:
-        def part() -> Part:
-            return Part(Tally(slo, dilation, slo_on_wall=slo_on_wall), Histogram())
+        def group() -> CallGroup:
+            return CallGroup(Tally(slo, dilation, slo_on_wall=slo_on_wall), Histogram())
 
-        self.total, self.steps = part(), [part() for _ in range(steps)]
-        self.timeline = Timeline()
+        self.total, self.steps = group(), [group() for _ in range(steps)]
+        self.timeline = LoadTimeline()
         self.warmup_calls = 0
         self.dilations = set[str]()
-        self.details: dict[str, str] = {}  # the first sentence of every reason
+        self.details: dict[str, str] = {}  # the first detail of every reason
         self._warmup_gaps = Histogram()
         self._files = ExitStack()
         self._csv = None if directory is None else self._open(directory)
@@ -59,11 +59,11 @@ class LoadRecorder:
         self._files.close()
 
     def gaps(self, due: Due) -> Histogram:
-        """See Recorder."""
+        """See CallRecorder."""
         return self._warmup_gaps if due.warmup else self.steps[due.step].gaps
 
-    def record(self, sample: Sample, reply: Reply) -> None:
-        """See Recorder."""
+    def record(self, sample: Sample, reply: CallReply) -> None:
+        """See CallRecorder."""
         self.timeline.add(sample)
         if reply.dilation is not None:
             self.dilations.add(reply.dilation)
@@ -78,16 +78,16 @@ class LoadRecorder:
         self.steps[sample.step].tally.add(sample)
 
     def finish(self) -> None:
-        """Adds up what was kept by step."""
+        """Adds up the steps; call once, at the end."""
         for step in self.steps:
             self.total.gaps.merge(step.gaps)
 
     def _open(self, directory: Path) -> TextIO:
         try:
             directory.mkdir(parents=True, exist_ok=True)
-            for name in (SUMMARY, REPORT):
+            for name in (SUMMARY_FILE, REPORT_FILE):
                 (directory / name).unlink(missing_ok=True)
-            file = self._files.enter_context((directory / REQUESTS).open("w", encoding="ascii"))
+            file = self._files.enter_context((directory / REQUESTS_FILE).open("w", encoding="ascii"))
             file.write(",".join(Sample.__struct_fields__) + "\n")
         except OSError as error:
             raise UsageError(f"-o {directory}: can't be written: {error.strerror}; give another directory") from None
@@ -95,6 +95,6 @@ class LoadRecorder:
 
 
 def csv_line(sample: Sample) -> str:
-    """All members in order; None is an empty cell, a flag 0 or 1. No member holds a comma."""
+    """All members in order; None is an empty cell, a flag 0 or 1. No member contains a comma."""
     values = (getattr(sample, name) for name in Sample.__struct_fields__)
     return ",".join("" if v is None else str(int(v)) if isinstance(v, bool) else str(v) for v in values) + "\n"

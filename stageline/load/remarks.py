@@ -1,53 +1,57 @@
-"""Sentences about a run that its figures alone do not tell."""
+"""Remarks on a run: what its figures alone do not show."""
 
 from fractions import Fraction
 
 from stageline.errors import BadInput
-from stageline.load.probe import Facts, parse_dilation
+from stageline.load.probe import ServerFacts, header_dilation
 from stageline.load.recorder import LoadRecorder
 from stageline.load.summary import ClockFigures
-from stageline.report.series import rank_of
+from stageline.report.distributions import rank_of
 from stageline.units import format_duration
 
 _SLOW_RATIO = 1.2
-_LATE_SHARE = 0.05  # of the median TTFT, beyond which the client's own lateness is worth a word
+_LATE_SHARE = 0.05  # of the median TTFT; a p99 send lag above it gets a remark
 
 
-def remarks_of(recorder: LoadRecorder, facts: Facts, wall: ClockFigures, emulated: ClockFigures | None) -> list[str]:
-    """What the reader should know."""
+def remarks_of(
+    recorder: LoadRecorder, facts: ServerFacts, wall: ClockFigures, emulated: ClockFigures | None
+) -> list[str]:
+    """All remarks on a run."""
     tally = recorder.total.tally
     found = [f"{reason}: {detail}" for reason, detail in recorder.details.items() if detail]
     if tally.other_prompts:
         found.append(
-            f"the server counts other tokens than were sent in {tally.other_prompts:,} prompts; token ids are exact"
+            f"in {tally.other_prompts:,} prompts the server counts other tokens than were sent; token ids are exact"
         )
     if tally.other_outputs:
         found.append(f"{tally.other_outputs:,} replies are longer or shorter than the workload says")
     if others := sorted(text for text in recorder.dilations if not _same(text, facts.dilation)):
-        found.append(f"replies say another dilation than the server did: {', '.join(others)}; emulated figures are off")
+        found.append(
+            f"replies state another dilation than the probe found: {', '.join(others)}; emulated figures are off"
+        )
     if facts.dilation is not None and emulated is not None:
         found += slowness(wall.latencies.e2e_s.mean, emulated.latencies.e2e_s.mean, facts.dilation)
     return found + _lateness(recorder)
 
 
 def slowness(wall_s: float | None, emulated_s: float | None, dilation: Fraction) -> list[str]:
-    """A host that does not keep up with its dilation: the wall's figures then say more of it than of the cluster."""
+    """Warns of a host that does not keep up with its dilation: wall figures then measure that host, not the cluster."""
     if not wall_s or not emulated_s or wall_s <= _SLOW_RATIO * emulated_s * dilation:
         return []
     ratio = wall_s / float(emulated_s * dilation)
-    return [f"replies took {ratio:.1f} x the wall time that the dilation says: the server's host did not keep up"]
+    return [f"replies took {ratio:.1f} x the wall time that the dilation implies: the server's host did not keep up"]
 
 
 def _same(text: str, dilation: Fraction | None) -> bool:
-    """Headers carry six digits."""
+    """Whether a header's dilation, which has six digits, is this one."""
     try:
-        return dilation is not None and abs(parse_dilation(text) / dilation - 1) < Fraction(1, 10**5)
+        return dilation is not None and abs(header_dilation(text) / dilation - 1) < Fraction(1, 10**5)
     except BadInput:
         return False
 
 
 def _lateness(recorder: LoadRecorder) -> list[str]:
-    """Late sending is part of every latency; when it is much of it, the client is what was measured."""
+    """Warns of late sending: if it is a large part of the latency, the run measured the client."""
     tally = recorder.total.tally
     ttft_ns = tally.wall.median_ttft_ns()
     if not tally.lag.count or ttft_ns is None:

@@ -1,46 +1,46 @@
-"""One call and what came back: what every kind of target takes and fills in."""
+"""A call and its reply: what every kind of target takes, and what it fills in."""
 
 from typing import Literal, Protocol, get_args
 
 import msgspec
 
-from stageline.report.series import Histogram
+from stageline.report.distributions import Histogram
 from stageline.units import NS_PER_S
 
-Outcome = Literal["finished", "rejected", "failed", "cancelled", "incomplete"]
-RETRY_NS = NS_PER_S  # how long a user who was rejected waits when the server names no time: hammering helps nobody
-OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+CallOutcome = Literal["finished", "rejected", "failed", "cancelled", "incomplete"]
+RETRY_NS = NS_PER_S  # how long a rejected user waits when the server sends no Retry-After
+CALL_OUTCOMES: tuple[CallOutcome, ...] = get_args(CallOutcome)
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
-    """What to send. `prompt` is JSON: a list of ids, a text, or a list of messages."""
+    """What to send. `prompt` is JSON: a list of token ids, a text, or a list of messages."""
 
     prompt: bytes
     prompt_tokens: int
     output_tokens: int
     max_output_tokens: int
     priority: int = 0
-    session: str = ""
+    conversation: str = ""
 
 
 class Emulated(msgspec.Struct, frozen=True):
-    """What the server says its cluster took, in emulated ns from the request's arrival there."""
+    """The server's own figures, in emulated ns from the request's arrival at the server."""
 
     queue_ns: int
     ttft_ns: int
     e2e_ns: int
 
 
-class Reply(msgspec.Struct, kw_only=True):
-    """Filled in while the reply comes, so that one that breaks off keeps what it had. Times are the wall's.
+class CallReply(msgspec.Struct, kw_only=True):
+    """A reply, filled in as it arrives, so that one that breaks off keeps what it had. Times are wall time.
 
-    rejected: the server is there and would not take it (429, 503). failed: refused, broken off or late. `reason` is a
-    short name to count by, `detail` a sentence.
+    Outcome `rejected`: the server is up but took no request (429, 503). `failed`: refused, broken off or too late.
+    `reason` is a short name to count by, `detail` a sentence.
     """
 
     gaps: Histogram  # times between two chunks go here
     keep_text: bool = False
-    outcome: Outcome = "incomplete"
+    outcome: CallOutcome = "incomplete"
     reason: str = ""
     detail: str = ""
     sent_ns: int | None = None
@@ -51,12 +51,12 @@ class Reply(msgspec.Struct, kw_only=True):
     prompt_tokens: int | None = None  # as the server counts
     output_tokens: int | None = None  # as the server counts
     emulated: Emulated | None = None
-    dilation: str | None = None  # as this reply says it
+    dilation: str | None = None  # as this reply states it
     retry_after_ns: int = 0
     text: list[str] = msgspec.field(default_factory=list)
 
     def chunk(self, now_ns: int, text: str) -> None:
-        """Some of the output has come."""
+        """Records that some output has arrived."""
         if self.last_ns is None:
             self.first_ns = now_ns
         else:
@@ -66,8 +66,8 @@ class Reply(msgspec.Struct, kw_only=True):
         if self.keep_text:
             self.text.append(text)
 
-    def end(self, outcome: Outcome, reason: str = "", detail: str = "") -> None:
-        """How it ended."""
+    def end(self, outcome: CallOutcome, reason: str = "", detail: str = "") -> None:
+        """Records how the call ended."""
         self.outcome, self.reason, self.detail = outcome, reason, detail
 
     @property
@@ -77,8 +77,8 @@ class Reply(msgspec.Struct, kw_only=True):
 
 
 class Target(Protocol):
-    """Where calls go."""
+    """A server that calls are sent to."""
 
-    async def send(self, call: Call, reply: Reply) -> None:
-        """Carries the call out and fills the reply in; whatever goes wrong with it stands there, nothing is raised."""
+    async def send(self, call: Call, reply: CallReply) -> None:
+        """Sends the call and fills in the reply, failures included; raises nothing."""
         ...

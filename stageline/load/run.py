@@ -1,4 +1,4 @@
-"""One load run, from the first question to the server to the summary."""
+"""One load run: probes the server, sends the workload, summarizes."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -11,40 +11,40 @@ import stageline
 from stageline.errors import RunFailed, UsageError
 from stageline.load.body import Bodies
 from stageline.load.clock import Clock
-from stageline.load.conversation import Kind, Prompts
-from stageline.load.driver import Driver, Progress
+from stageline.load.conversation import ConversationKind, Prompts
+from stageline.load.driver import Driver, LoadProgress
 from stageline.load.http import HttpTarget, open_http
 from stageline.load.options import LoadOptions
-from stageline.load.pace import Pace
-from stageline.load.probe import Facts, probe
+from stageline.load.probe import ServerFacts, probe
 from stageline.load.ramp import Ramp, Step
 from stageline.load.recorder import LoadRecorder
 from stageline.load.remarks import remarks_of
 from stageline.load.reply import Target
 from stageline.load.schedule import Schedule
 from stageline.load.summary import LoadFacts, LoadSummary, StepFigures, clock_figures, counted, slo_result
-from stageline.report.series import latency
+from stageline.load.time_map import TimeMap
+from stageline.report.distributions import latency
 from stageline.workload import DescribedWorkload
 
 ONE_STEP = (Step(Fraction(1), None),)
-Watch = Callable[[Progress], None]
+OnProgress = Callable[[LoadProgress], None]
 
 
-class Result(msgspec.Struct, frozen=True):
-    """A run that is over. `interrupted`: by the user."""
+class LoadResult(msgspec.Struct, frozen=True):
+    """A finished run. `interrupted`: the user ended it early."""
 
     summary: LoadSummary
     recorder: LoadRecorder
     interrupted: bool
 
 
-async def run_load(options: LoadOptions, workload: DescribedWorkload, clock: Clock, watch: Watch) -> Result:
-    """Sends a workload. Raises Unavailable, Busy, UsageError, BadInput, or RunFailed when nothing can be said of it.
+async def run_load(options: LoadOptions, workload: DescribedWorkload, clock: Clock, watch: OnProgress) -> LoadResult:
+    """Sends a workload. Raises Unavailable, Busy, UsageError, BadInput, or RunFailed when no call counts.
 
-    Cancelled, it ends all calls and says what there is.
+    When it is cancelled, it ends all calls and returns what it has measured.
     """
     if workload.reactive and options.steps:
-        raise UsageError("--ramp has no meaning for a closed loop, whose rate is its users'; change users= or think=")
+        raise UsageError("--ramp does not apply to a closed loop, whose users set the rate; change users= or think=")
     async with _target(options, clock) as (target, facts):
         on_wall = options.wall or facts.dilation is None
         steps = options.steps or ONE_STEP
@@ -57,7 +57,7 @@ async def run_load(options: LoadOptions, workload: DescribedWorkload, clock: Clo
                 Schedule(workload, Ramp(steps), warmup=options.warmup, duration_ns=options.duration_ns),
                 target,
                 clock,
-                Pace(factor, clock.now_ns()),
+                TimeMap(factor, clock.now_ns()),
                 prompts,
                 recorder,
                 turns=options.turns,
@@ -65,12 +65,12 @@ async def run_load(options: LoadOptions, workload: DescribedWorkload, clock: Clo
             watch(driver.progress)
             complete = await _drive(driver)
             recorder.finish()
-    summary = summarize(options, workload, facts, recorder, complete=complete)
-    return Result(summary, recorder, not complete)
+    summary = summarize_load(options, workload, facts, recorder, complete=complete)
+    return LoadResult(summary, recorder, not complete)
 
 
 async def _drive(driver: Driver) -> bool:
-    """False: it was cancelled."""
+    """Runs to the end; False if cancelled."""
     try:
         await driver.run()
     except asyncio.CancelledError:
@@ -78,15 +78,15 @@ async def _drive(driver: Driver) -> bool:
     return True
 
 
-def _kind(options: LoadOptions) -> Kind:
+def _kind(options: LoadOptions) -> ConversationKind:
     if options.grpc_address:
         return "ids"
     return "chat" if options.endpoint == "chat" else options.prompts
 
 
 @asynccontextmanager
-async def _target(options: LoadOptions, clock: Clock) -> AsyncIterator[tuple[Target, Facts]]:
-    """Where calls go, once it has answered."""
+async def _target(options: LoadOptions, clock: Clock) -> AsyncIterator[tuple[Target, ServerFacts]]:
+    """Probes the server and opens the target for its calls."""
     if options.grpc_address:
         from stageline.load.grpc import GrpcTarget, probe_grpc  # noqa: PLC0415  (gRPC is slow to load)
         from stageline.wire.channels import Dialer  # noqa: PLC0415
@@ -98,7 +98,7 @@ async def _target(options: LoadOptions, clock: Clock) -> AsyncIterator[tuple[Tar
             yield GrpcTarget(client, clock, connections=options.connections, timeout_s=options.timeout_s), facts
         return
     chat = options.endpoint == "chat"
-    Bodies("", chat=chat, extra=options.extra_body)  # says what is wrong with it before the server is asked
+    Bodies("", chat=chat, extra=options.extra_body)  # raises BadInput before anything is sent
     async with open_http(api_key=options.api_key, tls=options.tls.client_context()) as session:
         facts = await probe(session, options.url, options.model, chat=chat)
         target = HttpTarget(
@@ -113,10 +113,10 @@ async def _target(options: LoadOptions, clock: Clock) -> AsyncIterator[tuple[Tar
         yield target, facts
 
 
-def summarize(
-    options: LoadOptions, workload: DescribedWorkload, facts: Facts, recorder: LoadRecorder, *, complete: bool
+def summarize_load(
+    options: LoadOptions, workload: DescribedWorkload, facts: ServerFacts, recorder: LoadRecorder, *, complete: bool
 ) -> LoadSummary:
-    """The figures of a run. RunFailed when it has no call to speak of, or none that finished."""
+    """The figures of a run. Raises RunFailed for a complete run in which every call was warm-up."""
     tally = recorder.total.tally
     if complete and not tally.calls:
         raise RunFailed(f"all {recorder.warmup_calls} calls were warm-up: send more, or lower --warmup")
@@ -158,7 +158,7 @@ def summarize(
 
 
 def _steps(steps: tuple[Step, ...], recorder: LoadRecorder) -> list[StepFigures]:
-    """Nothing without --ramp: the whole run then is the one step."""
+    """The figures per rate step; empty without --ramp, when the whole run is one step."""
     figures = []
     for step, part in zip(steps, recorder.steps, strict=False):
         wall, emulated = clock_figures(part.tally, part.gaps)

@@ -1,19 +1,19 @@
-"""One call as it was: the row of requests.csv, and its latencies on both clocks."""
+"""One finished call: a row of requests.csv, and its latencies on both clocks."""
 
 from fractions import Fraction
 
 import msgspec
 
-from stageline.load.reply import Outcome
-from stageline.report.times import RequestTimes
+from stageline.load.reply import CallOutcome
+from stageline.report.request_times import RequestTimes
 from stageline.units import rounded_ratio
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Times are of the wall, in ns from the start of the run; None: it did not happen.
+    """Times are wall time in ns from the start of the run; None: it did not happen.
 
-    `intended_ns` is when the call was due, whatever kept the client from sending it then; every latency counts from
-    there. The last three are what the server says of itself, in emulated time from the arrival there.
+    `intended_ns` is when the call was due, even if the client could not send it then; every latency counts from there.
+    The `server_` members are the server's own figures, in emulated time from the arrival at the server.
     """
 
     index: int  # of the request in the workload
@@ -30,7 +30,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     asked_output_tokens: int
     output_tokens: int
     chunks: int
-    outcome: Outcome
+    outcome: CallOutcome
     reason: str
     server_queue_ns: int | None = None
     server_ttft_ns: int | None = None
@@ -38,19 +38,20 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def lag_ns(self) -> int:
-        """How long after its due time the call was sent: the client's own lateness and the wait for a connection."""
+        """How long after its due time the call was sent: the client's own delay plus the wait for a connection."""
         return 0 if self.sent_ns is None else self.sent_ns - self.intended_ns
 
     def wall_times(self) -> RequestTimes | None:
-        """What the client saw; None unless it finished with some output. The queue is the client's own lag."""
+        """What the client measured; None unless the call finished with some output. Queue time is the client's lag."""
         if self.outcome != "finished" or self.first_ns is None or self.last_ns is None:
             return None
         ttft_ns, e2e_ns = self.first_ns - self.intended_ns, self.last_ns - self.intended_ns
         return RequestTimes(self.lag_ns, ttft_ns, _tpot_ns(ttft_ns, e2e_ns, self.output_tokens), e2e_ns)
 
     def emulated_times(self, dilation: Fraction) -> RequestTimes | None:
-        """In emulated time: what the server says it took, plus the client's lag; the wall's over the dilation where the
-        server says nothing. So neither a slow host nor the network between can pass for emulated latency.
+        """In emulated time: the server's own figures plus the client's lag, or wall time over dilation without them.
+
+        With the server's figures, neither a slow host nor the network counts as emulated latency.
         """
         wall = self.wall_times()
         if wall is None:

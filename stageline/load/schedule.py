@@ -1,4 +1,4 @@
-"""What is sent when: a workload, the rate steps, the end, and which of it is warm-up."""
+"""What is sent when: a workload through rate steps, until an end, with a warm-up."""
 
 import re
 
@@ -12,22 +12,25 @@ from stageline.workload import DescribedWorkload
 
 
 class Warmup(msgspec.Struct, frozen=True):
-    """What is sent but left out of all figures: the first `requests`, or those due before `until_ns`."""
+    """Calls that are left out of all figures: the first `requests`, or those due before `until_ns`."""
 
     requests: int = 0
     until_ns: int = 0
 
     def covers(self, position: int, due_ns: int) -> bool:
-        """Whether the request at a position of the run, due then, is warm-up."""
+        """Whether the request at this position of the run, due at `due_ns`, is warm-up."""
         return position < self.requests or due_ns < self.until_ns
 
 
 NO_WARMUP = Warmup()
+_MAX_DIGITS = 9
 
 
 def parse_warmup(text: str) -> Warmup:
-    """`50` requests, or a time such as `30s`."""
-    if re.fullmatch(r"[0-9]{1,9}", text):
+    """Parses `50` (requests) or `30s` (a time). Raises BadInput."""
+    if re.fullmatch(r"[0-9]{1,200}", text):
+        if len(text) > _MAX_DIGITS:
+            raise BadInput("--warmup", text, "too large", f"give at most {_MAX_DIGITS} digits")
         return Warmup(requests=int(text))
     try:
         return Warmup(until_ns=parse_duration_ns(text, "--warmup"))
@@ -37,7 +40,7 @@ def parse_warmup(text: str) -> Warmup:
 
 
 class Due(msgspec.Struct, frozen=True):
-    """One request of the schedule. Times are the workload's: emulated, unless the run is in wall time."""
+    """One request of the schedule. `due_ns` is workload time: emulated, unless the run is in wall time."""
 
     request: Request
     due_ns: int
@@ -46,7 +49,7 @@ class Due(msgspec.Struct, frozen=True):
 
 
 class Schedule:
-    """Takes requests off a workload in the order of their due times."""
+    """Takes requests from a workload in the order of their due times."""
 
     def __init__(
         self, workload: DescribedWorkload, ramp: Ramp, *, warmup: Warmup = NO_WARMUP, duration_ns: int | None = None
@@ -60,10 +63,10 @@ class Schedule:
         self.reactive = workload.reactive
 
     def next_due_ns(self) -> int | None:
-        """None: nothing is due as far as is known now (a closed loop may still bring something), or it is over."""
+        """When the next request is due. None: the schedule is over, or a closed loop waits for a reply."""
         if self._over:
             return None
-        if self.reactive:  # its next arrival may change until it is taken, and it has no rate to step
+        if self.reactive:  # rate steps do not apply, and the next arrival may change until it is taken
             arrival_ns = self._workload.next_arrival_ns()
             self._head = None if arrival_ns is None else (arrival_ns, 0)
         elif self._head is None:
@@ -71,12 +74,13 @@ class Schedule:
             self._head = None if arrival_ns is None else self._ramp.at(arrival_ns)
             self._over = self._head is None
         if self._head is not None and self._duration_ns is not None and self._head[0] >= self._duration_ns:
-            self._over = not self.reactive  # a user that was told to wait may be due after one who was not
+            # A call in flight may still make a request due before a rejected user's retry.
+            self._over = not self.reactive
             return None
         return None if self._head is None else self._head[0]
 
     def take(self) -> Due | Cancellation:
-        """What is due next; only when `next_due_ns()` is not None."""
+        """Removes and returns the next request or cancellation; only when `next_due_ns()` is not None."""
         if self._head is None:
             raise LookupError("take() when nothing is due")
         (due_ns, step), self._head = self._head, None
@@ -87,5 +91,5 @@ class Schedule:
         return Due(request, due_ns, step, self._warmup.covers(position, due_ns))
 
     def finished(self, index: int, now_ns: int) -> None:
-        """A request has ended, on the workload's clock: its user may go on."""
+        """A request has ended at workload time `now_ns`: a closed loop schedules its user's next one."""
         self._workload.finished(index, now_ns)

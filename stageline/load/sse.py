@@ -1,4 +1,4 @@
-"""Server-sent events of the OpenAI API: bytes → chunks. One pass in C per read, one decoding per chunk."""
+"""Server-sent events of the OpenAI API: bytes → chunks. One split per read, one JSON decoding per chunk."""
 
 from typing import Any
 
@@ -6,12 +6,12 @@ import msgspec
 
 from stageline.errors import ProtocolError
 
-MAX_LINE_BYTES = 4 << 20
-DONE = b"[DONE]"
+MAX_EVENT_LINE_BYTES = 4 << 20
+DONE_PAYLOAD = b"[DONE]"
 
 
 class Delta(msgspec.Struct, gc=False):
-    """What a chunk of a chat adds."""
+    """What a chunk adds to a chat message."""
 
     content: str | None = None
     reasoning_content: str | None = None
@@ -19,21 +19,21 @@ class Delta(msgspec.Struct, gc=False):
 
 
 class ChunkChoice(msgspec.Struct, gc=False):
-    """`text` in completions, `delta` in chats."""
+    """One choice of a chunk: `text` in completions, `delta` in chats."""
 
     text: str | None = None
     delta: Delta | None = None
     finish_reason: str | None = None
 
     def added(self) -> str:
-        """The text that the chunk adds; empty: none."""
+        """The text that the chunk adds; may be empty."""
         if self.delta is None:
             return self.text or ""
         return self.delta.content or self.delta.reasoning_content or self.delta.reasoning or ""
 
 
-class Usage(msgspec.Struct, gc=False):
-    """Token counts; the times are Stageline's: emulated seconds."""
+class ChunkUsage(msgspec.Struct, gc=False):
+    """Token counts. The times, in emulated seconds, are Stageline's own members."""
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
@@ -43,10 +43,10 @@ class Usage(msgspec.Struct, gc=False):
 
 
 class Chunk(msgspec.Struct, gc=False):
-    """One event."""
+    """One event: choices, usage or an error."""
 
     choices: list[ChunkChoice] = []
-    usage: Usage | None = None
+    usage: ChunkUsage | None = None
     error: Any = None
 
 
@@ -54,30 +54,32 @@ _CHUNK = msgspec.json.Decoder(Chunk)
 
 
 def decode_chunk(payload: bytes) -> Chunk:
-    """An event's JSON. Raises ProtocolError."""
+    """Decodes an event's JSON. Raises ProtocolError."""
     try:
         return _CHUNK.decode(payload)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise ProtocolError(f"the server sent an event that is no chunk: {error}: {payload[:80]!r}") from None
+        raise ProtocolError(f"the server sent an event that is not a chunk: {error}: {payload[:80]!r}") from None
 
 
 class EventReader:
-    """Cuts what arrives into the payloads of `data:` lines, wherever the network cut it."""
+    """Splits a byte stream, however the network cuts it, into the payloads of its `data:` lines."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The payloads that are complete now. Raises ProtocolError for a line without an end."""
+        """The payloads that `data` completes. Raises ProtocolError for a line over MAX_EVENT_LINE_BYTES."""
         lines = (self._rest + data if self._rest else data).split(b"\n")
         self._rest = lines.pop()
-        if len(self._rest) > MAX_LINE_BYTES:
-            raise ProtocolError(f"the server sent a line longer than {MAX_LINE_BYTES} bytes; is this an event stream?")
+        if len(self._rest) > MAX_EVENT_LINE_BYTES:
+            raise ProtocolError(
+                f"the server sent a line longer than {MAX_EVENT_LINE_BYTES} bytes; is this an event stream?"
+            )
         return [line[5:].strip() for line in lines if line.startswith(b"data:")]
 
 
 def error_text(error: Any) -> str:
-    """The sentence of an error object."""
+    """The message of an error object."""
     if isinstance(error, dict) and isinstance(error.get("message"), str):
         return str(error["message"])
     return str(error)[:200]

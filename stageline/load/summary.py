@@ -1,18 +1,20 @@
-"""summary.json of a load run: what was sent, what came back, on both clocks."""
+"""summary.json of a load run, with figures on both clocks."""
 
 from fractions import Fraction
 
 import msgspec
 
 from stageline.load.tally import Latencies, Tally
-from stageline.report.series import Histogram, Latency, latency
+from stageline.report.distributions import Histogram, Latency, latency
 from stageline.report.slo import Slo, SloResult
 from stageline.units import NS_PER_S
 
 
 class LoadFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the command knows. `clock`: whose time rates, trace times and the SLO are in, `wall` or `emulated`.
-    `dilation`: wall time per emulated time; None: not emulated.
+    """What was run, and against what.
+
+    `clock`: the time of rates, arrivals and the SLO, `wall` or `emulated`. `dilation`: wall time per emulated time;
+    None: not emulated.
     """
 
     version: str
@@ -30,7 +32,7 @@ class LoadFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClockFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """One clock: how long the run was on it, and its rates and latencies."""
+    """Duration, rates and latencies on one clock."""
 
     duration_s: float
     requests_per_s: float
@@ -39,7 +41,7 @@ class ClockFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """One rate step."""
+    """The figures of one rate step."""
 
     step: str
     calls: dict[str, int]
@@ -49,7 +51,7 @@ class StepFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LoadSummary(LoadFacts, frozen=True, kw_only=True):
-    """Figures are of the calls after the warm-up."""
+    """The whole summary. Figures count the calls after the warm-up."""
 
     complete: bool
     warmup_calls: int
@@ -58,7 +60,7 @@ class LoadSummary(LoadFacts, frozen=True, kw_only=True):
     prompt_tokens: int
     output_tokens: int
     chunks: int
-    other_prompt_lengths: int  # finished calls whose prompt the server counts otherwise
+    other_prompt_lengths: int  # finished calls whose prompt the server counts differently
     other_output_lengths: int  # finished calls whose output is longer or shorter than asked for
     send_lag_s: Latency  # from the intended start to the sending, wall time
     wall: ClockFigures
@@ -69,7 +71,7 @@ class LoadSummary(LoadFacts, frozen=True, kw_only=True):
 
 
 def clock_figures(tally: Tally, gaps: Histogram) -> tuple[ClockFigures, ClockFigures | None]:
-    """Of the wall, and emulated."""
+    """Figures in wall time and, if the server emulates, in emulated time."""
     wall = _figures(tally, tally.wall.latencies(latency(gaps)), Fraction(1))
     if tally.emulated is None or tally.dilation is None:
         return wall, None
@@ -88,13 +90,13 @@ def _figures(tally: Tally, latencies: Latencies, factor: Fraction) -> ClockFigur
 
 
 def _over(values: Latency, factor: Fraction) -> Latency:
-    """Seconds of the wall → emulated seconds."""
+    """Wall seconds → emulated seconds."""
     pairs = ((name, getattr(values, name)) for name in Latency.__struct_fields__)
     return Latency(**{name: None if value is None else value / float(factor) for name, value in pairs})
 
 
 def slo_result(slo: Slo, tally: Tally, goodput_span_s: float) -> SloResult:
-    """Attainment over all calls: those that were rejected or failed are not good."""
+    """Attainment over all calls; calls that were rejected or failed count as missed."""
     total = tally.calls
     return SloResult(
         objective=slo.text(),

@@ -1,4 +1,4 @@
-"""A load run as text. Fits 80 columns."""
+"""The report of a load run in the terminal, within 80 columns."""
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -6,28 +6,28 @@ from rich.table import Table
 from rich.text import Text
 
 from stageline.load.summary import ClockFigures, LoadSummary
-from stageline.report.series import Latency
+from stageline.report.distributions import Latency
 from stageline.units import NS_PER_S, format_duration
 
-LATENCIES = (("TTFT", "ttft_s"), ("TPOT", "tpot_s"), ("ITL", "itl_s"), ("E2E", "e2e_s"))
-COLUMNS = ("mean", "p50", "p90", "p95", "p99", "max")
+LATENCY_ROWS = (("TTFT", "ttft_s"), ("TPOT", "tpot_s"), ("ITL", "itl_s"), ("E2E", "e2e_s"))
+STATISTICS = ("mean", "p50", "p90", "p95", "p99", "max")
 
 
 def load_report(summary: LoadSummary) -> RenderableType:
-    """Everything, top to bottom."""
-    parts: list[RenderableType] = [figures(summary), latencies(summary)]
+    """The whole report."""
+    parts: list[RenderableType] = [figure_table(summary), load_latency_table(summary)]
     if summary.steps:
-        parts.append(steps(summary))
+        parts.append(step_table(summary))
     parts += [Text(f"note: {remark}") for remark in summary.remarks]
     if summary.slo is not None:
-        parts.append(slo_line(summary))
+        parts.append(load_slo_verdict(summary))
     if not summary.complete:
-        parts.append(Text("incomplete: the run was broken off", style="bold red"))
+        parts.append(Text("incomplete: the run was interrupted", style="bold red"))
     return Group(*parts)
 
 
 def figure_rows(summary: LoadSummary) -> list[tuple[str, str]]:
-    """Name and value of the main figures."""
+    """(name, value) of the main figures."""
     calls = summary.calls
     others = [f"{n:,} {name}" for name, n in calls.items() if n and name not in ("total", "finished")]
     reasons = ", ".join(f"{n:,} x {name}" for name, n in summary.reasons.items())
@@ -38,7 +38,7 @@ def figure_rows(summary: LoadSummary) -> list[tuple[str, str]]:
         ("calls", ", ".join([f"{calls['finished']:,} of {calls['total']:,} finished", *others])),
     ]
     if summary.warmup_calls:
-        rows.append(("warm-up", f"{summary.warmup_calls:,} calls before these, in no figure"))
+        rows.append(("warm-up", f"{summary.warmup_calls:,} calls before these, not counted"))
     if reasons:
         rows.append(("reasons", reasons))
     rows.append(("tokens", f"{summary.prompt_tokens:,} in, {summary.output_tokens:,} out in {summary.chunks:,} chunks"))
@@ -53,20 +53,20 @@ def figure_rows(summary: LoadSummary) -> list[tuple[str, str]]:
 
 def _clock(summary: LoadSummary) -> str:
     if summary.dilation is None:
-        return "wall (the server says no dilation)"
+        return "wall (the server states no dilation)"
     return f"{summary.clock}; dilation {summary.dilation:g}: that much wall time per emulated time"
 
 
 def clocks(summary: LoadSummary) -> list[tuple[str, ClockFigures]]:
-    """The clocks that there are; the one that matters first."""
+    """The clocks that this run has, the one that it is judged on first."""
     found = [("wall", summary.wall)]
     if summary.emulated is not None:
         found.append(("emulated", summary.emulated))
     return sorted(found, key=lambda pair: pair[0] != summary.clock)
 
 
-def figures(summary: LoadSummary) -> Table:
-    """The main figures."""
+def figure_table(summary: LoadSummary) -> Table:
+    """Name and value of the main figures, as a table."""
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
@@ -75,14 +75,14 @@ def figures(summary: LoadSummary) -> Table:
     return table
 
 
-def latencies(summary: LoadSummary) -> Table:
-    """Percentiles on every clock."""
+def load_latency_table(summary: LoadSummary) -> Table:
+    """Latency percentiles on every clock."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("from intended start", no_wrap=True)
-    for name in COLUMNS:
+    for name in STATISTICS:
         table.add_column(name, justify="right", no_wrap=True)
     for clock, values in clocks(summary):
-        for name, field in LATENCIES:
+        for name, field in LATENCY_ROWS:
             table.add_row(f"{name} {clock}", *cells(getattr(values.latencies, field)))
         if clock == "emulated":
             table.add_row("queue emulated", *cells(values.latencies.queue_s))
@@ -90,8 +90,8 @@ def latencies(summary: LoadSummary) -> Table:
 
 
 def cells(values: Latency) -> list[str]:
-    """One row of percentiles."""
-    found = (getattr(values, name) for name in COLUMNS)
+    """The statistics of one latency as texts, in the order of STATISTICS."""
+    found = (getattr(values, name) for name in STATISTICS)
     return ["-" if v is None else format_duration(v * NS_PER_S) for v in found]
 
 
@@ -99,7 +99,7 @@ STEP_COLUMNS = ("finished", "req/s", "tokens/s", "TTFT p50", "TTFT p99", "TPOT p
 
 
 def step_rows(summary: LoadSummary) -> list[list[str]]:
-    """Rate steps on the clock that matters."""
+    """One row per rate step, on the clock that the run is judged on."""
     rows = []
     for step in summary.steps:
         clock = step.emulated if summary.clock == "emulated" and step.emulated is not None else step.wall
@@ -112,8 +112,8 @@ def step_rows(summary: LoadSummary) -> list[list[str]]:
     return rows
 
 
-def steps(summary: LoadSummary) -> Table:
-    """One row per rate step."""
+def step_table(summary: LoadSummary) -> Table:
+    """Rate steps as a table."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("step")
     for name in STEP_COLUMNS:
@@ -124,7 +124,7 @@ def steps(summary: LoadSummary) -> Table:
 
 
 def slo_text(summary: LoadSummary) -> str:
-    """Whether the objective was met; empty: there is none."""
+    """Whether the SLO was met; empty without one."""
     slo = summary.slo
     if slo is None:
         return ""
@@ -133,6 +133,6 @@ def slo_text(summary: LoadSummary) -> str:
     return f"SLO {verdict}: {slo.objective} ({summary.clock}); {slo.attainment:.2%} good, {goodput}"
 
 
-def slo_line(summary: LoadSummary) -> Text:
-    """The same with a colour."""
+def load_slo_verdict(summary: LoadSummary) -> Text:
+    """`slo_text` in colour."""
     return Text(slo_text(summary), style="green" if summary.slo and summary.slo.met else "bold red")

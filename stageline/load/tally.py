@@ -1,20 +1,21 @@
-"""What the samples of a run add up to, kept while it goes, on both clocks."""
+"""Running totals of a run's samples, on both clocks."""
 
 from collections import Counter
 from fractions import Fraction
 
 import msgspec
 
-from stageline.load.reply import OUTCOMES
+from stageline.load.reply import CALL_OUTCOMES
 from stageline.load.sample import Sample
-from stageline.report.series import Latency, Series, latency, rank_of
+from stageline.report.distributions import ExactValues, Latency, latency, rank_of
+from stageline.report.request_times import RequestTimes
 from stageline.report.slo import Slo
-from stageline.report.times import RequestTimes
 
 
 class Latencies(msgspec.Struct, frozen=True, kw_only=True):
-    """In seconds of one clock, from the intended start. `queue_s`: emulated what the server says plus the client's lag,
-    on the wall the client's lag alone.
+    """In seconds of one clock, from the intended start.
+
+    `queue_s` is the client's lag; in emulated time the server's queue time is added to it.
     """
 
     ttft_s: Latency
@@ -25,15 +26,15 @@ class Latencies(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClockTally:
-    """Latencies on one clock, and how many were good."""
+    """Latencies on one clock, and how many calls met the SLO."""
 
     def __init__(self, slo: Slo | None) -> None:
         self._slo = slo
         self.good = 0
-        self._ttft, self._tpot, self._e2e, self._queue = Series(), Series(), Series(), Series()
+        self._ttft, self._tpot, self._e2e, self._queue = ExactValues(), ExactValues(), ExactValues(), ExactValues()
 
     def add(self, times: RequestTimes) -> None:
-        """One finished call."""
+        """Adds one finished call."""
         self._queue.add(max(0, times.queue_ns))
         self._ttft.add(times.ttft_ns)
         self._e2e.add(times.e2e_ns)
@@ -42,12 +43,12 @@ class ClockTally:
         self.good += self._slo is not None and self._slo.good(times)
 
     def median_ttft_ns(self) -> int | None:
-        """None when nothing finished."""
+        """None when no call finished."""
         count = self._ttft.count
         return self._ttft.at_ranks([rank_of(50, count)])[0] if count else None
 
     def latencies(self, itl: Latency) -> Latencies:
-        """`itl` is kept elsewhere: it is one value per chunk, not per call."""
+        """All latencies. `itl` comes from the caller: it has one value per chunk, not per call."""
         return Latencies(
             ttft_s=latency(self._ttft),
             tpot_s=latency(self._tpot),
@@ -58,7 +59,7 @@ class ClockTally:
 
 
 class Tally:
-    """Everything about some calls. `dilation` None: there is no emulated clock, and the SLO is judged on the wall's."""
+    """Totals of some calls. `dilation` None: there is no emulated clock, and the SLO is judged in wall time."""
 
     def __init__(self, slo: Slo | None, dilation: Fraction | None, *, slo_on_wall: bool) -> None:
         self.dilation = dilation
@@ -66,16 +67,16 @@ class Tally:
         self.wall = ClockTally(slo if on_wall else None)
         self.emulated = None if dilation is None else ClockTally(None if on_wall else slo)
         self._judge = self.wall if on_wall or self.emulated is None else self.emulated
-        self.outcomes = dict.fromkeys(OUTCOMES, 0)
+        self.outcomes = dict.fromkeys(CALL_OUTCOMES, 0)
         self.reasons = Counter[str]()
-        self.lag = Series()
+        self.lag = ExactValues()
         self.prompt_tokens = self.output_tokens = self.chunks = 0
         self.other_prompts = self.other_outputs = 0
         self.window_ns: tuple[int, int] | None = None
 
     @property
     def calls(self) -> int:
-        """All of them."""
+        """How many calls were added."""
         return sum(self.outcomes.values())
 
     @property
@@ -89,7 +90,7 @@ class Tally:
         return 0 if self.window_ns is None else self.window_ns[1] - self.window_ns[0]
 
     def add(self, sample: Sample) -> None:
-        """One call."""
+        """Adds one call."""
         self.outcomes[sample.outcome] += 1
         if sample.reason:
             self.reasons[sample.reason] += 1

@@ -1,4 +1,4 @@
-"""A run over time, for charts: at most `MAX_SLICES` slices of equal length, doubled when the run outgrows them."""
+"""A run over time, for charts: at most MAX_SLICES equal slices, which double in length as the run grows."""
 
 import msgspec
 
@@ -10,7 +10,7 @@ _FIRST_NS = NS_PER_S // 4
 
 
 class Slice(msgspec.Struct):
-    """Calls by the time of their end, except `due`: those that were to begin."""
+    """Calls that ended in the slice; `due`: calls that were due to begin in it."""
 
     due: int = 0
     finished: int = 0
@@ -20,7 +20,7 @@ class Slice(msgspec.Struct):
     ttft_max_ns: int = 0
 
     def merge(self, other: "Slice") -> None:
-        """Adds a neighbour."""
+        """Adds the next slice to this one."""
         self.due += other.due
         self.finished += other.finished
         self.failed += other.failed
@@ -29,7 +29,7 @@ class Slice(msgspec.Struct):
         self.ttft_max_ns = max(self.ttft_max_ns, other.ttft_max_ns)
 
 
-class Timeline:
+class LoadTimeline:
     """Slices of `slice_ns` of wall time from the start of the run."""
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class Timeline:
         self.slices: list[Slice] = []
 
     def add(self, sample: Sample) -> None:
-        """One call, warm-up too."""
+        """Adds one call, warm-up included."""
         self._at(sample.intended_ns).due += 1
         ended = self._at(sample.end_ns)
         ended.output_tokens += sample.output_tokens
@@ -52,13 +52,13 @@ class Timeline:
     def _at(self, time_ns: int) -> Slice:
         position = max(0, time_ns) // self.slice_ns
         while position >= MAX_SLICES:
-            self._halve()
+            self._merge_pairs()
             position //= 2
         while len(self.slices) <= position:
             self.slices.append(Slice())
         return self.slices[position]
 
-    def _halve(self) -> None:
+    def _merge_pairs(self) -> None:
         for left, right in zip(self.slices[::2], self.slices[1::2], strict=False):
             left.merge(right)
         self.slices = self.slices[::2]

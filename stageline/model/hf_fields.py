@@ -182,20 +182,18 @@ class ConfigFields:
 
     def integers(self, name: str) -> list[int]:
         """A list of integers; empty when absent. Raises BadInput."""
-        value = self.get(name)
-        if value is None:
-            return []
-        if not isinstance(value, list) or not all(isinstance(x, int) and not isinstance(x, bool) for x in value):
-            raise BadInput(self.at(name), type(value).__name__, "expected a list of integers")
-        return value
+        return self._list(name, int, "integers")
 
     def words(self, name: str) -> list[str]:
         """A list of strings; empty when absent. Raises BadInput."""
+        return self._list(name, str, "strings")
+
+    def _list(self, name: str, kind: type, what: str) -> list[Any]:
         value = self.get(name)
         if value is None:
             return []
-        if not isinstance(value, list) or not all(isinstance(x, str) for x in value):
-            raise BadInput(self.at(name), type(value).__name__, "expected a list of strings")
+        if not isinstance(value, list) or not all(type(x) is kind for x in value):
+            raise BadInput(self.at(name), type(value).__name__, f"expected a list of {what}")
         return value
 
     def inner(self, name: str) -> "ConfigFields":

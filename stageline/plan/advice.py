@@ -14,7 +14,7 @@ from stageline.plan.memory import Memory
 from stageline.plan.options import PlanOptions
 from stageline.plan.partition import fewest
 
-# Thresholds; `stageline.report.mistakes` judges runs by the same.
+# Thresholds; `stageline.report.plan_advice` judges runs by the same.
 HOPS_SHARE = 0.5  # of a token's time: from here on network latency dominates
 IMBALANCE = 1.1  # busiest stage / mean stage
 NOMINAL_ERROR = 0.05  # of a layer's bytes

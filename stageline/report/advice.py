@@ -1,42 +1,33 @@
 """What a run's figures suggest to try next. Each piece of advice rests on one figure and names it."""
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
 
+from stageline.engine.causes import CAUSE, CAUSES
 from stageline.engine.types import StageRecord
 from stageline.plan.advice import IMBALANCE
 from stageline.plan.schema import Plan
-from stageline.report.figures import cause_shares, in_flight, token_pace
-from stageline.report.mistakes import mistakes
+from stageline.report.idle import cause_shares, share_with_work
+from stageline.report.plan_advice import plan_advice
+from stageline.report.run_costs import in_flight, token_pace
 from stageline.report.summary import Advice, Summary
 
-NOTABLE = 0.10  # share of the stages' time with work in the system from which a cause deserves a line
+NOTABLE = 0.10  # share of the time with work in the system from which a cause deserves a line
 SHORT_RUN = 0.20  # share of fill and drain from which a run says little about the steady state
+IDLE_RUN = 0.5  # share of the time without any request from which latencies are idle ones
 OVERLOAD = 0.5  # share of the end-to-end time that a median request queues
-NOT_FULL = 0.25  # share of a stage's time starved from which the others' upstream gaps are of that making too
-
-
-class Diagnosis(NamedTuple):
-    """A cause, the share of the stages' time that it took, and the run it took it in."""
-
-    plan: Plan
-    summary: Summary
-    stages: Sequence[StageRecord]
-    share: float
+NOT_FULL = 0.25  # share of its time that a stage is starved: the other stages' `upstream` then has the same reason
+RULED = frozenset({"empty", "kv_blocked", "fill", "drain"})  # causes with a rule of their own
 
 
 def advise(plan: Plan, summary: Summary, stages: Sequence[StageRecord]) -> list[Advice]:
     """The most telling first; empty when nothing stands out."""
     shares = cause_shares(stages)
-    lines = [*_requests(summary, plan.max_context_tokens), *_load(summary, shares)]
-    not_full = max((s.idle_ns.get("starved", 0) / s.window_ns for s in stages if s.window_ns), default=0.0)
-    if not_full >= NOT_FULL:
-        lines.append(_few(plan, summary, not_full, shares))
-    for cause in sorted((c for c in _CAUSES if shares[c]), key=lambda c: -shares[c]):
-        told = not_full >= NOT_FULL and (cause == "starved" or (cause == "upstream" and not _uneven(stages)))
-        if shares[cause] >= NOTABLE * (1 - shares["empty"]) and not told:
-            lines.append(_CAUSES[cause](Diagnosis(plan, summary, stages, shares[cause])))
-    return [*lines, *mistakes(plan, summary, stages)]
+    return [
+        *_requests(summary, plan.max_context_tokens),
+        *_load(summary, shares),
+        *_causes(plan, summary, stages, shares),
+        *plan_advice(plan, summary, stages),
+    ]
 
 
 def _requests(summary: Summary, context: int) -> Iterator[Advice]:
@@ -54,7 +45,7 @@ def _requests(summary: Summary, context: int) -> Iterator[Advice]:
         )
 
 
-def _load(summary: Summary, shares: dict[str, float]) -> Iterator[Advice]:
+def _load(summary: Summary, shares: Mapping[str, float]) -> Iterator[Advice]:
     queue, whole = summary.queue_s.p50, summary.e2e_s.p50
     if queue is not None and whole and queue > OVERLOAD * whole:
         yield Advice(
@@ -65,74 +56,70 @@ def _load(summary: Summary, shares: dict[str, float]) -> Iterator[Advice]:
     if edges > SHORT_RUN:
         yield Advice(
             f"Filling and draining the pipeline took {edges:.0%} of the stages' time: the run is short",
-            "give more --requests before judging throughput",
+            CAUSE["fill"].advice,
         )
-    if shares["empty"] > 0.5:
-        yield Advice(
-            f"No request was in the system for {shares['empty']:.0%} of the time: these are idle latencies",
-            "raise --rate-scale to see it under load",
-        )
+    if shares["empty"] > IDLE_RUN:
+        yield cause_advice("empty", shares["empty"], {})
 
 
-def _few(plan: Plan, summary: Summary, not_full: float, shares: dict[str, float]) -> Advice:
-    """Starved where it shows most; the stages behind wait for what comes from there."""
+def _causes(
+    plan: Plan, summary: Summary, stages: Sequence[StageRecord], shares: Mapping[str, float]
+) -> Iterator[Advice]:
+    """One line per cause that takes much of the time; two causes with one reason share a line."""
+    starved = max((s.idle_ns.get("starved", 0) / s.window_ns for s in stages if s.window_ns), default=0.0)
+    even = _max_over_mean(stages) <= IMBALANCE
+    explained = set(RULED)
+    if starved >= NOT_FULL:
+        yield _few_in_flight(plan, summary, starved, shares)
+        explained |= {"starved", "upstream"} if even else {"starved"}
+    notable = NOTABLE * share_with_work(shares)
+    for cause in sorted(CAUSES, key=lambda c: -shares[c]):
+        if cause in explained or not shares[cause] or shares[cause] < notable:
+            continue
+        if cause == "upstream" and even:
+            yield _even_upstream(shares[cause])
+        else:
+            yield cause_advice(cause, shares[cause], run_figures(summary, stages))
+
+
+def cause_advice(name: str, share: float, figures: Mapping[str, object]) -> Advice:
+    """The table's advice on a cause that took `share` of the stages' time; `figures` as from `run_figures`."""
+    cause = CAUSE[name]
+    values = {"share": share, "name": name, "meaning": cause.meaning, **figures}
+    return Advice(cause.seen.format(**values), cause.advice.format(**values))
+
+
+def run_figures(summary: Summary, stages: Sequence[StageRecord]) -> dict[str, object]:
+    """What the templates of the causes may mention, beside `share`, `name` and `meaning`."""
+    return {
+        "in_flight": in_flight(summary),
+        "credits": summary.credits,
+        "more_credits": 2 * summary.credits,
+        "busiest": f"stage {summary.busiest_stage} is busy {_max_over_mean(stages):.2f} x the mean",
+    }
+
+
+def _max_over_mean(stages: Sequence[StageRecord]) -> float:
+    """The busiest stage's busy time over the mean of all; 0 if none was busy."""
+    busy = [s.busy_ns for s in stages]
+    return max(busy) * len(busy) / sum(busy) if any(busy) else 0.0
+
+
+def _few_in_flight(plan: Plan, summary: Summary, starved: float, shares: Mapping[str, float]) -> Advice:
+    """`starved` is the share of the most starved stage; the stages behind it wait for what comes from there."""
     served, knee = in_flight(summary), token_pace(plan, summary).knee * plan.replicas
     fills = f"raise the load (--rate-scale, more users): about {knee:,} requests at once fill it"
     return Advice(
-        f"Too few are in flight to fill the pipeline: {summary.bubble_ratio:.0%} of the time with work is bubble, with "
+        f"Too few microbatches are in flight: {summary.bubble_ratio:.0%} of the time with work is bubbles, with "
         f"{served:.3g} requests served at once; stages wait for tokens to come back for {shares['starved']:.0%} of the "
-        f"time (starved; {not_full:.0%} where it is most), and for each other for {shares['upstream']:.0%} (upstream)",
-        fills if served < knee else "lower --microbatch so that the same requests fill more of the pipeline",
+        f"time (starved; {starved:.0%} where it is most), and for each other for {shares['upstream']:.0%} (upstream)",
+        fills if served < knee else CAUSE["starved"].advice,
     )
 
 
-def _uneven(stages: Sequence[StageRecord]) -> bool:
-    busy = [s.busy_ns for s in stages]
-    return max(busy) > IMBALANCE * sum(busy) / len(busy)
-
-
-def _starved(f: Diagnosis) -> Advice:
-    """Enough requests, in too few microbatches."""
+def _even_upstream(share: float) -> Advice:
     return Advice(
-        f"Stages wait for tokens to come back for {f.share:.0%} of the time (starved): too few microbatches are in "
-        f"flight for the {in_flight(f.summary):.3g} requests that are served at once",
-        "lower --microbatch so that the same requests fill more of the pipeline",
-    )
-
-
-def _credit(f: Diagnosis) -> Advice:
-    return Advice(
-        f"Work waits for one of {f.summary.credits} credits for {f.share:.0%} of the stages' time",
-        f"try --credits {2 * f.summary.credits}: throughput rises until the busiest stage is full",
-    )
-
-
-def _upstream(f: Diagnosis) -> Advice:
-    busy = [s.busy_ns for s in f.stages]
-    mean, top = sum(busy) / len(busy), max(busy)
-    where = f"stage {f.summary.busiest_stage} is busy {top / mean:.2f} x the mean" if mean else "no stage was busy"
-    if _uneven(f.stages):
-        return Advice(
-            f"Stages wait for the ones before them for {f.share:.0%} of the time (upstream); {where}",
-            "plan again with layers spread by time, or give that stage more devices",
-        )
-    return Advice(
-        f"Stages wait for the ones before them for {f.share:.0%} of the time (upstream), though they are even: "
+        f"Stages wait for the ones before them for {share:.0%} of the time (upstream), though they are even: "
         "microbatches differ in size, and prompts hold up decodes",
         "try a smaller --batched-tokens, which cuts prompts into smaller chunks",
     )
-
-
-def _hop(f: Diagnosis) -> Advice:
-    return Advice(
-        f"Stages wait for the last link for {f.share:.0%} of the time (hop)",
-        "a faster link, or fewer stages of more devices each; more microbatches in flight hide it too",
-    )
-
-
-_CAUSES: dict[str, Callable[[Diagnosis], Advice]] = {
-    "starved": _starved,
-    "credit": _credit,
-    "upstream": _upstream,
-    "hop": _hop,
-}

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stageline.engine.types import CAUSES, StageRecord
-from stageline.report.palette import BUSY, CAUSE_COLOURS, HATCHES, MEANINGS, SERVICES
+from stageline.engine.causes import CAUSE, SHOWN
+from stageline.engine.types import StageRecord
+from stageline.report.palette import BUSY, CAUSE_COLOURS, HATCHES, SERVICES
 from stageline.report.summary import Summary
-from stageline.report.timeline import Timeline
+from stageline.report.timeline import StageTimeline
 from stageline.units import NS_PER_S, format_duration, shorten
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ _MAX_SHAPES = 500  # drawn one by one in an SVG
 
 
 def draw_chart(
-    summary: Summary, stages: Sequence[StageRecord], timeline: Timeline | None, paths: Sequence[Path]
+    summary: Summary, stages: Sequence[StageRecord], timeline: StageTimeline | None, paths: Sequence[Path]
 ) -> None:
     """Writes the chart to each path; its suffix (.svg, .png) is the format."""
     import matplotlib as mpl  # noqa: PLC0415
@@ -47,7 +48,7 @@ def draw_chart(
         plt.close(figure)
 
 
-def _figure(summary: Summary, stages: Sequence[StageRecord], timeline: Timeline | None) -> "Figure":
+def _figure(summary: Summary, stages: Sequence[StageRecord], timeline: StageTimeline | None) -> "Figure":
     import matplotlib.pyplot as plt  # noqa: PLC0415
 
     rows = len({s.stage for s in stages})
@@ -82,24 +83,19 @@ def _draw_occupancy(axes: "Axes", stages: Sequence[StageRecord]) -> None:
     places = range(len(ordered))
     bottom = [0.0] * len(ordered)
     layers = [("busy", [s.busy_ns for s in ordered])]
-    layers += [(cause, [s.idle_ns.get(cause, 0) for s in ordered]) for cause in _stacking()]
+    layers += [(cause, [s.idle_ns.get(cause, 0) for s in ordered]) for cause in SHOWN]
     width = 0.86 if len(ordered) <= 120 else 1.0
     for name, values in layers:
         if not any(values):
             continue
         heights = [100 * v / (s.window_ns or 1) for v, s in zip(values, ordered, strict=True)]
         colour = CAUSE_COLOURS.get(name, BUSY)
-        label = name if name == "busy" else f"{name}: {MEANINGS[name]}"
+        label = name if name == "busy" else f"{name}: {CAUSE[name].meaning}"
         axes.bar(places, heights, width, bottom, color=colour, label=label, hatch=HATCHES.get(name), edgecolor="none")
         bottom = [b + h for b, h in zip(bottom, heights, strict=True)]
     axes.set(ylim=(0, 100), xlim=(-0.6, len(ordered) - 0.4), ylabel="share of the run's time (%)")
     axes.set_xlabel("stage" if len({s.replica for s in stages}) == 1 else "replica/stage")
     _stage_ticks(axes, ordered)
-
-
-def _stacking() -> list[str]:
-    """Bubbles next to busy, then what is no bubble."""
-    return [c for c in CAUSES if c != "empty"] + ["empty"]
 
 
 def _stage_ticks(axes: "Axes", ordered: Sequence[StageRecord]) -> None:
@@ -110,11 +106,11 @@ def _stage_ticks(axes: "Axes", ordered: Sequence[StageRecord]) -> None:
 
 
 def _step(count: int) -> int:
-    """Every how many stages one is named: at most 30 names."""
+    """The step between stages that are named, so that at most 30 are."""
     return next(s for s in (1, 2, 5, 10, 20, 50, 100, 1000, 10**9) if count / s <= 30)
 
 
-def _draw_timeline(axes: "Axes", timeline: Timeline, rows: int, whose: str) -> None:
+def _draw_timeline(axes: "Axes", timeline: StageTimeline, rows: int, whose: str) -> None:
     """One lane per stage, stage 0 on top; services in blues, gaps in the colour of their cause."""
     unit, size_ns = _unit(timeline.end_ns - timeline.start_ns)
     for cause, colour in CAUSE_COLOURS.items():
@@ -126,13 +122,15 @@ def _draw_timeline(axes: "Axes", timeline: Timeline, rows: int, whose: str) -> N
     axes.set(ylim=(rows - 0.4, -0.6), xlim=(0, (timeline.end_ns - timeline.start_ns) / size_ns), ylabel="stage")
     axes.set_yticks(range(0, rows, _step(rows)))
     since = format_duration(timeline.start_ns)
-    axes.set_xlabel(f"emulated time ({unit}) since {since}: the first microbatches{whose}, each in its own blue")
+    axes.set_xlabel(
+        f"emulated time ({unit}) since {since}: the first microbatches{whose}, neighbours in different blues"
+    )
 
 
 def _add_boxes(
-    axes: "Axes", timeline: Timeline, size_ns: int, pieces: Sequence[tuple[int, int, int]], **style: Any
+    axes: "Axes", timeline: StageTimeline, size_ns: int, pieces: Sequence[tuple[int, int, int]], **style: Any
 ) -> None:
-    """Boxes of (stage, start_ns, length_ns). Many go into an SVG as one picture, which keeps the file small."""
+    """Boxes of (stage, start_ns, length_ns). Many boxes go into an SVG as one bitmap, which keeps the file small."""
     from matplotlib.collections import PolyCollection  # noqa: PLC0415
 
     corners = []

@@ -19,18 +19,18 @@ from stageline.report.rundir import RERUN, read_stages, unreadable
 
 
 class Digest:
-    """Computed while a run goes; memory only for requests that left before an earlier one did."""
+    """Computed during a run. Holds only the lines of requests that left before an earlier one."""
 
     def __init__(self) -> None:
         self._hash = hashlib.sha256()
         self._lines = ReorderBuffer(self._hash.update)
 
     def request(self, index: int, line: bytes) -> None:
-        """The canonical line of one request, in any order."""
+        """Adds the canonical line of one request; requests may come in any order."""
         self._lines.put(index, line)
 
     def finish(self, stages: Iterable[StageRecord]) -> str:
-        """The hex digest, once all requests are in."""
+        """The hex digest, after the last request."""
         self._lines.flush()
         for record in sorted(stages, key=lambda r: (r.replica, r.stage)):
             self._hash.update(canonical_line(record))
@@ -44,7 +44,7 @@ def digest_of(directory: Path) -> str:
     for place, text in _lines(directory / "requests.jsonl"):
         record = _decoded(text, place)
         if not isinstance(record, dict) or not isinstance(record.get("index"), int):
-            raise BadInput(place, text[:80].decode("utf-8", "replace"), "no request record", RERUN)
+            raise BadInput(place, text[:80].decode("utf-8", "replace"), "not a request record", RERUN)
         lines.put(record["index"], canonical_line(record))
     lines.flush()
     for stage in sorted(read_stages(directory), key=lambda r: (r.replica, r.stage)):

@@ -1,4 +1,4 @@
-"""events.jsonl: what each stage served when, and why it waited; what timelines are drawn from."""
+"""events.jsonl: what each stage served when, and why it idled. Timelines are drawn from it."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +10,7 @@ from stageline.report.canonical import canonical_line
 
 
 class Served(msgspec.Struct, frozen=True, kw_only=True, tag="served", tag_field="kind"):
-    """One service: when microbatch `sequence` of a replica arrived at a visit, and was served from start to end."""
+    """One service: microbatch `number` of a replica arrived at a visit, and was served from start to end."""
 
     replica: int
     stage: int
@@ -31,7 +31,7 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True, tag="gap", tag_field="kind"
 
 
 class Kv(msgspec.Struct, frozen=True, kw_only=True, tag="kv", tag_field="kind"):
-    """What a stage's ledger holds from this time on."""
+    """The bytes in a stage's KV ledger from this time on."""
 
     replica: int
     stage: int
@@ -39,10 +39,10 @@ class Kv(msgspec.Struct, frozen=True, kw_only=True, tag="kv", tag_field="kind"):
     used_bytes: int
 
 
-Event = Served | Gap | Kv
+StageEvent = Served | Gap | Kv
 
 
-class EventWriter:
+class StageEventWriter:
     """A StageObserver that writes every event as one line. A context manager."""
 
     def __init__(self, path: Path) -> None:
@@ -72,7 +72,7 @@ class EventWriter:
         """See StageObserver."""
         self._file.write(canonical_line(Kv(replica=replica, stage=stage, at_ns=now_ns, used_bytes=used_bytes)))
 
-    def __enter__(self) -> "EventWriter":
+    def __enter__(self) -> "StageEventWriter":
         return self
 
     def __exit__(

@@ -1,13 +1,14 @@
-"""Putting like neighbours together, so that a table of 59 stages stays readable."""
+"""Groups neighbouring stages that are alike, so that a table of 59 stages stays readable."""
 
 from collections.abc import Sequence
 from itertools import pairwise
 
 import msgspec
 
-from stageline.engine.types import CAUSES, StageRecord
+from stageline.engine.causes import CAUSES
+from stageline.engine.types import StageRecord
 
-SAME = 0.0005  # shares of the window that print alike
+SAME_SHARE = 0.0005  # difference between shares of the window that does not show in print
 
 
 class StageGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,8 +20,8 @@ class StageGroup(msgspec.Struct, frozen=True, kw_only=True):
     kv_peak_ratio: float
 
 
-class _Run:
-    """Neighbours from `first` to `last`, and the mean of their shares (busy, then CAUSES)."""
+class _Neighbours:
+    """Stages `first` to `last` of a replica, and the mean of their shares (busy, then CAUSES)."""
 
     def __init__(self, stage: StageRecord) -> None:
         window = stage.window_ns or 1
@@ -28,14 +29,14 @@ class _Run:
         self.shares = [stage.busy_ns / window, *(stage.idle_ns.get(c, 0) / window for c in CAUSES)]
         self.kv = stage.kv_peak_bytes / stage.kv_budget_bytes if stage.kv_budget_bytes else 0.0
 
-    def distance(self, other: "_Run") -> float:
+    def distance(self, other: "_Neighbours") -> float:
         """Largest difference of a share; replicas are never mixed."""
         if self.replica != other.replica:
             return 2.0
         return max(abs(a - b) for a, b in zip(self.shares, other.shares, strict=True))
 
-    def absorb(self, other: "_Run") -> None:
-        """Takes the next run in."""
+    def absorb(self, other: "_Neighbours") -> None:
+        """Merges the group that follows."""
         total = self.count + other.count
         pairs = zip(self.shares, other.shares, strict=True)
         self.shares = [(a * self.count + b * other.count) / total for a, b in pairs]
@@ -44,15 +45,15 @@ class _Run:
 
 
 def group_stages(stages: Sequence[StageRecord], max_groups: int) -> list[StageGroup]:
-    """Joins the two most alike neighbours until those left differ visibly and are at most `max_groups`.
+    """Merges the two most similar neighbours until all differ visibly and at most `max_groups` are left.
 
     With more replicas than `max_groups` there is one group per replica.
     """
-    runs = [_Run(s) for s in sorted(stages, key=lambda s: (s.replica, s.stage))]
+    runs = [_Neighbours(s) for s in sorted(stages, key=lambda s: (s.replica, s.stage))]
     while len(runs) > 1:
         distances = [a.distance(b) for a, b in pairwise(runs)]
         least = min(distances)
-        if least > 1.0 or (least > SAME and len(runs) <= max_groups):
+        if least > 1.0 or (least > SAME_SHARE and len(runs) <= max_groups):
             break
         at = distances.index(least)
         runs[at].absorb(runs.pop(at + 1))
@@ -60,7 +61,7 @@ def group_stages(stages: Sequence[StageRecord], max_groups: int) -> list[StageGr
     return [_group(run, several) for run in runs]
 
 
-def _group(run: _Run, name_replica: bool) -> StageGroup:
+def _group(run: _Neighbours, name_replica: bool) -> StageGroup:
     label = str(run.first) if run.count == 1 else f"{run.first}-{run.last}"
     return StageGroup(
         label=f"{run.replica}/{label}" if name_replica else label,

@@ -1,4 +1,4 @@
-"""What a run's prefix caches did, as figures."""
+"""Figures of a run's prefix caches."""
 
 from collections.abc import Sequence
 
@@ -10,11 +10,11 @@ from stageline.units import NS_PER_S
 
 
 class PrefixFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """Hits are counted at first admissions. Ratios of nothing are 0."""
+    """Hits are counted at first admissions. Without lookups the ratios are 0."""
 
     block_hit_ratio: float  # hit blocks / blocks of all prompts, last partial ones included
     token_hit_ratio: float  # hit tokens / tokens of all prompts
-    evictions: int  # blocks given up to make room
+    evictions: int  # blocks evicted to make room
     saved_prefill_s: float  # service time, summed over the route, of the prefill chunks that were not computed
 
 

@@ -1,11 +1,11 @@
-"""Putting lines that come in the order of leaving back into the order that a file or a digest wants."""
+"""Requests leave out of order; this puts their lines back into the order of a file or a digest."""
 
 from collections import deque
 from collections.abc import Callable
 
 
 class ReorderBuffer:
-    """Emits lines in a wanted order of keys; holds only those whose turn has not come.
+    """Emits lines in the wanted order of their keys; holds only lines whose turn has not come.
 
     The wanted order is 0, 1, 2, ... unless `expect` has been called, which appends a key to it.
     """
@@ -34,7 +34,7 @@ class ReorderBuffer:
                 self._next += 1
 
     def flush(self) -> None:
-        """The end: emits what is left, in the wanted order, over the gaps of keys that never came."""
+        """At the end: emits the lines that are left in the wanted order, without the keys that never came."""
         order = [key for key in self._wanted if key in self._held] or sorted(self._held)
         for key in order:
             self._emit(self._held.pop(key))

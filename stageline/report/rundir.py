@@ -9,10 +9,16 @@ import msgspec
 from stageline.engine.types import RequestRecord, StageRecord
 from stageline.errors import BadInput
 from stageline.plan.schema import Plan
-from stageline.report.events import Event
+from stageline.report.events import StageEvent
 from stageline.report.summary import Summary
 
-PLAN, SUMMARY, REQUESTS, STAGES, EVENTS = "plan.json", "summary.json", "requests.jsonl", "stages.json", "events.jsonl"
+PLAN_FILE, SUMMARY_FILE, REQUESTS_FILE, STAGES_FILE, EVENTS_FILE = (
+    "plan.json",
+    "summary.json",
+    "requests.jsonl",
+    "stages.json",
+    "events.jsonl",
+)
 RERUN = "run it again with -o"
 
 T = TypeVar("T")
@@ -20,22 +26,22 @@ T = TypeVar("T")
 
 def read_stages(directory: Path) -> list[StageRecord]:
     """The elements of stages.json."""
-    return _read(directory / STAGES, list[StageRecord])
+    return _read(directory / STAGES_FILE, list[StageRecord])
 
 
 def read_summary(directory: Path) -> Summary:
     """summary.json."""
-    return _read(directory / SUMMARY, Summary)
+    return _read(directory / SUMMARY_FILE, Summary)
 
 
-def read_plan(directory: Path) -> Plan:
+def read_run_plan(directory: Path) -> Plan:
     """plan.json."""
-    return _read(directory / PLAN, Plan)
+    return _read(directory / PLAN_FILE, Plan)
 
 
 def read_requests(directory: Path) -> Iterator[RequestRecord]:
     """requests.jsonl, streamed in the order of arrival."""
-    path = directory / REQUESTS
+    path = directory / REQUESTS_FILE
     try:
         file = path.open("rb")
     except OSError as error:
@@ -44,13 +50,13 @@ def read_requests(directory: Path) -> Iterator[RequestRecord]:
         yield from _records(path, file, msgspec.json.Decoder(RequestRecord))
 
 
-def read_events(directory: Path) -> Iterator[Event]:
+def read_events(directory: Path) -> Iterator[StageEvent]:
     """events.jsonl, streamed in file order; nothing when the run was made without --events."""
-    path = directory / EVENTS
+    path = directory / EVENTS_FILE
     if not path.exists():
         return
     with path.open("rb") as file:
-        yield from _records(path, file, msgspec.json.Decoder(Event))
+        yield from _records(path, file, msgspec.json.Decoder(StageEvent))
 
 
 def unreadable(path: Path, error: OSError) -> BadInput:

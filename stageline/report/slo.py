@@ -10,7 +10,7 @@ from fractions import Fraction
 import msgspec
 
 from stageline.errors import BadInput
-from stageline.report.times import RequestTimes
+from stageline.report.request_times import RequestTimes
 from stageline.units import format_duration, parse_duration_ns, parse_ratio
 
 DEFAULT_ATTAINMENT = Fraction(99, 100)
@@ -42,7 +42,7 @@ class Slo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SloResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run made of an objective; goes into summary.json."""
+    """Whether a run met its objective: `slo` of summary.json."""
 
     objective: str
     good: int
@@ -58,7 +58,7 @@ def parse_slo(text: str) -> Slo:
     for part in text.split(","):
         name, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals or name not in _NAMES or name in values:
-            reason = "given twice" if name in values else "no objective"
+            reason = "given twice" if name in values else "unknown objective"
             raise BadInput("--slo", part, reason, "write it like ttft=2s,tpot=50ms,attainment=0.99; also e2e=")
         values[name] = value
     bounds = {f"{n}_ns": parse_duration_ns(v, f"--slo {n}") for n, v in values.items() if n != "attainment"}
@@ -68,5 +68,5 @@ def parse_slo(text: str) -> Slo:
     if "attainment" in values:
         attainment = parse_ratio(values["attainment"], "--slo attainment")
         if attainment > 1:
-            raise BadInput("--slo attainment", values["attainment"], "more than every request", "give a share up to 1")
+            raise BadInput("--slo attainment", values["attainment"], "above 1", "give a share up to 1")
     return Slo(**bounds, attainment=attainment)

@@ -1,4 +1,4 @@
-"""What came of a run's draft tokens, as figures."""
+"""Figures of a run's draft tokens."""
 
 from collections.abc import Sequence
 
@@ -9,9 +9,9 @@ from stageline.engine.types import SpeculationStats
 
 
 class SpeculationSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """`speculation` of summary.json, all replicas together. Ratios of nothing are 0.
+    """`speculation` of summary.json, all replicas together. Without drafts the ratios are 0.
 
-    Only decode steps that carried drafts count. A draft behind a rejected one is not accepted either, so that
+    Only decode steps that carried drafts count. A draft behind a rejected one is rejected too, so that
     `accepted_ratio` lies below the probability that a draft is right.
     """
 

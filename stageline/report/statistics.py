@@ -1,15 +1,15 @@
-"""What a run's records add up to, kept while it goes."""
+"""Totals and latencies of a run, accumulated while it is running."""
 
 from typing import get_args
 
 from stageline.engine.types import Outcome, RequestRecord
-from stageline.report.series import Histogram, Latency, Series, latency
+from stageline.report.distributions import ExactValues, Histogram, Latency, latency
+from stageline.report.request_times import times_of
 from stageline.report.slo import Slo, SloResult
-from stageline.report.times import times_of
 from stageline.report.utilisation import WorkDone
 from stageline.units import NS_PER_S
 
-OUTCOMES: tuple[str, ...] = get_args(Outcome)
+REQUEST_OUTCOMES: tuple[str, ...] = get_args(Outcome)
 
 
 class Statistics:
@@ -18,11 +18,11 @@ class Statistics:
     def __init__(self, slo: Slo | None = None) -> None:
         self._slo = slo
         self._good = 0
-        self.outcomes = dict.fromkeys(OUTCOMES, 0)
+        self.outcomes = dict.fromkeys(REQUEST_OUTCOMES, 0)
         self.output_tokens = 0
         self.prompt_tokens = 0
         self.preemptions = 0
-        self._ttft, self._tpot, self._e2e, self._queue = Series(), Series(), Series(), Series()
+        self._ttft, self._tpot, self._e2e, self._queue = ExactValues(), ExactValues(), ExactValues(), ExactValues()
         self._itl = Histogram()
         self.work = WorkDone()
 
@@ -32,11 +32,11 @@ class Statistics:
         return sum(self.outcomes.values())
 
     def token_gap(self, gap_ns: int) -> None:
-        """Time between two tokens of a request."""
+        """Adds the time between two tokens of a request."""
         self._itl.add(gap_ns)
 
     def request(self, record: RequestRecord) -> None:
-        """One record."""
+        """Adds one record."""
         self.outcomes[record.outcome] += 1
         self.output_tokens += record.output_tokens
         self.prompt_tokens += record.prompt_tokens

@@ -6,8 +6,9 @@ import msgspec
 
 from stageline.engine.types import RunTotals, StageRecord
 from stageline.plan.schema import Plan
+from stageline.report.distributions import Latency
+from stageline.report.idle import run_bubble_ratio
 from stageline.report.prefix import PrefixSummary, prefix_summary
-from stageline.report.series import Latency
 from stageline.report.slo import SloResult
 from stageline.report.speculation import SpeculationSummary, speculation_summary
 from stageline.report.statistics import Statistics
@@ -15,7 +16,7 @@ from stageline.report.utilisation import Utilisation, utilisation
 from stageline.units import NS_PER_S
 
 
-class Topology(msgspec.Struct, frozen=True, kw_only=True):
+class RunTopology(msgspec.Struct, frozen=True, kw_only=True):
     """What was run on."""
 
     model: str
@@ -35,7 +36,7 @@ class Advice(msgspec.Struct, frozen=True):
 
 
 class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the command knows and the engine does not. `rows`: what became of the workload's rows, by name."""
+    """What the command knows and the engine does not. `rows` counts the workload's rows by what became of them."""
 
     engine: str
     seed: int
@@ -56,7 +57,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     command: str
     workload: str
     workload_rows: dict[str, int]
-    topology: Topology
+    topology: RunTopology
     credits: int
     requests: dict[str, int]  # by outcome, and their total
     requests_per_s: float
@@ -80,16 +81,16 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     busiest_stage: int | None  # with the most busy time, replicas added up
     kv_peak_ratio: float  # the fullest ledger's peak over its budget
     slo: SloResult | None = None
-    utilisation: Utilisation | None = None  # None: the plan does not say what its stages work
-    prefix_cache: PrefixSummary | None = None  # None: there was none
+    utilisation: Utilisation | None = None  # None: the plan does not say what work its stages do
+    prefix_cache: PrefixSummary | None = None  # None: the run had none
     speculation: SpeculationSummary | None = None  # None: nothing was drafted
     advice: tuple[Advice, ...] = ()  # the most telling first
 
 
-def summarize(
+def run_summary(
     plan: Plan, totals: RunTotals | None, facts: RunFacts, statistics: Statistics, digest: str | None
 ) -> Summary:
-    """All figures of one run. Without totals (the run broke off) those that need them are zero or None."""
+    """All figures of one run. Without totals (the run broke off) the figures that need them are zero or None."""
     stages = totals.stages if totals else ()
     window_ns = totals.window_end_ns - totals.window_start_ns if totals else 0
     speculation = speculation_summary(totals.speculation) if totals else None
@@ -122,7 +123,7 @@ def summarize(
         visits=len(plan.visits),
         microbatches=totals.microbatches if totals else 0,
         stage_visits=totals.stage_visits if totals else 0,
-        bubble_ratio=bubble_ratio(stages),
+        bubble_ratio=run_bubble_ratio(stages),
         binding_stage=totals.binding_stage if totals else None,
         busiest_stage=_busiest(stages),
         kv_peak_ratio=max((s.kv_peak_bytes / s.kv_budget_bytes for s in stages if s.kv_budget_bytes), default=0.0),
@@ -133,9 +134,9 @@ def summarize(
     )
 
 
-def topology(plan: Plan) -> Topology:
+def topology(plan: Plan) -> RunTopology:
     """What a plan runs on."""
-    return Topology(
+    return RunTopology(
         model=plan.model,
         device=plan.device,
         stages=len(plan.stages),
@@ -144,15 +145,6 @@ def topology(plan: Plan) -> Topology:
         devices=plan.replicas * sum(s.devices for s in plan.stages),
         plan_digest=plan.digest(),
     )
-
-
-def bubble_ratio(stages: Iterable[StageRecord]) -> float:
-    """Share of the time in which there was something to serve, and a stage did not (rule 7)."""
-    busy = idle = 0
-    for stage in stages:
-        busy += stage.busy_ns
-        idle += sum(stage.idle_ns.values()) - stage.idle_ns.get("empty", 0)
-    return idle / (busy + idle) if busy + idle else 0.0
 
 
 def _rate(count: int, window_ns: int) -> float:

@@ -16,7 +16,7 @@ from stageline.units import NS_PER_S
 
 
 class StageUtilisation(msgspec.Struct, frozen=True, kw_only=True):
-    """One stage, its replicas together; shares of what all its devices could do in the window."""
+    """One stage, its replicas together; shares of what its devices could have done in the window."""
 
     stage: int
     mfu: float
@@ -32,7 +32,7 @@ class Utilisation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkDone:
-    """Adds up what requests needed."""
+    """The work that requests needed, added up."""
 
     def __init__(self) -> None:
         self.tokens = self.pairs = self.rows = self.kv_read_tokens = self.decoded_tokens = self.prompts = 0
@@ -54,8 +54,8 @@ class WorkDone:
 def utilisation(
     plan: Plan, stages: Sequence[StageRecord], done: WorkDone, speculation: SpeculationSummary | None = None
 ) -> Utilisation | None:
-    """None where the plan does not say what a stage works, or nothing ran."""
-    rows, flops, bytes_moved, could_flops, could_bytes = [], 0.0, 0.0, 0.0, 0.0
+    """None if the plan does not say what work its stages do, or nothing ran."""
+    rows, flops, bytes_moved, peak_flops, peak_bytes = [], 0.0, 0.0, 0.0, 0.0
     for index, stage in enumerate(plan.stages):
         records = [record for record in stages if record.stage == index]
         seconds = sum(record.window_ns for record in records) / NS_PER_S
@@ -70,14 +70,14 @@ def utilisation(
         peak, rate = work.flops_per_s * seconds, work.bytes_per_s * seconds
         rows.append(StageUtilisation(stage=index, mfu=computed / peak, bandwidth=moved / rate))
         flops, bytes_moved = flops + computed, bytes_moved + moved
-        could_flops, could_bytes = could_flops + peak, could_bytes + rate
-    return Utilisation(mfu=flops / could_flops, bandwidth=bytes_moved / could_bytes, stages=tuple(rows))
+        peak_flops, peak_bytes = peak_flops + peak, peak_bytes + rate
+    return Utilisation(mfu=flops / peak_flops, bandwidth=bytes_moved / peak_bytes, stages=tuple(rows))
 
 
 def _bytes(
     plan: Plan, stage: StagePlan, work: StageWork, steps: float, done: WorkDone, speculation: SpeculationSummary | None
 ) -> float:
-    """Weights of every step, experts as far as its tokens need them, and KV, read once for all tokens of a step."""
+    """Bytes read: weights in every step, the experts that its tokens need, and KV once for all tokens of a step."""
     size, decoded, read = work.step_bytes * steps, float(done.decoded_tokens), 1.0
     if speculation and done.decoded_tokens:
         decoded += speculation.drafted_tokens - speculation.accepted_tokens
@@ -97,8 +97,8 @@ def _bytes(
 def _full_reads(plan: Plan, work: StageWork, steps: float, done: WorkDone, decoded: float) -> float:
     """How often all experts together were read: 1 - (1 - k / n)^t of them for the t tokens of a step, k of n for each.
 
-    Steps with prefill and steps without are told apart, for a long chunk reads all experts and a lone token k. A prompt
-    is taken to have a step of its own, a longer one as many as the token budget asks for; decoding is in the others.
+    Steps with prefill count apart from steps without: a long chunk reads all experts, a lone token k. Each prompt is
+    assumed to take a step of its own, or as many as the token budget makes of it; the other steps only decode.
     """
     keep = 1 - work.experts_per_token / work.experts
     prefilled = done.tokens - done.decoded_tokens

@@ -17,7 +17,7 @@ from stageline.errors import BadInput
 
 HOP_S = 350e-6  # wall time of one hop of a lone microbatch, wake-up included
 BATCHED_HOP_S = 60e-6  # CPU time of a microbatch-hop under load
-MAX_DILATION = 1e6
+MIN_DILATION, MAX_DILATION = 1e-3, 1e6
 
 
 def parse_dilation(text: str, route: Route, cores: int | None = None) -> float:
@@ -28,8 +28,9 @@ def parse_dilation(text: str, route: Route, cores: int | None = None) -> float:
         value = float(text)
     except ValueError:
         value = math.nan
-    if not 1e-3 <= value <= MAX_DILATION:
-        raise BadInput("--dilation", text, "not a factor", "give auto, 1 for real time, or a factor such as 50")
+    if not MIN_DILATION <= value <= MAX_DILATION:
+        reason = "not a factor" if math.isnan(value) else f"not between {MIN_DILATION:g} and {MAX_DILATION:,.0f}"
+        raise BadInput("--dilation", text, reason, "give auto, 1 for real time, or a factor such as 50")
     return value
 
 

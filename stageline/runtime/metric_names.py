@@ -1,5 +1,6 @@
 """The metrics of Stageline itself. Those under vLLM's names are in `vllm_names`."""
 
+from stageline.engine.causes import NOT_BUBBLES
 from stageline.runtime.metrics import Exporter, MetricSpec
 
 _PLACE = ("stage", "replica")
@@ -20,7 +21,8 @@ STAGE_BUSY = MetricSpec(
 )  # fmt: skip
 STAGE_IDLE = MetricSpec(
     name="stageline_stage_idle_seconds_total", kind="counter",
-    help="Emulated idle time by cause; every cause but empty is a bubble. Between sessions: wall time, empty or fault.",
+    help=f"Emulated idle time by cause; every cause but {', '.join(NOT_BUBBLES)} is a bubble. "
+    "Between sessions: wall time, empty or fault.",
     labels=(*_PLACE, "cause"), by=_STAGE,
 )  # fmt: skip
 STAGE_MICROBATCHES = MetricSpec(

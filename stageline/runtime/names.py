@@ -1,4 +1,4 @@
-"""How errors and logs name the parties."""
+"""How errors and logs name the router and its stages."""
 
 from stageline.plan.schema import Plan
 

@@ -1,4 +1,4 @@
-"""Doors that strangers can reach."""
+"""Warnings of ports that strangers can reach."""
 
 import ipaddress
 import logging
@@ -16,10 +16,10 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def warn_of_open_port(door: str, host: str, *, tls: bool, asks: str) -> None:
-    """Warns of a door beyond loopback without TLS, or that lets anybody in; `asks` is what would change that."""
+def warn_of_open_port(server: str, host: str, *, tls: bool, asks: str) -> None:
+    """Log a warning if a port beyond loopback has no TLS, or asks for no credentials: `asks` names what would."""
     lacking = ([] if tls else ["TLS (--tls-cert)"]) + ([asks] if asks else [])
     if lacking and not is_loopback(host):
         log.warning(
-            f"the {door} door is open to the network without {' and without '.join(lacking)}", extra={"host": host}
+            f"the {server} port is open to the network without {' and without '.join(lacking)}", extra={"host": host}
         )

@@ -7,7 +7,7 @@ from stageline.plan.parse import parse_plan
 from stageline.plan.schema import Plan
 
 
-def read_plan(path: Path) -> Plan:
+def read_plan_file(path: Path) -> Plan:
     """The plan in a file. BadInput with the place inside the document when it is damaged or makes no sense."""
     if path.is_char_device():  # it may never end
         raise BadInput(f"plan {path}", None, "is a device and no file", "make one with stageline plan -o")

@@ -1,6 +1,6 @@
 """The life of a server: bind, announce, serve, drain, stop.
 
-Order at the end: NOT_SERVING, no new work, wait for the work that goes on, stop. `aio.Server.stop` alone would not
+Order at the end: NOT_SERVING, no new work, wait for the work under way, stop. `aio.Server.stop` alone would not
 wait for handlers that it aborts.
 """
 
@@ -42,8 +42,11 @@ class Endpoints(msgspec.Struct, frozen=True):
     http: str = ""
 
 
+Announce = Callable[[bool], Awaitable[None]]
+
+
 class Service(Protocol):
-    """What a shell hosts."""
+    """What a server hosts."""
 
     name: str  # of the gRPC service, for health and reflection
 
@@ -51,16 +54,16 @@ class Service(Protocol):
         """Registers the servicer."""
         ...
 
-    async def start(self, endpoints: Endpoints) -> Endpoints:
-        """Begins background work; returns the endpoints with its own."""
+    async def start(self, endpoints: Endpoints, announce: Announce) -> Endpoints:
+        """Begin background work; returns the endpoints with its own. It may `announce` whether it serves."""
         ...
 
     async def drained(self) -> None:
-        """No new work from now on; returns when nothing goes on any more."""
+        """Take no new work; returns when none is under way."""
         ...
 
     async def stop(self) -> None:
-        """Ends whatever is left and closes channels."""
+        """End whatever is left and close channels."""
         ...
 
 
@@ -78,7 +81,7 @@ class Server:
         reflection.enable_server_reflection(names, self._grpc)
 
     async def start(self) -> Endpoints:
-        """Binds both ports. Raises UsageError when one is in use, BadInput for certificates that can't be used."""
+        """Bind both ports. Raises UsageError when one is in use, BadInput for certificates that can't be used."""
         host, port = self._settings.grpc_host, self._settings.grpc_port
         credentials = port_credentials(self._settings.tls)
         where = f"{host}:{port}"
@@ -98,28 +101,28 @@ class Server:
         reachable = "127.0.0.1" if host in _ANY_HOST else host
         metrics = f"{reachable}:{self._metrics.port}" if self._settings.metrics_port >= 0 else ""
         endpoints = Endpoints(f"{reachable}:{bound}", metrics)
-        return await self._service.start(endpoints)
+        return await self._service.start(endpoints, self.set_serving)
 
     async def set_serving(self, serving: bool) -> None:
-        """Answers health checks from now on with this."""
+        """Answer health checks with this from now on."""
         status = health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
         for name in ("", self._service.name):
             await self._health.set(name, status)
 
     async def stop(self, drain_s: float) -> None:
-        """Drains for at most `drain_s`, then stops."""
+        """Drain for at most `drain_s`, then stop."""
         await self._health.enter_graceful_shutdown()
         try:
             async with asyncio.timeout(drain_s):
                 await self._service.drained()
         except TimeoutError:
-            log.warning("work went on after the drain time; it is cut off", extra={"drain_s": drain_s})
+            log.warning("work was still under way after the drain time; it is cut off", extra={"drain_s": drain_s})
         await self._service.stop()
         await self._grpc.stop(_STOP_GRACE_S)
         await self._metrics.stop()
 
 
-def told_to_stop(exit_with_parent: bool) -> asyncio.Event:
+def stop_event(exit_with_parent: bool) -> asyncio.Event:
     """Set by SIGTERM, SIGINT and, if asked for, the end of standard input."""
     loop, event = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -135,11 +138,10 @@ def told_to_stop(exit_with_parent: bool) -> asyncio.Event:
     return event
 
 
-async def serve(server: Server, settings: ServerSettings, ready: Callable[[], Awaitable[None]]) -> None:
-    """Serves until told to stop. `ready` decides when the server may call itself healthy."""
-    stop = told_to_stop(settings.exit_with_parent)
+async def serve(server: Server, settings: ServerSettings) -> None:
+    """Serve until a signal, or the end of standard input, says to stop."""
+    stop = stop_event(settings.exit_with_parent)
     endpoints = await server.start()
-    await ready()
     print(msgspec.json.encode(endpoints).decode(), flush=True)
     log.info("serving", extra={"grpc": endpoints.grpc, "metrics": endpoints.metrics})
     await stop.wait()
@@ -148,7 +150,7 @@ async def serve(server: Server, settings: ServerSettings, ready: Callable[[], Aw
 
 
 def run(program: str, main: Callable[[], Coroutine[Any, Any, None]], settings: ServerSettings) -> int:
-    """Runs a server's coroutine on uvloop; returns its exit code. A user's mistake is one line, never a traceback."""
+    """Run a server's coroutine on uvloop; returns its exit code. A user's mistake is one line, never a traceback."""
     logs.configure(settings.log_format, settings.log_level)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -21,35 +21,41 @@ PREFIX = "STAGELINE_"
 class ServerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What stage servers and the router share."""
 
-    grpc_host: Annotated[str, msgspec.Meta(description="address to listen on")] = "0.0.0.0"
-    grpc_port: Annotated[int, msgspec.Meta(ge=0, le=65535, description="gRPC port; 0 picks a free one")] = 50051
-    metrics_port: Annotated[int, msgspec.Meta(ge=-1, le=65535, description="/metrics port; 0: a free one, -1: off")] = (
-        9090
-    )
-    tls_cert: Annotated[str, msgspec.Meta(description="certificate chain of this server, PEM; empty: no TLS")] = ""
-    tls_key: Annotated[str, msgspec.Meta(description="its private key, PEM; empty: in the file of --tls-cert")] = ""
+    grpc_host: Annotated[str, msgspec.Meta(description="Address to listen on.")] = "0.0.0.0"
+    grpc_port: Annotated[int, msgspec.Meta(ge=0, le=65535, description="gRPC port; 0: a free one.")] = 50051
+    metrics_port: Annotated[
+        int, msgspec.Meta(ge=-1, le=65535, description="Port of /metrics; 0: a free one, -1: off.")
+    ] = 9090
+    tls_cert: Annotated[
+        str, msgspec.Meta(description="PEM file of this server's certificate chain; empty: no TLS.")
+    ] = ""
+    tls_key: Annotated[
+        str, msgspec.Meta(description="PEM file of the certificate's private key; empty: in the file of --tls-cert.")
+    ] = ""
     tls_ca: Annotated[
         str,
         msgspec.Meta(
-            description="authority of the cluster's certificates, PEM: stages are called by TLS, and gRPC clients must "
-            "show a certificate that it signed"
+            description="PEM file of the authority that signs the cluster's certificates; turns TLS to stages on, and "
+            "gRPC clients must show a certificate that it signed."
         ),
     ] = ""
-    log_format: Annotated[Literal["text", "json"], msgspec.Meta(description="key=value lines or JSON")] = "text"
+    log_format: Annotated[Literal["text", "json"], msgspec.Meta(description="Log as key=value lines, or as JSON.")] = (
+        "text"
+    )
     log_level: Annotated[
-        Literal["debug", "info", "warning", "error"], msgspec.Meta(description="least severe message to log")
+        Literal["debug", "info", "warning", "error"], msgspec.Meta(description="Least severe message to log.")
     ] = "info"
-    drain_s: Annotated[float, msgspec.Meta(ge=0, description="how long SIGTERM waits for a run that goes on")] = 10.0
-    exit_with_parent: Annotated[bool, msgspec.Meta(description="stop when standard input ends")] = False
+    drain_s: Annotated[float, msgspec.Meta(ge=0, description="Seconds that SIGTERM waits for a run to end.")] = 10.0
+    exit_with_parent: Annotated[bool, msgspec.Meta(description="Stop when standard input ends.")] = False
 
     @property
     def tls(self) -> TlsFiles:
-        """Who this server is and whom it believes."""
+        """The certificate that this server shows, and the authority that it trusts."""
         return TlsFiles(self.tls_cert, self.tls_key, self.tls_ca)
 
     @property
     def unasked(self) -> str:
-        """What would make the gRPC door ask who comes; empty: it does."""
+        """What would make the gRPC server authenticate clients; empty: it does."""
         return "" if self.tls.mutual else "certificates of clients (--tls-ca)"
 
 
@@ -76,11 +82,11 @@ def _names(kind: type[msgspec.Struct]) -> tuple[str, ...]:
 def _parser(kind: type[msgspec.Struct], program: str) -> argparse.ArgumentParser:
     """A parser whose flags are the fields; everything stays text until it is validated with the rest."""
     parser = argparse.ArgumentParser(prog=program, description=kind.__doc__, allow_abbrev=False)
-    parser.add_argument("--config", help="TOML or JSON file with any of these settings")
+    parser.add_argument("--config", help="TOML or JSON file with any of these settings.")
     hints = get_type_hints(kind, include_extras=True)
     for field in msgspec.structs.fields(kind):
         meta = next((m for m in hints[field.name].__metadata__ if isinstance(m, msgspec.Meta)), msgspec.Meta())
-        text = f"{meta.description}; default {field.default!r}, variable {PREFIX}{field.name.upper()}"
+        text = f"{meta.description} Default: {field.default!r}; variable: {PREFIX}{field.name.upper()}."
         flag = "--" + field.name.replace("_", "-")
         if isinstance(field.default, bool):
             parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=None, help=text)
@@ -99,5 +105,5 @@ def _file(path: Path) -> dict[str, Any]:
     except (ValueError, UnicodeDecodeError) as error:
         raise BadInput(str(path), None, str(error)) from None
     if not isinstance(values, dict):
-        raise BadInput(str(path), None, "holds no table of settings")
+        raise BadInput(str(path), None, "is not a table of settings")
     return values

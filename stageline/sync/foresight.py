@@ -94,6 +94,7 @@ class ForesightedConductor(Conductor):
 
     def advance(self) -> None:
         """See Conductor."""
+        self._run_ahead()
         super().advance()
         while self._run_ahead():
             super().advance()
@@ -112,14 +113,20 @@ class ForesightedConductor(Conductor):
     @property
     def limit_ns(self) -> int:
         """Completions later than this wait for frames."""
-        return min((q[0] + self._ahead_ns for q in self.unconfirmed if q), default=NEVER)
+        limit_ns = NEVER
+        for unconfirmed in self.unconfirmed:
+            if unconfirmed:
+                limit_ns = min(limit_ns, unconfirmed[0] + self._ahead_ns)
+        return limit_ns
 
     @property
     def foreseen_ns(self) -> int:
         """The next completion to act on once emulated time reaches it; NEVER when none is predicted."""
-        pipelines = [p for r, p in enumerate(self._pipelines) if not self.returns[r] and self._may_run_ahead(r)]
-        next_ns = min((p.completions[0] for p in pipelines if p.completions), default=NEVER)
-        return next_ns if next_ns <= self.limit_ns else NEVER
+        next_ns = NEVER
+        for r, pipeline in enumerate(self._pipelines):
+            if pipeline.completions and not self.returns[r] and self._may_run_ahead(r):
+                next_ns = min(next_ns, pipeline.completions[0])
+        return next_ns if next_ns < NEVER and next_ns <= self.limit_ns else NEVER
 
     @property
     def overdue_ns(self) -> int:
@@ -127,18 +134,23 @@ class ForesightedConductor(Conductor):
 
         A bound would not do: it is as old as the last look at the workload, and no completion may be due by then.
         """
-        back = (q[0] for q in self.returns if q)
-        predicted = (p.completions[0] for p in self._pipelines if p.completions)
-        unconfirmed = (q[0] for q in self.unconfirmed if q)
-        return min(*back, *predicted, *unconfirmed, NEVER, NEVER)
+        overdue_ns = NEVER
+        for r, pipeline in enumerate(self._pipelines):
+            for times_ns in (self.returns[r], pipeline.completions, self.unconfirmed[r]):
+                if times_ns:
+                    overdue_ns = min(overdue_ns, times_ns[0])
+        return overdue_ns
 
     @property
     def blocked_ns(self) -> int:
         """The earliest event that waits only for the workload to know more; NEVER when there is none."""
         if self.arrival_known:
             return NEVER
-        heads = (q[0] for q in self.returns if q)
-        return min(*self.next_form_ns, *heads, NEVER)
+        blocked_ns = min(self.next_form_ns)
+        for returns in self.returns:
+            if returns:
+                blocked_ns = min(blocked_ns, returns[0])
+        return blocked_ns
 
     def _may_run_ahead(self, r: int) -> bool:
         return len(self.unconfirmed[r]) < MAX_AHEAD

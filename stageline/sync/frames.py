@@ -6,21 +6,14 @@ from stageline.engine.microbatch import Item
 
 
 class Frame(msgspec.Struct, frozen=True):
-    """A frame on link `link` of one replica.
+    """A frame on a link. Without items it only makes a promise: a null message.
 
     `promise_ns`: no later item on this link arrives before it. `last`: the run is over, `releases` are the last ones to
-    give KV back, and the frame has no items.
+    give KV back, and the frame has no items. `slip_ns`: how far the sender's live clock has slipped, in wall time.
     """
 
-    link: int
     items: list[Item]
     promise_ns: int
     last: bool = False
     releases: tuple[int, ...] = ()
-
-
-class Ask(msgspec.Struct, frozen=True):
-    """The receiver of `link` is blocked until it is promised that nothing arrives before `time_ns`."""
-
-    link: int
-    time_ns: int
+    slip_ns: int = 0

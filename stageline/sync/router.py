@@ -1,114 +1,158 @@
 """The router's side of the synchronisation: the conductor decides, this holds frames back and makes promises."""
 
+from collections.abc import Callable, Iterable
+
 from stageline.engine.conductor import Conductor
 from stageline.engine.microbatch import Item
 from stageline.engine.types import NEVER
 from stageline.errors import ProtocolError
-from stageline.sync.frames import Ask, Frame
-from stageline.sync.outlet import Outlet
-from stageline.sync.window import FrameWindow
+from stageline.sync.asking import Asking
+from stageline.sync.frames import Frame
+from stageline.sync.link_ends import FrameWindow, SendingEnd
+from stageline.sync.machine import Asks, Frames
+from stageline.sync.realtime import LiveClock, Pacing
+
+Dispatched = Callable[[int, Iterable[Item]], None]
 
 
-class RouterNode:
-    """All replicas behind one router. `receive` and `asked` take what came, `poll` says what must go out."""
+class RouterMachine:
+    """All replicas behind one router; see `stageline.sync.machine.Machine`. Keys are replicas.
 
-    def __init__(self, conductor: Conductor, window_frames: int = 4) -> None:
-        self.conductor = conductor
-        self.router = conductor.router
-        route = self.router.route
-        self.route = route
-        replicas = range(len(self.router.replicas))
-        self.windows = [FrameWindow(window_frames) for _ in replicas]
-        self.outlets = [Outlet(0, speaks=route.revisits) for _ in replicas]
-        self.settled = [False for _ in replicas]  # the last frame has come back: every ledger is empty
-        self._held: list[list[Item]] = [[] for _ in replicas]
-        self._expected = [0 for _ in replicas]
-        self._wanted_ns = [0 for _ in replicas]
+    `window_frames`: frames of a replica that may be under way; 0: no limit. `dispatched` is called with the replica and
+    the microbatches of every frame. With a `clock` frames leave in wall time.
+    """
+
+    def __init__(
+        self,
+        conductor: Conductor,
+        window_frames: int = 4,
+        dispatched: Dispatched | None = None,
+        clock: LiveClock | None = None,
+    ) -> None:
+        self.next_timer_ns = NEVER
+        self.done = False
+        self.promise_wanted = False  # a stage waits for a promise that could not be made at the last poll
+        self._conductor, self._dispatched = conductor, dispatched
+        self._replicas = conductor.router.replicas
+        route = conductor.router.route
+        self._promises = route.revisits  # without revisits FIFO is order enough, and no promise is ever needed
+        self._windows = [FrameWindow(window_frames) for _ in self._replicas] if window_frames else None
+        self._senders = [SendingEnd() for _ in self._replicas]
+        self._pacing = Pacing(clock, {r.index: r.link.latency_ns for r in self._replicas}) if clock else None
+        self._asking = Asking(lambda r: conductor.promised_ns[r]) if route.revisits else None
+        self._news = True  # something to act on has come since the last poll
+        self._confirmed = False  # so has a frame of what was acted on already
+        self._settled = [False for _ in self._replicas]  # the last frame has come back: every ledger is empty
+        self._held: list[list[Item]] = [[] for _ in self._replicas]
+        self._expected = [0 for _ in self._replicas]
+        self._asked_ns = [0 for _ in self._replicas]  # of the return link
         self._closing = False
 
-    @property
-    def done(self) -> bool:
-        """The run is over and every stage has applied its last releases."""
-        return all(self.settled)
-
-    def receive(self, replica: int, sequences: list[int], arrivals_ns: list[int], promise_ns: int, last: bool) -> None:
-        """Completions from the return link, in order. Raises ProtocolError for one that was not expected."""
-        conductor = self.conductor
-        known = conductor.promised_ns[replica]
-        for sequence, arrival in zip(sequences, arrivals_ns, strict=True):
-            if sequence != self._expected[replica] or arrival < known:
+    def receive(self, key: int, frame: Frame) -> None:
+        """See Machine. Raises ProtocolError for a completion that was not expected."""
+        conductor, expected, arrivals_ns = self._conductor, self._expected[key], []
+        known = conductor.promised_ns[key]
+        for item in frame.items:
+            if item.microbatch.number != expected or item.arrival_ns < known:
                 raise ProtocolError(
-                    f"replica {replica}: microbatch {sequence} came back at {arrival} ns; expected was microbatch "
-                    f"{self._expected[replica]}, not before {known} ns"
+                    f"replica {key}: microbatch {item.microbatch.number} came back at {item.arrival_ns} ns; expected "
+                    f"was microbatch {expected}, not before {known} ns"
                 )
-            self._expected[replica] = sequence + 1
-            known = arrival
-        conductor.returned(replica, arrivals_ns)
-        conductor.promised_ns[replica] = max(known, promise_ns)
-        self.windows[replica].returned(len(arrivals_ns))
-        self.settled[replica] = self.settled[replica] or last
+            expected += 1
+            known = item.arrival_ns
+            arrivals_ns.append(known)
+        self._expected[key] = expected
+        conductor.returned(key, arrivals_ns)
+        self._confirmed = True
+        if conductor.returns[key] or frame.promise_ns > known:
+            self._news = True
+        conductor.promised_ns[key] = max(known, frame.promise_ns)
+        if self._windows is not None:
+            self._windows[key].returned(len(arrivals_ns))
+        if frame.last:
+            self._settled[key] = True
+            self.done = all(self._settled)
 
-    def asked(self, replica: int, time_ns: int) -> None:
-        """The stage of visit 0 wants to know that nothing arrives before `time_ns`."""
-        self.outlets[replica].asked(time_ns)
+    def asked(self, key: int, time_ns: int) -> None:
+        """See Machine: the stage of visit 0 asks."""
+        self._news = True
+        self._senders[key].asked(time_ns)
+        if self._pacing is not None:
+            self._pacing.asked(key, time_ns)
 
-    def promised_ns(self, replica: int) -> int:
-        """What the return link of a replica has promised so far."""
-        return self.conductor.promised_ns[replica]
+    def poll(self, now_ns: int) -> tuple[Frames, Asks]:
+        """See Machine. What the conductor decides follows from what has come, never from `now_ns`."""
+        frames: Frames = []
+        asks: Asks = []
+        news, self._news, self._confirmed = self._news, False, False
+        if news:
+            self._decide(frames, asks)
+        timer_ns = NEVER
+        if self._pacing is not None:
+            if news or self._pacing.next_timer_ns < NEVER:
+                frames = self._pacing.poll(now_ns, frames)
+            timer_ns = self._pacing.next_timer_ns
+        if self._asking is not None:
+            asks = self._asking.poll(now_ns, asks, news=news)
+            timer_ns = min(timer_ns, self._asking.next_timer_ns)
+        self.next_timer_ns = timer_ns
+        return frames, asks
 
-    def poll(self) -> tuple[list[tuple[int, Frame]], list[tuple[int, Ask]]]:
-        """Decide all that is safe; returns (replica, frame for link 0) and (replica, ask for the return link)."""
-        conductor = self.conductor
+    def _decide(self, frames: Frames, asks: Asks) -> None:
+        """Let happen all that is safe; adds what it gives to send and to ask."""
+        conductor = self._conductor
         conductor.advance()
-        frames: list[tuple[int, Frame]] = []
-        asks: list[tuple[int, Ask]] = []
         for r, dispatched in enumerate(conductor.dispatched):
             if dispatched:
                 self._held[r] += dispatched
                 conductor.dispatched[r] = []
-            frame = self._flush(r)
-            if frame is not None:
-                frames.append((r, frame))
-        for r, outlet in enumerate(self.outlets):
-            if outlet.owes and outlet.speaks:
-                self._ask_returns(r, asks)
-        if conductor.done and not self._closing:
+            if self._held[r] or self._promises:
+                frame = self._flush(r)
+                if frame is not None:
+                    frames.append((r, frame))
+        if self._promises:
+            self._ask_returns(asks)
+        if conductor.next_arrival_ns >= NEVER and not self._closing and conductor.done:
             self._closing = True
-            for r, replica in enumerate(self.router.replicas):
-                frames.append((r, Frame(0, [], NEVER, last=True, releases=replica.last_releases())))
-        return frames, asks
+            for r, replica in enumerate(self._replicas):
+                frames.append((r, Frame([], NEVER, last=True, releases=replica.last_releases())))
 
     def _flush(self, r: int) -> Frame | None:
         """A frame if the window is open or a stage must know; promises never wait for the window."""
-        held, outlet = self._held[r], self.outlets[r]
-        if held:
-            if self.windows[r].open or outlet.asked_ns > held[0].arrival_ns:
-                self._held[r] = []
-                self.windows[r].sent(len(held))
-                return outlet.frame(held, self._promise(r))
-            return outlet.frame([], held[0].arrival_ns)
-        if not outlet.owes:
-            return None
-        return outlet.frame([], self._promise(r))
+        held, sender = self._held[r], self._senders[r]
+        if not held:
+            return sender.frame([], self._promise(r)) if sender.unanswered else None
+        window = self._windows[r] if self._windows is not None else None
+        if window is not None:
+            if not window.open and sender.asked_ns <= held[0].arrival_ns:
+                return sender.frame([], held[0].arrival_ns)
+            window.sent(len(held))
+        self._held[r] = []
+        if self._dispatched is not None:
+            self._dispatched(r, held)
+        return sender.frame(held, self._promise(r)) if self._promises else Frame(held, 0)
 
     def _promise(self, r: int) -> int:
         """Earliest arrival at visit 0 of a microbatch that has not been formed."""
-        if not self.route.revisits:
-            return 0
-        replica = self.router.replicas[r]
-        at = self.conductor.next_event_ns(r)
+        replica = self._replicas[r]
+        at = self._conductor.next_event_ns(r)
         if at >= NEVER:
             return NEVER
         return replica.link.promise_ns(max(at, replica.gate_ns) + replica.overhead_ns)
 
-    def _ask_returns(self, r: int, asks: list[tuple[int, Ask]]) -> None:
-        """Pass on what a stage asked: the router can tell only what the return links tell it."""
-        conductor = self.conductor
-        link = self.router.replicas[r].link
-        ask_ns = self.outlets[r].asked_ns - link.latency_ns - link.min_serialisation_ns
-        own_ns = conductor.own_event_ns
-        for other in [r] if own_ns >= ask_ns and not conductor.reactive else range(len(self.outlets)):
-            time_ns = min(ask_ns, own_ns + 1)
-            if conductor.waits_for(other) and time_ns > max(conductor.promised_ns[other], self._wanted_ns[other]):
-                self._wanted_ns[other] = time_ns
-                asks.append((other, Ask(self.route.visits, time_ns)))
+    def _ask_returns(self, asks: Asks) -> None:
+        """Pass on what stages ask: the router can tell only what the return links tell it."""
+        conductor = self._conductor
+        self.promise_wanted = False
+        for r, sender in enumerate(self._senders):
+            if not sender.unanswered:
+                continue
+            self.promise_wanted = True
+            link = self._replicas[r].link
+            ask_ns = sender.asked_ns - link.latency_ns - link.min_serialisation_ns
+            own_ns = conductor.own_event_ns
+            for other in [r] if own_ns >= ask_ns and not conductor.reactive else range(len(self._senders)):
+                time_ns = min(ask_ns, own_ns + 1)
+                if conductor.waits_for(other) and time_ns > max(conductor.promised_ns[other], self._asked_ns[other]):
+                    self._asked_ns[other] = time_ns
+                    asks.append((other, time_ns))

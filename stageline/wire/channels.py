@@ -1,4 +1,4 @@
-"""How a process opens gRPC channels and ports: plain, by TLS, or by mutual TLS."""
+"""Opens gRPC channels and ports: plain, with TLS, or with mutual TLS."""
 
 import grpc
 from grpc import aio
@@ -7,15 +7,16 @@ from stageline.errors import UsageError
 from stageline.wire import grpc_options
 from stageline.wire.tls import TlsFiles
 
-PLAIN, SECURE = "grpc://", "grpcs://"
+INSECURE, SECURE = "grpc://", "grpcs://"
 Metadata = tuple[tuple[str, str], ...]
 
 
 class Dialer:
     """Opens channels. Raises UsageError or BadInput for files that can't be used.
 
-    A person's `grpcs://HOST:PORT` is called by TLS, `grpc://` without, a bare address by TLS where an authority is
-    given. Resolved, as processes tell each other, it is `grpcs://` or bare, and bare means without.
+    Of the addresses that users write, `grpcs://HOST:PORT` is with TLS, `grpc://HOST:PORT` without, and HOST:PORT with
+    TLS if an authority is given. Resolved addresses, which processes send each other, have `grpcs://` or no scheme;
+    no scheme means without TLS.
     """
 
     def __init__(self, files: TlsFiles | None = None, *, api_key: str = "") -> None:
@@ -25,14 +26,14 @@ class Dialer:
         self.metadata: Metadata = (("authorization", f"Bearer {api_key}"),) if api_key else ()
 
     def resolved(self, address: str) -> str:
-        """What a person's address means."""
-        if address.startswith(PLAIN):
-            return address.removeprefix(PLAIN)
+        """Resolves an address that a user wrote."""
+        if address.startswith(INSECURE):
+            return address.removeprefix(INSECURE)
         secure = bool(self.files.ca) and not address.startswith(SECURE)
         return SECURE + address if secure else address
 
     def channel(self, address: str) -> aio.Channel:
-        """A channel of its own to a resolved address, not yet connected. Raises UsageError for another scheme."""
+        """A new channel to a resolved address, not yet connected. Raises UsageError for another scheme."""
         target = address.removeprefix(SECURE)
         if "://" in target:
             raise UsageError(f"{address!r} is not an address: write it like HOST:50051 or grpcs://HOST:50051")
@@ -42,7 +43,7 @@ class Dialer:
 
 
 def port_credentials(files: TlsFiles) -> grpc.ServerCredentials | None:
-    """What a server binds its port with; None: without TLS. With an authority, clients must show a certificate."""
+    """A server's credentials; None: without TLS. With an authority, clients must present a certificate."""
     chain, key, ca = files.pem()
     if chain is None or key is None:
         return None

@@ -2,11 +2,20 @@
 
 from typing import TYPE_CHECKING, Self
 
+from grpc import aio
+
+from stageline.errors import StagelineError, Unavailable
+from stageline.v1 import router_pb2
 from stageline.v1.router_pb2_grpc import RouterStub
 from stageline.wire.channels import Dialer
+from stageline.wire.errors import error_from, is_transport
 
-if TYPE_CHECKING:  # known to the type stubs only
+if TYPE_CHECKING:  # exists only in the type stubs
     from stageline.v1.router_pb2_grpc import RouterAsyncStub
+
+
+class ConnectionLost(Unavailable):
+    """The connection failed, or was never established: the router did not refuse anything."""
 
 
 class RouterConnection:
@@ -23,3 +32,16 @@ class RouterConnection:
 
     async def __aexit__(self, *_: object) -> None:
         await self._channel.close()
+
+    async def _status(self, timeout_s: float, *, metrics: bool = False) -> router_pb2.StatusReply:
+        """Raises StagelineError."""
+        try:
+            request = router_pb2.StatusRequest(metrics=metrics)
+            return await self._stub.Status(request, timeout=timeout_s, metadata=self._metadata)
+        except aio.AioRpcError as error:
+            raise self._error(error) from None
+
+    def _error(self, error: aio.AioRpcError) -> StagelineError:
+        """The error of a failed call: ConnectionLost if the transport failed."""
+        found = error_from(error, self.place)
+        return ConnectionLost(str(found)) if is_transport(error) and isinstance(found, Unavailable) else found

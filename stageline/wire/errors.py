@@ -1,7 +1,7 @@
 """Errors <-> gRPC status.
 
-The code and the sentence travel as code and details; the class, and the party that met the error first, in trailing
-metadata, so that a relayed error keeps its origin.
+The error's code and message travel as the status' code and details. Its class, and the party that met it first, travel
+in trailing metadata, so that a relayed error keeps its origin.
 """
 
 import re
@@ -22,7 +22,7 @@ _CLASSES: dict[str, type[StagelineError]] = {
 
 
 class LocatedError(StagelineError):
-    """An error together with the party that met it first."""
+    """An error and the party that met it first."""
 
     def __init__(self, error: StagelineError, party: str) -> None:
         self.error, self.party = error, party
@@ -30,16 +30,16 @@ class LocatedError(StagelineError):
 
 
 def locate(error: StagelineError, party: str) -> LocatedError:
-    """The error with its origin; an origin that is known already stays."""
+    """Adds the origin to an error that has none yet."""
     return error if isinstance(error, LocatedError) else LocatedError(error, party)
 
 
 def plain(error: StagelineError) -> StagelineError:
-    """The error itself, its origin in the sentence."""
+    """The error without its wrapper, with the origin in its message."""
     if not isinstance(error, LocatedError):
         return error
     text = str(error.error)
-    names_place = isinstance(error.error, Unavailable | RunFailed)  # they say who was lost; who noticed is no news
+    names_place = isinstance(error.error, Unavailable | RunFailed)  # their message already says who was lost
     return (
         error.error
         if names_place or error.party in text
@@ -48,7 +48,7 @@ def plain(error: StagelineError) -> StagelineError:
 
 
 def rebuilt(name: str, text: str) -> StagelineError:
-    """An error of the class of that name, with that sentence."""
+    """An error of the named class, StagelineError if unknown, with this message."""
     kind = _CLASSES.get(name, StagelineError)
     error = kind.__new__(kind)
     Exception.__init__(error, text)
@@ -59,7 +59,7 @@ def status_of(error: StagelineError) -> tuple[grpc.StatusCode, str, tuple[tuple[
     """Code, details and trailing metadata of an error."""
     party = error.party if isinstance(error, LocatedError) else ""
     cause = error.error if isinstance(error, LocatedError) else error
-    name = next(c.__name__ for c in type(cause).__mro__ if c.__name__ in _CLASSES)  # that both sides know
+    name = next(c.__name__ for c in type(cause).__mro__ if c.__name__ in _CLASSES)  # a class that both sides know
     metadata: tuple[tuple[str, str], ...] = ((ERROR_KEY, name),)
     if party:
         metadata += ((PARTY_KEY, party),)
@@ -74,7 +74,7 @@ async def abort(context: aio.ServicerContext, error: StagelineError) -> NoReturn
 
 
 def error_from(error: aio.AioRpcError, place: str) -> StagelineError:
-    """What a failed call means: the peer's own error if it sent one, else what the transport says about `place`."""
+    """The error of a failed call: the peer's own if it sent one, else what the transport reports about `place`."""
     metadata = {str(k): str(v) for k, v in (error.trailing_metadata() or ())}
     details = error.details() or error.code().name
     if name := metadata.get(ERROR_KEY):
@@ -89,22 +89,22 @@ def error_from(error: aio.AioRpcError, place: str) -> StagelineError:
         case grpc.StatusCode.UNIMPLEMENTED:
             return UsageError(f"{place} is not a server of this kind ({_short(details)}); is the address right?")
         case grpc.StatusCode.OK:
-            return Unavailable(f"{place} ended the call before all was said")
+            return Unavailable(f"{place} ended the call too early")
         case code:
             return RunFailed(f"{place} failed: {code.name} {_short(details)}")
 
 
 def _question(details: str) -> str:
-    """What a person may check. A server with TLS closes the connection of whoever does not show what it wants."""
+    """What the user may check. A server with TLS closes the connection of a client without TLS or certificate."""
     if "failed to connect" in details and "Socket closed" in details:
         return "does it want TLS (--tls-ca), or a certificate (--tls-cert, --tls-key)?"
     return "is it running?"
 
 
 def _handshake(details: str) -> str:
-    """What a failed handshake was about; empty: something else failed."""
+    """Why a TLS handshake failed; empty: it was not the handshake that failed."""
     if "CERTIFICATE_VERIFY_FAILED" in details:
-        return f"its certificate is not believed{_verdict(details)}; is --tls-ca the authority that signed it?"
+        return f"its certificate is not trusted{_verdict(details)}; is --tls-ca the authority that signed it?"
     if "WRONG_VERSION_NUMBER" in details:
         return "it does not speak TLS; leave out --tls-ca, or call it grpc://HOST:PORT"
     if "Peer name" in details or "Hostname" in details:
@@ -113,16 +113,16 @@ def _handshake(details: str) -> str:
 
 
 def _verdict(details: str) -> str:
-    """The verifier's own words, which gRPC puts at the end."""
+    """The verifier's reason, which gRPC puts at the end."""
     found = re.search(r"CERTIFICATE_VERIFY_FAILED: ([\w ]+)", details)
     return f" ({found[1].strip()})" if found else ""
 
 
 def is_transport(error: aio.AioRpcError) -> bool:
-    """Whether the peer was lost, rather than answered with an error of its own."""
+    """Whether the connection failed, as opposed to the peer answering with an error."""
     return ERROR_KEY not in {str(k) for k, _ in (error.trailing_metadata() or ())}
 
 
 def _short(details: str) -> str:
-    """gRPC's details without their tail of addresses and error trees."""
+    """The first line of gRPC's details, without the addresses and error trees that follow."""
     return details.splitlines()[0][:160]

@@ -1,4 +1,6 @@
-"""Frames <-> columns. Every microbatch pays for this on every hop: no object per microbatch, no field per column."""
+"""Frames <-> columns. Every microbatch pays for this on every hop, so a frame has neither messages per microbatch
+nor fields per column.
+"""
 
 from collections.abc import Iterable, Sequence
 from itertools import chain, pairwise
@@ -23,60 +25,69 @@ MODES: dict[PayloadMode, pb.PayloadMode.ValueType] = {
 
 CAPPED_BYTES = 64 << 10  # payload of a frame in mode `capped`
 CHUNK_BYTES = 1 << 20  # payload of one message in mode `full`
-LATEST_NS = 1 << 60  # 36 years; leaves room for sums below the 64-bit limit
+MAX_STAMP_NS = 1 << 60  # 36 years; leaves room for sums below the 64-bit limit
 
-# The order is the protocol's: docs in flow.proto.
-COLUMNS = (
+# The order is part of the protocol, see flow.proto.
+FRAME_COLUMNS = (
     "number", "arrival_ns", "prev_end_ns", "dispatch_ns", "work_since_ns", "empty_since_ns", "credit_since_ns",
     *BatchTotals.__struct_fields__,
 )  # fmt: skip
-_WIDTH = len(COLUMNS)
-_TOTALS = COLUMNS.index("decode_sequences")
+_WIDTH = len(FRAME_COLUMNS)
+_TOTALS = FRAME_COLUMNS.index("decode_sequences")
 _ZEROS = bytes(CHUNK_BYTES)
+_NOTHING: tuple[tuple[()], ...] = ((),)
 
 
 def mode_of(value: pb.PayloadMode.ValueType) -> PayloadMode:
-    """The mode that a message names; one that this version does not know counts as `size`."""
+    """The payload mode of a message; an unknown one counts as `size`."""
     return next((mode for mode, number in MODES.items() if number == value), "size")
 
 
 class FrameEncoder:
     """The sending end of one link: numbers its frames and adds their payload.
 
-    `bytes_per_token` is the plan's, per new token, or per sampled token on the return link.
+    `bytes_per_token` comes from the plan. It counts per new token, on the return link (`returns`) per sampled token.
     """
 
     def __init__(self, bytes_per_token: int, *, returns: bool, mode: PayloadMode) -> None:
         self._bytes_per_token, self._returns, self._mode = bytes_per_token, returns, mode
         self.frames = self.items = self.payload_bytes = 0
-        self.slip_ns = 0  # of the sender's live clock
 
-    def encode(self, source: Frame) -> list[pb.FlowRequest]:
-        """The messages of one frame: padding, if the payload is sent in full and long, then the frame."""
-        items = source.items
+    def encode(self, unencoded: Frame) -> list[pb.FlowRequest]:
+        """The messages of one frame: padding for a long payload in mode `full`, then the frame."""
+        items = unencoded.items
         request = pb.FlowRequest()
         frame = request.frame
-        frame.number, frame.promise_ns, frame.last = self.frames, source.promise_ns, source.last
-        if self.slip_ns:
-            frame.slip_ns = self.slip_ns
+        frame.number, frame.promise_ns, frame.last = self.frames, unencoded.promise_ns, unencoded.last
+        if unencoded.slip_ns:
+            frame.slip_ns = unencoded.slip_ns
         self.frames += 1
         self.items += len(items)
-        if source.releases:
-            frame.kv.release_owner.extend(source.releases)
+        if unencoded.releases:
+            frame.kv.release_owner.extend(unencoded.releases)
         if not items:
             return [request]
-        rows = [_row(item) for item in items]
+        rows, tokens, ledger = [], 0, False
+        for item in items:
+            m = item.microbatch
+            totals = m.totals
+            rows.append((
+                m.number, item.arrival_ns, item.prev_end_ns, m.dispatch_ns, m.work_since_ns, m.empty_since_ns,
+                m.credit_since_ns, *astuple(totals),
+            ))  # fmt: skip
+            tokens += totals.sampled if self._returns else totals.decode_tokens + totals.prefill_tokens
+            if m.releases or m.grants:
+                ledger = True
         frame.value.extend(rows[0] if len(rows) == 1 else chain.from_iterable(zip(*rows, strict=True)))
-        _encode_ledger(frame, [item.microbatch for item in items])
-        loads = [item.microbatch.totals for item in items]
-        tokens = sum(load.sampled for load in loads) if self._returns else sum(load.tokens for load in loads)
-        ahead = self._payload(frame, tokens * self._bytes_per_token)
-        return [*ahead, request] if ahead else [request]
-
-    def _payload(self, frame: pb.Frame, size: int) -> list[pb.FlowRequest]:
-        """Sets the frame's payload; returns what has to be sent ahead."""
+        if ledger:
+            _encode_ledger(frame, [item.microbatch for item in items])
+        size = tokens * self._bytes_per_token
         frame.payload_bytes = size
         self.payload_bytes += size
+        return [request] if self._mode == "size" else [*self._payload(frame, size), request]
+
+    def _payload(self, frame: pb.Frame, size: int) -> list[pb.FlowRequest]:
+        """Sets the frame's payload; returns padding messages to send before the frame."""
         if self._mode == "capped":
             frame.payload = _ZEROS[: min(size, CAPPED_BYTES)]
         elif self._mode == "full":
@@ -89,20 +100,19 @@ class FrameEncoder:
 class FrameDecoder:
     """The receiving end of one link: checks order and shape, and builds the microbatches.
 
-    Raises ProtocolError for anything that the protocol does not allow; never another error, whatever the bytes.
+    Raises ProtocolError, and no other error, for whatever the protocol does not allow.
     """
 
-    def __init__(self, link: int, place: str) -> None:
-        self._link, self._place = link, place
+    def __init__(self, place: str) -> None:
+        self._place = place
         self._arrival_ns = 0
         self.frames = self.promise_frames = self.items = self.payload_bytes = 0
-        self.slip_ns = 0  # the furthest that the sender's live clock has slipped
         self.last = False
 
     def decode(self, frame: pb.Frame) -> Frame:
-        """The microbatches of a frame; mutates the counters."""
+        """Decodes a frame; mutates the counters."""
         if frame.number != self.frames:
-            raise self._wrong(f"frame {frame.number} came where {self.frames} was due")
+            raise self._wrong(f"frame {frame.number} came instead of {self.frames}")
         if self.last:
             raise self._wrong(f"frame {frame.number} came after the last one")
         if frame.promise_ns > NEVER:
@@ -110,7 +120,7 @@ class FrameDecoder:
         values = frame.value[:]
         count, rest = divmod(len(values), _WIDTH)
         if rest:
-            raise self._wrong(f"{len(values)} values are no multiple of {_WIDTH} columns")
+            raise self._wrong(f"{len(values)} values are not a multiple of {_WIDTH} columns")
         kv = frame.kv if frame.HasField("kv") else None
         items = self._items(frame, values, count, kv) if count else []
         releases = () if count else self._last_releases(kv)
@@ -119,35 +129,39 @@ class FrameDecoder:
         self.items += count
         self.payload_bytes += frame.payload_bytes
         self.last = frame.last
-        if frame.slip_ns > self.slip_ns:
-            self.slip_ns = frame.slip_ns
-        return Frame(self._link, items, frame.promise_ns, frame.last, releases)
+        return Frame(items, frame.promise_ns, frame.last, releases, frame.slip_ns)
 
     def _items(self, frame: pb.Frame, values: list[int], count: int, kv: pb.KvChanges | None) -> list[Item]:
         if frame.last:
             raise self._wrong("the last frame carries microbatches")
-        if max(values) > LATEST_NS:
-            column = COLUMNS[values.index(max(values)) // count]
+        if max(values) > MAX_STAMP_NS:
+            column = FRAME_COLUMNS[values.index(max(values)) // count]
             raise self._wrong(f"column {column} has a value out of range")
         arrivals = values[count : 2 * count]
         if arrivals[0] < self._arrival_ns or (count > 1 and any(b < a for a, b in pairwise(arrivals))):
-            raise self._wrong("arrivals run backwards")
+            raise self._wrong("arrivals are not in order")
         self._arrival_ns = arrivals[-1]
         rows: Iterable[Sequence[int]] = (values,)
         if count > 1:
             rows = zip(*[values[c : c + count] for c in range(0, _WIDTH * count, count)], strict=True)
-        if kv is None:
-            return [_item(row) for row in rows]
-        released = self._split(kv.release_count, kv.release_owner[:], count, "release")
-        granted = self._grants(kv, count)
-        return [_item(row, r, g) for row, r, g in zip(rows, released, granted, strict=True)]
+        released: Iterable[tuple[int, ...]] = _NOTHING * count
+        granted: Iterable[tuple[tuple[int, int, int], ...]] = _NOTHING * count
+        if kv is not None:
+            released = self._split(kv.release_count, kv.release_owner[:], count, "release")
+            granted = self._grants(kv, count)
+        items = []
+        for row, releases, grants in zip(rows, released, granted, strict=True):
+            totals = BatchTotals(*row[_TOTALS:])
+            microbatch = Microbatch(row[0], totals, row[3], row[4], row[5], row[6], releases, grants)
+            items.append(Item(row[1], row[2], microbatch))
+        return items
 
     def _last_releases(self, kv: pb.KvChanges | None) -> tuple[int, ...]:
-        """What a frame without microbatches gives back."""
+        """The releases of a frame without microbatches."""
         if kv is None:
             return ()
         if kv.release_count or kv.grant_count or kv.grant_owner:
-            raise self._wrong("KV changes for microbatches, but there are none")
+            raise self._wrong("it has KV changes for microbatches but no microbatches")
         return tuple(kv.release_owner)
 
     def _grants(self, kv: pb.KvChanges, count: int) -> Iterable[tuple[tuple[int, int, int], ...]]:
@@ -156,12 +170,12 @@ class FrameDecoder:
         states = kv.grant_states[:] or [0] * len(owners)
         if not len(owners) == len(blocks) == len(states):
             raise self._wrong("grant_owner, grant_blocks and grant_states differ in length")
-        if blocks and (max(blocks) > LATEST_NS or min(blocks) < -LATEST_NS):
+        if blocks and (max(blocks) > MAX_STAMP_NS or min(blocks) < -MAX_STAMP_NS):
             raise self._wrong("column grant_blocks has a value out of range")
         return self._split(kv.grant_count, list(zip(owners, blocks, states, strict=True)), count, "grant")
 
     def _split(self, counts: Sequence[int], values: list[T], count: int, name: str) -> Iterable[tuple[T, ...]]:
-        """Flattened values back to one tuple per microbatch."""
+        """Splits flattened values into one tuple per microbatch."""
         if not counts and not values:
             return [()] * count
         if len(counts) != count or sum(counts) != len(values):
@@ -176,26 +190,11 @@ class FrameDecoder:
         return ProtocolError(f"{self._place}: frame {self.frames}: {reason}")
 
 
-def _row(item: Item) -> tuple[int, ...]:
-    """The values of one microbatch in the order of `COLUMNS`."""
-    m = item.microbatch
-    return (
-        m.number, item.arrival_ns, item.prev_end_ns, m.dispatch_ns, m.work_since_ns, m.empty_since_ns,
-        m.credit_since_ns, *astuple(m.totals),
-    )  # fmt: skip
-
-
-def _item(row: Sequence[int], releases: tuple[int, ...] = (), grants: tuple[tuple[int, int, int], ...] = ()) -> Item:
-    """One microbatch from its values in the order of `COLUMNS`."""
-    load = BatchTotals(*row[_TOTALS:])
-    return Item(row[1], row[2], Microbatch(row[0], load, row[3], row[4], row[5], row[6], releases, grants))
-
-
 def _encode_ledger(frame: pb.Frame, microbatches: Sequence[Microbatch]) -> None:
-    """Releases and grants, flattened; nothing at all where there are none."""
+    """Adds releases and grants, flattened; sets no field if there are none."""
     releases = [m.releases for m in microbatches]
     if any(releases):
-        frame.kv.release_count.extend([len(given) for given in releases])
+        frame.kv.release_count.extend([len(owners) for owners in releases])
         frame.kv.release_owner.extend(chain.from_iterable(releases))
     grants = [m.grants for m in microbatches]
     if any(grants):

@@ -1,19 +1,18 @@
-"""A client of the router's live side: Router.Generate, one request at a time over one connection."""
+"""A client of the router's live mode: Router.Generate."""
 
 from collections.abc import AsyncIterator
 
 import msgspec
 from grpc import aio
 
-from stageline.errors import StagelineError, Unavailable
+from stageline.errors import Unavailable
 from stageline.v1 import router_pb2
 from stageline.wire import grpc_options
 from stageline.wire.connection import RouterConnection
-from stageline.wire.errors import error_from, is_transport
 
 
 class Generate(msgspec.Struct, frozen=True, kw_only=True):
-    """One request; see GenerateRequest in router.proto."""
+    """A request; see GenerateRequest in router.proto."""
 
     prompt_ids: list[int]
     output_tokens: int
@@ -22,8 +21,8 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True):
     session: str = ""
 
 
-class Piece(msgspec.Struct, frozen=True):
-    """Some of the output."""
+class GeneratedText(msgspec.Struct, frozen=True):
+    """A piece of the output."""
 
     text: str
     tokens: int
@@ -41,7 +40,7 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LiveFacts(msgspec.Struct, frozen=True):
-    """What the router serves live."""
+    """What a router serves live."""
 
     model: str
     dilation: float
@@ -51,27 +50,18 @@ class _Plan(msgspec.Struct):
     model: str
 
 
-class Lost(Unavailable):
-    """The connection was lost, or never came about: nobody refused anything."""
-
-
 class GenerateClient(RouterConnection):
     """Every method raises StagelineError, never a gRPC error."""
 
     async def live(self) -> LiveFacts:
-        """What is served. Raises Unavailable when nothing is."""
-        try:
-            reply = await self._stub.Status(
-                router_pb2.StatusRequest(), timeout=grpc_options.CALL_S, metadata=self._metadata
-            )
-        except aio.AioRpcError as error:
-            raise self._error(error) from None
+        """What the router serves live. Raises Unavailable when it serves nothing."""
+        reply = await self._status(grpc_options.CALL_S)
         if not reply.live.dilation:
             raise Unavailable(f"{self.place} serves no live requests; start it with stageline up")
         return LiveFacts(msgspec.json.decode(reply.plan, type=_Plan).model, reply.live.dilation)
 
-    async def generate(self, request: Generate) -> AsyncIterator[Piece | Finished]:
-        """The output as it comes, then how it ended. Leaving the iteration cancels the request."""
+    async def generate(self, request: Generate) -> AsyncIterator[GeneratedText | Finished]:
+        """Yields the output as it arrives, then how it ended. Leaving the iteration cancels the request."""
         call = self._stub.Generate(
             router_pb2.GenerateRequest(**msgspec.structs.asdict(request)), metadata=self._metadata
         )
@@ -81,12 +71,8 @@ class GenerateClient(RouterConnection):
                     names = Finished.__struct_fields__
                     yield Finished(**{name: getattr(reply.finished, name) for name in names})
                 else:
-                    yield Piece(reply.text, reply.tokens)
+                    yield GeneratedText(reply.text, reply.tokens)
         except aio.AioRpcError as error:
             raise self._error(error) from None
         finally:
             call.cancel()
-
-    def _error(self, error: aio.AioRpcError) -> StagelineError:
-        found = error_from(error, self.place)
-        return Lost(str(found)) if is_transport(error) and isinstance(found, Unavailable) else found

@@ -1,4 +1,4 @@
-"""Every gRPC option of both servers and all their channels, each with its reason."""
+"""All gRPC options of both servers and their channels, each with its reason."""
 
 from typing import Final
 
@@ -6,12 +6,12 @@ MAX_MESSAGE_BYTES: Final = 16 << 20
 KEEPALIVE_MS: Final = 20_000
 
 _SHARED: Final = (
-    # Both limits said outright: the default receive limit is 4 MiB, there is none for sending, and they must agree.
+    # Both limits must agree. By default receiving is limited to 4 MiB and sending is unlimited.
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-    # The bandwidth probe lets a writer run 4 MiB ahead of a stalled reader; without it 64 KiB.
+    # With the bandwidth probe a writer runs 4 MiB ahead of a stalled reader, without it 64 KiB.
     ("grpc.http2.bdp_probe", 0),
-    # A host that vanishes without closing its connections is noticed. Both sides must agree on the rate, or the server
+    # Detects a host that vanishes without closing its connections. Both sides must agree on the rate, or the server
     # answers too_many_pings.
     ("grpc.keepalive_time_ms", KEEPALIVE_MS),
     ("grpc.keepalive_timeout_ms", 10_000),
@@ -20,25 +20,25 @@ _SHARED: Final = (
 
 SERVER: Final[tuple[tuple[str, int], ...]] = (
     *_SHARED,
-    # On by default: two servers would share a port in silence instead of the second one failing.
+    # On by default, two servers would silently share a port; the second one must fail.
     ("grpc.so_reuseport", 0),
-    # Accept the keepalive rate of our own clients.
+    # Accept the keepalive rate of CHANNEL.
     ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_MS // 2),
     ("grpc.keepalive_permit_without_calls", 1),
 )
 
 CHANNEL: Final[tuple[tuple[str, int], ...]] = (
     *_SHARED,
-    # http_proxy is honoured even for loopback.
+    # gRPC honours http_proxy even for loopback.
     ("grpc.enable_http_proxy", 0),
-    # A default service config may retry; a frame that is sent twice is out of order.
+    # A default service config may retry calls, and a frame that is sent twice is out of order.
     ("grpc.enable_retries", 0),
     # Each link has its own connection: one slow link must not hold back another.
     ("grpc.use_local_subchannel_pool", 1),
-    # Reconnects back off to two minutes by default; a restarted stage is to be seen within a second.
+    # Reconnects back off to two minutes by default; a restarted stage must be found within a second.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
-    # Despite its name the time that one attempt to connect may take: a busy host needs more than the back-off.
+    # Despite its name, the time limit of one attempt to connect: a busy host needs more than the backoff.
     ("grpc.min_reconnect_backoff_ms", 5_000),
     # A pod that moves gets a new address.
     ("grpc.dns_min_time_between_resolutions_ms", 500),
@@ -46,4 +46,4 @@ CHANNEL: Final[tuple[tuple[str, int], ...]] = (
 
 CONNECT_S: Final = 10.0  # deadline of opening a link or a session, connection included
 CALL_S: Final = 10.0  # deadline of a unary call
-HELLO_S: Final = 5.0  # how long a link may wait for its session to be opened
+HELLO_S: Final = 5.0  # how long a link waits for its session to open

@@ -18,7 +18,7 @@ from stageline.wire import grpc_options
 from stageline.wire.channels import Dialer
 from stageline.wire.errors import error_from
 from stageline.wire.frames import FrameEncoder
-from stageline.wire.host import Host
+from stageline.wire.link_owner import LinkOwner
 
 _REASON_S = 1.0
 FlowCall = aio.StreamStreamCall[pb.FlowRequest, pb.FlowReply]
@@ -33,28 +33,28 @@ class Peer(NamedTuple):
 
 
 def merged(queue: deque[Frame]) -> Frame:
-    """Takes the next frame to send off the queue: all that waits in one, except that a last frame stands alone."""
+    """Take the next frame to send off the queue: all that wait in one, except that a last frame stands alone."""
     first = queue.popleft()
     if not queue or first.last or queue[0].last:
         return first
-    items, promise_ns = list(first.items), first.promise_ns
+    items = list(first.items)
+    frame = first
     while queue and not queue[0].last:
         frame = queue.popleft()
         items += frame.items
-        promise_ns = frame.promise_ns
-    return Frame(first.link, items, promise_ns)
+    return Frame(items, frame.promise_ns, slip_ns=frame.slip_ns)
 
 
 class OutLink:
-    """Merges what the machine has to say while a write is under way; one frame is written at a time.
+    """Writes one frame at a time, and merges those that come meanwhile. No frame is written before `open`.
 
-    `key` is the link's name in its party, `place` names the far end for people. No frame is written before `open`.
+    `key` is the link's name to its owner, `place` names the far end for people.
     """
 
     def __init__(
-        self, party: Host, key: int, hello: pb.Hello, *, to: Peer, encoder: FrameEncoder, dialer: Dialer
+        self, owner: LinkOwner, key: int, hello: pb.Hello, *, to: Peer, encoder: FrameEncoder, dialer: Dialer
     ) -> None:
-        self._party, self._key, self._hello, self._to = party, key, hello, to
+        self._owner, self._key, self._hello, self._to = owner, key, hello, to
         self.place = to.place
         self.encoder = encoder
         self._channel = dialer.channel(to.address)
@@ -63,10 +63,10 @@ class OutLink:
         self._queue: deque[Frame] = deque()
         self._wake: asyncio.Future[None] | None = None
         self._last = False
-        party.downstream[key] = self
+        owner.attach_downstream(key, self)
 
     async def open(self) -> None:
-        """Connects, says hello and waits for the welcome. Raises StagelineError, Unavailable after the deadline."""
+        """Connect, say hello and wait for the welcome. Raises StagelineError, Unavailable after the deadline."""
         stub = RouterStub(self._channel) if self._to.is_router else StageStub(self._channel)
         method: Callable[..., FlowCall] = stub.Flow
         call = self._call = method(wait_for_ready=True)
@@ -83,13 +83,13 @@ class OutLink:
         self._tasks = [asyncio.create_task(self._write(call)), asyncio.create_task(self._read(call))]
 
     def push(self, frame: Frame) -> None:
-        """Sends a frame as soon as the one before it is out."""
+        """Send a frame as soon as the one before it is out."""
         self._queue.append(frame)
         if self._wake is not None and not self._wake.done():
             self._wake.set_result(None)
 
     async def close(self) -> None:
-        """Lets go of the stream and the connection. Never raises."""
+        """Close the stream and the connection. Never raises."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -99,36 +99,36 @@ class OutLink:
 
     async def _write(self, call: FlowCall) -> None:
         loop = asyncio.get_running_loop()
-        encode, write = self.encoder.encode, call.write
+        encode, write, queue = self.encoder.encode, call.write, self._queue
         try:
             while not self._last:
-                if not self._queue:
+                if not queue:
                     self._wake = loop.create_future()
                     await self._wake
                     continue
-                frame = merged(self._queue)
+                frame = merged(queue) if len(queue) > 1 else queue.popleft()
                 for message in encode(frame):
                     await write(message)
                 self._last = frame.last
             await call.done_writing()
         except (aio.AioRpcError, asyncio.InvalidStateError):
-            pass  # the reading side learns why
+            pass  # `_read` learns why
         except ValueError as error:
-            self._party.fail(StagelineError(f"link {self._hello.link}: a value does not fit the wire: {error}"))
+            self._owner.fail(StagelineError(f"link {self._hello.link}: a value does not fit the wire: {error}"))
 
     async def _read(self, call: FlowCall) -> None:
         try:
             while isinstance(reply := await call.read(), pb.FlowReply):
                 if reply.WhichOneof("message") != "ask":
                     raise ProtocolError(f"{self.place} sent something that is not an ask")
-                self._party.asked(self._key, reply.ask.time_ns)
+                self._owner.asked(self._key, reply.ask.time_ns)
         except (aio.AioRpcError, asyncio.InvalidStateError):
             pass
         except StagelineError as error:
-            self._party.fail(error)
+            self._owner.fail(error)
             return
         if not self._last or await call.code() != grpc.StatusCode.OK:
-            self._party.fail(await self._why())
+            self._owner.fail(await self._why())
 
     async def _silence(self, method: Callable[..., FlowCall]) -> StagelineError:
         """Why nobody answers: gRPC tells a call that does not wait for its connection why there is none."""

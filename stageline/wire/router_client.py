@@ -1,4 +1,4 @@
-"""A client of the router."""
+"""A client of the router's runs and status."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -15,13 +15,12 @@ from stageline.errors import ProtocolError, RunFailed, Unavailable
 from stageline.v1 import router_pb2
 from stageline.wire import grpc_options
 from stageline.wire.connection import RouterConnection
-from stageline.wire.errors import error_from
 from stageline.wire.frames import MODES, PayloadMode
 from stageline.wire.runs import BATCH_ROWS, play, rows_of, run_totals
 
 
 class WorkloadSpec(msgspec.Struct, frozen=True):
-    """A synthetic workload that the router makes itself."""
+    """A synthetic workload that the router generates itself."""
 
     text: str
     seed: int = 0
@@ -30,7 +29,7 @@ class WorkloadSpec(msgspec.Struct, frozen=True):
 
 
 class RunOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """What to run. None and 0: the router's own default."""
+    """What to run. None or 0: the router's default."""
 
     plan_digest: str
     scheduling: Scheduling
@@ -41,8 +40,8 @@ class RunOrder(msgspec.Struct, frozen=True, kw_only=True):
     spec: WorkloadSpec | None = None
 
 
-class Cost(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run cost in real terms; see RunCost in router.proto."""
+class RunCost(msgspec.Struct, frozen=True, kw_only=True):
+    """Frames, CPU and wall time of a run; see RunCost in router.proto."""
 
     frames: int
     promise_frames: int
@@ -58,10 +57,10 @@ class StageHealth(msgspec.Struct, frozen=True):
     stage: int
     address: str
     healthy: bool
-    metrics: bytes = b""  # Prometheus' text format, if asked for
+    metrics: bytes = b""  # in Prometheus' text format, if requested
 
 
-class Progress(msgspec.Struct, frozen=True, kw_only=True):
+class RunProgress(msgspec.Struct, frozen=True, kw_only=True):
     """How far a run is; see Progress in router.proto."""
 
     now_ns: int
@@ -72,32 +71,28 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
-    """What a router is and does."""
+    """The state of a router."""
 
     plan: bytes
     plan_digest: str
     session: str
-    progress: Progress
+    progress: RunProgress
     stages: tuple[StageHealth, ...]
-    metrics: bytes = b""  # the router's, if asked for
-    live: str = ""  # the live session; empty: none is open
+    metrics: bytes = b""  # the router's own, if requested
+    live: str = ""  # id of the live session; empty: none is open
 
 
 class RouterClient(RouterConnection):
     """Every method raises StagelineError, never a gRPC error."""
 
     async def status(self, timeout_s: float = grpc_options.CALL_S, *, metrics: bool = False) -> Status:
-        """What the router is and does, with everybody's metrics if wanted."""
-        try:
-            request = router_pb2.StatusRequest(metrics=metrics)
-            reply = await self._stub.Status(request, timeout=timeout_s, metadata=self._metadata)
-        except aio.AioRpcError as error:
-            raise error_from(error, self.place) from None
+        """The state of the router, with the metrics of all servers if requested."""
+        reply = await self._status(timeout_s, metrics=metrics)
         return Status(
             plan=reply.plan,
             plan_digest=reply.plan_digest,
             session=reply.session,
-            progress=Progress(**{name: getattr(reply.progress, name) for name in Progress.__struct_fields__}),
+            progress=RunProgress(**{name: getattr(reply.progress, name) for name in RunProgress.__struct_fields__}),
             stages=tuple(
                 StageHealth(s.name, s.replica, s.stage, s.address, s.healthy, s.metrics) for s in reply.stages
             ),
@@ -105,16 +100,16 @@ class RouterClient(RouterConnection):
             live=reply.live.session,
         )
 
-    async def healthy(self, deadline_s: float, still_worth: Callable[[], None] = lambda: None) -> Status:
-        """Waits until every stage serves. Raises Unavailable, naming the ones that do not, at the deadline.
+    async def healthy(self, deadline_s: float, check: Callable[[], None] = lambda: None) -> Status:
+        """Waits until every stage serves. At the deadline raises Unavailable, naming the stages that do not.
 
-        `still_worth` may raise: whoever started the processes knows when waiting is in vain.
+        `check` may raise to end the wait early, for example because a process has ended.
         """
         missing = [self.place]
         try:
             async with asyncio.timeout(deadline_s):
                 while True:
-                    still_worth()
+                    check()
                     try:
                         status = await self.status()
                         missing = [f"stage {s.stage} at {s.address}" for s in status.stages if not s.healthy]
@@ -128,8 +123,8 @@ class RouterClient(RouterConnection):
 
     async def run(
         self, order: RunOrder, requests: Iterator[Request | Cancellation], observer: Observer
-    ) -> tuple[RunTotals, Cost]:
-        """Sends the requests, tells the observer what happens, returns the totals."""
+    ) -> tuple[RunTotals, RunCost]:
+        """Sends the requests, notifies the observer, returns the totals. Raises StagelineError."""
         outgoing = _Outgoing(order, requests)
         call = self._stub.Run(outgoing.messages(), metadata=self._metadata)
         last_ns: dict[int, int] = {}
@@ -150,14 +145,14 @@ class RouterClient(RouterConnection):
                 raise outgoing.error from None
             if isinstance(error, asyncio.CancelledError):
                 raise
-            raise error_from(error, self.place) from None
+            raise self._error(error) from None
         finally:
             call.cancel()
         raise RunFailed(f"{self.place} ended the run without a result")
 
 
 async def _raise_status(call: aio.StreamStreamCall[Any, Any]) -> None:
-    """Raises the status of a stream that has ended, unless it is good: a read may see the end before the status."""
+    """Raises the status of an ended stream unless it is OK: a read may see the end before the status."""
     code = await call.code()
     if code != grpc.StatusCode.OK:
         raise aio.AioRpcError(
@@ -166,7 +161,7 @@ async def _raise_status(call: aio.StreamStreamCall[Any, Any]) -> None:
 
 
 class _Outgoing:
-    """The client's side of a run. A bad row ends the call; gRPC would hide why, so `error` keeps it."""
+    """The client's messages of a run. A bad row ends the call; `error` keeps the reason, which gRPC would hide."""
 
     def __init__(self, order: RunOrder, requests: Iterator[Request | Cancellation]) -> None:
         self._order, self._requests = order, requests
@@ -195,5 +190,5 @@ class _Outgoing:
             raise
 
 
-def _cost(cost: router_pb2.RunCost) -> Cost:
-    return Cost(frames=cost.frames, promise_frames=cost.promise_frames, cpu_ns=cost.cpu_ns, wall_ns=cost.wall_ns)
+def _cost(cost: router_pb2.RunCost) -> RunCost:
+    return RunCost(frames=cost.frames, promise_frames=cost.promise_frames, cpu_ns=cost.cpu_ns, wall_ns=cost.wall_ns)

@@ -1,4 +1,4 @@
-"""What a run's client and the router tell each other <-> columns."""
+"""The messages between a run's client and the router <-> engine values."""
 
 from collections.abc import Iterable, Sequence
 from itertools import islice
@@ -43,8 +43,8 @@ def rows_of(events: Sequence[Request | Cancellation]) -> router_pb2.Rows:
     )
     if any(r.priority for r in requests):
         rows.priority.extend(r.priority for r in requests)
-    if any(r.session for r in requests):
-        rows.session.extend(r.session for r in requests)
+    if any(r.conversation for r in requests):
+        rows.session.extend(r.conversation for r in requests)
     if any(r.hash_ids for r in requests):
         rows.hash_count.extend(len(r.hash_ids) for r in requests)
         rows.hash_id.extend(h for r in requests for h in r.hash_ids)
@@ -52,20 +52,19 @@ def rows_of(events: Sequence[Request | Cancellation]) -> router_pb2.Rows:
 
 
 def _as_row(event: Request | Cancellation) -> Request:
-    """A cancellation as the row that stands for it."""
+    """A request, or the row that stands for a cancellation."""
     if isinstance(event, Request):
         return event
     return Request(index=event.index, arrival_ns=event.at_ns, prompt_tokens=0, output_tokens=0, max_output_tokens=0)
 
 
 def _flags(flags: list[bool]) -> list[int]:
-    """A column of 0 and 1; nothing when none is set."""
+    """A column of 0 and 1; empty when no flag is set."""
     return [int(flag) for flag in flags] if any(flags) else []
 
 
 def requests_of(rows: router_pb2.Rows, first_index: int) -> list[Request | Cancellation]:
-    """Columns as requests and cancellations; requests are numbered from `first_index` where
-    they have no number.
+    """Columns as requests and cancellations; rows without an index column are numbered from `first_index`.
 
     Raises ProtocolError for columns that do not fit together.
     """
@@ -106,7 +105,7 @@ def requests_of(rows: router_pb2.Rows, first_index: int) -> list[Request | Cance
                 output_tokens=row[2],
                 max_output_tokens=row[3],
                 priority=row[4],
-                session=row[5],
+                conversation=row[5],
                 hash_ids=ids[start:end],
             )
         )
@@ -115,7 +114,7 @@ def requests_of(rows: router_pb2.Rows, first_index: int) -> list[Request | Cance
 
 
 def _column(rows: router_pb2.Rows, name: str, count: int, default: int | str) -> list[int]:
-    """One column, filled up if it is left out."""
+    """One column, filled with `default` if it is left out."""
     column = list(getattr(rows, name)) or [default] * count
     if len(column) != count:
         raise ProtocolError(f"rows: column {name} has {len(column)} values for {count} requests")
@@ -123,7 +122,7 @@ def _column(rows: router_pb2.Rows, name: str, count: int, default: int | str) ->
 
 
 def records_of(records: Iterable[RequestRecord]) -> router_pb2.Records:
-    """Request records as columns; -1 for what did not happen."""
+    """Request records as columns; -1 stands for None."""
     message = router_pb2.Records()
     for r in records:
         message.index.append(r.index)
@@ -179,7 +178,7 @@ def request_records(message: router_pb2.Records) -> list[RequestRecord]:
 def results_of(
     indexes: Sequence[int], times_ns: Sequence[int], records: Sequence[RequestRecord], tokens_before: Sequence[int]
 ) -> router_pb2.Results:
-    """Tokens and records in the order in which they happened."""
+    """Tokens and records as one message; `tokens_before` counts the tokens before each record."""
     return router_pb2.Results(
         tokens=router_pb2.Tokens(index=indexes, now_ns=times_ns),
         records=records_of(records),
@@ -188,12 +187,15 @@ def results_of(
 
 
 def play(results: router_pb2.Results, observer: Observer, last_ns: dict[int, int]) -> None:
-    """Tells an observer what happened. `last_ns` remembers each request's previous token from message to message."""
+    """Notifies an observer of tokens and records in order.
+
+    Mutates `last_ns`, the time of each request's previous token, which the caller keeps from message to message.
+    """
     tokens = iter(zip(results.tokens.index, results.tokens.now_ns, strict=True))
-    told = 0
+    played = 0
     for record, before in zip(request_records(results.records), results.tokens_before, strict=True):
-        _play_tokens(islice(tokens, before - told), observer, last_ns)
-        told = before
+        _play_tokens(islice(tokens, before - played), observer, last_ns)
+        played = before
         last_ns.pop(record.index, None)
         observer.request(record)
     _play_tokens(tokens, observer, last_ns)
@@ -206,12 +208,12 @@ def _play_tokens(tokens: Iterable[tuple[int, int]], observer: Observer, last_ns:
 
 
 def account_of(record: StageRecord) -> stage_pb2.StageAccount:
-    """One stage's accounts."""
+    """One stage's account as a message."""
     return stage_pb2.StageAccount(**{name: getattr(record, name) for name in StageRecord.__struct_fields__})
 
 
 def stage_record(account: stage_pb2.StageAccount) -> StageRecord:
-    """One stage's accounts."""
+    """The account in a message."""
     values = {name: getattr(account, name) for name in StageRecord.__struct_fields__ if name != "idle_ns"}
     return StageRecord(idle_ns=dict(account.idle_ns), **values)
 
@@ -232,7 +234,7 @@ def ended_of(totals: RunTotals) -> router_pb2.Ended:
 
 
 def run_totals(ended: router_pb2.Ended) -> RunTotals:
-    """What the engine counted."""
+    """The totals in the last message of a run."""
     return RunTotals(
         window_start_ns=ended.window_start_ns,
         window_end_ns=ended.window_end_ns,

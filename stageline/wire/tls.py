@@ -1,7 +1,7 @@
-"""PEM files that say who a process is and whom it believes.
+"""The PEM files by which a process identifies itself and trusts others.
 
-`cert` and `key` are its own certificate chain and private key (one file may hold both), `ca` the authorities whose
-certificates it accepts. All three together make TLS mutual: peers then must show a certificate, too.
+`cert` and `key` are its own certificate chain and private key (one file may hold both), `ca` the authorities that it
+trusts. With all three TLS is mutual: peers must present a certificate, too.
 """
 
 import ssl
@@ -13,7 +13,7 @@ from stageline.errors import BadInput, UsageError
 
 
 class TlsFiles(msgspec.Struct, frozen=True):
-    """Paths; empty: none. Every method raises UsageError or BadInput for files that can't be used."""
+    """Paths; empty: not given. Every method raises UsageError or BadInput for files that can't be used."""
 
     cert: str = ""
     key: str = ""
@@ -21,11 +21,11 @@ class TlsFiles(msgspec.Struct, frozen=True):
 
     @property
     def mutual(self) -> bool:
-        """Whether a server with these files asks its clients for a certificate."""
+        """Whether a gRPC server with these files requires clients to present a certificate."""
         return bool(self.cert and self.ca)
 
     def server_context(self) -> ssl.SSLContext | None:
-        """For an HTTPS server, which asks nobody for a certificate; None: without TLS."""
+        """For an HTTPS server, which never asks clients for a certificate; None: without TLS."""
         if not self.cert:
             self._refuse_lone_key()
             return None
@@ -34,7 +34,7 @@ class TlsFiles(msgspec.Struct, frozen=True):
         return context
 
     def client_context(self) -> ssl.SSLContext | None:
-        """For an HTTPS client; None: the usual authorities, and no certificate of its own."""
+        """For an HTTPS client; None: the usual authorities, and no client certificate."""
         if not (self.cert or self.key or self.ca):
             return None
         context = ssl.create_default_context()
@@ -46,7 +46,7 @@ class TlsFiles(msgspec.Struct, frozen=True):
         return context
 
     def pem(self) -> tuple[bytes | None, bytes | None, bytes | None]:
-        """Certificate chain, key and authorities, checked; None for each that is not given."""
+        """Certificate chain, key and authorities, after a check; None for each that is not given."""
         self.client_context()
         chain, key, ca = (Path(p).read_bytes() if p else None for p in (self.cert, self.key or self.cert, self.ca))
         return chain, key, ca
@@ -56,7 +56,7 @@ class TlsFiles(msgspec.Struct, frozen=True):
             context.load_cert_chain(self.cert, self.key or None, password=_no_password)
         except (OSError, ssl.SSLError) as error:
             place, value = "--tls-cert, --tls-key", f"{self.cert}, {self.key or self.cert}"
-            way_out = "give the PEM files of a certificate and of its own key, without a password"
+            way_out = "give the PEM files of a certificate and its key, without a password"
             raise BadInput(place, value, f"can't be used: {_reason(error)}", way_out) from None
 
     def _refuse_lone_key(self) -> None:
@@ -73,7 +73,7 @@ def _read_authorities(context: ssl.SSLContext, path: str) -> None:
 
 
 def _no_password() -> bytes:
-    """Nobody is there to type one."""
+    """An encrypted key must fail instead of prompting for its password."""
     return b"-"
 
 

@@ -1,6 +1,6 @@
 """Where requests come from: public traces, Stageline's own, and synthetic arrivals.
 
-`open_workload` is the door; see docs/workloads.md for formats, specs and what is decided about odd rows.
+`open_workload` is the entry point. docs/workloads.md describes formats, specs and how odd rows are treated.
 """
 
 from stageline.workload.opening import open_workload

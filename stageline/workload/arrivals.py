@@ -1,4 +1,4 @@
-"""Arrival processes: endless ascending times from a rate. Gap i is a function of (seed, i), not of gap i - 1."""
+"""Arrival processes: endless ascending times at a rate. Gap i depends on (seed, i) alone, not on earlier gaps."""
 
 import math
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ def constant_times(rate: Fraction) -> Iterator[int]:
 
 
 def poisson_times(rate: Fraction, seed: int, stage: int = 0) -> Iterator[int]:
-    """Exponential gaps with mean 1 / rate, each rounded to ns. Every `stage` of a load has draws of its own."""
+    """Exponential gaps with mean 1 / rate, each rounded to ns. Each `stage` of a workload has its own draws."""
     mean_ns = _mean_ns(rate)
     key = stream_key(seed, STREAM_ARRIVAL, 0, stage)
     time_ns = index = 0
@@ -29,7 +29,7 @@ def poisson_times(rate: Fraction, seed: int, stage: int = 0) -> Iterator[int]:
 
 
 def gamma_times(rate: Fraction, cv: Fraction, seed: int) -> Iterator[int]:
-    """Gamma gaps with mean 1 / rate and coefficient of variation `cv`; 1 is Poisson's, more is burstier."""
+    """Gamma gaps with mean 1 / rate and coefficient of variation `cv`; 1 is Poisson, more is burstier."""
     shape = float(1 / (cv * cv))
     scale_ns = _mean_ns(rate) / shape
     variates = _Gamma(shape, seed)
@@ -47,8 +47,8 @@ def _mean_ns(rate: Fraction) -> float:
 class _Gamma:
     """Gamma variates of one shape and scale 1, by position.
 
-    Marsaglia and Tsang, ACM TOMS 26 (2000) 363-372: d (1 + c x)^3 accepted by a squeeze-free test; a shape below 1 is
-    raised by 1 and the variate multiplied by u^(1/shape).
+    Source: Marsaglia and Tsang, ACM TOMS 26 (2000) 363-372. A variate is d (1 + c x)^3, accepted without the squeeze
+    test. For a shape below 1 it is drawn for shape + 1 and multiplied by u^(1/shape).
     """
 
     def __init__(self, shape: float, seed: int) -> None:

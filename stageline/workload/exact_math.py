@@ -1,8 +1,8 @@
-"""Logarithm, exponential and the normal quantile from + - * / and sqrt alone.
+"""Logarithm, exponential and normal quantile, built from + - * / and sqrt alone.
 
 The platform's `log` and `exp` are not correctly rounded, so they differ in the last bit between C libraries. IEEE 754
-fixes + - * / and sqrt, and `frexp` and `ldexp` are exact; what is built from these gives the same bits everywhere.
-Accuracy: a few units in the last place, far below what rounding to whole nanoseconds or tokens can show.
+defines + - * / and sqrt exactly, and `frexp` and `ldexp` are exact, so the results have the same bits everywhere.
+Accuracy: a few units in the last place, which disappears when results are rounded to whole nanoseconds or tokens.
 """
 
 import math
@@ -83,7 +83,7 @@ _TAIL: _Rational = (
 
 
 def unit(draw: int) -> float:
-    """A 64-bit draw → the middle of one of 2**52 equal cells of (0, 1); never 0, never 1."""
+    """A 64-bit draw → the middle of one of 2**52 equal cells of (0, 1), so neither 0 nor 1."""
     return ((draw >> 12) + 0.5) * 2.220446049250313e-16
 
 

@@ -1,4 +1,4 @@
-"""The text of a length distribution, as an option of a synthetic workload, and what it stands for."""
+"""Parses length distributions: the options of a synthetic workload, and `--output-lengths` of the router."""
 
 from array import array
 from collections.abc import Callable
@@ -14,29 +14,29 @@ from stageline.workload.lengths import (
     UniformLength,
     checked_tokens,
 )
-from stageline.workload.reading import rows_of
+from stageline.workload.reading import accepted_rows
 from stageline.workload.registry import open_trace
 from stageline.workload.rows import RowCounts
-from stageline.workload.spec import Spec, parse_call, positive_integer
+from stageline.workload.spec import SyntheticSpec, parse_call, positive_integer
 
 _LENGTHS = "an integer, uniform(a,b), lognormal(mean,sigma), lognormal(mean,cv=x) or trace(FILE)"
 
 
 class LengthOptions:
-    """The lengths of one spec. `column`: 0, the prompts of a trace, or 1, its outputs."""
+    """The length distributions of one spec. `column` picks prompt tokens (0) or output tokens (1) of a trace."""
 
-    def __init__(self, spec: Spec, skip_bad_rows: bool) -> None:
+    def __init__(self, spec: SyntheticSpec, skip_bad_rows: bool) -> None:
         self._spec = spec
         self._read = _TraceLengths(skip_bad_rows)
 
-    def named(self, name: str, default: str, column: int) -> Length:
-        """The length that an option gives. BadInput when it gives none."""
+    def length(self, name: str, default: str, column: int) -> Length:
+        """The distribution that an option describes. Raises BadInput if it describes none."""
         text = self._spec.options.get(name, default)
-        return _length(text, self._spec.place(name), lambda file: self._read.column(file, column))
+        return _length(text, self._spec.option(name), lambda file: self._read.column(file, column))
 
 
 def parse_length(text: str, place: str) -> Length:
-    """A distribution of output lengths as a user writes it. BadInput says what is wrong with it."""
+    """Parses a distribution of output lengths. Raises BadInput."""
     read = _TraceLengths(skip_bad_rows=False)
     return _length(text, place, lambda file: read.column(file, 1))
 
@@ -55,7 +55,7 @@ def _length(text: str, place: str, column: Callable[[str], "array[int]"]) -> Len
         return _lognormal(arguments[0].removeprefix("mean="), arguments[1], place)
     if name == "trace" and len(arguments) == 1:
         return TraceLength(column(arguments[0]))
-    raise BadInput(place, text, "no length distribution", f"give {_LENGTHS}")
+    raise BadInput(place, text, "not a length distribution", f"give {_LENGTHS}")
 
 
 def _lognormal(mean: str, spread: str, place: str) -> LognormalLength:
@@ -79,10 +79,10 @@ class _TraceLengths:
         self._files: dict[str, tuple[array[int], array[int]]] = {}
 
     def column(self, file: str, which: int) -> "array[int]":
-        """Column 0: prompt tokens, 1: output tokens, of all accepted rows."""
+        """Prompt tokens (0) or output tokens (1) of all accepted rows."""
         if file not in self._files:
             columns = array("q"), array("q")
-            for row in rows_of(open_trace(Path(file)), RowCounts(), skip_bad_rows=self._skip):
+            for row in accepted_rows(open_trace(Path(file)), RowCounts(), skip_bad_rows=self._skip):
                 columns[0].append(row.prompt_tokens)
                 columns[1].append(row.output_tokens)
             if not columns[0]:

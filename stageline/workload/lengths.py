@@ -13,17 +13,19 @@ from stageline.workload.rows import MAX_TOKENS
 
 
 class Length(Protocol):
-    """One side's distribution."""
+    """The distribution of prompt or output lengths."""
 
-    by_row: bool  # picks a row of a trace; both sides then use the same draw, so equal files give the same row
+    by_row: (
+        bool  # picks a row of a trace; prompt and output then share a draw, so one file gives both from the same row
+    )
 
     def tokens(self, draw: int) -> int:
-        """Tokens (>= 1) for a draw."""
+        """Tokens (at least 1) for a 64-bit draw."""
         ...
 
 
 class ConstantLength:
-    """Always the same."""
+    """The same length for every request."""
 
     by_row = False
 
@@ -36,7 +38,7 @@ class ConstantLength:
 
 
 class UniformLength:
-    """Whole numbers from low to high, both included; low + floor(draw * n / 2**64) for n values."""
+    """Whole numbers from low to high, both included: low + floor(draw * n / 2**64) for n values."""
 
     by_row = False
 
@@ -64,7 +66,7 @@ class LognormalLength:
 
 
 class TraceLength:
-    """A row of a trace, each as likely as the other."""
+    """A random row of a trace, all equally likely."""
 
     by_row = True
 
@@ -76,8 +78,8 @@ class TraceLength:
         return self._tokens[draw * len(self._tokens) >> 64]
 
 
-class Lengths:
-    """Prompt and output tokens of the request at position `c` of a stream `a` (a user, or 0)."""
+class RequestLengths:
+    """Prompt and output tokens of the request at position `c` of stream `a` (a user, or 0)."""
 
     def __init__(self, seed: int, prompt: Length, output: Length) -> None:
         self._seed = seed
@@ -85,19 +87,19 @@ class Lengths:
         self._output_stream = STREAM_INPUT if output.by_row else STREAM_OUTPUT
 
     def stream(self, a: int) -> Callable[[int], tuple[int, int]]:
-        """The stream's lengths by position."""
+        """A function from position to (prompt tokens, output tokens) of stream `a`."""
         input_key = stream_key(self._seed, STREAM_INPUT, a, 0)
         output_key = stream_key(self._seed, self._output_stream, a, 0)
         prompt, output = self._prompt.tokens, self._output.tokens
         return lambda c: (prompt(draw_at(input_key, c)), output(draw_at(output_key, c)))
 
     def at(self, a: int, c: int) -> tuple[int, int]:
-        """One pair."""
+        """(prompt tokens, output tokens) of one request."""
         return self.stream(a)(c)
 
 
 def checked_tokens(value: int, place: str) -> int:
-    """1 to MAX_TOKENS, or BadInput."""
+    """Returns a value from 1 to MAX_TOKENS. Raises BadInput for any other."""
     if not 1 <= value <= MAX_TOKENS:
         raise BadInput(place, value, f"not between 1 and {MAX_TOKENS} tokens", "give a positive number of tokens")
     return value

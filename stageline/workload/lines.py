@@ -1,4 +1,4 @@
-"""Reading a trace file line by line with flat memory; the file may hold any bytes."""
+"""Reads a trace file line by line in constant memory; the file may hold any bytes."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +11,7 @@ HEAD_BYTES = 256 * 1024
 
 
 class TraceFile:
-    """An open trace. Counts lines and bytes as they go by; undecodable bytes become U+FFFD and fail as values."""
+    """An open trace that counts lines and bytes read. Undecodable bytes become U+FFFD, which later fails as a value."""
 
     def __init__(self, path: Path) -> None:
         self.name = str(path)
@@ -25,22 +25,22 @@ class TraceFile:
             raise BadInput(f"workload {path}", None, f"can't be read: {reason}", "give an existing file") from None
 
     def head(self) -> str:
-        """The first HEAD_BYTES, for recognition; the position stays at the start."""
+        """The first HEAD_BYTES, from which the format is recognised; the read position stays at the start."""
         head = self._file.read(HEAD_BYTES)
         self._file.seek(0)
         return head.decode("utf-8-sig", "replace")
 
     def lines(self) -> Iterator[str]:
-        """Every line without its end. `line` holds the 1-based number of the last one."""
+        """Every line without its line break. `line` is the 1-based number of the latest one."""
         while raw := self._file.readline(MAX_LINE_BYTES + 1):
             self.line += 1
             self._consumed += len(raw)
             if len(raw) > MAX_LINE_BYTES:
-                raise BadInput(self.where(), None, f"line longer than {MAX_LINE_BYTES} bytes", "is it a trace?")
+                raise BadInput(self.where(), None, f"line longer than {MAX_LINE_BYTES} bytes", "give a trace file")
             yield raw.decode("utf-8-sig" if self.line == 1 else "utf-8", "replace").rstrip("\r\n")
 
     def chunks(self) -> Iterator[str]:
-        """The text in pieces of about 64 KiB, for formats without lines; a character is never cut."""
+        """The text in chunks of about 64 KiB, for formats without lines; no character is split."""
         tail = b""
         if self._file.read(3) != b"\xef\xbb\xbf":
             self._file.seek(0)
@@ -54,20 +54,20 @@ class TraceFile:
             yield tail.decode("utf-8", "replace")
 
     def where(self, line: int | None = None) -> str:
-        """`file:line`, for messages."""
+        """`file:line`, for error messages."""
         return f"{self.name}:{line or self.line}"
 
     def fraction(self) -> float:
-        """How much of the file has been read, for progress bars."""
+        """Share of the file that has been read, 0 to 1, for progress bars."""
         return self._consumed / self._size if self._size else 1.0
 
     def close(self) -> None:
-        """Closing twice is harmless."""
+        """Closes the file; may be called twice."""
         self._file.close()
 
 
 def _incomplete(data: bytes) -> int:
-    """How many bytes at the end begin a UTF-8 character that is not complete (0 to 3)."""
+    """Length of an incomplete UTF-8 character at the end, in bytes (0 to 3)."""
     for back in range(1, min(3, len(data)) + 1):
         byte = data[-back]
         if byte >= 0xC0:

@@ -1,4 +1,4 @@
-"""`open_workload`: the one door from what a user writes after --workload to a workload of requests."""
+"""`open_workload`: from the text of --workload to a workload."""
 
 from collections.abc import Iterator
 from fractions import Fraction
@@ -7,9 +7,9 @@ from pathlib import Path
 from stageline.engine.types import Request
 from stageline.errors import BadInput
 from stageline.units import parse_ratio
-from stageline.workload.options import Options
+from stageline.workload.options import WorkloadOptions
 from stageline.workload.order import Numbered, checked_ns, in_order, scaled_ns, sorted_fully
-from stageline.workload.reading import rows_of
+from stageline.workload.reading import accepted_rows
 from stageline.workload.recording import is_recording, open_recording
 from stageline.workload.registry import open_trace
 from stageline.workload.rows import RowCounts
@@ -27,10 +27,10 @@ def open_workload(
     skip_bad_rows: bool = False,
     sort: bool = False,
 ) -> DescribedWorkload:
-    """A trace file or a synthetic spec → a workload. BadInput says what is wrong with either.
+    """Opens a trace file or a synthetic spec. Raises BadInput for either.
 
-    `requests` limits how many rows are accepted, in file order. Request times: a trace's count from its earliest row,
-    Stageline's own format keeps its times; all are divided by `rate_scale` and rounded half-even to ns.
+    `requests` limits how many rows are accepted, in file order. Arrival times count from the earliest row of a trace;
+    Stageline's own format keeps its times. All are divided by `rate_scale` and rounded half-even to ns.
     """
     if not spec.strip():
         kinds = ", ".join(f"{kind}:" for kind in KINDS)
@@ -38,12 +38,12 @@ def open_workload(
     if requests is not None and requests < 1:
         raise BadInput("--requests", requests, "not a positive number", "give 1 or more")
     scale = parse_ratio(rate_scale, "--rate-scale") if isinstance(rate_scale, str) else rate_scale
-    options = Options(seed=seed, rate_scale=scale, requests=requests, skip_bad_rows=skip_bad_rows, sort=sort)
+    options = WorkloadOptions(seed=seed, rate_scale=scale, requests=requests, skip_bad_rows=skip_bad_rows, sort=sort)
     parsed = None if _exists(spec) else parse_spec(spec)
     return _from_trace(spec, options) if parsed is None else synthetic(parsed, options)
 
 
-def _from_trace(spec: str, options: Options) -> IteratedWorkload:
+def _from_trace(spec: str, options: WorkloadOptions) -> IteratedWorkload:
     if not _exists(spec):
         kinds = ", ".join(f"{kind}:" for kind in KINDS)
         raise BadInput(f"workload {spec}", None, "no such file", f"give a trace file, or a spec that begins {kinds}")
@@ -51,7 +51,7 @@ def _from_trace(spec: str, options: Options) -> IteratedWorkload:
         return open_recording(Path(spec), options)
     trace = open_trace(Path(spec))
     counts = RowCounts()
-    rows = rows_of(trace, counts, skip_bad_rows=options.skip_bad_rows, limit=options.requests)
+    rows = accepted_rows(trace, counts, skip_bad_rows=options.skip_bad_rows, limit=options.requests)
     place = f"workload {spec}"
     ordered = sorted_fully(rows, counts) if options.sort else in_order(rows, place, counts)
     workload = IteratedWorkload(
@@ -78,5 +78,5 @@ def _requests(ordered: Iterator[Numbered], rate_scale: Fraction, place: str, reb
 def _exists(path: str) -> bool:
     try:
         return Path(path).exists()
-    except OSError:  # a name too long to be one
+    except OSError:  # a name that is too long for a path
         return False

@@ -1,12 +1,12 @@
-"""What the flags of a run say about its workload."""
+"""The flags of a run that concern its workload."""
 
 from fractions import Fraction
 
 import msgspec
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """`rate_scale`: arrivals come that many times as fast. `requests`: at most so many. `sort`: read all rows first."""
+class WorkloadOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """`rate_scale`: arrivals come that many times as fast. `requests`: their maximum. `sort`: read all rows first."""
 
     seed: int = 0
     rate_scale: Fraction = Fraction(1)

@@ -1,4 +1,4 @@
-"""From an open trace to its rows, with what is decided for zeros, failed and bad rows."""
+"""Reads the rows of an open trace, and decides what becomes of zero, failed and bad ones."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -6,20 +6,23 @@ from itertools import islice
 import msgspec
 
 from stageline.errors import BadInput
-from stageline.workload.formats.base import Format
-from stageline.workload.rows import Row, RowCounts
+from stageline.workload.formats.base import TraceFormat
+from stageline.workload.rows import RowCounts, TraceRow
 
 
-def rows_of(trace: Format, counts: RowCounts, *, skip_bad_rows: bool, limit: int | None = None) -> Iterator[Row]:
-    """The accepted rows in file order, at most `limit`; `counts` grows as they go by.
+def accepted_rows(
+    trace: TraceFormat, counts: RowCounts, *, skip_bad_rows: bool, limit: int | None = None
+) -> Iterator[TraceRow]:
+    """The accepted rows in file order, at most `limit`; mutates `counts`.
 
-    Zero output or prompt tokens are raised to 1 and counted: every request produces a token and computes one. Failed
-    rows of formats that record failures are left out and counted. A bad row is an error, or counted and left out.
+    Zero output or prompt tokens are raised to 1 and counted: every request computes a token and produces one. Failed
+    rows of formats that record failures are left out and counted. A bad row raises BadInput, or with `skip_bad_rows`
+    is left out and counted.
     """
     return islice(_accepted(trace, counts, skip_bad_rows), limit)
 
 
-def _accepted(trace: Format, counts: RowCounts, skip_bad_rows: bool) -> Iterator[Row]:
+def _accepted(trace: TraceFormat, counts: RowCounts, skip_bad_rows: bool) -> Iterator[TraceRow]:
     try:
         for item in trace.items():
             counts.read += 1
@@ -31,7 +34,7 @@ def _accepted(trace: Format, counts: RowCounts, skip_bad_rows: bool) -> Iterator
         trace.file.close()
 
 
-def _parsed(trace: Format, item: str, counts: RowCounts, skip_bad_rows: bool) -> Row | None:
+def _parsed(trace: TraceFormat, item: str, counts: RowCounts, skip_bad_rows: bool) -> TraceRow | None:
     try:
         row = trace.parse(item)
     except BadInput:
@@ -43,7 +46,7 @@ def _parsed(trace: Format, item: str, counts: RowCounts, skip_bad_rows: bool) ->
     return row
 
 
-def _raised(row: Row, counts: RowCounts) -> Row:
+def _raised(row: TraceRow, counts: RowCounts) -> TraceRow:
     counts.output_raised += row.output_tokens == 0
     counts.prompt_raised += row.prompt_tokens == 0
     return msgspec.structs.replace(

@@ -1,26 +1,26 @@
-"""A recorded live session: a first line with what decides its digest, then arrivals and cancellations as they came.
+"""A recorded live session: a header with all settings behind its digest, then arrivals and cancellations in order.
 
     {"stageline_recording": 1, "plan_digest": ..., "seed": 0, "dilation": 1.0, "scheduling": {...}}
     {"arrival_ns": 1000000, "prompt_tokens": 12, "output_tokens": 64, "max_output_tokens": 64}
     {"cancel": 0, "at_ns": 52000000}
     {"digest": ...}
 
-Requests are numbered from 0 in the order of their lines; `cancel` names one of them. The last line is there when the
-session ended well: a replay on the same plan with the same settings gives this digest.
+Requests are numbered from 0 in the order of their lines; `cancel` names one of them. The last line exists only if
+the session ended well; a replay on the same plan with the same settings gives this digest.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from stageline.engine.settings import Scheduling
+from stageline.engine.settings import Scheduling, upgraded
 from stageline.engine.types import Cancellation, Request
 from stageline.errors import BadInput
 from stageline.workload.lines import TraceFile
-from stageline.workload.options import Options
+from stageline.workload.options import WorkloadOptions
 from stageline.workload.order import checked_ns, scaled_ns
 from stageline.workload.rows import MAX_TOKENS, RowCounts
 from stageline.workload.workloads import IteratedWorkload
@@ -30,7 +30,7 @@ _WAY_OUT = "record the session again, or remove the damaged line"
 
 
 class RecordingHeader(msgspec.Struct, frozen=True, kw_only=True):
-    """What a replay needs to know besides the requests."""
+    """What a replay needs besides the requests."""
 
     stageline_recording: int = 1
     plan_digest: str
@@ -45,7 +45,7 @@ class _Arrival(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     output_tokens: int
     max_output_tokens: int
     priority: int = 0
-    session: str = ""
+    conversation: str = msgspec.field(name="session", default="")
     hash_ids: tuple[int, ...] = ()
 
 
@@ -61,17 +61,17 @@ def header_line(header: RecordingHeader) -> str:
 
 
 def request_line(request: Request) -> str:
-    """An arrival."""
+    """The line of an arrival."""
     return _line(_Arrival(**{name: getattr(request, name) for name in _Arrival.__struct_fields__}))
 
 
 def cancel_line(index: int, at_ns: int) -> str:
-    """A cancellation."""
+    """The line of a cancellation."""
     return _line({"cancel": index, "at_ns": at_ns})
 
 
 def end_line(digest: str) -> str:
-    """The last line."""
+    """The last line, with the session's digest."""
     return _line({"digest": digest})
 
 
@@ -80,20 +80,30 @@ def _line(value: Any) -> str:
 
 
 class RecordedWorkload(IteratedWorkload):
-    """A IteratedWorkload that knows how the session was set up, and at its end which digest it had."""
+    """The events of a live session, with its settings and, once they have been read to the end, its digest."""
 
-    header: RecordingHeader
-    end: "RecordedEnd"
+    def __init__(
+        self,
+        events: Iterator[Request | Cancellation],
+        *,
+        header: RecordingHeader,
+        end: "RecordedEnd",
+        description: str,
+        counts: RowCounts,
+        fraction: Callable[[], float],
+    ) -> None:
+        super().__init__(events, description=description, counts=counts, fraction=fraction)
+        self.header, self.end = header, end
 
 
 class RecordedEnd(msgspec.Struct):
-    """What the last line says; None until it has been read, or if the session broke off."""
+    """The last line. `digest` is None until that line has been read, and stays None if the session broke off."""
 
     digest: str | None = None
 
 
 def is_recording(path: Path) -> bool:
-    """Whether a file begins as a recording does."""
+    """Whether a file begins like a recording."""
     try:
         with path.open("rb") as file:
             return MARK.encode() in file.readline(4096)
@@ -101,28 +111,35 @@ def is_recording(path: Path) -> bool:
         return False
 
 
-def open_recording(path: Path, options: Options) -> RecordedWorkload:
-    """The workload of a recording. BadInput names the line that is damaged."""
+def open_recording(path: Path, options: WorkloadOptions) -> RecordedWorkload:
+    """Opens a recording as a workload. Raises BadInput, naming the damaged line."""
     file = TraceFile(path)
     lines = file.lines()
     try:
-        header = msgspec.json.decode(next(lines, ""), type=RecordingHeader)
+        header = _header(next(lines, ""))
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         file.close()
-        raise BadInput(f"{path}:1", None, f"no recording of a live session: {error}", _WAY_OUT) from None
+        raise BadInput(f"{path}:1", None, f"not a recording of a live session: {error}", _WAY_OUT) from None
     counts, end = RowCounts(), RecordedEnd()
-    workload = RecordedWorkload(
+    return RecordedWorkload(
         _events(file, lines, options, counts, end),
+        header=header,
+        end=end,
         description=f"recording:{path.name}",
         counts=counts,
         fraction=file.fraction,
     )
-    workload.header, workload.end = header, end
-    return workload
+
+
+def _header(line: str) -> RecordingHeader:
+    fields = msgspec.json.decode(line, type=dict[str, Any])
+    if isinstance(scheduling := fields.get("scheduling"), dict):
+        fields["scheduling"] = upgraded(scheduling)
+    return msgspec.convert(fields, RecordingHeader)
 
 
 def _events(
-    file: TraceFile, lines: Iterator[str], options: Options, counts: RowCounts, end: RecordedEnd
+    file: TraceFile, lines: Iterator[str], options: WorkloadOptions, counts: RowCounts, end: RecordedEnd
 ) -> Iterator[Request | Cancellation]:
     latest_ns, limit = 0, options.requests or 1 << 60
     try:
@@ -151,7 +168,7 @@ def _decoded(line: str, file: TraceFile) -> _Arrival | _Other:
 
 
 def _wanted(event: _Arrival | _Other, accepted: int, limit: int) -> bool:
-    """With a limit: its first requests and what became of them. The line with the digest is no event."""
+    """Whether an event is within the limit on requests, or cancels one that is. The digest line is not an event."""
     if isinstance(event, _Arrival):
         return accepted < limit
     return event.cancel is not None and (event.cancel < accepted or accepted < limit)

@@ -1,4 +1,4 @@
-"""One row of a trace, the fields it is read from, and the counts of what happened to rows."""
+"""One row of a trace, the fields that it is read from, and counts of what became of rows."""
 
 import re
 from collections.abc import Mapping
@@ -10,18 +10,19 @@ from stageline.errors import BadInput
 from stageline.units import MAX_TIME_NS, NS_PER_S, decimal_ns
 
 MAX_TOKENS = 2**31 - 1
-_INTEGER = re.compile(r"([0-9]{1,18})(?:\.0*)?")  # pandas writes whole numbers as 1024.0
+_INTEGER = re.compile(r"([0-9]+)(?:\.0*)?")  # pandas writes whole numbers as 1024.0
+_MAX_DIGITS = 18
 
 
-class Row(msgspec.Struct, frozen=True, gc=False):
-    """A request as a trace states it, before it has an index. `time_ns` is the trace's own clock."""
+class TraceRow(msgspec.Struct, frozen=True, gc=False):
+    """A request as the trace has it, without an index yet. `time_ns` is on the trace's own clock."""
 
     time_ns: int
     prompt_tokens: int
     output_tokens: int
     max_output_tokens: int | None = None
     priority: int = 0
-    session: str = ""
+    conversation: str = ""
     hash_ids: tuple[int, ...] = ()
 
     def request(self, index: int, arrival_ns: int) -> Request:
@@ -33,25 +34,25 @@ class Row(msgspec.Struct, frozen=True, gc=False):
             output_tokens=self.output_tokens,
             max_output_tokens=self.max_output_tokens or self.output_tokens,
             priority=self.priority,
-            session=self.session,
+            conversation=self.conversation,
             hash_ids=self.hash_ids,
         )
 
 
 class RowCounts(msgspec.Struct):
-    """What became of a workload's rows; goes into summary.json. Mutable: readers count while they stream."""
+    """What became of a workload's rows; part of summary.json. Mutable: readers count as they stream."""
 
-    read: int = 0  # data rows met
+    read: int = 0  # data rows
     accepted: int = 0  # became requests
-    skipped_bad: int = 0  # bad, left out because of --skip-bad-rows
+    skipped_bad: int = 0  # bad, left out under --skip-bad-rows
     left_out_failed: int = 0  # failed in the original system, or without a reply
     output_raised: int = 0  # zero output tokens, raised to 1
     prompt_raised: int = 0  # zero prompt tokens, raised to 1
     reordered: int = 0  # earlier than a row before them
 
 
-class Fields:
-    """The named texts of one row. Every accessor raises BadInput with file, line, column, value and reason."""
+class RowFields:
+    """The texts of one row by column. Every accessor raises BadInput with file, line, column, value and reason."""
 
     __slots__ = ("_where", "values")
 
@@ -66,7 +67,7 @@ class Fields:
         return BadInput(f"{self._where}, column {column}", shown, reason, SKIP)
 
     def text(self, column: str) -> str:
-        """The column's text; a missing column is an error."""
+        """The column's text."""
         value = self.values.get(column)
         if value is None:
             raise self.bad(column, "missing")
@@ -77,8 +78,7 @@ class Fields:
         match = _INTEGER.fullmatch(self.text(column))
         if match is None:
             raise self.bad(column, "not a whole number of tokens")
-        value = int(match[1])
-        if value > MAX_TOKENS:
+        if len(match[1]) > _MAX_DIGITS or (value := int(match[1])) > MAX_TOKENS:
             raise self.bad(column, f"more than {MAX_TOKENS} tokens")
         return value
 

@@ -32,36 +32,37 @@ KINDS: dict[str, tuple[str, ...]] = {
 }
 _KIND = re.compile(r"([a-z]+):(.*)", re.DOTALL)
 _CALL = re.compile(r"([a-z]+)\((.*)\)", re.DOTALL)
-_INTEGER = re.compile(r"[0-9]{1,18}")
+_INTEGER = re.compile(r"[0-9]+")
+_MAX_DIGITS = 18
 EXAMPLE = "poisson:rate=4,input=1024,output=128"
 
 
-class Spec(msgspec.Struct, frozen=True):
-    """The options of one synthetic workload as texts."""
+class SyntheticSpec(msgspec.Struct, frozen=True):
+    """One synthetic workload: its kind, and its options as texts."""
 
     text: str
     kind: str
     options: dict[str, str]
 
-    def place(self, name: str) -> str:
-        """Where an option stands, for messages."""
+    def option(self, name: str) -> str:
+        """How error messages name an option."""
         return f"workload {self.text!r}, {name}"
 
     def required(self, name: str) -> str:
-        """An option that has no default."""
+        """The text of an option that has no default. Raises BadInput when it is missing."""
         value = self.options.get(name)
         if value is None:
             raise BadInput(f"workload {self.text!r}", None, f"{self.kind} needs {name}=", f"write it like {EXAMPLE}")
         return value
 
     def integer(self, name: str, default: int | None) -> int | None:
-        """A positive integer option."""
+        """An option that is a positive integer. Raises BadInput."""
         text = self.options.get(name)
-        return default if text is None else positive_integer(text, self.place(name))
+        return default if text is None else positive_integer(text, self.option(name))
 
 
-def parse_spec(text: str) -> Spec | None:
-    """The spec, or None when the text names none of KINDS (then it is a file). BadInput names the option at fault."""
+def parse_spec(text: str) -> SyntheticSpec | None:
+    """The spec, or None when the text begins with none of KINDS (then it is a file). Raises BadInput."""
     match = _KIND.fullmatch(text)
     if match is None or match[1] not in KINDS:
         return None
@@ -78,17 +79,17 @@ def parse_spec(text: str) -> Spec | None:
         options[name] = value
     if "trace" in options and {"input", "output"} & options.keys():
         raise BadInput(f"workload {text!r}", None, "trace= brings its own lengths", "drop input= and output=")
-    return Spec(text, kind, options)
+    return SyntheticSpec(text, kind, options)
 
 
 def parse_call(text: str, place: str) -> tuple[str, list[str]] | None:
-    """`name(a, b)` → its name and arguments; None when the text is no call."""
+    """`name(a, b)` → its name and arguments; None when the text is not a call."""
     match = _CALL.fullmatch(text)
     return None if match is None else (match[1], split_arguments(match[2], place))
 
 
 def split_arguments(text: str, place: str) -> list[str]:
-    """Splits at the commas that stand outside parentheses."""
+    """Splits at commas outside parentheses. Raises BadInput for unbalanced parentheses."""
     parts, depth, start = list[str](), 0, 0
     for position, character in enumerate(text):
         depth += (character == "(") - (character == ")")
@@ -104,7 +105,9 @@ def split_arguments(text: str, place: str) -> list[str]:
 
 
 def positive_integer(text: str, place: str) -> int:
-    """A whole number from 1 up."""
+    """A whole number from 1 up. Raises BadInput at `place`."""
+    if _INTEGER.fullmatch(text) and len(text) > _MAX_DIGITS:
+        raise BadInput(place, text, "too large", f"give at most {_MAX_DIGITS} digits")
     if not _INTEGER.fullmatch(text) or not int(text):
         raise BadInput(place, text, "not a positive whole number", "write it like 64")
     return int(text)

@@ -1,4 +1,4 @@
-"""Measured requests: when each came, how long it was, and when its first and last token were out.
+"""Measured requests: arrival, lengths, and the times of the first and last token.
 
 One JSON object per line, or a CSV with a header. docs/planning.md has the columns ("Calibration").
 """
@@ -16,14 +16,14 @@ from stageline.workload.rows import MAX_TOKENS
 UNITS = {"_ns": 1, "_us": 1_000, "_ms": 1_000_000, "_s": NS_PER_S, "_ts": NS_PER_S}
 PROMPT = ("prompt_tokens", "input_tokens", "input_toks")
 OUTPUT = ("output_tokens", "output_toks")
-FEWEST = 8
+MIN_REQUESTS = 8
 MAX_NS_DIGITS = 19  # digits: wall clocks count ns since 1970
 
 _ROW = msgspec.json.Decoder(dict[str, object], float_hook=str)
 
 
-class Times(msgspec.Struct, frozen=True):
-    """Of one request, in ns since it came. tpot: None for a single token."""
+class MeasuredTimes(msgspec.Struct, frozen=True):
+    """One request, in ns from its arrival. `tpot_ns` None: it has a single output token."""
 
     ttft_ns: int
     tpot_ns: int | None
@@ -31,16 +31,16 @@ class Times(msgspec.Struct, frozen=True):
 
 
 class Timings(msgspec.Struct, frozen=True):
-    """Requests in the order of arrival, the first one at 0, and what was measured of each. Failed ones are left out."""
+    """Requests in order of arrival, the first at 0, with the measured times of each; `left_out` counts failed ones."""
 
     requests: tuple[Request, ...]
-    times: tuple[Times, ...]
+    times: tuple[MeasuredTimes, ...]
     left_out: int
 
 
 def read_timings(text: str, place: str) -> Timings:
-    """Raises BadInput with line, column and value."""
-    rows: list[tuple[int, int, int, Times]] = []
+    """Parses measured requests. Raises BadInput with line, column and value."""
+    rows: list[tuple[int, int, int, MeasuredTimes]] = []
     left_out = 0
     for number, row in _rows(text, place):
         found = _request(row, f"{place}:{number}")
@@ -48,8 +48,8 @@ def read_timings(text: str, place: str) -> Timings:
             left_out += 1
         else:
             rows.append(found)
-    if len(rows) < FEWEST:
-        raise BadInput(place, len(rows), f"fewer than {FEWEST} measured requests", "give a longer run")
+    if len(rows) < MIN_REQUESTS:
+        raise BadInput(place, len(rows), f"fewer than {MIN_REQUESTS} measured requests", "give a longer run")
     rows.sort(key=lambda row: row[0])
     start = rows[0][0]
     requests = tuple(
@@ -60,7 +60,7 @@ def read_timings(text: str, place: str) -> Timings:
 
 
 def _rows(text: str, place: str) -> Iterator[tuple[int, Mapping[str, str]]]:
-    """(line, column -> text); what is null or empty is not there."""
+    """(line number, column -> text); null and empty cells are left out."""
     lines = text.splitlines()
     if text.lstrip()[:1] != "{":
         for number, row in enumerate(csv.DictReader(lines), 2):
@@ -75,11 +75,11 @@ def _rows(text: str, place: str) -> Iterator[tuple[int, Mapping[str, str]]]:
             yield number, {key: str(value) for key, value in members.items() if value is not None}
 
 
-def _request(row: Mapping[str, str], place: str) -> tuple[int, int, int, Times] | None:
-    """Arrival, prompt, output and times; None: it has no tokens out."""
+def _request(row: Mapping[str, str], place: str) -> tuple[int, int, int, MeasuredTimes] | None:
+    """Arrival, prompt tokens, output tokens and times; None: it produced no token."""
     arrival = _time(row, ("queued", "arrival"), place)
     if arrival is None:
-        raise BadInput(place, None, "no arrival", "give a column arrival_s, arrival_ms or arrival_ns")
+        raise BadInput(place, None, "no arrival time", "give a column arrival_s, arrival_ms or arrival_ns")
     prompt, out = _tokens(row, PROMPT, place), _tokens(row, OUTPUT, place)
     first = _span(row, arrival, ("first_token",), ("ttft",), place)
     if first is None or not out:
@@ -92,13 +92,13 @@ def _request(row: Mapping[str, str], place: str) -> tuple[int, int, int, Times] 
         reason = "no last token" if last is None else "the last token comes before the first"
         raise BadInput(place, last, reason, "give one of e2e_s, tpot_s or last_token_s")
     each = rounded_ratio(last - first, out - 1) if out > 1 else None
-    return arrival, max(1, prompt), out, Times(first, each, last)
+    return arrival, max(1, prompt), out, MeasuredTimes(first, each, last)
 
 
 def _span(
     row: Mapping[str, str], arrival: int, moments: tuple[str, ...], spans: tuple[str, ...], place: str
 ) -> int | None:
-    """Time since the arrival, from a span or from a moment on the clock of arrivals."""
+    """Time since the arrival, from a duration, or from a timestamp on the clock of the arrivals."""
     span = _time(row, spans, place)
     if span is not None:
         return span
@@ -111,7 +111,7 @@ def _span(
 
 
 def _time(row: Mapping[str, str], names: tuple[str, ...], place: str) -> int | None:
-    """The first of these columns that is there, under any unit, in ns."""
+    """The first of these columns that exists, with any unit suffix, in ns."""
     for name in names:
         for suffix, unit_ns in UNITS.items():
             text = row.get(name + suffix)

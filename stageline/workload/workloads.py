@@ -1,4 +1,4 @@
-"""The workloads that engines take requests from. All of them satisfy `stageline.engine.types.Workload`."""
+"""The workloads that engines take requests from; all implement `stageline.engine.types.Workload`."""
 
 import heapq
 from collections.abc import Callable, Iterator
@@ -9,7 +9,7 @@ from stageline.workload.rows import RowCounts
 
 
 class DescribedWorkload(Workload, Protocol):
-    """A workload that can say what it is and how far it is."""
+    """A workload that can describe itself and its progress."""
 
     @property
     def description(self) -> str:
@@ -23,16 +23,16 @@ class DescribedWorkload(Workload, Protocol):
 
     @property
     def hash_block_tokens(self) -> int:
-        """Tokens that one hash id stands for; 0: requests carry none."""
+        """Tokens that one hash id stands for; 0: requests carry no hash ids."""
         ...
 
     def fraction(self) -> float:
-        """How much of it has been taken, 0 to 1, for progress bars."""
+        """Share that has been taken, 0 to 1, for progress bars."""
         ...
 
 
 class IteratedWorkload:
-    """Requests, and in recordings cancellations, from an iterator in the order of time. Looks one ahead."""
+    """Requests, and in recordings cancellations, from an iterator in order of time. Reads one ahead."""
 
     reactive = False
 
@@ -60,7 +60,7 @@ class IteratedWorkload:
         return head.at_ns if isinstance(head, Cancellation) else head.arrival_ns
 
     def take(self) -> Request | Cancellation:
-        """See Workload. Bad rows of a trace come to light here, about a reorder window before their turn."""
+        """See Workload. A bad row of a trace raises BadInput here, about one reorder window before its turn."""
         head = self._head
         if head is None:
             raise LookupError("take() when no arrival is known")
@@ -68,22 +68,22 @@ class IteratedWorkload:
         return head
 
     def finished(self, index: int, now_ns: int) -> None:
-        """Open loop: nobody waits for a reply."""
+        """Open loop: arrivals do not depend on replies."""
 
     def horizon_ns(self) -> int:
-        """See Workload: the iterator's next request is always known."""
+        """See Workload: the next request is always known."""
         return NEVER
 
     def fraction(self) -> float:
-        """See Workload."""
+        """See DescribedWorkload."""
         return 1.0 if self._head is None else self._fraction()
 
 
 class ClosedLoop:
-    """A fixed number of users; each sends its next request `think_ns` after its last one left the system.
+    """A fixed number of users; each sends its next request `think_ns` after its previous one left the system.
 
-    All users begin at 0. Requests due at the same time go by user number. The lengths of a request depend on the
-    user and on how many it has sent, not on who came first, so that no order of events can change them.
+    All users begin at 0. Requests due at the same time go by user number. The lengths of a request depend only on its
+    user and on how many that user has sent, so no order of events can change them.
     """
 
     reactive = True
@@ -125,18 +125,18 @@ class ClosedLoop:
             prompt_tokens=prompt,
             output_tokens=output,
             max_output_tokens=output,
-            session=f"user-{user}",
+            conversation=f"user-{user}",
         )
 
     def finished(self, index: int, now_ns: int) -> None:
-        """Plans the user's next request."""
+        """Schedules the user's next request."""
         user, turn = self._waiting.pop(index)
         heapq.heappush(self._due, (now_ns + self._think_ns, user, turn + 1))
 
     def horizon_ns(self) -> int:
-        """See Workload: only `finished` creates more."""
+        """See Workload: only `finished` creates arrivals."""
         return NEVER
 
     def fraction(self) -> float:
-        """See Workload."""
+        """See DescribedWorkload."""
         return self.counts.accepted / self._limit

@@ -67,7 +67,7 @@ def test_every_control_can_be_reached(tmp_path: Path, tab: Any, trouble: list[st
     for _ in range(20):
         tab.keyboard.press("Tab")
         reached.add(tab.evaluate("document.activeElement.id || document.activeElement.textContent"))
-    assert reached >= {"theme", "Whole run", "First trips", "timeline", "queue", "kv", "waterfall", "As a table"}
+    assert reached >= {"theme", "Whole run", "First microbatches", "timeline", "queue", "kv", "waterfall", "As a table"}
     assert trouble == []
 
 

@@ -15,13 +15,13 @@ from router.server import build
 from router.settings import RouterSettings
 from stage_server.server import build as build_stage
 from stage_server.settings import StageSettings
-from stageline.cost.entries import Affine
 from stageline.engine import inprocess
 from stageline.engine.settings import Scheduling
-from stageline.plan.schema import Defaults, LinkPlan, Plan, StagePlan, Visit
+from stageline.plan.schema import Plan
+from stageline.report.run_writer import RunWriter
 from stageline.report.summary import RunFacts
-from stageline.report.writer import RunWriter
 from stageline.runtime.server import Server
+from stageline.testing import uniform_plan
 from stageline.workload import open_workload
 from stageline.workload.recording import RecordedWorkload
 from tests.cluster.servers import SETTINGS, until
@@ -31,26 +31,11 @@ MODEL = "llama-3.1-8b"
 
 def live_plan(stages: int = 3, *, route: tuple[int, ...] = (), replicas: int = 1, base_ns: int = 400_000) -> Plan:
     """Stages of some tenths of a millisecond: a token takes a few milliseconds of wall time at dilation 1."""
-    route = route or tuple(range(stages))
-    return Plan(
-        model=MODEL,
-        device="test",
-        stages=tuple(
-            StagePlan(
-                name=f"stage-{s}",
-                layers=tuple(v for v, stage in enumerate(route) if stage == s),
-                kv_budget_bytes=1 << 14,
-                kv_block_bytes=64,
-            )
-            for s in range(max(route) + 1)
-        ),
-        visits=tuple(Visit(stage=s, layers=(v,), cost=0, min_service_ns=base_ns) for v, s in enumerate(route)),
-        links=tuple(LinkPlan(latency_ns=20_000, bytes_per_s=10**10, bytes_per_token=64) for _ in range(len(route) + 1)),
-        costs=(Affine(base_ns=base_ns, token_ns=500),),
-        defaults=Defaults(microbatch=16, credits=2),
-        max_context_tokens=8192,
-        replicas=replicas,
-    )
+    return uniform_plan(
+        stages, route=route, service_ns=base_ns, token_ns=500, latency_ns=20_000, bytes_per_s=10**10,
+        bytes_per_token=64, kv_budget_bytes=1 << 14, kv_block_bytes=64, microbatch=16, credits=2,
+        max_context_tokens=8192, replicas=replicas, model=MODEL,
+    )  # fmt: skip
 
 
 class Live:
@@ -120,15 +105,16 @@ class Live:
     async def emptied(self) -> None:
         """Waits until no request is left, ends the session, and looks into the ledgers of router and stages."""
         await self.quiet()
-        keeper, nodes = self.router._service._keeper, [server._service._session.node for server in self.stages]
-        router = keeper.session.router
-        await keeper.pause()
-        keeper.resume()
-        assert keeper.last_digest or not router.arrived
+        supervisor = self.router._service._supervisor
+        machines = [server._service._session.machine for server in self.stages]
+        router = supervisor.session.router
+        await supervisor.pause()
+        supervisor.resume()
+        assert supervisor.last_digest or not router.arrived
         assert (router.arrived, len(router.sequences)) == (router.finished + router.failed, 0)
         stages = range(len(self.plan.stages))
-        assert [replica.mirror.used_bytes(s) for replica in router.replicas for s in stages] == [0] * len(nodes)
-        assert [(node.finished, node.stage.ledger.used_bytes) for node in nodes] == [(True, 0)] * len(nodes)
+        assert [replica.mirror.used_bytes(s) for replica in router.replicas for s in stages] == [0] * len(machines)
+        assert [(m.done, m.stage.ledger.used_bytes) for m in machines] == [(True, 0)] * len(machines)
         await self.ready()
 
 

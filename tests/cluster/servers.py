@@ -7,33 +7,19 @@ from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry
 
+from router.cluster.stages import StageTable
 from router.runs.servicer import RouterServicer
 from stage_server.servicer import StageServicer
 from stageline.engine.settings import Scheduling
-from stageline.engine.types import Request, RequestRecord, RunTotals
+from stageline.engine.types import Request, RunTotals
 from stageline.plan.schema import Plan
 from stageline.runtime.server import Server
 from stageline.runtime.settings import ServerSettings
-from stageline.wire.router_client import Cost, RouterClient, RunOrder
+from stageline.testing import Recorder
+from stageline.wire.router_client import RouterClient, RunCost, RunOrder
 
 DEFAULT = Scheduling()
 SETTINGS = ServerSettings(grpc_host="127.0.0.1", grpc_port=0, metrics_port=-1, drain_s=0)
-
-
-class Seen:
-    """An observer that keeps everything."""
-
-    def __init__(self) -> None:
-        self.requests: list[RequestRecord] = []
-        self.tokens: list[tuple[int, int, int | None]] = []
-
-    def token(self, index: int, now_ns: int, since_ns: int | None) -> None:
-        """See `Observer`."""
-        self.tokens.append((index, now_ns, since_ns))
-
-    def request(self, record: RequestRecord) -> None:
-        """See `Observer`."""
-        self.requests.append(record)
 
 
 @dataclass
@@ -48,9 +34,9 @@ class Cluster:
 
     async def run(
         self, requests: Sequence[Request], scheduling: Scheduling = DEFAULT, *, seed: int = 0, **order: object
-    ) -> tuple[RunTotals, Seen, Cost]:
+    ) -> tuple[RunTotals, Recorder, RunCost]:
         """One run as a client."""
-        seen = Seen()
+        seen = Recorder()
         async with RouterClient(self.address) as client:
             totals, cost = await client.run(
                 RunOrder(plan_digest=self.plan.digest(), scheduling=scheduling, seed=seed, **order),
@@ -79,7 +65,7 @@ async def serving(service: object) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def cluster(plan: Plan, *, window: int = 0) -> AsyncIterator[Cluster]:
+async def cluster(plan: Plan, *, window: int = 0, trust_runs: bool = False) -> AsyncIterator[Cluster]:
     """Stage servers and a router."""
     async with AsyncExitStack() as stack:
         stages, addresses = [], []
@@ -89,6 +75,6 @@ async def cluster(plan: Plan, *, window: int = 0) -> AsyncIterator[Cluster]:
                 stages.append(StageServicer(plan))
                 row.append(await stack.enter_async_context(serving(stages[-1])))
             addresses.append(row)
-        router = RouterServicer(plan, addresses, window=window)
+        router = RouterServicer(plan, StageTable(plan, addresses), window=window, trust_runs=trust_runs)
         address = await stack.enter_async_context(serving(router))
         yield Cluster(plan, address, stages, addresses, router)

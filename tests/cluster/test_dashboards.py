@@ -25,10 +25,10 @@ from stageline.engine.settings import Scheduling
 from stageline.engine.types import Request
 from stageline.plan.schema import Plan
 from stageline.runtime.server import Server
+from stageline.testing import Recorder
 from stageline.wire.router_client import RouterClient, RunOrder
-from tests.cluster.servers import Seen
+from tests.integration.deploy.test_dashboards import expressions
 from tests.known import known_plan
-from tests.unit.deploy.test_dashboards import expressions
 
 LOCAL = {"grpc_host": "127.0.0.1", "grpc_port": 0, "metrics_port": 0, "drain_s": 0}
 _LISTENING = re.compile(r"Listening on.* address=(\S+)")
@@ -119,7 +119,7 @@ async def load(address: str, until: asyncio.Event) -> None:
         await client.healthy(20)
         while not until.is_set():
             order = RunOrder(plan_digest=loaded_plan().digest(), scheduling=Scheduling(), seed=0)
-            await client.run(order, iter(requests), Seen())
+            await client.run(order, iter(requests), Recorder())
 
 
 async def series(session: ClientSession, address: str, expr: str) -> list[Any]:

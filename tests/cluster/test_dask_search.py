@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from stageline.cli import on_dask
-from stageline.cli.main import run
+from stageline.api import dask_trials
+from stageline.cli.main import invoke as run
 
 LOAD = "poisson:rate=4,input=256,output=16"
 SEARCH = ["search", "llama-3.1-70b", "h100-sxm", "--devices", "4", "--workload", LOAD, "--requests", "10", "--json"]
@@ -32,7 +32,7 @@ def scheduler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     script.write_text(CLUSTER)
     with subprocess.Popen(
         [sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-        text=True, cwd=script.parent, env={"PYTHONPATH": str(Path(on_dask.__file__).parents[2]), "PATH": ""},
+        text=True, cwd=script.parent, env={"PYTHONPATH": str(Path(dask_trials.__file__).parents[2]), "PATH": ""},
     ) as process:  # fmt: skip
         assert process.stdout and process.stdin
         yield process.stdout.readline().strip()
@@ -52,13 +52,13 @@ def test_workers_give_the_same_trials(scheduler: str, capsys: pytest.CaptureFixt
 def test_a_failure_on_a_worker_says_what_workers_need(
     scheduler: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(on_dask, "carry_out", int)  # of a candidate: a TypeError over there
+    monkeypatch.setattr(dask_trials, "run_trial", int)  # of a candidate: a TypeError over there
     assert run([*SEARCH, "--scheduler", scheduler]) == 1
     assert "workers need this version of stageline" in capsys.readouterr().err
 
 
 def test_no_scheduler_there(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(on_dask, "CONNECT_S", 0.5)
+    monkeypatch.setattr(dask_trials, "SCHEDULER_S", 0.5)
     assert run([*SEARCH, "--scheduler", "tcp://127.0.0.1:1"]) == 1
     assert "no Dask scheduler answers" in capsys.readouterr().err
 

@@ -8,7 +8,7 @@ import socket
 import aiohttp
 import pytest
 
-from router.api.openai import door, streaming
+from router.api.openai import http_server, streaming
 from tests.cluster.live import MODEL, Live, live, live_plan
 from tests.cluster.servers import until
 
@@ -39,7 +39,7 @@ async def test_fifty_slow_readers_are_let_go_and_stall_nobody(
         reply = await client.completions.create(model=MODEL, prompt="x", max_tokens=20)
         assert reply.usage.completion_tokens == 20
         await cluster.emptied()
-        assert sum("let go" in record.message for record in caplog.records) == 50
+        assert sum("disconnected a client" in record.message for record in caplog.records) == 50
         for writer in writers:
             writer.close()
 
@@ -50,10 +50,10 @@ async def test_a_client_that_leaves_before_its_headers_is_no_error(
     async def reset(*_: object, **__: object) -> None:
         raise ConnectionResetError("Cannot write to closing transport")
 
-    monkeypatch.setattr(door, "stream", reset)
+    monkeypatch.setattr(http_server, "stream_reply", reset)
     async with live(live_plan()) as cluster, aiohttp.ClientSession() as session:
         async with session.post(f"{cluster.url}/v1/completions", json={"prompt": "x", "stream": True}) as reply:
-            assert reply.status == door.CLIENT_LEFT
+            assert reply.status == http_server.CLIENT_LEFT
         await cluster.quiet()
     assert [record.message for record in caplog.records if record.levelname == "ERROR"] == []
 

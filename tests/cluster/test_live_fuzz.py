@@ -13,9 +13,10 @@ from grpc import aio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from router.api.openai import door
+from router.api.openai import http_server
 from stageline.v1 import router_pb2
 from stageline.v1.router_pb2_grpc import RouterStub
+from stageline.wire.http_headers import OUTPUT_TOKENS_HEADER
 from tests.certificates import Authority
 from tests.cluster.live import MODEL, live, live_plan
 
@@ -113,7 +114,7 @@ async def test_plain_bytes_on_a_door_with_tls_leave_no_traceback(
 
 
 async def test_half_a_body_does_not_hold_its_connection_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door, "BODY_S", 0.2)
+    monkeypatch.setattr(http_server, "BODY_S", 0.2)
     async with live(live_plan()) as cluster:
         reply = await sent(cluster.http, POST + b'Content-Length: 500\r\n\r\n{"prom', hang_up=False)
         assert reply.startswith(b"HTTP/1.1 408")
@@ -159,7 +160,7 @@ TOKENS = st.none() | st.sampled_from(["3", "0", "-1", "1e3", "\u0663", "99999999
 async def test_any_body_is_answered_or_refused_in_words(caplog: pytest.LogCaptureFixture) -> None:
     async with live(live_plan()) as cluster, aiohttp.ClientSession() as session:
         for path, body, tokens in examples(st.tuples(PATHS, BODIES, TOKENS), 150):
-            headers = {} if tokens is None else {door.OUTPUT_TOKENS: tokens}
+            headers = {} if tokens is None else {OUTPUT_TOKENS_HEADER: tokens}
             async with session.post(cluster.url + path, data=body, headers=headers) as reply:
                 text = await reply.text()
                 assert reply.status in (200, 400, 404, 429), (path, body[:200], text)

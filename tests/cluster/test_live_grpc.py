@@ -137,6 +137,6 @@ async def test_a_client_that_takes_nothing_is_let_go(monkeypatch: pytest.MonkeyP
         check_model=lambda name: None, submit=lambda *_, **__: reply, tokenizer=SimpleNamespace(count=len), dilation=1.0
     )
     context = SimpleNamespace(write=never, invocation_metadata=tuple)
-    with pytest.raises(Busy, match="took nothing for"):
+    with pytest.raises(Busy, match="read nothing for"):
         await live_grpc.generate(service, router_pb2.GenerateRequest(prompt="x"), context)
     assert closed == [True]

@@ -12,17 +12,18 @@ from grpc import aio
 
 from stageline.engine.settings import Scheduling
 from stageline.errors import Busy
+from stageline.testing import Recorder
 from stageline.v1 import router_pb2
 from stageline.v1.router_pb2_grpc import RouterStub
 from stageline.wire.router_client import RouterClient, RunOrder
 from tests.cluster.live import MODEL, Live, live, live_plan
 from tests.cluster.plans import some_requests
-from tests.cluster.servers import Seen, until
+from tests.cluster.servers import until
 
 
 async def virtual(cluster: Live) -> int:
     """A virtual run; how many requests it served."""
-    seen = Seen()
+    seen = Recorder()
     order = RunOrder(plan_digest=cluster.plan.digest(), scheduling=Scheduling(), seed=0)
     async with RouterClient(cluster.grpc) as client:
         await client.run(order, iter(some_requests(5)), seen)

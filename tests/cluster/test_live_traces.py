@@ -11,9 +11,9 @@ from grpc import aio
 
 from stageline.engine import inprocess
 from stageline.errors import UsageError
+from stageline.report.run_writer import RunWriter
 from stageline.report.spans.context import Sampler
 from stageline.report.spans.recorder import RequestTrace, TraceRecorder
-from stageline.report.writer import RunWriter
 from stageline.v1 import router_pb2
 from stageline.v1.router_pb2_grpc import RouterStub
 from stageline.workload import open_workload
@@ -139,7 +139,7 @@ async def test_a_collector_that_is_gone_costs_nobody_anything(
     assert any("spans could not be sent" in r.message for r in caplog.records)
 
 
-def test_a_router_refuses_an_address_that_is_none(tmp_path: Path) -> None:
+async def test_a_router_refuses_an_address_that_is_none(tmp_path: Path) -> None:
     from router.server import build
     from router.settings import RouterSettings
 

@@ -31,7 +31,7 @@ async def door_of(up: asyncio.subprocess.Process) -> str:
     while not url:
         line = (await up.stdout.readline()).decode()
         assert line, (await up.communicate())[1].decode()
-        if line.startswith("door"):
+        if line.startswith("api "):
             url = line.split()[1]
     return url
 

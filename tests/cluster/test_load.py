@@ -10,13 +10,13 @@ from stageline.errors import Unavailable
 from stageline.load.clock import WallClock
 from stageline.load.driver import Turns
 from stageline.load.options import Endpoint, LoadOptions, PromptKind
-from stageline.load.run import Result, run_load
+from stageline.load.run import LoadResult, run_load
 from stageline.workload import open_workload
 from tests.cluster.live import MODEL, live, live_plan
 from tests.cluster.servers import until
 
 
-async def load(url: str, spec: str, **options: object) -> Result:
+async def load(url: str, spec: str, **options: object) -> LoadResult:
     """One run."""
     async with asyncio.timeout(50):
         return await run_load(LoadOptions(url=url, **options), open_workload(spec), WallClock(), lambda progress: None)

@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 
+from router.cluster.stages import StageTable
 from router.metrics.collector import RouterCollector
 from router.metrics.vllm import ServingMetrics
 from router.runs.servicer import RouterServicer
@@ -24,19 +25,21 @@ from stage_server.metrics import StageCollector
 from stage_server.server import build as build_stage
 from stage_server.servicer import StageServicer
 from stage_server.settings import StageSettings
-from stageline.cli.top_data import look, view
+from stageline.cli.top_data import cluster_samples, view_between
 from stageline.cli.top_view import render
+from stageline.engine.causes import CAUSES
 from stageline.engine.settings import Scheduling
-from stageline.engine.types import CAUSES, RunTotals
+from stageline.engine.types import RunTotals
 from stageline.plan.schema import Plan
 from stageline.runtime.metric_names import OWN
 from stageline.runtime.metrics import Exporter
 from stageline.runtime.metrics_page import page
 from stageline.runtime.text_format import encode
 from stageline.runtime.vllm_names import DROP_IN
+from stageline.testing import Recorder
 from stageline.units import NS_PER_S
 from stageline.wire.router_client import RouterClient, RunOrder
-from tests.cluster.servers import Seen, serving
+from tests.cluster.servers import serving
 from tests.known import OUTPUT, PROMPT, SLOW, TIGHT, known_plan, known_requests
 
 Values = dict[tuple[str, frozenset[tuple[str, str]]], float]
@@ -75,16 +78,14 @@ async def watched(plan: Plan) -> AsyncIterator[Watched]:
             collector = StageCollector(index, 0)
             registries.append(CollectorRegistry())
             registries[-1].register(collector)
-            stage = StageServicer(plan, on_session=collector.on_session)
-            stage.metrics = partial(encode, registries[-1])
+            stage = StageServicer(plan, on_session=collector.on_session, metrics=partial(encode, registries[-1]))
             addresses.append(await stack.enter_async_context(serving(stage)))
-        metrics, collector = ServingMetrics(plan), RouterCollector(plan)
-        router = RouterServicer(plan, [addresses], on_run=collector.on_run, watch=metrics)
-        collector.health = router.health
-        registry = CollectorRegistry()
+        table, registry = StageTable(plan, [addresses]), CollectorRegistry()
+        metrics, collector = ServingMetrics(plan), RouterCollector(plan, table.health)
+        text = partial(encode, registry)
+        router = RouterServicer(plan, table, on_run=collector.on_run, watch=metrics, metrics=text)
         registry.register(collector)
         registry.register(metrics)
-        router.metrics = partial(encode, registry)
         last = await stack.enter_async_context(AsyncExitStack())
         yield Watched(await last.enter_async_context(serving(router)), registry, registries, last.aclose)
 
@@ -94,16 +95,16 @@ async def test_top_shows_the_accounts_of_the_run() -> None:
     plan = known_plan()
     async with watched(plan) as servers, asyncio.timeout(30), RouterClient(servers.address) as client:
         await client.healthy(20)
-        before = look(await client.status(metrics=True), 0.0)
+        before = cluster_samples(await client.status(metrics=True), 0.0)
         order = RunOrder(plan_digest=plan.digest(), scheduling=Scheduling(), seed=0)
-        totals, _ = await client.run(order, iter(known_requests()), Seen())
-        shown = view("here", plan, look(await client.status(metrics=True), 1.0), before)
-    assert (shown.finished, shown.failed, shown.binding) == (11, 0, TIGHT)
+        totals, _ = await client.run(order, iter(known_requests()), Recorder())
+        shown = view_between("here", plan, cluster_samples(await client.status(metrics=True), 1.0), before)
+    assert (shown.finished, shown.failed, shown.kv_bound_stage) == (11, 0, TIGHT)
     assert shown.tokens_per_s == 11 * OUTPUT
     out = StringIO()
     Console(file=out, width=80, color_system=None).print(render(shown, 80))
     text = " ".join(out.getvalue().split())
-    assert f"slowest stage {SLOW} (" in text and f"KV binds at {TIGHT}" in text
+    assert f"busiest stage {SLOW} (" in text and f"KV binds at {TIGHT}" in text
     for cause in ("busy", *(c for c in CAUSES if c != "fault")):
         mean = sum(stage.shares[cause] for stage in shown.stages) / len(shown.stages)
         assert (f"{cause} {mean:.1%}" in text) is (mean >= 0.001), cause
@@ -114,7 +115,7 @@ async def test_top_shows_the_accounts_of_the_run() -> None:
         assert stage.shares["busy"] / scale == pytest.approx(record.busy_ns / worked_ns)
         for cause in CAUSES:
             if cause != "empty":
-                assert stage.shares[cause] / scale == pytest.approx(record.idle_ns[cause] / worked_ns), cause
+                assert stage.shares[cause] / scale == pytest.approx(record.idle_ns.get(cause, 0) / worked_ns), cause
 
 
 async def test_top_sees_a_stage_that_is_gone() -> None:
@@ -123,15 +124,15 @@ async def test_top_sees_a_stage_that_is_gone() -> None:
         status = await client.healthy(20)
         found = await client.status(metrics=True)
         stages = tuple(msgspec.structs.replace(s, healthy=s.stage != 2) for s in found.stages)
-        shown = view("here", plan, look(msgspec.structs.replace(found, stages=stages), 0.0), None)
+        shown = view_between("here", plan, cluster_samples(msgspec.structs.replace(found, stages=stages), 0.0), None)
     assert len(status.stages) == 4
     assert [s.healthy for s in shown.stages] == [True, True, False, True]
     assert not shown.stages[2].known
 
 
-async def known_run() -> tuple[RunTotals, Seen, Values, list[Values]]:
+async def known_run() -> tuple[RunTotals, Recorder, Values, list[Values]]:
     """One run on a cluster, and what was scraped after it (stages: before it too, subtracted)."""
-    plan, seen = known_plan(), Seen()
+    plan, seen = known_plan(), Recorder()
     async with watched(plan) as servers, asyncio.timeout(30), RouterClient(servers.address) as client:
         await client.healthy(20)
         before = [scrape(registry) for registry in servers.stages]
@@ -145,12 +146,12 @@ async def known_run() -> tuple[RunTotals, Seen, Values, list[Values]]:
 
 
 @pytest.fixture(scope="module")
-def after() -> tuple[RunTotals, Seen, Values, list[Values]]:
+def after() -> tuple[RunTotals, Recorder, Values, list[Values]]:
     """The known run, made once."""
     return asyncio.run(known_run())
 
 
-def test_stages_export_their_records(after: tuple[RunTotals, Seen, Values, list[Values]]) -> None:
+def test_stages_export_their_records(after: tuple[RunTotals, Recorder, Values, list[Values]]) -> None:
     totals, _, _, stages = after
     for record, values in zip(totals.stages, stages, strict=True):
         place = {"stage": record.stage, "replica": 0}
@@ -159,12 +160,13 @@ def test_stages_export_their_records(after: tuple[RunTotals, Seen, Values, list[
         for cause in CAUSES:
             idle = get(values, "stageline_stage_idle_seconds_total", **place, cause=cause)
             wall_s = 60 if cause == "empty" else 0  # before and after the run wall time counts as empty
-            assert record.idle_ns[cause] / NS_PER_S <= idle + 1e-9
-            assert idle <= record.idle_ns[cause] / NS_PER_S + wall_s + 1e-9, cause
+            recorded_s = record.idle_ns.get(cause, 0) / NS_PER_S
+            assert recorded_s <= idle + 1e-9
+            assert idle <= recorded_s + wall_s + 1e-9, cause
         assert get(values, "stageline_stage_microbatches_total", **place) == record.microbatches
 
 
-def test_the_router_exports_requests_and_what_binds(after: tuple[RunTotals, Seen, Values, list[Values]]) -> None:
+def test_the_router_exports_requests_and_what_binds(after: tuple[RunTotals, Recorder, Values, list[Values]]) -> None:
     totals, _, values, _ = after
     for name, wanted in (("requests", 11), ("requests_finished", 11), ("requests_failed", 0)):
         assert get(values, f"stageline_{name}_total") == wanted
@@ -174,7 +176,7 @@ def test_the_router_exports_requests_and_what_binds(after: tuple[RunTotals, Seen
     assert [get(values, "stageline_stage_up", stage=s, replica=0) for s in range(4)] == [1] * 4
 
 
-def test_serving_metrics_are_those_of_the_records(after: tuple[RunTotals, Seen, Values, list[Values]]) -> None:
+def test_serving_metrics_are_those_of_the_records(after: tuple[RunTotals, Recorder, Values, list[Values]]) -> None:
     totals, seen, values, _ = after
     labels = {"model_name": known_plan().model, "engine": 0}
     assert get(values, "vllm:generation_tokens_total", **labels) == len(seen.tokens) == 11 * OUTPUT
@@ -228,7 +230,7 @@ def test_a_scrape_is_quick() -> None:
     """Of a router with one replica: five hundred samples."""
     registry = CollectorRegistry()
     registry.register(ServingMetrics(known_plan()))
-    registry.register(RouterCollector(known_plan()))
+    registry.register(RouterCollector(known_plan(), dict))
     best_s = math.inf
     for _ in range(5):
         start = time.thread_time()

@@ -15,11 +15,11 @@ from stageline.cluster.local import LocalCluster, LocalOptions
 from stageline.engine import inprocess
 from stageline.engine.settings import Scheduling
 from stageline.errors import RunFailed, Unavailable
+from stageline.testing import ListWorkload, Recorder
 from stageline.wire.router_client import RouterClient, RunOrder, WorkloadSpec
 from stageline.workload import open_workload
 from tests.cluster.plans import small_plan, some_requests
-from tests.cluster.servers import Seen, until
-from tests.reference.workloads import ListWorkload
+from tests.cluster.servers import until
 
 PLAN = small_plan(3, route=(0, 1, 2, 1))
 RSS_LIMIT_BYTES = 60 << 20
@@ -43,14 +43,14 @@ async def local(path: Path, **options: object):
 
 async def run(servers: LocalCluster, requests, *, wait_s: float = 0.0):
     """One run; totals and what was seen."""
-    seen = Seen()
+    seen = Recorder()
     order = RunOrder(plan_digest=PLAN.digest(), scheduling=Scheduling(), seed=3)
     totals, _ = await run_at(servers.address, order, ListWorkload(requests), seen, wait_s=wait_s)
     return totals, seen
 
 
 def expected(requests):
-    seen = Seen()
+    seen = Recorder()
     return inprocess.run(PLAN, Scheduling(), ListWorkload(requests), seed=3, observer=seen), seen
 
 
@@ -79,7 +79,7 @@ async def test_a_run_is_equal_and_stages_stay_small(plan_path):
 async def test_a_closed_loop_is_made_by_the_router(plan_path):
     spec = WorkloadSpec(text="closed:users=3,requests=20,input=10,output=4", seed=5)
     order = RunOrder(plan_digest=PLAN.digest(), scheduling=Scheduling(), seed=5, spec=spec)
-    wanted_seen, seen = Seen(), Seen()
+    wanted_seen, seen = Recorder(), Recorder()
     wanted = inprocess.run(PLAN, Scheduling(), open_workload(spec.text, seed=5), seed=5, observer=wanted_seen)
     workload = open_workload(spec.text, seed=5)
     async with local(plan_path) as (servers, _):
@@ -95,12 +95,12 @@ async def test_a_killed_stage_is_named_and_comes_back(plan_path):
         task = asyncio.create_task(run(servers, some_requests(300, 300)))
         await started(servers)
         os.kill(victim.pid, signal.SIGKILL)
-        with pytest.raises(RunFailed, match=r"stage 1 \(small-1\)"):
+        with pytest.raises(RunFailed, match=r"stage 1 \(stage-1\)"):
             async with asyncio.timeout(10):
                 await task
         totals, _ = await run(servers, some_requests(), wait_s=30)
     assert totals == expected(some_requests())[0]
-    assert crashes == ["stage 1 (small-1) ended with signal SIGKILL"]
+    assert crashes == ["stage 1 (stage-1) ended with signal SIGKILL"]
 
 
 async def test_a_killed_router_comes_back_on_its_own_ports(plan_path):
@@ -135,7 +135,7 @@ async def test_a_stopped_process_changes_nothing(plan_path):
 async def test_without_restart_the_cluster_says_who_ended(plan_path):
     async with local(plan_path, restart=False) as (servers, _):
         os.kill(servers.stages[0].pid, signal.SIGKILL)
-        assert await servers.broken == "stage 0 (small-0) ended with signal SIGKILL"
+        assert await servers.broken == "stage 0 (stage-0) ended with signal SIGKILL"
         with pytest.raises(Unavailable, match="ended with signal SIGKILL"):
             await servers.healthy()
 
@@ -216,7 +216,7 @@ def resident_bytes(pid: int) -> int:
 
 async def test_an_interrupted_run_ends_in_silence(plan_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Servers that lose each other say so; when it is the user who ends the run there is nothing to say."""
-    seen = Seen()
+    seen = Recorder()
     order = RunOrder(plan_digest=PLAN.digest(), scheduling=Scheduling(), seed=3)
     workload = ListWorkload(some_requests(20_000))
     run = asyncio.ensure_future(run_on_throwaway(PLAN, order, workload, seen, LocalOptions(restart=False)))

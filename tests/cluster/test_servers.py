@@ -15,9 +15,10 @@ from stage_server.server import build as build_stage
 from stage_server.settings import StageSettings
 from stageline.engine.settings import Scheduling
 from stageline.errors import UsageError
+from stageline.testing import Recorder
 from stageline.wire.router_client import RouterClient, RunOrder
 from tests.cluster.plans import small_plan, some_requests
-from tests.cluster.servers import Seen, until
+from tests.cluster.servers import until
 
 COMMON = {"grpc_host": "127.0.0.1", "grpc_port": 0, "metrics_port": 0, "drain_s": 5.0}
 
@@ -105,7 +106,7 @@ async def test_metrics_before_and_after_a_run(plan_path):
         assert idle["stageline_stage_busy_seconds_total", ""] == 0
         async with RouterClient(at_router.grpc) as client:
             order = RunOrder(plan_digest=plan.digest(), scheduling=Scheduling(), seed=0)
-            totals, _ = await client.run(order, iter(some_requests()), Seen())
+            totals, _ = await client.run(order, iter(some_requests()), Recorder())
         stage, router = await scraped(at_stage.metrics), await scraped(at_router.metrics)
     record = totals.stages[0]
     assert stage["stageline_stage_busy_seconds_total", ""] == pytest.approx(record.busy_ns / 1e9)

@@ -21,13 +21,14 @@ from stageline.errors import (
     SessionUnknown,
     Unavailable,
 )
+from stageline.testing import Recorder
 from stageline.v1 import flow_pb2, router_pb2, router_pb2_grpc, stage_pb2
 from stageline.v1.router_pb2_grpc import RouterStub
 from stageline.v1.stage_pb2_grpc import StageStub
 from stageline.wire.errors import error_from, plain
 from stageline.wire.router_client import RouterClient, RunOrder
 from tests.cluster.plans import small_plan, some_requests, with_digest_changed
-from tests.cluster.servers import Cluster, Seen, cluster, serving, until
+from tests.cluster.servers import Cluster, cluster, serving, until
 
 
 @pytest.fixture
@@ -79,7 +80,7 @@ async def test_another_plan_is_refused_by_the_router(servers: Cluster):
     async with RouterClient(servers.address) as client:
         order = RunOrder(plan_digest=other.digest(), scheduling=Scheduling(), seed=0)
         with pytest.raises(PlanMismatch) as caught:
-            await client.run(order, iter(some_requests()), Seen())
+            await client.run(order, iter(some_requests()), Recorder())
     assert servers.plan.digest() in str(caught.value)
     assert other.digest() in str(caught.value)
 
@@ -106,7 +107,7 @@ async def test_a_second_router_is_refused(servers: Cluster):
         described = await StageStub(channel).Describe(stage_pb2.DescribeRequest())
         while not described.session:
             described = await StageStub(channel).Describe(stage_pb2.DescribeRequest())
-        with pytest.raises(Busy, match=r"stage 1 \(small-1\) is held by session mine"):
+        with pytest.raises(Busy, match=r"stage 1 \(stage-1\) is held by session mine"):
             await servers.run(some_requests())
         holder.cancel()
     await freed(servers)
@@ -135,7 +136,7 @@ async def test_a_second_run_is_refused(servers: Cluster):
             if isinstance(error, Busy):
                 break
         first.cancel()
-    assert "another run goes on" in str(error)
+    assert "another run is under way" in str(error)
 
 
 async def test_a_client_that_leaves_frees_the_stages(servers: Cluster):
@@ -182,8 +183,8 @@ async def test_no_hello_is_refused(servers: Cluster):
 @pytest.mark.parametrize(
     ("frame", "kind", "text"),
     [
-        (flow_pb2.Frame(number=7), ProtocolError, "frame 7 came where 0 was due"),
-        (flow_pb2.Frame(value=[1, 5, 6]), ProtocolError, "3 values are no multiple of 16"),
+        (flow_pb2.Frame(number=7), ProtocolError, "frame 7 came instead of 0"),
+        (flow_pb2.Frame(value=[1, 5, 6]), ProtocolError, "3 values are not a multiple of 16"),
         (
             flow_pb2.Frame(
                 value=[0, 5, *[0] * 5, 1, 1, *[0] * 7],
@@ -217,7 +218,7 @@ async def test_a_router_that_leaves_while_a_session_ends_leaves_the_stage_free(m
     closing, gate = asyncio.Event(), asyncio.Event()
 
     async def connect(self) -> None:
-        self.party.close()
+        self.shell.close()
 
     async def close(self) -> None:
         closing.set()
@@ -249,7 +250,7 @@ class Welcoming(router_pb2_grpc.RouterServicer):
     def add_to(self, server: aio.Server) -> None:
         router_pb2_grpc.add_RouterServicer_to_server(self, server)
 
-    async def start(self, endpoints: object) -> object:
+    async def start(self, endpoints: object, announce: object) -> object:
         return endpoints
 
     async def drained(self) -> None: ...
@@ -275,7 +276,7 @@ async def test_a_bad_row_on_the_clients_side_keeps_its_error(servers: Cluster):
     with pytest.raises(BadInput, match=r"trace\.csv:3"):
         async with RouterClient(servers.address) as client:
             order = RunOrder(plan_digest="", scheduling=Scheduling(), seed=0)
-            await client.run(order, rows(), Seen())
+            await client.run(order, rows(), Recorder())
 
 
 async def test_a_missing_router():
@@ -287,8 +288,8 @@ async def test_a_missing_router():
 async def test_a_stage_that_stops_during_a_run_is_named(servers: Cluster):
     task = asyncio.create_task(servers.run(some_requests(300, 300)))
     await under_way(servers)
-    servers.stages[1]._session.party.fail(Unavailable("stage 1 (small-1) lost its memory"))
-    with pytest.raises(RunFailed, match=r"stage 1 \(small-1\)"):
+    servers.stages[1]._session.shell.fail(Unavailable("stage 1 (stage-1) lost its memory"))
+    with pytest.raises(RunFailed, match=r"stage 1 \(stage-1\)"):
         await task
     await freed(servers)
     totals, _, _ = await servers.run(some_requests())

@@ -16,23 +16,24 @@ from router.server import build as build_router
 from router.settings import RouterSettings
 from stage_server.server import build as build_stage
 from stage_server.settings import StageSettings
-from stageline.cli.main import run as stageline
+from stageline.cli.main import invoke as stageline
 from stageline.cluster.client_run import run_at
 from stageline.engine import inprocess
 from stageline.engine.settings import Scheduling
 from stageline.errors import StagelineError, Unauthenticated, Unavailable
+from stageline.report.run_writer import RunWriter
 from stageline.report.summary import RunFacts
-from stageline.report.writer import RunWriter
 from stageline.runtime.server import Server
+from stageline.testing import ListWorkload, Recorder
 from stageline.wire.channels import Dialer
+from stageline.wire.connection import ConnectionLost
 from stageline.wire.generate import Finished, Generate, GenerateClient
 from stageline.wire.router_client import RouterClient, RunOrder
 from stageline.wire.tls import TlsFiles
 from tests.certificates import Authority
 from tests.cluster.live import live_plan
 from tests.cluster.plans import small_plan, some_requests
-from tests.cluster.servers import Seen, until
-from tests.reference.workloads import ListWorkload
+from tests.cluster.servers import until
 
 PLAN = small_plan(3, route=(0, 1, 2, 1))
 COMMON = {"grpc_host": "127.0.0.1", "grpc_port": 0, "metrics_port": -1, "drain_s": 5.0}
@@ -130,11 +131,11 @@ async def test_strangers_are_refused_in_words(path: Path, authority: Authority, 
         foreign = await refused(grpc, TlsFiles(other.cert, other.key, authority.ca))
         plain = await refused(grpc, TlsFiles())
         for error in (without, foreign, plain):
-            assert type(error) is Unavailable
+            assert type(error) is ConnectionLost
             assert "does it want TLS (--tls-ca), or a certificate (--tls-cert, --tls-key)?" in str(error)
         wrong_ca = await refused(grpc, TlsFiles(ca=other.ca))
         assert type(wrong_ca) is Unauthenticated
-        assert "its certificate is not believed (unable to get local issuer certificate); is --tls-ca" in str(wrong_ca)
+        assert "its certificate is not trusted (unable to get local issuer certificate); is --tls-ca" in str(wrong_ca)
         assert grpc in str(wrong_ca)
 
 
@@ -170,7 +171,7 @@ async def test_a_stage_that_the_router_does_not_believe_is_named(
     async with secured(path, members, authority.files("router"), live=False) as (grpc, _):
         with pytest.raises(Unavailable, match="not healthy"):
             await run(grpc, authority.files("client"), wait_s=1)
-        with pytest.raises(Unauthenticated, match=r"stage 2.* certificate is not believed"):
+        with pytest.raises(Unauthenticated, match=r"stage 2.* certificate is not trusted"):
             await run(grpc, authority.files("client"), wait_s=0)
     said = [record.error for record in caplog.records if record.message == "a stage can't be used"]
     assert len(said) == 1
@@ -187,7 +188,7 @@ async def test_a_link_between_stages_that_do_not_believe_each_other_says_so(
     own = authority.files("router")
     members = [authority.files(), astray, authority.files()]
     async with secured(path, members, TlsFiles(own.cert, own.key, str(bundle)), live=False) as (grpc, _):
-        with pytest.raises((Unavailable, Unauthenticated), match=r"small-.* certificate"):
+        with pytest.raises((Unavailable, Unauthenticated), match=r"stage-.* certificate"):
             await run(grpc, authority.files("client"), wait_s=0)
 
 
@@ -234,7 +235,7 @@ async def test_the_key_is_asked_for_over_grpc(tmp_path: Path) -> None:
                     await client.status()
                 order = RunOrder(plan_digest=plan.digest(), scheduling=Scheduling(), seed=0)
                 with pytest.raises(Unauthenticated, match="API key"):
-                    await client.run(order, iter(some_requests(2)), Seen())
+                    await client.run(order, iter(some_requests(2)), Recorder())
             async with GenerateClient(grpc, dialer) as live:
                 with pytest.raises(Unauthenticated, match="API key"):
                     await anext(live.generate(Generate(prompt_ids=[1], output_tokens=1, max_tokens=1)))
@@ -253,10 +254,10 @@ async def test_servers_that_strangers_can_reach_warn(
     member = authority.files()
     assert await warnings("127.0.0.1", TlsFiles()) == []
     assert await warnings("0.0.0.0", member) == []
-    open_to_all = "the gRPC door is open to the network without TLS (--tls-cert) and without certificates of clients"
+    open_to_all = "the gRPC port is open to the network without TLS (--tls-cert) and without certificates of clients"
     assert await warnings("0.0.0.0", TlsFiles()) == [f"{open_to_all} (--tls-ca)"]
     half = await warnings("0.0.0.0", TlsFiles(member.cert, member.key))
-    assert half == ["the gRPC door is open to the network without certificates of clients (--tls-ca)"]
+    assert half == ["the gRPC port is open to the network without certificates of clients (--tls-ca)"]
 
 
 COMMAND = [sys.executable, "-c", "from stageline.cli.main import main; main()"]
@@ -306,7 +307,7 @@ async def _addresses(up: asyncio.subprocess.Process) -> tuple[str, str]:
         line = (await up.stdout.readline()).decode()
         assert line, (await up.communicate())[1].decode()
         said[line.split()[0]] = line.split()
-    return said["router"][2], said["door"][1].removesuffix("/v1")
+    return said["router"][2], said["api"][1].removesuffix("/v1")
 
 
 async def _started(root: Path, *words: str) -> asyncio.subprocess.Process:

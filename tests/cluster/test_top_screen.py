@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from stageline.cli.main import run as stageline
+from stageline.cli.main import invoke as stageline
 from tests.cluster.servers import until
 from tests.cluster.test_metrics import watched
 from tests.known import known_plan
@@ -93,7 +93,7 @@ async def top(address: str, columns: int = 120) -> AsyncIterator[Screen]:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 async def test_ctrl_c_ends_it_well_and_puts_the_terminal_back(number: signal.Signals) -> None:
     async with asyncio.timeout(60), watched(known_plan()) as servers, top(servers.address) as screen:
-        await screen.shows("nothing goes on")
+        await screen.shows("  idle")
         screen.process.send_signal(number)
         assert await screen.process.wait() == 0
 
@@ -119,9 +119,9 @@ async def test_a_narrower_window_gets_narrower_frames() -> None:
 async def test_a_router_that_goes_is_told_and_waited_for() -> None:
     async with asyncio.timeout(60):
         async with watched(known_plan()) as servers, top(servers.address) as screen:
-            await screen.shows("nothing goes on")
+            await screen.shows("  idle")
             await servers.stop_router()
-            frame = await screen.shows("looking again")
+            frame = await screen.shows("trying again")
             assert f"router at {servers.address}" in " ".join(frame)
             screen.process.send_signal(signal.SIGINT)
             assert await screen.process.wait() == 0

@@ -8,6 +8,7 @@ import msgspec
 
 from stageline.engine.types import NEVER, Request
 from stageline.plan.schema import LinkPlan
+from stageline.sync.frames import Frame
 from stageline.wire.outlink import OutLink
 from tests.cluster.plans import small_plan
 from tests.cluster.servers import cluster
@@ -24,13 +25,18 @@ FRAMES = [  # link, promise, arrival, end of the visit before
 async def test_the_example_is_true(monkeypatch, root: Path):
     sent = []
     push = OutLink.push
-    monkeypatch.setattr(OutLink, "push", lambda self, frame: (sent.append(frame), push(self, frame))[1])
+
+    def noted(link: OutLink, frame: Frame) -> None:
+        sent.append((link._hello.link, frame))
+        push(link, frame)
+
+    monkeypatch.setattr(OutLink, "push", noted)
     plan = msgspec.structs.replace(small_plan(2, route=(0, 1, 0)), links=(LINK,) * 4)
     request = Request(index=0, arrival_ns=0, prompt_tokens=10, output_tokens=1, max_output_tokens=1)
     async with asyncio.timeout(30), cluster(plan) as servers:
         _, seen, _ = await servers.run([request])
-    assert [(f.link, f.promise_ns, f.items[0].arrival_ns, f.items[0].prev_end_ns) for f in sent[:4]] == FRAMES
-    assert [(f.link, f.promise_ns, f.last, f.releases) for f in sent[4:]] == [(v, NEVER, True, (0,)) for v in range(4)]
+    assert [(v, f.promise_ns, f.items[0].arrival_ns, f.items[0].prev_end_ns) for v, f in sent[:4]] == FRAMES
+    assert [(v, f.promise_ns, f.last, f.releases) for v, f in sent[4:]] == [(v, NEVER, True, (0,)) for v in range(4)]
     assert seen.tokens == [(0, 7284, None)]
     text = (root / "docs" / "protocol.md").read_text()
     for link, promise_ns, arrival_ns, end_ns in FRAMES:

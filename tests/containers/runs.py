@@ -4,7 +4,7 @@ import asyncio
 import json
 from pathlib import Path
 
-from stageline.cli.main import run
+from stageline.cli.main import invoke as run
 from stageline.wire.router_client import RouterClient
 
 WORKLOAD = "poisson:rate=40,input=200,output=6,requests=24"

@@ -12,7 +12,7 @@ import docker
 import msgspec
 import pytest
 
-from stageline.cli.main import run
+from stageline.cli.main import invoke as run
 from stageline.cluster.docker_parts import CLUSTER_LABEL
 from tests.cluster.plans import small_plan
 from tests.containers.runs import assert_same_digest

@@ -14,10 +14,9 @@ import msgspec
 
 from stageline.engine import inprocess
 from stageline.engine.settings import Scheduling
-from stageline.engine.types import Request, RequestRecord
+from stageline.engine.types import Request
 from stageline.plan.schema import Plan
-from stageline.report.canonical import canonical_line
-from stageline.report.digest import Digest
+from stageline.testing import DigestObserver
 from tests.reference.strategies import Scenario, build, build_sharing, build_speculating, build_windows
 
 FILE = Path(__file__).parent.parent / "data" / "digests.jsonl.gz"
@@ -42,25 +41,11 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
         return Scenario(self.plan, self.scheduling, self.users, self.starts_ns, self.think_ns, self.seed)
 
 
-class _Digesting:
-    """An observer that only digests."""
-
-    def __init__(self) -> None:
-        self.digest = Digest()
-
-    def token(self, index: int, now_ns: int, since_ns: int | None) -> None:
-        """See `Observer`."""
-
-    def request(self, record: RequestRecord) -> None:
-        """See `Observer`."""
-        self.digest.request(record.index, canonical_line(record))
-
-
 def digest_of(scenario: Scenario) -> str:
     """One run in this process."""
-    seen = _Digesting()
+    seen = DigestObserver()
     totals = inprocess.run(scenario.plan, scenario.scheduling, scenario.workload(), seed=scenario.seed, observer=seen)
-    return seen.digest.finish(totals.stages)
+    return seen.finish(totals.stages)
 
 
 def kept() -> Iterator[Kept]:

@@ -1,4 +1,4 @@
-"""Laws of the cost model: monotone, additive over layers, bounded below, and one result however it is computed."""
+"""Laws of the cost model: monotone, additive over layers, bounded below, and equal in scalar and vectorised form."""
 
 import msgspec
 import numpy as np
@@ -98,7 +98,7 @@ draws = st.integers(0, 2**64 - 1)
 
 
 def without_rings(entry: CostEntry) -> CostEntry:
-    """The entry as it is without context parallelism."""
+    """The entry without context parallelism."""
     if not isinstance(entry, Roofline):
         return entry
     bare = [
@@ -151,7 +151,7 @@ def test_no_microbatches_at_all() -> None:
 @settings(deadline=None)
 @given(rooflines, loads)
 def test_additive_over_layers(entry: Roofline, totals: BatchTotals) -> None:
-    """A visit costs what its layers cost one group at a time, to the rounding of each; what a step adds comes once."""
+    """A visit costs the sum of its groups of layers, up to the rounding of each; overheads per step count once."""
     once = {"overlap": False, "floor_ns": 0.0, "sequence_ns": 0.0, "step_ns": 0.0}
     entry = msgspec.structs.replace(entry, **once)
     ranks = entry.context_ranks

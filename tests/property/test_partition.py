@@ -1,4 +1,4 @@
-"""The partition is optimal: against every possible cut on small cases."""
+"""The partition is optimal: compared with every possible cut of small cases."""
 
 from itertools import combinations, pairwise
 

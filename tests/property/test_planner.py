@@ -90,7 +90,7 @@ def check(spec: ModelSpec, found: Planned, asked: PlanOptions) -> None:
 
 
 def follow(message: str, asked: PlanOptions) -> PlanOptions | None:
-    """The options with the smallest change that the message names; None when it names none of the flags."""
+    """The options with the smallest change that the message names; None if it names no flag."""
     flags = {"devices": "devices", "concurrency": "concurrency", "tensor-parallel-size": "tensor_parallel"}
     named = re.search(r"smallest change: --([a-z-]+) (\d+)", message)
     if not named:

@@ -5,8 +5,6 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from stageline.cost.entries import Affine
-from stageline.engine import prefix
 from stageline.engine.ledger import Ledger
 from stageline.engine.mirror import KvMirror
 from stageline.engine.prefix import Grant, HashBlock
@@ -14,19 +12,10 @@ from stageline.engine.prompt_cache import PromptCache
 from stageline.engine.route import Route
 from stageline.engine.sequence import Sequence
 from stageline.engine.types import Request
-from stageline.plan.schema import Defaults, LinkPlan, Plan, StagePlan, Visit
+from stageline.plan.schema import Plan
+from stageline.testing import uniform_plan
+from tests.property.checks import run_case
 from tests.reference.prefix import Past, PlainCache
-
-
-def one_stage(block_tokens: int, budget_bytes: int, block_bytes: int, state_bytes: int) -> Plan:
-    """A plan whose only purpose is its ledger."""
-    ledger = {"kv_budget_bytes": budget_bytes, "kv_block_bytes": block_bytes, "state_bytes": state_bytes}
-    return Plan(
-        model="m", device="d", stages=(StagePlan(name="s", layers=(0,), **ledger),), block_tokens=block_tokens,
-        visits=(Visit(stage=0, layers=(0,), cost=0, min_service_ns=1),), costs=(Affine(base_ns=1),),
-        links=(LinkPlan(latency_ns=0, bytes_per_s=1, bytes_per_token=0),) * 2,
-        defaults=Defaults(microbatch=1, credits=1),
-    )  # fmt: skip
 
 
 @dataclass
@@ -132,7 +121,7 @@ class Pair:
         """It ends, or is preempted."""
         request = sequence.request
         self.running.remove(sequence)
-        self.mirror.allocate(-sequence.blocks, -1)
+        self.mirror.free(sequence.blocks, 1)
         self.releases.append(request.index)
         self.plain.let_go(request.hash_ids, len(sequence.chain))
         self.cache.release(sequence)
@@ -175,7 +164,10 @@ def play(rnd: random.Random) -> Pair:
     """Some hundred microbatches of random prompts from a few families."""
     block_bytes, state_bytes = rnd.choice([(1, 0), (3, 0), (2, 5), (0, 4), (1, 1)])
     block_tokens, kv_blocks = rnd.choice([1, 2, 4]), rnd.choice([1, 1, 2])
-    plan = one_stage(block_tokens, rnd.choice([20, 40, 90, 10**6]), block_bytes, state_bytes)
+    plan = uniform_plan(
+        1, block_tokens=block_tokens, kv_budget_bytes=rnd.choice([20, 40, 90, 10**6]), kv_block_bytes=block_bytes,
+        state_bytes=state_bytes,
+    )  # fmt: skip
     pair = Pair(plan, kv_blocks, rnd.choice([1, 2, 3]) if state_bytes else 0)
     families = [[rnd.randint(1, 3) for _ in range(12)] for _ in range(3)]
     waiting: list[Sequence] = []
@@ -201,23 +193,20 @@ def play(rnd: random.Random) -> Pair:
     return pair
 
 
+def play_to_the_end(rnd: random.Random) -> Pair:
+    """The same, until everybody has left and nothing is resident."""
+    pair = play(rnd)
+    for sequence in list(pair.running):
+        pair.leave(sequence)
+    pair.cache.clear()
+    pair.ledger.apply((*pair.releases, *pair.cache.take_evicted()), ())
+    assert pair.ledger.used_bytes == 0
+    return pair
+
+
 @pytest.mark.parametrize("first", range(0, 160, 40))
-def test_the_index_agrees_with_the_plain_one(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`play(random.Random(n))` replays case n. Every other batch sweeps its heap all the time."""
-    monkeypatch.setattr(prefix, "SWEEP_ENTRIES", 4096 if first % 80 else 4)
-    hits = gone = 0
-    for number in range(first, first + 40):
-        try:
-            pair = play(random.Random(number))
-        except Exception as error:
-            error.add_note(f"case {number}")
-            raise
-        hits += pair.hits
-        gone += pair.cache.evicted_blocks
-        for sequence in list(pair.running):
-            pair.leave(sequence)
-        pair.cache.clear()
-        pair.ledger.apply((*pair.releases, *pair.cache.take_evicted()), ())
-        assert pair.ledger.used_bytes == 0, f"case {number}"
-    assert hits > 200
-    assert gone > 200
+def test_the_index_agrees_with_the_plain_one(first: int) -> None:
+    """Every other batch sweeps its heap all the time."""
+    pairs = [run_case("index", "rare-sweeps" if first % 80 else "eager-sweeps", n) for n in range(first, first + 40)]
+    assert sum(pair.hits for pair in pairs) > 200
+    assert sum(pair.cache.evicted_blocks for pair in pairs) > 200

@@ -8,9 +8,9 @@ import pytest
 from stageline.engine.settings import Scheduling
 from stageline.engine.types import Request
 from stageline.plan.schema import Plan
+from stageline.testing import ListWorkload, UsersWorkload, request
 from tests.reference.plans import pipeline
 from tests.reference.results import Results, run_reference
-from tests.reference.workloads import ListWorkload, UsersWorkload
 
 GREEDY = Scheduling(batching="greedy", microbatch=1)
 US = 1_000
@@ -18,10 +18,7 @@ US = 1_000
 
 def burst(count: int, output_tokens: int) -> list[Request]:
     """Requests of one prompt token that all come at once."""
-    return [
-        Request(index=i, arrival_ns=0, prompt_tokens=1, output_tokens=output_tokens, max_output_tokens=output_tokens)
-        for i in range(count)
-    ]
+    return [request(i, prompt_tokens=1, output_tokens=output_tokens) for i in range(count)]
 
 
 def decode(plan: Plan, in_flight: int, output_tokens: int) -> Results:

@@ -17,7 +17,7 @@ DIGESTS = {
 }
 RUN = """
 import sys
-from stageline.cli.main import run
+from stageline.cli.main import invoke as run
 sys.exit(run(["run", sys.argv[1], "--workload", sys.argv[2], "--requests", "25", "--kv", "grow", "--json"]))
 """
 

@@ -11,14 +11,14 @@ from stageline.errors import BadInput
 from stageline.units import rounded_ratio
 from stageline.workload import RowCounts, open_workload
 from stageline.workload.order import in_order, scaled_ns, sorted_fully
-from stageline.workload.rows import Row
+from stageline.workload.rows import TraceRow
 from tests.draining import drain, take
 
 TIMES = st.lists(st.integers(0, 50), max_size=60)
 
 
-def rows(times: list[int]) -> list[Row]:
-    return [Row(t, i + 1, 1) for i, t in enumerate(times)]
+def rows(times: list[int]) -> list[TraceRow]:
+    return [TraceRow(t, i + 1, 1) for i, t in enumerate(times)]
 
 
 @given(TIMES, st.integers(0, 70))
@@ -72,7 +72,7 @@ def test_a_row_beyond_the_window_names_the_way_out(tmp_path: Path) -> None:
     text += "".join(f"{t},1,1\n" for t in range(1, 2000)) + "0,7,7\n"
     path.write_text(text)
     workload = open_workload(str(path))
-    with pytest.raises(BadInput, match=r"request 1999 lies .* --sort"):
+    with pytest.raises(BadInput, match=r"request 1999 is .* --sort"):
         drain(workload)
     first = take(open_workload(str(path), sort=True))
     assert (first.index, first.arrival_ns, first.prompt_tokens) == (1999, 0, 7)

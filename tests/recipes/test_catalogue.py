@@ -13,7 +13,7 @@ def copied(folder: str, name: str) -> str:
 
 def test_a_model(scratch: Scratch) -> None:
     scratch.add(f"{CATALOG}/models/mine.toml", copied("models", "llama-3.1-8b").replace("repeat = 32", "repeat = 16"))
-    oracles = "tests/unit/model/test_oracles.py"
+    oracles = "tests/unit/model/test_summary.py"
     total = "\n\ndef test_mine() -> None:\n    assert billions(model('mine').total_params(), 1) == 4.5\n"
     (scratch.root / oracles).write_text((scratch.root / oracles).read_text() + total)
     assert scratch.changed() == {f"{CATALOG}/models/mine.toml", oracles} <= named("A model", NAME="mine")

@@ -12,7 +12,7 @@ from cyclopts import Parameter
 from stageline.errors import UsageError
 
 
-def greet(name: str, /, *, loud: Annotated[bool, Parameter(help="In capitals.")] = False) -> int:
+def greet_command(name: str, /, *, loud: Annotated[bool, Parameter(help="In capitals.")] = False) -> int:
     """Greet somebody."""
     if not name.isalpha():
         raise UsageError(f"{name}: no name")
@@ -24,7 +24,7 @@ TEST = '''\
 
 import pytest
 
-from stageline.cli.main import run
+from stageline.cli.main import invoke as run
 
 
 def test_it_greets(capsys: pytest.CaptureFixture[str]) -> None:
@@ -38,13 +38,13 @@ def test_what_is_no_name_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
 '''
 PAIR = '''\
 @cluster_app.command
-def slow(stage: Stage, *, name: Name = DEFAULT_NAME) -> None:
+def slow(stage: PartName, *, name: Name = DEFAULT_NAME) -> None:
     """Give a part little of a CPU."""
     _drill(name, stage, "slowed", lambda _, container: container.update(cpu_quota=1000))
 
 
 @cluster_app.command
-def hasten(stage: Stage, *, name: Name = DEFAULT_NAME) -> None:
+def hasten(stage: PartName, *, name: Name = DEFAULT_NAME) -> None:
     """Give a slowed part its CPU back."""
     _drill(name, stage, "hastened", lambda _, container: container.update(cpu_quota=-1))
 
@@ -54,15 +54,19 @@ def hasten(stage: Stage, *, name: Name = DEFAULT_NAME) -> None:
 
 def test_a_command(scratch: Scratch) -> None:
     module, registry, page = "stageline/cli/greet.py", "stageline/cli/main.py", "docs/cli.md"
-    test = "tests/unit/cli/test_greet_command.py"
+    test = "tests/integration/cli/test_greet_command.py"
     scratch.add(module, MODULE)
     scratch.add(test, TEST)
-    scratch.insert(registry, "from stageline.cli.load import load\n", "from stageline.cli.greet import greet\n")
-    scratch.insert(registry, "app.command(report)\n", "app.command(greet)\n")
+    scratch.insert(
+        registry, "from stageline.cli.load import load_command\n", "from stageline.cli.greet import greet_command\n"
+    )
+    scratch.insert(
+        registry, 'app.command(report_command, name="report")\n', 'app.command(greet_command, name="greet")\n'
+    )
     scratch.run("scripts/reference-pages")
     assert scratch.changed() == {module, registry, test, page} <= named("A command", NAME="greet")
-    scratch.check(test, "tests/unit/cli/test_main.py::test_every_command_says_what_it_does",
-                  "tests/unit/test_reference_pages.py")  # fmt: skip
+    scratch.check(test, "tests/integration/cli/test_main.py::test_every_command_says_what_it_does",
+                  "tests/tree/test_reference_pages.py")  # fmt: skip
 
 
 def test_a_fault(scratch: Scratch) -> None:

@@ -21,7 +21,7 @@ def test_a_metric(scratch: Scratch) -> None:
     assert changed <= named("A metric", BOARD="pipeline")
     assert len(changed) == 5
     scratch.check(
-        "tests/unit/deploy/test_dashboards.py",
+        "tests/integration/deploy/test_dashboards.py",
         "tests/cluster/test_metrics.py",
         "-k", "every_query_asks or committed_dashboards or well_formed or catalogue_says or page_is_fresh",
     )  # fmt: skip

@@ -7,7 +7,7 @@ MODULE = '''\
 
 from stageline.units import NS_PER_S
 from stageline.workload.formats.base import CsvFormat
-from stageline.workload.rows import Row
+from stageline.workload.rows import TraceRow
 
 
 class MineFormat(CsvFormat):
@@ -16,10 +16,10 @@ class MineFormat(CsvFormat):
     name = "mine"
     columns = frozenset({"at_s", "in", "out"})
 
-    def parse(self, item: str) -> Row | None:
-        """One line."""
+    def parse(self, item: str) -> TraceRow:
+        """See TraceFormat."""
         fields = self.fields(item)
-        return Row(fields.time_ns("at_s", NS_PER_S), fields.tokens("in"), fields.tokens("out"))
+        return TraceRow(fields.time_ns("at_s", NS_PER_S), fields.tokens("in"), fields.tokens("out"))
 '''
 TEST = """\
 def test_mine(write: Write) -> None:

@@ -4,6 +4,7 @@ from bisect import bisect_right
 
 from tests.reference.stage import Gap
 
+RECORDED = ("starved", "empty", "credit", "kv_blocked", "upstream", "hop", "fill", "drain", "fault")  # zero or not
 Timeline = list[tuple[int, str]]  # (from when, reason); a reason holds until the next entry
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from stageline.engine.settings import Scheduling
 from stageline.engine.types import NEVER, Request, Workload
 from stageline.plan.schema import Plan
-from tests.reference import balance, forming, sharing, speculation
+from tests.reference import forming, routing, sharing, speculation
 from tests.reference.ledger import Ledger
 from tests.reference.link import Link
 from tests.reference.replica import Replica
@@ -175,11 +175,11 @@ class Engine:
         self.arrivals += 1
         if self.first_arrival_ns is None:
             self.first_arrival_ns = self.now_ns
-        if not balance.is_taken(self.plan, self.scheduling, request):
+        if not routing.is_taken(self.plan, self.scheduling, request):
             self.refused.append(request)
             self.workload.finished(request.index, self.now_ns)
             return
-        replica = balance.choose(self.replicas, self.scheduling, self.next_in_turn, request)
+        replica = routing.choose(self.replicas, self.scheduling, self.next_in_turn, request)
         self.next_in_turn += 1
         if not replica.requests:
             replica.arrived_at_empty = True

@@ -2,14 +2,14 @@
 
 from dataclasses import dataclass, field
 
-from tests.reference import sharing, speculation
+from tests.reference import kv, queueing, sharing, speculation
+from tests.reference.batching import sequence_limit
 from tests.reference.replica import Replica
 from tests.reference.sequence import Member, Microbatch, Sequence
-from tests.reference.slo import slo_limit
 
 
 @dataclass(slots=True)
-class Draft:
+class Forming:
     """The microbatch being formed."""
 
     replica: Replica
@@ -30,33 +30,22 @@ class Draft:
         return any(m.sequence is sequence for m in self.members)
 
 
-def sequence_limit(replica: Replica) -> int:
-    """The batching policy."""
-    if replica.scheduling.batching == "greedy":
-        return replica.microbatch_limit
-    if replica.scheduling.batching == "slo":
-        return slo_limit(replica)
-    assert replica.scheduling.batching == "balanced"
-    share = -(-replica.requests // replica.credits_total)
-    return min(max(share, 1), replica.microbatch_limit)
-
-
 def form(replica: Replica, now_ns: int) -> Microbatch | None:
     """One microbatch, or None when nothing that could go has room."""
-    draft = Draft(replica, now_ns, sequence_limit(replica))
+    forming = Forming(replica, now_ns, sequence_limit(replica))
     by_number = sorted(replica.running, key=number_of)
     for sequence in by_number:
-        if not draft.full() and sequence in replica.running and sequence.ready:
-            add_decode(draft, sequence)
+        if not forming.full() and sequence in replica.running and sequence.ready:
+            add_decode(forming, sequence)
     for sequence in by_number:
-        if not draft.full() and sequence in replica.running and sequence.todo_tokens and not draft.holds(sequence):
-            add_chunk(draft, sequence)
-    while not draft.full() and replica.waiting and may_run_one_more(replica):
-        if not admit(draft, replica.waiting[0]):
+        if not forming.full() and sequence in replica.running and sequence.todo_tokens and not forming.holds(sequence):
+            add_chunk(forming, sequence)
+    for sequence in queueing.order(replica):  # taken once: who is admitted changes nobody's turn
+        if forming.full() or not may_run_one_more(replica) or not admit(forming, sequence):
             break
-    if not draft.members:
+    if not forming.members:
         return None
-    return seal(draft)
+    return seal(forming)
 
 
 def number_of(sequence: Sequence) -> int:
@@ -71,28 +60,26 @@ def may_run_one_more(replica: Replica) -> bool:
     return limit is None or len(replica.running) < limit
 
 
-def add_decode(draft: Draft, sequence: Sequence) -> None:
+def add_decode(forming: Forming, sequence: Sequence) -> None:
     """One decode step, if room can be made for its tokens."""
-    tokens = speculation.step_tokens(draft.replica.scheduling, sequence, draft.room_tokens())
-    if make_room(draft, sequence, tokens):
-        add(draft, sequence, tokens, decode=True)
+    tokens = speculation.step_tokens(forming.replica.scheduling, sequence, forming.room_tokens())
+    if make_room(forming, sequence, tokens):
+        add(forming, sequence, tokens, decode=True)
 
 
-def add_chunk(draft: Draft, sequence: Sequence) -> None:
+def add_chunk(forming: Forming, sequence: Sequence) -> None:
     """The next chunk of a prompt that has begun, if room can be made for it."""
-    tokens = min(sequence.todo_tokens, draft.room_tokens())
-    if make_room(draft, sequence, tokens):
-        add(draft, sequence, tokens, decode=False)
+    tokens = min(sequence.todo_tokens, forming.room_tokens())
+    if make_room(forming, sequence, tokens):
+        add(forming, sequence, tokens, decode=False)
 
 
-def admit(draft: Draft, sequence: Sequence) -> bool:
-    """The head of the queue and its first chunk, if there is room; nobody is preempted for it."""
-    replica, request = draft.replica, sequence.request
+def admit(forming: Forming, sequence: Sequence) -> bool:
+    """A waiting sequence and its first chunk, if there is room; nobody is preempted for it."""
+    replica = forming.replica
     cached_tokens = sharing.reuse(replica, sequence)
-    tokens = min(sequence.todo_tokens - cached_tokens, draft.room_tokens())
-    held_tokens = cached_tokens + tokens
-    if replica.scheduling.kv == "reserve":
-        held_tokens = request.prompt_tokens + request.max_output_tokens
+    tokens = min(sequence.todo_tokens - cached_tokens, forming.room_tokens())
+    held_tokens = kv.admission_tokens(replica.scheduling, sequence.request, cached_tokens + tokens)
     if not sharing.find_room(replica, sequence, held_tokens):
         sharing.forget(replica, sequence)
         return False
@@ -105,21 +92,21 @@ def admit(draft: Draft, sequence: Sequence) -> bool:
     if sequence.number is None:
         sequence.number = replica.admissions
         replica.admissions += 1
-        sequence.admitted_ns = draft.now_ns
+        sequence.admitted_ns = forming.now_ns
         sequence.cached_tokens = None if replica.cache is None else cached_tokens
-    add(draft, sequence, tokens, decode=False)
+    add(forming, sequence, tokens, decode=False)
     return True
 
 
-def make_room(draft: Draft, grower: Sequence, tokens: int) -> bool:
+def make_room(forming: Forming, grower: Sequence, tokens: int) -> bool:
     """Hold `tokens` more for a running sequence, preempting while there is a victim; False: the grower waits."""
-    replica = draft.replica
-    if replica.scheduling.kv == "reserve":
+    replica = forming.replica
+    if replica.scheduling.kv not in kv.GROWING:
         return True
     held_tokens = replica.held_tokens(grower)  # more than are written, if drafts were rejected
     wanted_tokens = max(held_tokens, grower.written_tokens + tokens)
     while not sharing.find_room(replica, grower, wanted_tokens):
-        victims = [s for s in replica.running if s is not grower and not s.in_flight and not draft.holds(s)]
+        victims = [s for s in replica.running if s is not grower and not s.in_flight and not forming.holds(s)]
         if not victims:
             return False
         preempt(replica, max(victims, key=number_of))
@@ -138,7 +125,7 @@ def preempt(replica: Replica, victim: Sequence) -> None:
     victim.todo_tokens = victim.request.prompt_tokens + victim.generated
 
 
-def add(draft: Draft, sequence: Sequence, tokens: int, decode: bool) -> None:
+def add(forming: Forming, sequence: Sequence, tokens: int, decode: bool) -> None:
     """Put a sequence, whose room is taken, into the microbatch."""
     if decode:
         sequence.ready = False
@@ -147,30 +134,30 @@ def add(draft: Draft, sequence: Sequence, tokens: int, decode: bool) -> None:
     written_before = sequence.written_tokens
     sequence.written_tokens += tokens
     if not decode:
-        sharing.share(draft.replica, sequence)
-    draft.members.append(
+        sharing.share(forming.replica, sequence)
+    forming.members.append(
         Member(
             sequence=sequence,
             decode=decode,
             tokens=tokens,
             written_before=written_before,
-            held_tokens=draft.replica.held_tokens(sequence),
-            cached_blocks=sequence.shared * draft.replica.blocks_per_identity,
+            held_tokens=forming.replica.held_tokens(sequence),
+            cached_blocks=sequence.shared * forming.replica.blocks_per_identity,
             samples=decode or sequence.todo_tokens == 0,
         )
     )
 
 
-def seal(draft: Draft) -> Microbatch:
+def seal(forming: Forming) -> Microbatch:
     """Stamp the microbatch and take its credit."""
-    replica = draft.replica
+    replica = forming.replica
     microbatch = Microbatch(
         replica=replica.index,
         number=replica.microbatches,
-        members=tuple(draft.members),
+        members=tuple(forming.members),
         releases=tuple(replica.releases),
         cached=(replica.ledgers[0].cached_blocks, replica.ledgers[0].snapshots),
-        dispatch_ns=draft.now_ns,
+        dispatch_ns=forming.now_ns,
         work_since_ns=replica.work_since_ns,
         empty_since_ns=replica.empty_since_ns,
         credit_since_ns=replica.credit_since_ns,

@@ -7,6 +7,7 @@ import msgspec
 
 from stageline.cost.entries import Affine
 from stageline.plan.schema import Defaults, KvWindow, LinkPlan, Plan, StagePlan, Visit
+from stageline.testing import uniform_plan
 
 GB_PER_S = 10**9
 
@@ -116,28 +117,12 @@ def with_windows(rnd: random.Random, plan: Plan) -> Plan:
 def pipeline(
     visit_ns: Sequence[int],
     *,
-    stage_of: Sequence[int] | None = None,
+    stage_of: Sequence[int] = (),
     latency_ns: int = 0,
     microbatch: int = 1,
     credits_: int = 1,
 ) -> Plan:
     """A plan with constant visit times, equal hops, no bytes and KV without end."""
-    route = list(range(len(visit_ns))) if stage_of is None else list(stage_of)
-    times = sorted(set(visit_ns))
-    return Plan(
-        model="regular",
-        device="regular",
-        stages=tuple(
-            StagePlan(name=f"stage-{s}", layers=tuple(v for v, t in enumerate(route) if t == s))
-            for s in range(max(route) + 1)
-        ),
-        visits=tuple(
-            Visit(stage=s, layers=(v,), cost=times.index(ns), min_service_ns=ns)
-            for v, (s, ns) in enumerate(zip(route, visit_ns, strict=True))
-        ),
-        links=tuple(
-            LinkPlan(latency_ns=latency_ns, bytes_per_s=GB_PER_S, bytes_per_token=0) for _ in range(len(route) + 1)
-        ),
-        costs=tuple(Affine(base_ns=ns) for ns in times),
-        defaults=Defaults(microbatch=microbatch, credits=credits_),
+    return uniform_plan(
+        route=stage_of, service_ns=visit_ns, latency_ns=latency_ns, microbatch=microbatch, credits=credits_
     )

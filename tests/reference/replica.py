@@ -20,8 +20,8 @@ class Replica:
     link: Link  # to visit 0
     ledgers: list[Ledger]  # the mirror of every stage's
     running: list[Sequence] = field(default_factory=list)
-    preempted: list[Sequence] = field(default_factory=list)  # the very head of the queue
-    queue: list[Sequence] = field(default_factory=list)  # the rest of it
+    preempted: list[Sequence] = field(default_factory=list)  # they go before the others
+    queue: list[Sequence] = field(default_factory=list)  # never admitted, by arrival
     in_flight: list[Microbatch] = field(default_factory=list)
     releases: list[int] = field(default_factory=list)  # to leave with the next microbatch
     cache: PlainCache | None = None
@@ -54,21 +54,13 @@ class Replica:
 
     @property
     def waiting(self) -> list[Sequence]:
-        """The whole queue, head first."""
-        return self.preempted + sorted(self.queue, key=self.queueing_key)
+        """The whole queue; `queueing.order` says whose turn it is."""
+        return self.preempted + self.queue
 
     @property
     def requests(self) -> int:
         """Requests in the system."""
         return len(self.running) + len(self.preempted) + len(self.queue)
-
-    def queueing_key(self, sequence: Sequence) -> tuple[int, int]:
-        """The queueing policy."""
-        if self.scheduling.queueing == "shortest":
-            return (sequence.request.prompt_tokens, sequence.order)
-        if self.scheduling.queueing == "priority":
-            return (sequence.request.priority, sequence.order)
-        return (sequence.order, 0)
 
     def has_credit(self) -> bool:
         """Whether one more microbatch may be in flight."""

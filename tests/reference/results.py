@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 
 from stageline.engine.settings import Scheduling
-from stageline.engine.types import CAUSES, RequestRecord, StageRecord, Workload
+from stageline.engine.types import RequestRecord, StageRecord, Workload
 from stageline.plan.schema import Plan
-from tests.reference.attribution import by_timeline
+from tests.reference.attribution import RECORDED, by_timeline
 from tests.reference.engine import Engine
 from tests.reference.sequence import Sequence
 from tests.reference.stage import Stage
@@ -82,7 +82,7 @@ def finished_record(sequence: Sequence) -> RequestRecord:
 
 def stage_record(stage: Stage, reasons: list[tuple[int, str]], replica: int, start_ns: int, end_ns: int) -> StageRecord:
     """Where one stage spent the window."""
-    idle_ns = dict.fromkeys(map(str, CAUSES), 0)
+    idle_ns = dict.fromkeys(RECORDED, 0)
     if stage.log:
         idle_ns["fill"] = stage.log[0].start_ns - start_ns
         idle_ns["drain"] = end_ns - stage.log[-1].end_ns
@@ -90,7 +90,7 @@ def stage_record(stage: Stage, reasons: list[tuple[int, str]], replica: int, sta
         idle_ns["fill"] = end_ns - start_ns
     for gap in stage.gaps:
         for cause, ns in by_timeline(gap, reasons).items():
-            idle_ns[cause] += ns
+            idle_ns[cause] = idle_ns.get(cause, 0) + ns
     return StageRecord(
         replica=replica,
         stage=stage.stage,

@@ -1,21 +1,17 @@
-"""Random small scenarios: a plan, a scheduling and a workload.
-
-`build` makes one from any `random.Random`; hypothesis passes its own, so that what it finds shrinks.
-"""
+"""Random small scenarios: a plan, a scheduling and a workload. A kind and a number name one of them."""
 
 import dataclasses
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import msgspec
-from hypothesis import strategies as st
 
 from stageline.engine.settings import Scheduling
-from stageline.engine.types import Request, Workload
+from stageline.engine.types import Cancellation, Request, Workload
 from stageline.plan.schema import Plan
-from tests.reference import plans
-from tests.reference.workloads import ListWorkload, UsersWorkload
+from stageline.testing import ListWorkload, UsersWorkload
+from tests.reference import batching, kv, plans, queueing, routing
 
 LONGEST = ((1, 1), (40, 10), (5, 30), (10, 10))
 
@@ -30,12 +26,18 @@ class Scenario:
     starts_ns: tuple[int, ...]  # empty: an open workload
     think_ns: int
     seed: int
+    leaving: tuple[Cancellation, ...] = ()  # clients of an open workload that leave
 
     def workload(self) -> Workload:
         """A workload that has not been used."""
         if self.starts_ns:
             return UsersWorkload(self.users, self.starts_ns, self.think_ns)
-        return ListWorkload(self.users[0])
+        return ListWorkload(self.events())
+
+    def events(self) -> list[Request | Cancellation]:
+        """Of an open workload: who arrives and who leaves, in the order of time; equal times: arrivals first."""
+        events = [*self.users[0], *self.leaving]
+        return sorted(events, key=lambda e: e.at_ns if isinstance(e, Cancellation) else e.arrival_ns)
 
 
 def build(rnd: random.Random, longest_pairs: Sequence[tuple[int, int]] = LONGEST) -> Scenario:
@@ -81,27 +83,12 @@ def build_speculating(rnd: random.Random) -> Scenario:
     return speculating(rnd, rnd.choice([build, build_sharing])(rnd))
 
 
-def speculating_scenarios() -> st.SearchStrategy[Scenario]:
-    """The same for hypothesis."""
-    return st.builds(build_speculating, st.randoms(use_true_random=False))
-
-
-def scenarios() -> st.SearchStrategy[Scenario]:
-    """The same for hypothesis."""
-    return st.builds(build, st.randoms(use_true_random=False))
-
-
 def build_windows(rnd: random.Random) -> Scenario:
     """One scenario on a plan with sliding windows; any policy, often pressed for KV."""
     scenario = build(rnd)
     if rnd.randint(0, 2) == 0:
         scenario = speculating(rnd, scenario)
     return dataclasses.replace(scenario, plan=plans.with_windows(rnd, scenario.plan))
-
-
-def window_scenarios() -> st.SearchStrategy[Scenario]:
-    """The same for hypothesis."""
-    return st.builds(build_windows, st.randoms(use_true_random=False))
 
 
 def build_sharing(rnd: random.Random) -> Scenario:
@@ -115,14 +102,33 @@ def build_sharing(rnd: random.Random) -> Scenario:
         prefix_cache=True,
         hash_block_tokens=tokens,
         snapshot_tokens=tokens * rnd.choice([1, 1, 2, 3]),
-        balance=rnd.choice(["prefix", "prefix", "round-robin", "least-loaded", "kv"]),
+        balance=rnd.choice([*2 * routing.NEED_CACHE, *without(routing.CHOICES, routing.NEED_CACHE)]),
+        queueing=rnd.choice([scenario.scheduling.queueing, *queueing.NEED_CACHE]),
     )
-    return dataclasses.replace(scenario, scheduling=scheduling, users=users)
+    scenario = dataclasses.replace(scenario, scheduling=scheduling, users=users)
+    return crowded(rnd, scenario) if scheduling.queueing in queueing.NEED_CACHE and rnd.randint(0, 3) else scenario
 
 
-def sharing_scenarios() -> st.SearchStrategy[Scenario]:
-    """The same for hypothesis."""
-    return st.builds(build_sharing, st.randoms(use_true_random=False))
+def crowded(rnd: random.Random, scenario: Scenario) -> Scenario:
+    """The same on one replica with more memory, in microbatches of a few, and all requests come at about once.
+
+    So many wait for their turn, and much of their prompts is cached.
+    """
+    scheduling = msgspec.structs.replace(
+        scenario.scheduling,
+        batching="greedy",
+        credits=rnd.randint(1, 2),
+        microbatch=rnd.randint(2, 4),
+        max_running=None,
+        batched_tokens=rnd.choice([16, 64]),
+        snapshot_tokens=scenario.scheduling.hash_block_tokens,
+    )
+    more = rnd.choice([1, 4])
+    stages = tuple(msgspec.structs.replace(s, kv_budget_bytes=more * s.kv_budget_bytes) for s in scenario.plan.stages)
+    plan = msgspec.structs.replace(scenario.plan, replicas=1, stages=stages)
+    requests = sorted((r for user in scenario.users for r in user), key=lambda r: r.index)
+    users = (tuple(msgspec.structs.replace(r, index=i, arrival_ns=i // 3) for i, r in enumerate(requests)),)
+    return dataclasses.replace(scenario, plan=plan, scheduling=scheduling, users=users, starts_ns=(), think_ns=0)
 
 
 def _with_identities(rnd: random.Random, request: Request, tokens: int, families: list[list[int]]) -> Request:
@@ -175,15 +181,47 @@ def open_workload(rnd: random.Random, sizes: list[Request]) -> tuple[Request, ..
 
 
 def random_scheduling(rnd: random.Random, visits: int, *, pressed: bool) -> Scheduling:
-    """Every policy; None leaves the plan's default."""
+    """Every policy that needs no other setting; None leaves the plan's default."""
     return Scheduling(
         microbatch=rnd.choice([None, rnd.randint(1, 6)]),
         credits=rnd.choice([1, 2, 3] if pressed else [None, 1, 2, rnd.randint(1, 2 * visits + 1)]),
         batched_tokens=rnd.choice([None, 1, 4, 16, 64]),
         max_running=rnd.choice([None, None, rnd.randint(1, 4)]),
-        batching=rnd.choice(["balanced", "greedy"]),
-        queueing=rnd.choice(["fcfs", "shortest", "priority"]),
-        kv="grow" if pressed else rnd.choice(["reserve", "grow"]),
-        balance=rnd.choice(["round-robin", "least-loaded", "kv"]),
+        batching=rnd.choice(without(batching.LIMITS, batching.NEED_TPOT)),
+        queueing=rnd.choice(without(queueing.KEYS, queueing.NEED_CACHE)),
+        kv="grow" if pressed else rnd.choice(list(kv.ADMISSION_TOKENS)),
+        balance=rnd.choice(without(routing.CHOICES, routing.NEED_CACHE)),
         overhead_ns=rnd.choice([0, 0, 1, rnd.randint(0, 40)]),
     )
+
+
+def without(policies: Iterable[str], needy: Collection[str]) -> list[str]:
+    """The policies that can do without another setting."""
+    return [name for name in policies if name not in needy]
+
+
+def build_leaving(rnd: random.Random) -> Scenario:
+    """One scenario with a prefix cache whose clients may leave at any time after their arrival."""
+    scenario = build_sharing(rnd)
+    if scenario.starts_ns:
+        return scenario
+    leaving = []
+    for r in scenario.users[0]:
+        if rnd.randint(0, 1):
+            at_ns = r.arrival_ns + rnd.choice([0, rnd.randint(1, 200), rnd.randint(1, 4000)])
+            leaving.append(Cancellation(index=r.index, at_ns=at_ns))
+    return dataclasses.replace(scenario, leaving=tuple(leaving))
+
+
+KINDS: dict[str, Callable[[random.Random], Scenario]] = {
+    "plain": build,
+    "sharing": build_sharing,
+    "windows": build_windows,
+    "speculating": build_speculating,
+    "leaving": build_leaving,
+}
+
+
+def numbered(kind: str, number: int) -> Scenario:
+    """The scenario of this name: always the same one, until this module changes."""
+    return KINDS[kind](random.Random(number))

@@ -6,7 +6,7 @@ import grpc
 import pytest
 
 from stageline import errors
-from stageline.errors import BadInput, LawBroken, StagelineError
+from stageline.errors import BadInput, LawBroken, StagelineError, UsageError
 
 LEAVES = [
     value
@@ -18,6 +18,8 @@ LEAVES = [
 def test_the_drawing_names_every_class_with_its_exit_code() -> None:
     drawn = dict(re.findall(r"[|`]- (\w+) .* exit (\d)", errors.__doc__ or ""))
     assert {name: int(code) for name, code in drawn.items()} == {leaf.__name__: leaf.exit_code for leaf in LEAVES}
+    nested = set(re.findall(r"\|  [|`]- (\w+)", errors.__doc__ or ""))
+    assert nested == {leaf.__name__ for leaf in LEAVES if leaf.__base__ is UsageError}
 
 
 @pytest.mark.parametrize("leaf", LEAVES, ids=lambda leaf: leaf.__name__)

@@ -1,6 +1,7 @@
-"""The three dashboards. `scripts/dashboards` writes them; a test holds the committed JSON against this."""
+"""The three dashboards. `scripts/dashboards` writes them; a test compares the committed JSON with this module."""
 
 from deploy.grafana.builder.panels import Dashboard, Query, gauges, lines, number, rows_over_time, stacked, words
+from stageline.engine.causes import NOT_BUBBLES
 from stageline.report.palette import DARK_BUSY, DARK_CAUSE_COLOURS
 
 R = '{replica=~"$replica"}'
@@ -8,7 +9,7 @@ RATE = "[$__rate_interval]"
 PLACE = "stage {{stage}}"
 
 LOAD = """\
-Make load from the checkout:
+To generate load, from the checkout:
 
 ```
 docker compose run --rm cli run /data/deploy/compose/llama-3.1-70b.json --engine cluster --cluster router:50051 \\
@@ -46,21 +47,21 @@ BUBBLE = "avg(stageline:stage_bubble:ratio" + R + ")"
 PIPELINE = Dashboard(
     "stageline-pipeline",
     "Pipeline",
-    "What every stage does, and why it waits.",
+    "What every stage does, and why it idles.",
     (
         number("Occupancy", Query(BUSY), unit="percentunit", text="Mean over stages: serving, share of all time."),
         number("Bubbles", Query(BUBBLE), unit="percentunit", text="Idle share of the time in which there is work."),
         number(
-            "Slowest stage",
+            "Busiest stage",
             Query(f"topk(1, stageline:stage_busy:ratio{R})", PLACE, instant=True),
             unit="percentunit",
-            text="The busiest stage bounds throughput.",
+            text="It bounds throughput.",
             named=True,
         ),
         number(
-            "Binding stage",
+            "KV-bound stage",
             Query(f"topk(1, increase(stageline_kv_refusals_total{R}[5m]))", PLACE, instant=True),
-            text="Whose KV ledger refused most often in the last five minutes.",
+            text="The stage whose KV ledger refused most often in the last five minutes.",
             named=True,
         ),
         number("In flight", Query(f"sum(stageline_microbatches_in_flight{R})"), text="Microbatches in flight."),
@@ -83,7 +84,7 @@ PIPELINE = Dashboard(
             Query(share("stageline_stage_idle_seconds_total", "sum by (cause)"), "{{cause}}"),
             colours={"busy": DARK_BUSY, **DARK_CAUSE_COLOURS},
             width=12,
-            text="Busy, and idle by cause. Every cause but empty is a bubble.",
+            text=f"Busy, and idle by cause. Every cause but {', '.join(NOT_BUBBLES)} is a bubble.",
         ),
         rows_over_time(
             "Bubbles of each stage",
@@ -126,7 +127,11 @@ CLUSTER = Dashboard(
         number("Running", Query("sum(stageline_requests_running)")),
         number("Waiting", Query("sum(stageline_requests_waiting)")),
         number("Finished", Query("sum(stageline_requests_finished_total)")),
-        number("Not finished", Query("sum(stageline_requests_failed_total)"), text="Refused, cancelled, given up."),
+        number(
+            "Not finished",
+            Query("sum(stageline_requests_failed_total)"),
+            text="Refused, cancelled, or lost with a session.",
+        ),
         number("KV, fullest stage", Query("max(vllm:kv_cache_usage_perc)"), unit="percentunit"),
         number("Stages up", Query("sum(stageline_stage_up)")),
         lines(
@@ -214,7 +219,7 @@ EMULATOR = Dashboard(
             "Microbatches per frame",
             Query(f"sum(rate(stageline_stage_frame_microbatches_total{R}{RATE})) / {FRAME}", "stages"),
             Query(per("stageline_frame_microbatches_total", "stageline_frames_total"), "router"),
-            text="Coalescing: the more, the less each costs.",
+            text="Coalescing: the more per frame, the less each costs.",
         ),
         lines(
             "CPU by process",

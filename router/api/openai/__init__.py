@@ -1,1 +1,1 @@
-"""The OpenAI-compatible HTTP door."""
+"""The OpenAI-compatible HTTP server."""

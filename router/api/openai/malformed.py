@@ -1,6 +1,6 @@
-"""Clients that send what is no HTTP (gRPC or TLS on the wrong port, scanners), or leave in the middle.
+"""Logging for clients that do not speak HTTP (gRPC or TLS on the wrong port, scanners) or disconnect midway.
 
-aiohttp logs them as errors with a traceback. They are no error of this server: one line, for who wants to know.
+aiohttp logs them as errors with a traceback. They are no error of this server, so they become one debug line.
 """
 
 import logging
@@ -13,14 +13,17 @@ _FOREIGN = (HttpProcessingError, web.RequestPayloadError, ClientPayloadError, Co
 
 
 class _NoTraceback(logging.Filter):
-    """Everything else passes: a mistake of ours keeps its traceback."""
+    """Reduces such errors to a debug line. Every other record passes: a bug keeps its traceback."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the record is logged as it is."""
+        """Whether to log the record unchanged."""
         error = record.exc_info[1] if record.exc_info else None
         if not isinstance(error, _FOREIGN):
             return True
-        log.debug("a client left, or sent what is no HTTP", extra={"error": str(error).split("\n", 1)[0][:200]})
+        log.debug(
+            "a client disconnected, or sent something other than HTTP",
+            extra={"error": str(error).split("\n", 1)[0][:200]},
+        )
         return False
 
 

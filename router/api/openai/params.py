@@ -1,11 +1,11 @@
-"""Requests as clients send them → params_list."""
+"""Turns the bodies of requests into GenerationParams."""
 
 from collections.abc import Iterable
 
 import msgspec
 
 from router.api.generation import GenerationParams
-from router.api.openai.schema import ChatRequest, Common, CompletionRequest, Message
+from router.api.openai.schema import ChatRequest, CommonFields, CompletionRequest, Message
 from router.api.tokenizer import SYNTHETIC, Tokenizer
 from stageline.errors import BadInput
 from stageline.workload.rows import MAX_TOKENS
@@ -14,7 +14,7 @@ MAX_STOPS = 16
 
 
 def chat_params(body: ChatRequest, exact_tokens: int, tokenizer: Tokenizer = SYNTHETIC) -> list[GenerationParams]:
-    """The one params of a chat. Raises BadInput, naming the field."""
+    """The params of a chat, as a list of one. Raises BadInput, naming the field."""
     if body.logprobs or body.top_logprobs:
         raise no_logprobs("logprobs")
     if not body.messages:
@@ -29,13 +29,13 @@ def chat_params(body: ChatRequest, exact_tokens: int, tokenizer: Tokenizer = SYN
 def completion_params(
     body: CompletionRequest, exact_tokens: int, tokenizer: Tokenizer = SYNTHETIC
 ) -> list[GenerationParams]:
-    """One params per prompt. Raises BadInput, naming the field."""
+    """The params of each prompt. Raises BadInput, naming the field."""
     if body.logprobs:
         raise no_logprobs("logprobs")
     if body.suffix:
         raise BadInput("suffix", body.suffix, "insertion is not emulated", "leave it out")
     if body.best_of is not None and body.best_of != (body.n or 1):
-        raise BadInput("best_of", body.best_of, "candidates are not ranked here", "leave it out or make it equal to n")
+        raise BadInput("best_of", body.best_of, "candidates are not ranked", "leave it out or make it equal to n")
     return [
         _params(body, prompt, count, echo, body.max_tokens, exact_tokens)
         for prompt, count, echo in _prompts(body.prompt, tokenizer)
@@ -43,12 +43,12 @@ def completion_params(
 
 
 def chat_text(messages: Iterable[Message]) -> str:
-    """All messages as one text, which is what counts as the prompt."""
+    """All messages as one text, which is the prompt."""
     return "\n".join(f"{m.role}: {_content(m)}" for m in messages)
 
 
 def no_logprobs(field: str) -> BadInput:
-    """Synthetic output has no probabilities."""
+    """The error for a request of log probabilities, which synthetic output does not have."""
     return BadInput(field, None, "the output is synthetic and has no log probabilities", "leave logprobs out")
 
 
@@ -61,7 +61,7 @@ def _content(message: Message) -> str:
     return "".join(part["text"] for part in content if isinstance(part.get("text"), str))
 
 
-Prompt = tuple[bytes, int, str | list[int]]  # what decides the text, how many tokens, the prompt
+Prompt = tuple[bytes, int, str | list[int]]  # GenerationParams.prompt, its tokens, the prompt itself
 
 
 def _prompts(prompt: str | list[str | int | list[int]], tokenizer: Tokenizer) -> list[Prompt]:
@@ -86,16 +86,16 @@ def _prompt(prompt: str | list[int], tokenizer: Tokenizer) -> Prompt:
 
 
 def _params(
-    body: Common, prompt: bytes, count: int, echo: str | list[int], limit: int | None, exact: int
+    body: CommonFields, prompt: bytes, count: int, echo: str | list[int], limit: int | None, exact: int
 ) -> GenerationParams:
     stop = [body.stop] if isinstance(body.stop, str) else body.stop or []
     if len(stop) > MAX_STOPS:
         raise BadInput("stop", len(stop), f"more than {MAX_STOPS} stop texts")
     if limit is not None and not 1 <= limit <= MAX_TOKENS:
-        raise BadInput("max_tokens", limit, "not a positive number of tokens", "give 1 or more, or null")
+        raise BadInput("max_tokens", limit, f"not between 1 and {MAX_TOKENS} tokens", "give 1 or more, or null")
     least = body.min_tokens or 0
     if not 0 <= least <= MAX_TOKENS:
-        raise BadInput("min_tokens", least, "not a number of tokens", "give 0 or more")
+        raise BadInput("min_tokens", least, f"not between 0 and {MAX_TOKENS} tokens", "give 0 or more")
     seed = body.seed or 0
     if not -(1 << 63) <= seed < 1 << 64:
         raise BadInput("seed", seed, "does not fit 64 bits")

@@ -13,9 +13,9 @@ from router.live.service import Choice, Reply
 from stageline.engine.types import RequestRecord
 from stageline.errors import StagelineError
 
-Kind = Literal["chat", "completion"]
-DONE = b"data: [DONE]\n\n"
-# What surrounds the text of a token: before the first one, before any other, after it.
+CompletionKind = Literal["chat", "completion"]
+DONE_EVENT = b"data: [DONE]\n\n"
+# The JSON around the text of a token: before the first token, before any other, after the token.
 _CHAT = (
     b'"delta":{"role":"assistant","content":', b'"delta":{"content":', b'},"logprobs":null,"finish_reason":'
 )  # fmt: skip
@@ -23,10 +23,10 @@ _COMPLETION = (b'"text":', b'"text":', b',"logprobs":null,"finish_reason":')
 _encode = msgspec.json.Encoder().encode
 
 
-class Head:
-    """What all parts of one reply share."""
+class Envelope:
+    """The fields that all parts of one reply share."""
 
-    def __init__(self, kind: Kind, model: str, *, streamed: bool) -> None:
+    def __init__(self, kind: CompletionKind, model: str, *, streamed: bool) -> None:
         self.kind = kind
         self.id = ("chatcmpl-" if kind == "chat" else "cmpl-") + uuid.uuid4().hex
         self.model = model
@@ -36,12 +36,12 @@ class Head:
         self.fields: dict[str, Any] = {"id": self.id, "object": name, "created": int(time.time()), "model": model}
         self._open = b"data: " + _encode(self.fields)[:-1] + b',"choices":[{"index":'
 
-    def events(self, index: int, output: Output) -> "Events":
+    def events(self, index: int, output: Output) -> "ChoiceEvents":
         """The events of one choice."""
-        return Events(self._open + b"%d," % index, output, chat=self.kind == "chat")
+        return ChoiceEvents(self._open + b"%d," % index, output, chat=self.kind == "chat")
 
     def usage_chunk(self, usage: Usage) -> bytes:
-        """The last event before [DONE], if the client asked for it."""
+        """The event with the usage, the last one before [DONE]."""
         return b"data: " + _encode(self.fields | {"choices": [], "usage": usage}) + b"\n\n"
 
     def document(self, choices: Iterable[tuple[str, str]], usage: Usage) -> bytes:
@@ -54,28 +54,28 @@ class Head:
         return _encode(self.fields | {"choices": entries, "usage": usage})
 
 
-class Events:
-    """The tokens of one choice as events. All but the text is made once: this is done for every token."""
+class ChoiceEvents:
+    """The tokens of one choice as events. This runs for every token, so all but the text is prepared once."""
 
     def __init__(self, opening: bytes, output: Output, *, chat: bool) -> None:
-        self._output, self._last = output, output.tokens - 1
+        self._encoded, self._last = output.encoder(), output.tokens - 1
         first, before, after = _CHAT if chat else _COMPLETION
         self._first, self._before = opening + first, opening + before
         self._after = after + b"null}]}\n\n"
         self._end = after + _encode(output.reason) + b"}]}\n\n"
 
     def event(self, position: int) -> bytes:
-        """Of one token."""
+        """The event of one token."""
         before = self._before if position else self._first
-        return before + self._output.encoded(position) + (self._end if position == self._last else self._after)
+        return before + self._encoded(position) + (self._end if position == self._last else self._after)
 
     def between(self, start: int, end: int) -> bytes:
-        """Of the tokens [start, end)."""
+        """The events of the tokens [start, end)."""
         return b"".join([self.event(position) for position in range(start, end)])
 
 
 def usage_of(reply: Reply, prompt_tokens: int, dilation: float) -> Usage:
-    """Of a reply whose choices have all ended. `prompt_tokens`: all prompts, each once."""
+    """The usage of a reply whose choices have all ended. `prompt_tokens`: the sum of its prompts, each counted once."""
     records = [r for c in reply.choices if (r := c.stream.record) is not None]
     produced = sum(r.output_tokens for r in records)
     firsts = [r for c in reply.choices[:: reply.n] if (r := c.stream.record) is not None]
@@ -97,15 +97,15 @@ def _longest_s(records: Iterable[RequestRecord], until: str) -> float:
 
 
 def failure_of(choices: Iterable[Choice]) -> StagelineError | None:
-    """Why a reply can't be completed, if it can't."""
+    """The error that ended a reply early, if any."""
     return next((c.stream.error for c in choices if c.stream.error is not None), None)
 
 
 def error_body(message: str, kind: str, *, code: str | None = None, param: str | None = None) -> bytes:
-    """An error as the real API words it."""
+    """An error in the format of the OpenAI API."""
     return _encode({"error": {"message": message, "type": kind, "param": param, "code": code}})
 
 
 def error_event(error: StagelineError) -> bytes:
-    """An error in the middle of a stream."""
+    """An error as an event, for the middle of a stream."""
     return b"data: " + error_body(str(error), error.error_type, code=str(error.http_status)) + b"\n\n"

@@ -1,4 +1,4 @@
-"""What clients send. Fields that are not named here are accepted and ignored, as sampling settings are."""
+"""The bodies that clients send. Fields that are not listed, such as sampling settings, are accepted and ignored."""
 
 from typing import Any
 
@@ -6,14 +6,14 @@ import msgspec
 
 
 class StreamOptions(msgspec.Struct, frozen=True):
-    """Of a streamed reply."""
+    """Options of a streamed reply."""
 
     include_usage: bool | None = None
     continuous_usage_stats: bool | None = None
 
 
-class Common(msgspec.Struct, frozen=True, kw_only=True):
-    """What both kinds of completion share; null stands for "not given" everywhere."""
+class CommonFields(msgspec.Struct, frozen=True, kw_only=True):
+    """The fields of both kinds of completion; null means "not given"."""
 
     model: str = ""
     stream: bool | None = None
@@ -30,13 +30,13 @@ class Common(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Message(msgspec.Struct, frozen=True):
-    """One message of a chat; `content` is text or a list of parts of which the texts count."""
+    """One message of a chat; `content` is text, or a list of parts of which only the texts count."""
 
     role: str
     content: str | list[dict[str, Any]] | None = None
 
 
-class ChatRequest(Common, frozen=True, kw_only=True):
+class ChatRequest(CommonFields, frozen=True, kw_only=True):
     """/v1/chat/completions."""
 
     messages: list[Message]
@@ -45,7 +45,7 @@ class ChatRequest(Common, frozen=True, kw_only=True):
     top_logprobs: int | None = None
 
 
-class CompletionRequest(Common, frozen=True, kw_only=True):
+class CompletionRequest(CommonFields, frozen=True, kw_only=True):
     """/v1/completions. A prompt is a text, token ids, or a list of either."""
 
     prompt: str | list[str | int | list[int]] = ""
@@ -64,7 +64,7 @@ class TokenizeRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PromptDetails(msgspec.Struct, frozen=True, kw_only=True):
-    """Of the prompt tokens, those that the prefix cache had."""
+    """How many of the prompt tokens were in the prefix cache."""
 
     cached_tokens: int
 

@@ -1,8 +1,8 @@
-"""Equal slices of a run's window, and how much of each an interval covers."""
+"""Equal slices of a run's window, and how much of each slice intervals cover."""
 
 import numpy as np
 
-from stageline.report.page.columns import Ints
+from stageline.cost.arrays import IntArray
 
 
 class Bins:
@@ -12,11 +12,11 @@ class Bins:
         self.start_ns, self.count = start_ns, count
         self.width_ns = max(1, -(-window_ns // count))
 
-    def empty(self) -> Ints:
+    def empty(self) -> IntArray:
         """Nothing covered yet."""
         return np.zeros(self.count, dtype=np.int64)
 
-    def cover(self, into: Ints, begin_ns: Ints, end_ns: Ints) -> None:
+    def cover(self, into: IntArray, begin_ns: IntArray, end_ns: IntArray) -> None:
         """Adds the part of each interval [begin, end) that lies in each slice. Intervals lie inside the window."""
         kept = end_ns > begin_ns
         begin, end = begin_ns[kept] - self.start_ns, end_ns[kept] - self.start_ns
@@ -31,15 +31,15 @@ class Bins:
         np.add.at(steps, last, -self.width_ns)
         into += np.cumsum(steps)[: self.count]
 
-    def peaks(self, at_ns: Ints, values: Ints) -> Ints:
+    def peaks(self, at_ns: IntArray, values: IntArray) -> IntArray:
         """The largest value of a step function in each slice; values[i] holds from at[i] on, 0 before."""
-        place = np.clip((at_ns - self.start_ns) // self.width_ns, 0, self.count - 1)
+        slot = np.clip((at_ns - self.start_ns) // self.width_ns, 0, self.count - 1)
         peaks = self.empty()
-        np.maximum.at(peaks, place, values)
+        np.maximum.at(peaks, slot, values)
         last = np.full(self.count, -1, dtype=np.int64)
-        np.maximum.at(last, place, np.arange(len(place)))
+        np.maximum.at(last, slot, np.arange(len(slot)))
         newest = np.maximum.accumulate(last)  # the last change up to the end of each slice
         ends = np.where(newest >= 0, values[np.maximum(newest, 0)] if len(values) else 0, 0)
         entering = np.concatenate(([0], ends[:-1]))
-        result: Ints = np.maximum(peaks, entering)
+        result: IntArray = np.maximum(peaks, entering)
         return result

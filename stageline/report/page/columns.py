@@ -9,9 +9,9 @@ import zlib
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
+from stageline.cost.arrays import IntArray
+
 LIMIT = 1 << 53  # what a browser's numbers hold exactly
 
 
@@ -31,7 +31,7 @@ class Packer:
         self._parts: list[bytes] = []
         self._size = 0
 
-    def add(self, name: str, values: Ints) -> None:
+    def add(self, name: str, values: IntArray) -> None:
         """One column. Raises ValueError for a negative value or one of 2**53 and more."""
         top = int(values.max(initial=0))
         if int(values.min(initial=0)) < 0 or top >= LIMIT:
@@ -47,6 +47,6 @@ class Packer:
         return base64.b64encode(zlib.compress(b"".join(self._parts), 6)).decode()
 
 
-def zigzag(values: Ints) -> Ints:
+def zigzag(values: IntArray) -> IntArray:
     """Signed to non-negative: 0, -1, 1, -2 become 0, 1, 2, 3."""
     return np.where(values < 0, -2 * values - 1, 2 * values)

@@ -3,21 +3,21 @@
 from collections.abc import Sequence
 from itertools import groupby
 
-from stageline.engine.types import CAUSES
-from stageline.report.compare import Comparison, Row, Run
+from stageline.engine.causes import SHOWN
+from stageline.report.compare import ComparedRun, Comparison, ComparisonRow
 from stageline.report.compare_table import change_text, short_names
-from stageline.report.figures import cause_shares
-from stageline.report.page.render import asset, colours, escape, fill
+from stageline.report.idle import cause_shares
+from stageline.report.page.render import asset, css_colours, escape, fill_template
 
 
-def comparison_page(comparison: Comparison, runs: Sequence[Run]) -> str:
+def comparison_page(comparison: Comparison, runs: Sequence[ComparedRun]) -> str:
     """The page's text."""
     labels = short_names(comparison.names)
-    return fill(
+    return fill_template(
         asset("compare.html"),
         {
             "TITLE": escape(" against ".join(labels)),
-            "STYLE": colours() + asset("page.css"),
+            "STYLE": css_colours() + asset("page.css"),
             "HEADING": escape(" against ".join(labels)),
             "CHANGES": _changes(comparison, labels),
             "FIGURES": _figures(comparison, labels),
@@ -29,7 +29,7 @@ def comparison_page(comparison: Comparison, runs: Sequence[Run]) -> str:
 
 def _changes(comparison: Comparison, labels: list[str]) -> str:
     if not comparison.changes:
-        return "<p>The runs were made in the same way.</p>"
+        return "<p>The runs have the same settings.</p>"
     body = "".join(
         f"<tr><th scope=row>{escape(name)}</th>{''.join(f'<td>{escape(v)}</td>' for v in values)}</tr>"
         for name, values in comparison.changes
@@ -50,8 +50,8 @@ def _figures(comparison: Comparison, labels: list[str]) -> str:
     return f"<table class=figures>{_head('', labels)}{''.join(parts)}</table>"
 
 
-def _figure(row: Row, runs: int) -> str:
-    """A bar behind every value: its length is relative to the largest of the row."""
+def _figure(row: ComparisonRow, runs: int) -> str:
+    """One row. The bar under each value is relative to the largest value of the row."""
     top = max(v or 0 for v in row.values) or 1
     cells = []
     for run in range(runs):
@@ -63,16 +63,16 @@ def _figure(row: Row, runs: int) -> str:
     return f"<tr><th scope=row>{escape(row.name)}</th>{''.join(cells)}</tr>"
 
 
-def _bar(label: str, run: Run) -> str:
+def _bar(label: str, run: ComparedRun) -> str:
     shares = cause_shares(run.stages)
     parts = "".join(
         f"<i style='width:{100 * shares[name]:.3f}%;background:var(--{name})' title='{name} {shares[name]:.1%}'></i>"
-        for name in ("busy", *CAUSES)
+        for name in ("busy", *SHOWN)
         if shares[name]
     )
     return f"<div class=share><span>{escape(label)}</span><div>{parts}</div></div>"
 
 
-def _legend(runs: Sequence[Run]) -> str:
-    names = [n for n in ("busy", *CAUSES) if any(cause_shares(run.stages)[n] for run in runs)]
+def _legend(runs: Sequence[ComparedRun]) -> str:
+    names = [n for n in ("busy", *SHOWN) if any(cause_shares(run.stages)[n] for run in runs)]
     return "".join(f"<span><i style='background:var(--{name})'></i>{name}</span>" for name in names)

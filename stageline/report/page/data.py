@@ -4,20 +4,29 @@ from pathlib import Path
 
 import msgspec
 
+from stageline.engine.causes import TABLE
 from stageline.engine.types import RequestRecord, StageRecord
 from stageline.errors import BadInput
 from stageline.plan.schema import Plan
 from stageline.report.advice import advise
 from stageline.report.page.columns import Column, Packer
 from stageline.report.page.lanes import CATEGORIES, Lanes
-from stageline.report.page.requests import QUANTILES, Shown, pack_requests
-from stageline.report.rundir import EVENTS, RERUN, read_events, read_plan, read_requests, read_stages, read_summary
-from stageline.report.statistics import OUTCOMES
+from stageline.report.page.requests import QUANTILES, WaterfallRows, pack_requests
+from stageline.report.rundir import (
+    EVENTS_FILE,
+    RERUN,
+    read_events,
+    read_requests,
+    read_run_plan,
+    read_stages,
+    read_summary,
+)
+from stageline.report.statistics import REQUEST_OUTCOMES
 from stageline.report.summary import Advice, Summary
 
 
 class PlanStage(msgspec.Struct, frozen=True):
-    """What a stage holds, for people."""
+    """What a stage holds."""
 
     name: str
     layers: int
@@ -40,7 +49,7 @@ class Window(msgspec.Struct, frozen=True):
 
 
 class PageData(msgspec.Struct, frozen=True, kw_only=True):
-    """The readable half of a page's data; `columns` tells where the packed half lies in `blob`."""
+    """The readable half of a page's data; `columns` says where the packed half lies in `blob`."""
 
     summary: Summary
     stages: list[StageRecord]
@@ -49,8 +58,9 @@ class PageData(msgspec.Struct, frozen=True, kw_only=True):
     window: Window
     events: bool
     advice: list[Advice]
-    waterfall: Shown
+    waterfall: WaterfallRows
     categories: tuple[str, ...]
+    meanings: dict[str, str]  # of the categories
     outcomes: tuple[str, ...]
     quantiles: int
     columns: dict[str, Column]
@@ -58,12 +68,12 @@ class PageData(msgspec.Struct, frozen=True, kw_only=True):
 
 def page_data(directory: Path) -> tuple[PageData, str]:
     """The data and its blob. BadInput when the run is incomplete or damaged."""
-    summary, stages, plan = read_summary(directory), read_stages(directory), read_plan(directory)
+    summary, stages, plan = read_summary(directory), read_stages(directory), read_run_plan(directory)
     if not summary.complete or not stages:
         raise BadInput(str(directory), None, "the run broke off and has no stages", RERUN)
     requests = list(read_requests(directory))
     lanes = Lanes(stages, window_start_ns(requests))
-    events = (directory / EVENTS).exists()
+    events = (directory / EVENTS_FILE).exists()
     packer = Packer()
     if events:
         lanes.read(read_events(directory))
@@ -79,7 +89,8 @@ def page_data(directory: Path) -> tuple[PageData, str]:
         advice=advise(plan, summary, stages),
         waterfall=shown,
         categories=CATEGORIES,
-        outcomes=OUTCOMES,
+        meanings={"busy": "serving", **{cause.name: cause.meaning for cause in TABLE}},
+        outcomes=REQUEST_OUTCOMES,
         quantiles=QUANTILES,
         columns=packer.columns,
     )

@@ -1,7 +1,7 @@
-"""events.jsonl in the shape of a picture: per stage, where each slice of time went, and the services themselves.
+"""events.jsonl as the page draws it: per stage, where each slice of time went, and its services one by one.
 
-Slices cover the whole run however long it is. Services are kept one by one up to MAX_SERVICES, in the order in which
-the file tells them, which is nearly that of time: a longer run keeps its beginning exact and is sliced from there on.
+Slices cover the whole run, however long. The first MAX_EXACT_SERVICES services of the file are kept one by one; file
+order is nearly that of time, so a longer run is exact at its beginning and has only slices after that.
 """
 
 from array import array
@@ -9,16 +9,18 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from stageline.engine.types import CAUSES, StageRecord
-from stageline.report.events import Event, Gap, Kv, Served
-from stageline.report.gaps import ordered_pieces
+from stageline.cost.arrays import IntArray
+from stageline.engine.causes import SHOWN
+from stageline.engine.types import StageRecord
+from stageline.report.events import Gap, Kv, Served, StageEvent
+from stageline.report.idle import gap_pieces
 from stageline.report.page.bins import Bins
-from stageline.report.page.columns import Ints, Packer, zigzag
+from stageline.report.page.columns import Packer, zigzag
 
-MAX_SERVICES = 600_000  # with their gaps more than a million events; about 5 MB of page
+MAX_EXACT_SERVICES = 600_000  # more than a million events with their gaps; about 5 MB of page
 MAX_CELLS = 600_000  # lanes x slices x categories
-CATEGORIES = ("busy", *CAUSES)
-_CAUSE_CODE: dict[str, int] = {cause: CATEGORIES.index(cause) for cause in CAUSES}
+CATEGORIES = ("busy", *SHOWN)  # from the bottom of a stack up
+_CAUSE_CODE: dict[str, int] = {cause: CATEGORIES.index(cause) for cause in SHOWN}
 _FLUSH = 1 << 16
 
 
@@ -70,7 +72,7 @@ class Lane:
             return []
         if gap is None:  # engines report what lies before the first service at the end of a run, not as a gap
             return [("fill", start_ns - self.free_ns)]
-        return [(cause, end - begin) for cause, begin, end in ordered_pieces(gap)]
+        return [(cause, end - begin) for cause, begin, end in gap_pieces(gap)]
 
     def _span(self, name: str, begin_ns: int, end_ns: int) -> None:
         spans = self._spans[name]
@@ -101,16 +103,16 @@ class Lanes:
         self.services = self.exact_services = 0
         self.exact_until_ns = self.end_ns
 
-    def read(self, events: Iterable[Event]) -> None:
+    def read(self, events: Iterable[StageEvent]) -> None:
         """Every event of the run, in file order."""
         lanes = self.lanes
         for event in events:
             lane = lanes[event.replica, event.stage]
             if isinstance(event, Served):
-                exact = self.services < MAX_SERVICES
+                exact = self.services < MAX_EXACT_SERVICES
                 if exact:
                     self.exact_services += 1
-                elif self.services == MAX_SERVICES:
+                elif self.services == MAX_EXACT_SERVICES:
                     self.exact_until_ns = min(lane.free_ns for lane in lanes.values())
                 lane.served(event, exact)
                 self.services += 1
@@ -140,12 +142,12 @@ class Lanes:
             packer.add("kv", np.concatenate([_kv(lane, self.bins) for lane in lanes]))
 
 
-def _kv(lane: Lane, bins: Bins) -> Ints:
+def _kv(lane: Lane, bins: Bins) -> IntArray:
     """Peak of the ledger in each slice, in thousandths of its budget, rounded up."""
     peaks = bins.peaks(_ints(lane.kv[0]), _ints(lane.kv[1]))
     budget = lane.record.kv_budget_bytes or 1
     return np.array([-(-1000 * int(v) // budget) for v in peaks], dtype=np.int64)
 
 
-def _ints(values: "array[int]") -> Ints:
+def _ints(values: "array[int]") -> IntArray:
     return np.frombuffer(values, dtype=np.int64) if values else np.zeros(0, dtype=np.int64)

@@ -15,11 +15,11 @@ SCRIPTS = ("decode.js", "format.js", "view.js", "timeline.js", "strips.js", "sta
 def write_page(directory: Path, path: Path) -> None:
     """One self-contained HTML file; the same run gives the same bytes. BadInput when the run is damaged; OSError."""
     data, blob = page_data(directory)
-    text = fill(
+    text = fill_template(
         asset("page.html"),
         {
             "TITLE": escape(f"{data.summary.topology.model} on {data.summary.topology.device}"),
-            "STYLE": colours() + asset("page.css"),
+            "STYLE": css_colours() + asset("page.css"),
             "DATA": safe_json(data),
             "BLOB": blob,
             "SCRIPT": "\n".join(asset(name) for name in SCRIPTS),
@@ -33,8 +33,8 @@ def asset(name: str) -> str:
     return resources.files(__package__).joinpath("assets", name).read_text(encoding="utf-8")
 
 
-def fill(skeleton: str, values: Mapping[str, str]) -> str:
-    """Replaces each %%NAME%%, once, in the order of the skeleton; what is put in is never looked at again."""
+def fill_template(skeleton: str, values: Mapping[str, str]) -> str:
+    """Replaces each %%NAME%% of the skeleton; the texts put in are not searched for names."""
     first, *rest = skeleton.split("%%")
     parts = [first]
     for name, text in zip(rest[::2], rest[1::2], strict=True):
@@ -52,7 +52,7 @@ def safe_json(value: object) -> str:
     return msgspec.json.encode(value).decode().replace("<", "\\u003c")
 
 
-def colours() -> str:
+def css_colours() -> str:
     """The palette as CSS variables, for light and dark."""
     light = _variables(palette.BUSY, palette.SERVICES, palette.CAUSE_COLOURS)
     dark = _variables(palette.DARK_BUSY, palette.DARK_SERVICES, palette.DARK_CAUSE_COLOURS)

@@ -1,34 +1,35 @@
-"""requests.jsonl in the shape of pictures: the queue over time, the distribution of latencies, the waterfall."""
+"""requests.jsonl as the page draws it: the queue over time, the distribution of latencies, the waterfall."""
 
 from collections.abc import Sequence
 
 import msgspec
 import numpy as np
 
+from stageline.cost.arrays import IntArray
 from stageline.engine.types import RequestRecord
 from stageline.report.page.bins import Bins
-from stageline.report.page.columns import Ints, Packer
-from stageline.report.statistics import OUTCOMES
-from stageline.report.times import times_of
+from stageline.report.page.columns import Packer
+from stageline.report.request_times import times_of
+from stageline.report.statistics import REQUEST_OUTCOMES
 
-MAX_ROWS = 3000  # of the waterfall; of a longer run every n-th request is drawn
+MAX_WATERFALL_ROWS = 3000  # of a longer run every n-th request is drawn
 QUANTILES = 200
-LATENCIES = ("ttft", "tpot", "e2e", "queue")
+QUANTILE_NAMES = ("ttft", "tpot", "e2e", "queue")
 
 
-class Shown(msgspec.Struct, frozen=True):
-    """How much of the run the waterfall shows."""
+class WaterfallRows(msgspec.Struct, frozen=True):
+    """How much of the run the waterfall shows: `rows` requests, one of `every`."""
 
     rows: int
     every: int
 
 
-def pack_requests(records: Sequence[RequestRecord], bins: Bins, packer: Packer) -> Shown:
+def pack_requests(records: Sequence[RequestRecord], bins: Bins, packer: Packer) -> WaterfallRows:
     """The columns `queue.*`, `quantile.*` and `request.*`. Times are since the start of the window."""
     _queue(records, bins, packer)
     _quantiles(records, packer)
     ordered = sorted(records, key=lambda r: (r.arrival_ns, r.index))
-    every = max(1, -(-len(ordered) // MAX_ROWS))
+    every = max(1, -(-len(ordered) // MAX_WATERFALL_ROWS))
     shown = ordered[::every]
     start = bins.start_ns
     packer.add("request.index", _ints([r.index for r in shown]))
@@ -39,23 +40,23 @@ def pack_requests(records: Sequence[RequestRecord], bins: Bins, packer: Packer) 
     for name in ("prompt_tokens", "output_tokens", "preemptions"):
         packer.add(f"request.{name}", _ints([getattr(r, name) for r in shown]))
     packer.add("request.replica", _ints([0 if r.replica is None else r.replica for r in shown]))
-    packer.add("request.outcome", _ints([OUTCOMES.index(r.outcome) for r in shown]))
-    return Shown(len(shown), every)
+    packer.add("request.outcome", _ints([REQUEST_OUTCOMES.index(r.outcome) for r in shown]))
+    return WaterfallRows(len(shown), every)
 
 
 def _queue(records: Sequence[RequestRecord], bins: Bins, packer: Packer) -> None:
     """Peaks of waiting and running in each slice. A preempted request counts as running until its last token."""
-    taken = [r for r in records if r.admitted_ns is not None]
-    ended = [r for r in taken if r.last_token_ns is not None]
+    admitted = [r for r in records if r.admitted_ns is not None]
+    ended = [r for r in admitted if r.last_token_ns is not None]
     arrivals = _ints(sorted(r.arrival_ns for r in records if r.admitted_ns is not None or r.outcome == "incomplete"))
-    admissions = _ints(sorted(r.admitted_ns or 0 for r in taken))
+    admissions = _ints(sorted(r.admitted_ns or 0 for r in admitted))
     ends = _ints(sorted(r.last_token_ns or 0 for r in ended))
     packer.add("queue.waiting", _peaks(bins, arrivals, admissions))
     packer.add("queue.running", _peaks(bins, admissions, ends))
 
 
-def _peaks(bins: Bins, up_ns: Ints, down_ns: Ints) -> Ints:
-    """Of a counter that steps up and down, what it holds after each instant."""
+def _peaks(bins: Bins, up_ns: IntArray, down_ns: IntArray) -> IntArray:
+    """Peaks in each slice of a counter that steps up and down at these times."""
     at = np.unique(np.concatenate((up_ns, down_ns)))
     held = np.searchsorted(up_ns, at, side="right") - np.searchsorted(down_ns, at, side="right")
     return bins.peaks(at, held.astype(np.int64))
@@ -64,11 +65,11 @@ def _peaks(bins: Bins, up_ns: Ints, down_ns: Ints) -> Ints:
 def _quantiles(records: Sequence[RequestRecord], packer: Packer) -> None:
     """Nearest-rank quantiles at 1/QUANTILES, 2/QUANTILES, ... of finished requests."""
     times = [t for t in map(times_of, records) if t is not None]
-    for name in LATENCIES:
+    for name in QUANTILE_NAMES:
         values = np.sort(_ints([v for t in times if (v := getattr(t, f"{name}_ns")) is not None]))
         ranks = -(-np.arange(1, QUANTILES + 1) * len(values) // QUANTILES)
         packer.add(f"quantile.{name}", values[np.maximum(ranks, 1) - 1] if len(values) else values)
 
 
-def _ints(values: Sequence[int]) -> Ints:
+def _ints(values: Sequence[int]) -> IntArray:
     return np.array(values, dtype=np.int64)

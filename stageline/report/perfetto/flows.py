@@ -1,7 +1,7 @@
 """Which microbatch brought a request's first token, found from times alone.
 
-Completions come back in the order of microbatches. A token sampled at t came with the last microbatch that had left its
-last stage by t - latency of the return link: no later one can have been back by then.
+Microbatches return in the order of their numbers. A token that came back at t was in the last microbatch that had left
+its last stage by t - latency of the return link: no later one can have been back by then.
 """
 
 from bisect import bisect_right
@@ -21,7 +21,7 @@ def first_token_flows(
     for record in requests:
         if record.first_token_ns is None or record.replica is None:
             continue
-        sequence = bisect_right(ends_ns.get(record.replica, []), record.first_token_ns - latency_ns) - 1
-        if sequence >= 0:
-            found.setdefault((record.replica, sequence), []).append(record.index)
+        number = bisect_right(ends_ns.get(record.replica, []), record.first_token_ns - latency_ns) - 1
+        if number >= 0:
+            found.setdefault((record.replica, number), []).append(record.index)
     return found

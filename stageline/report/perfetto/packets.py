@@ -11,7 +11,7 @@ _BYTES = 3  # CounterDescriptor.unit
 
 
 def group(uuid: int, name: str) -> bytes:
-    """A track that holds others, in the order of their ranks."""
+    """A track of tracks, in the order of their ranks."""
     process = number(1, uuid) + text(6, name)
     return _packet(data(60, number(1, uuid) + data(3, process) + number(11, _EXPLICIT)))
 
@@ -28,7 +28,7 @@ def counter_track(uuid: int, name: str, parent: int, rank: int) -> bytes:
 
 
 def begin(uuid: int, name: str, at_ns: int, flows: Sequence[int] = (), notes: bytes = b"") -> bytes:
-    """A slice on a track begins. Slices of one track must nest; `flows` join it to other slices."""
+    """A slice on a track begins. Slices of one track must nest; `flows` connect it to other slices."""
     joined = b"".join(fixed64(47, flow) for flow in flows)
     return _packet(number(8, at_ns) + data(11, _BEGIN + number(11, uuid) + text(23, name) + joined + notes))
 
@@ -49,7 +49,7 @@ def counter(uuid: int, at_ns: int, value: int) -> bytes:
 
 
 def note(name: str, value: int) -> bytes:
-    """What the details pane shows beside a slice."""
+    """A value that the details pane shows for a slice."""
     return data(4, text(10, name) + number(3, value))
 
 

@@ -1,8 +1,8 @@
 """Writes a run's trace: a track per stage, a KV counter per stage, a track per link, a track of requests, flows.
 
 A flow leads from a request's slice through the microbatch that brought its first token, stage by stage. The size is
-bounded: the first MAX_SERVICES services in file order with the gaps before them, and the first MAX_REQUESTS requests by
-arrival; about 150 bytes per service.
+bounded: the first MAX_TRACE_SERVICES services in file order with the gaps before them, and the first MAX_TRACE_REQUESTS
+requests by arrival; about 150 bytes per service.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,47 +12,47 @@ import msgspec
 
 from stageline.engine.types import RequestRecord
 from stageline.plan.schema import Plan
-from stageline.report.events import Event, Gap, Served
-from stageline.report.gaps import ordered_pieces
+from stageline.report.events import Gap, Served, StageEvent
+from stageline.report.idle import gap_pieces
 from stageline.report.perfetto import packets
 from stageline.report.perfetto.flows import first_token_flows
-from stageline.report.perfetto.rows import Rows
-from stageline.report.rundir import read_events, read_plan, read_requests
+from stageline.report.perfetto.rows import RowAllocator
+from stageline.report.rundir import read_events, read_requests, read_run_plan
 
-MAX_SERVICES = 150_000
-MAX_REQUESTS = 5_000
+MAX_TRACE_SERVICES = 150_000
+MAX_TRACE_REQUESTS = 5_000
 _STAGES, _LINKS, _REQUESTS = 1, 2, 3  # uuids of the groups
 _FIRST_UUID = 16
 
 Flows = Mapping[tuple[int, int], list[int]]
 
 
-class Written(msgspec.Struct, frozen=True):
+class TraceSize(msgspec.Struct, frozen=True):
     """What went into a trace."""
 
     services: int
     cut: bool  # the run has more
 
 
-def write_trace(directory: Path, path: Path) -> Written:
+def write_trace(directory: Path, path: Path) -> TraceSize:
     """The trace of a run directory. BadInput when it is damaged; OSError when `path` can't be written."""
-    plan, requests = read_plan(directory), list(read_requests(directory))
-    shown = sorted(requests, key=lambda r: (r.arrival_ns, r.index))[:MAX_REQUESTS]
+    plan, requests = read_run_plan(directory), list(read_requests(directory))
+    shown = sorted(requests, key=lambda r: (r.arrival_ns, r.index))[:MAX_TRACE_REQUESTS]
     flows = first_token_flows(shown, _last_ends(read_events(directory), plan), plan.links[-1].latency_ns)
     with path.open("wb") as file:
         trace = _Trace(plan, flows)
         file.write(trace.head())
         cut = False
         for event in read_events(directory):
-            if trace.services == MAX_SERVICES and isinstance(event, Served):
+            if trace.services == MAX_TRACE_SERVICES and isinstance(event, Served):
                 cut = True
                 break
             file.write(trace.event(event))
         file.write(trace.requests(shown))
-    return Written(trace.services, cut)
+    return TraceSize(trace.services, cut)
 
 
-def _last_ends(events: Iterable[Event], plan: Plan) -> dict[int, list[int]]:
+def _last_ends(events: Iterable[StageEvent], plan: Plan) -> dict[int, list[int]]:
     """When each microbatch left the last visit, by replica; in the order of microbatches."""
     last, ends = len(plan.visits) - 1, dict[int, list[int]]()
     for event in events:
@@ -70,7 +70,7 @@ class _Trace:
         self._stages: dict[tuple[int, int], int] = {}
         self._kv: dict[tuple[int, int], int] = {}
         self._links: dict[tuple[int, int, int], int] = {}  # replica, link, row
-        self._rows: dict[tuple[int, int], Rows] = {}
+        self._rows: dict[tuple[int, int], RowAllocator] = {}
         self._left_ns: dict[tuple[int, int], int] = {}  # when a microbatch ended its last visit so far
         self._gaps: dict[tuple[int, int], Gap] = {}
         self.services = 0
@@ -90,25 +90,25 @@ class _Trace:
                     out.append(packets.counter_track(counter, f"KV of {name}", _STAGES, rank + 1))
         return b"".join(out)
 
-    def event(self, event: Event) -> bytes:
+    def event(self, event: StageEvent) -> bytes:
         """The packets of one event."""
-        place = event.replica, event.stage
+        key = event.replica, event.stage
         if isinstance(event, Served):
             self.services += 1
-            return self._gap(place) + self._hop(event) + self._served(event)
+            return self._gap(key) + self._hop(event) + self._served(event)
         if isinstance(event, Gap):
-            self._gaps[place] = event
+            self._gaps[key] = event
             return b""
-        return packets.counter(self._kv[place], event.at_ns, event.used_bytes) if place in self._kv else b""
+        return packets.counter(self._kv[key], event.at_ns, event.used_bytes) if key in self._kv else b""
 
     def requests(self, records: Iterable[RequestRecord]) -> bytes:
         """One slice per request with its phases inside it."""
-        rows, uuids, out = Rows(), list[int](), list[bytes]()
+        rows, uuids, out = RowAllocator(), list[int](), list[bytes]()
         for record in records:
             end = record.last_token_ns
             if end is None or record.admitted_ns is None or record.first_token_ns is None:
                 continue
-            row = rows.place(record.arrival_ns, end)
+            row = rows.allocate(record.arrival_ns, end)
             if row == len(uuids):
                 uuids.append(self._next())
                 out.append(packets.track(uuids[row], "requests", _REQUESTS, row))
@@ -121,15 +121,15 @@ class _Trace:
         uuid = self._stages[event.replica, event.stage]
         return packets.slice_(uuid, f"mb {event.number}", event.start_ns, event.end_ns, flows, notes)
 
-    def _gap(self, place: tuple[int, int]) -> bytes:
-        gap = self._gaps.pop(place, None)
+    def _gap(self, key: tuple[int, int]) -> bytes:
+        gap = self._gaps.pop(key, None)
         if gap is None:
             return b""
-        pieces = ordered_pieces(gap)
-        return b"".join(packets.slice_(self._stages[place], cause, begin, end) for cause, begin, end in pieces)
+        pieces = gap_pieces(gap)
+        return b"".join(packets.slice_(self._stages[key], cause, begin, end) for cause, begin, end in pieces)
 
     def _hop(self, event: Served) -> bytes:
-        """From the end of the visit before to the arrival. Several may be on their way: they get rows of one name."""
+        """The link's slice: from the end of the previous visit to the arrival. Overlapping ones get rows of a name."""
         key = event.replica, event.number
         begin, self._left_ns[key] = self._left_ns.get(key), event.end_ns
         if event.visit == len(self._plan.visits) - 1:
@@ -137,7 +137,7 @@ class _Trace:
         if begin is None or begin >= event.arrival_ns:
             return b""
         link = event.replica, event.visit
-        row = self._rows.setdefault(link, Rows()).place(begin, event.arrival_ns)
+        row = self._rows.setdefault(link, RowAllocator()).allocate(begin, event.arrival_ns)
         head = b""
         if (*link, row) not in self._links:
             self._links[*link, row] = uuid = self._next()

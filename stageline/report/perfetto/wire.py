@@ -1,4 +1,4 @@
-"""As much of the protobuf wire format as a trace needs: varints, length-delimited fields, 64-bit fields.
+"""The part of the protobuf wire format that a trace needs: varints, length-delimited fields, 64-bit fields.
 
 Written by hand because a trace has a dozen fields and a million packets: generated classes cost ten times as much.
 Field numbers: protos/perfetto/trace/trace_packet.proto and track_event/ of the Perfetto project.

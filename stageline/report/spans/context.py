@@ -1,7 +1,7 @@
-"""W3C trace context: what a caller says about its trace, and the ids of traces that begin here.
+"""W3C trace context: the caller's trace, and the ids of traces that begin here.
 
 https://www.w3.org/TR/trace-context/: `00-<32 hex: trace>-<16 hex: parent span>-<2 hex: flags>`; a later version may
-carry more after that. What is malformed counts as if it had not come.
+carry more after that. A malformed header is ignored.
 """
 
 import re
@@ -21,7 +21,7 @@ class TraceContext(msgspec.Struct, frozen=True):
     trace_id: int  # 128 bits, not 0
     span_id: int  # 64 bits, not 0
     sampled: bool
-    state: str = ""  # tracestate, passed on as it came
+    state: str = ""  # tracestate, passed on unchanged
 
 
 def parse_traceparent(text: str | None, state: str = "") -> TraceContext | None:
@@ -36,10 +36,10 @@ def parse_traceparent(text: str | None, state: str = "") -> TraceContext | None:
 
 
 class Sampler:
-    """Which traces are kept, and their ids: a hash of where they come from, so that the same run names them alike.
+    """Which traces are kept, and their ids: a hash of their origin, so that the same run has the same ids.
 
     A caller's sampled flag decides for its own traces. A trace that begins here is kept when the low 64 bits of its id
-    lie below ratio * 2^64, OpenTelemetry's TraceIdRatioBased: whoever samples further on by that rule keeps a subset.
+    lie below ratio * 2^64, OpenTelemetry's TraceIdRatioBased: a collector that samples by the same rule keeps a subset.
     """
 
     def __init__(self, origin: str, ratio: float) -> None:

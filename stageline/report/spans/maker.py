@@ -1,4 +1,4 @@
-"""The spans of a request: where it went, in wall time for the eye and in emulated time as attributes."""
+"""The spans of a request: drawn in wall time, with exact emulated times as attributes."""
 
 from collections.abc import Callable, Iterator
 
@@ -19,7 +19,7 @@ _SCOPE = InstrumentationScope("stageline", stageline.__version__)
 
 
 class SpanMaker:
-    """Makes spans of one run or live session. `unix_ns` maps its emulated time on wall time.
+    """Makes spans of one run or live session. `unix_ns` maps its emulated time to wall time.
 
     A request's span reaches from its arrival to its last token, a visit's from the arrival at the stage to the end of
     its service. Both carry exact emulated times as attributes; names under `gen_ai.` are OpenTelemetry's and vLLM's.
@@ -107,8 +107,8 @@ class SpanMaker:
 
 def _stage_resource(replica: int, stage: int, name: str) -> Resource:
     about: Attributes = {"service.name": "stageline-stage", "service.version": stageline.__version__}
-    place: Attributes = {"stageline.replica": replica, "stageline.stage": stage, "stageline.stage_name": name}
-    return Resource(about | place | {"service.instance.id": f"{replica}/{stage}"})
+    identity: Attributes = {"stageline.replica": replica, "stageline.stage": stage, "stageline.stage_name": name}
+    return Resource(about | identity | {"service.instance.id": f"{replica}/{stage}"})
 
 
 def _visit_facts(visit: VisitSpan) -> Attributes:
@@ -122,7 +122,7 @@ def _visit_facts(visit: VisitSpan) -> Attributes:
 
 
 def _span_of(trace: RequestTrace) -> tuple[int, int]:
-    """From its arrival to its end, as far as both are known."""
+    """From arrival to end, as far as they are known."""
     record = trace.record
     if record is None:
         return trace.arrival_ns, trace.broken_ns
@@ -139,7 +139,7 @@ def _moments(record: RequestRecord | None) -> Iterator[tuple[str, int]]:
 
 
 def _error(record: RequestRecord | None) -> str:
-    """Why it is an error; empty when it is none."""
+    """Why the span has status ERROR; empty if it has not."""
     if record is None:
         return "the session broke off"
     return "" if record.outcome in ("finished", "cancelled") else record.outcome

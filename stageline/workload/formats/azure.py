@@ -9,7 +9,7 @@ from datetime import date
 
 from stageline.units import NS_PER_S
 from stageline.workload.formats.base import CsvFormat
-from stageline.workload.rows import Fields, Row
+from stageline.workload.rows import RowFields, TraceRow
 
 _TIMESTAMP = re.compile(
     r"([0-9]{4}-[0-9]{2}-[0-9]{2})[ T]([01][0-9]|2[0-3]):([0-5][0-9]):([0-5][0-9])(?:\.([0-9]{1,9}))?"
@@ -18,18 +18,18 @@ _TIMESTAMP = re.compile(
 
 
 class AzureFormat(CsvFormat):
-    """See the module."""
+    """An Azure trace."""
 
     name = "azure"
     columns = frozenset({"TIMESTAMP", "ContextTokens", "GeneratedTokens"})
-    _day = ("", 0)  # the last date seen and its ordinal: almost every row repeats it
+    _day = ("", 0)  # the latest date and its ordinal: almost every row repeats it
 
-    def parse(self, item: str) -> Row:
-        """One line."""
+    def parse(self, item: str) -> TraceRow:
+        """See TraceFormat."""
         fields = self.fields(item)
-        return Row(self._time_ns(fields), fields.tokens("ContextTokens"), fields.tokens("GeneratedTokens"))
+        return TraceRow(self._time_ns(fields), fields.tokens("ContextTokens"), fields.tokens("GeneratedTokens"))
 
-    def _time_ns(self, fields: Fields) -> int:
+    def _time_ns(self, fields: RowFields) -> int:
         match = _TIMESTAMP.fullmatch(fields.text("TIMESTAMP"))
         if match is None:
             raise fields.bad(

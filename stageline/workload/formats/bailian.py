@@ -6,13 +6,13 @@ A hash id stands for 16 tokens. Source: github.com/alibaba-edu/qwen-bailian-usag
 from stageline.units import NS_PER_S
 from stageline.workload.formats.base import JsonlFormat, hash_ids, name_text
 from stageline.workload.lines import TraceFile
-from stageline.workload.rows import Row
+from stageline.workload.rows import TraceRow
 
-_REMEMBERED = 200_000  # chats whose root is known; bounds memory on traces of any length
+_MAX_CHATS = 200_000  # chats whose root is remembered; bounds memory on traces of any length
 
 
 class BailianFormat(JsonlFormat):
-    """A request's session is the root of its chat. A parent that is unknown, or forgotten, counts as a root."""
+    """A Bailian trace. A request's conversation is the root of its chat; an unknown or forgotten parent is a root."""
 
     name = "bailian"
     keys = frozenset({"chat_id", "timestamp", "input_length", "output_length"})
@@ -22,16 +22,16 @@ class BailianFormat(JsonlFormat):
         super().__init__(file)
         self._roots: dict[str, str] = {}
 
-    def parse(self, item: str) -> Row:
-        """One line."""
+    def parse(self, item: str) -> TraceRow:
+        """See TraceFormat."""
         fields = self.fields(item)
         time_ns = fields.time_ns("timestamp", NS_PER_S)
         prompt, output = fields.tokens("input_length"), fields.tokens("output_length")
         chat = name_text(fields, "chat_id")
         parent = name_text(fields, "parent_chat_id") if "parent_chat_id" in fields.values else "-1"
-        row = Row(time_ns, prompt, output, session=self._root(chat, parent), hash_ids=hash_ids(fields))
-        self._roots[chat] = row.session
-        if len(self._roots) > _REMEMBERED:
+        row = TraceRow(time_ns, prompt, output, conversation=self._root(chat, parent), hash_ids=hash_ids(fields))
+        self._roots[chat] = row.conversation
+        if len(self._roots) > _MAX_CHATS:
             del self._roots[next(iter(self._roots))]
         return row
 

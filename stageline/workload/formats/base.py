@@ -1,4 +1,4 @@
-"""What a trace format is: how it is recognised, how it is cut into rows, how a row is read."""
+"""Base classes of trace formats: how a file is recognised, split into rows, and parsed."""
 
 import csv
 from abc import ABC, abstractmethod
@@ -9,44 +9,44 @@ import msgspec
 
 from stageline.errors import BadInput
 from stageline.workload.lines import TraceFile
-from stageline.workload.rows import SKIP, Fields, Row
+from stageline.workload.rows import SKIP, RowFields, TraceRow
 
 
-class Format(ABC):
-    """One open trace in one format. A format is one class in one module; `registry` lists them."""
+class TraceFormat(ABC):
+    """An open trace. Each format is one class in one module; `registry` lists them."""
 
     name: ClassVar[str]
-    timed: ClassVar[bool] = True  # rows carry times
-    rebased: ClassVar[bool] = True  # times count from the earliest row; False: they are emulated times already
-    hash_block_tokens: int = 0  # tokens that one hash id stands for; 0: the format has none
+    timed: ClassVar[bool] = True  # rows have arrival times
+    rebased: ClassVar[bool] = True  # times count from the earliest row; False: they already are emulated times
+    hash_block_tokens: int = 0  # tokens that one hash id stands for; 0: no hash ids
 
     def __init__(self, file: TraceFile) -> None:
         self.file = file
 
     @classmethod
     @abstractmethod
-    def recognises(cls, head: "Head") -> bool:
-        """Whether a file that begins like this is in this format."""
+    def recognises(cls, head: "FileHead") -> bool:
+        """Whether a file with this beginning is in this format."""
 
     def items(self) -> Iterator[str]:
-        """The texts of the rows, one after another; blank lines are none."""
+        """The texts of the rows in file order, without blank lines."""
         return (line for line in self.file.lines() if line and not line.isspace())
 
     @abstractmethod
-    def parse(self, item: str) -> Row | None:
-        """A row's text → the row; None: a row that is no request (failed, without a reply). BadInput when bad."""
+    def parse(self, item: str) -> TraceRow | None:
+        """Parses one row. None: it is not a request (it failed, or has no reply). Raises BadInput."""
 
 
-class Head(msgspec.Struct, frozen=True):
-    """What recognition looks at: the first character, the CSV header, the keys of the first JSON objects."""
+class FileHead(msgspec.Struct, frozen=True):
+    """What a format is recognised by: first character, CSV header, keys of the first JSON objects."""
 
     first: str
     columns: frozenset[str]
     keys: frozenset[str]
 
     @classmethod
-    def of(cls, text: str) -> "Head":
-        """From the beginning of a file."""
+    def of(cls, text: str) -> "FileHead":
+        """Parses the beginning of a file."""
         lines = [line for line in text.splitlines()[:20] if line.strip()]
         first = text.lstrip()[:1]
         columns = frozenset(_cells(lines[0])) if lines and first not in "{[" else frozenset[str]()
@@ -56,63 +56,63 @@ class Head(msgspec.Struct, frozen=True):
         return cls(first=first, columns=columns, keys=frozenset(keys))
 
 
-class CsvFormat(Format):
-    """A CSV with a header. Rows are lines; a quoted cell may hold commas, not line breaks."""
+class CsvFormat(TraceFormat):
+    """A CSV with a header. Rows are lines; a quoted cell may hold commas but no line breaks."""
 
-    columns: ClassVar[frozenset[str]]  # that must be there
+    columns: ClassVar[frozenset[str]]  # required
 
     @classmethod
-    def recognises(cls, head: Head) -> bool:
+    def recognises(cls, head: FileHead) -> bool:
         """By the names in the header."""
         return cls.columns <= head.columns
 
     def items(self) -> Iterator[str]:
-        """Takes the header, then yields the data lines."""
+        """Reads the header, then yields the data lines."""
         lines = super().items()
         self._header = _cells(next(lines))
         return lines
 
-    def fields(self, item: str) -> Fields:
-        """The cells by their names."""
+    def fields(self, item: str) -> RowFields:
+        """The cells of a row by column."""
         cells = _cells(item)
         if len(cells) != len(self._header):
             reason = f"{len(cells)} cells where the header has {len(self._header)}"
             raise BadInput(self.file.where(), item[:80], reason, SKIP)
-        return Fields(self.file.where(), dict(zip(self._header, cells, strict=True)))
+        return RowFields(self.file.where(), dict(zip(self._header, cells, strict=True)))
 
 
-class JsonlFormat(Format):
-    """One JSON object per line. Fields keep the text of their numbers, so that no digit is lost to a double."""
+class JsonlFormat(TraceFormat):
+    """One JSON object per line. Numbers stay texts, so that no digit is lost to a double."""
 
     keys: ClassVar[frozenset[str]]
-    other_keys: ClassVar[frozenset[str]] = frozenset()  # keys that mean another format
+    foreign_keys: ClassVar[frozenset[str]] = frozenset()  # keys that only another format has
 
     @classmethod
-    def recognises(cls, head: Head) -> bool:
+    def recognises(cls, head: FileHead) -> bool:
         """By the keys of the first objects."""
-        return head.first == "{" and cls.keys <= head.keys and not cls.other_keys & head.keys
+        return head.first == "{" and cls.keys <= head.keys and not cls.foreign_keys & head.keys
 
-    def fields(self, item: str) -> Fields:
+    def fields(self, item: str) -> RowFields:
         """The object's members by name, each as its JSON text."""
         values = _object(item)
         if values is None:
             raise BadInput(self.file.where(), item[:80], "not a JSON object", SKIP)
-        return Fields(self.file.where(), values)
+        return RowFields(self.file.where(), values)
 
 
-def hash_ids(fields: Fields) -> tuple[int, ...]:
-    """The optional member `hash_ids`: identities of the prompt's blocks, in order."""
+def hash_ids(fields: RowFields) -> tuple[int, ...]:
+    """The optional member `hash_ids`: identities of the prompt's blocks, in order. Raises BadInput."""
     text = fields.values.get("hash_ids")
     if text is None:
         return ()
     try:
         return _IDENTITIES.decode(text)
     except (msgspec.MsgspecError, ValueError):
-        raise fields.bad("hash_ids", "not a list of integers of 64 bits") from None
+        raise fields.bad("hash_ids", "not a list of 64-bit integers") from None
 
 
-def name_text(fields: Fields, column: str) -> str:
-    """A member that names something, a string or an integer, as text."""
+def name_text(fields: RowFields, column: str) -> str:
+    """A name, which is a string or an integer, as text. Raises BadInput."""
     text = fields.text(column)
     try:
         return str(msgspec.json.decode(text, type=str | int))

@@ -6,20 +6,20 @@ Source: github.com/HPMLL/BurstGPT.
 
 from stageline.units import NS_PER_S
 from stageline.workload.formats.base import CsvFormat
-from stageline.workload.rows import Row
+from stageline.workload.rows import TraceRow
 
 
 class BurstGptFormat(CsvFormat):
-    """See the module."""
+    """A BurstGPT trace."""
 
     name = "burstgpt"
     columns = frozenset({"Timestamp", "Request tokens", "Response tokens"})
 
-    def parse(self, item: str) -> Row | None:
-        """One line."""
+    def parse(self, item: str) -> TraceRow | None:
+        """See TraceFormat."""
         fields = self.fields(item)
         time_ns = fields.time_ns("Timestamp", NS_PER_S)
         prompt, output = fields.tokens("Request tokens"), fields.tokens("Response tokens")
         if output == 0:
             return None
-        return Row(time_ns, prompt, output, session=fields.values.get("Session ID", ""))
+        return TraceRow(time_ns, prompt, output, conversation=fields.values.get("Session ID", ""))

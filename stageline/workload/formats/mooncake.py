@@ -4,20 +4,20 @@ Source: github.com/kvcache-ai/Mooncake.
 """
 
 from stageline.workload.formats.base import JsonlFormat, hash_ids
-from stageline.workload.rows import Row
+from stageline.workload.rows import TraceRow
 
 
 class MooncakeFormat(JsonlFormat):
-    """See the module."""
+    """A Mooncake trace."""
 
     name = "mooncake"
     keys = frozenset({"timestamp", "input_length", "output_length"})
-    other_keys = frozenset({"chat_id"})
+    foreign_keys = frozenset({"chat_id"})
     hash_block_tokens = 512
 
-    def parse(self, item: str) -> Row:
-        """One line."""
+    def parse(self, item: str) -> TraceRow:
+        """See TraceFormat."""
         fields = self.fields(item)
         time_ns = fields.time_ns("timestamp", 1_000_000)
         prompt, output = fields.tokens("input_length"), fields.tokens("output_length")
-        return Row(time_ns, prompt, output, hash_ids=hash_ids(fields))
+        return TraceRow(time_ns, prompt, output, hash_ids=hash_ids(fields))

@@ -1,8 +1,8 @@
-"""Stageline's own JSONL: what live sessions are recorded in and what other tools can write.
+"""Stageline's own JSONL, for other tools to write.
 
-Members: arrival_ns, prompt_tokens, output_tokens; optional max_output_tokens, priority, session, hash_ids and
-hash_block_tokens, the tokens that one hash id stands for, the same in every row that has it. Arrivals are emulated
-times and are taken as they are: replaying a recording gives the times of the recording.
+Members: arrival_ns, prompt_tokens, output_tokens; optional max_output_tokens, priority, session (the user's
+conversation), hash_ids and hash_block_tokens, the tokens that one hash id stands for, the same in every row that has
+it. Arrivals are emulated times and stay as they are.
 """
 
 import re
@@ -12,14 +12,14 @@ import msgspec
 from stageline.errors import BadInput
 from stageline.workload.formats.base import JsonlFormat, hash_ids
 from stageline.workload.lines import TraceFile
-from stageline.workload.rows import SKIP, Fields, Row
+from stageline.workload.rows import SKIP, RowFields, TraceRow
 
 _STATED = re.compile(r'"hash_block_tokens"\s*:\s*([1-9][0-9]{0,8})\s*[,}]')
 _PRIORITY = re.compile(r"-?[0-9]{1,9}")
 
 
 class NativeFormat(JsonlFormat):
-    """Members that it does not know are refused: a misspelt one must not be ignored."""
+    """Rows of Stageline's own format. Unknown members are refused, so that a misspelt one is not silently ignored."""
 
     name = "stageline"
     keys = frozenset({"arrival_ns", "prompt_tokens", "output_tokens"})
@@ -31,26 +31,26 @@ class NativeFormat(JsonlFormat):
         stated = _STATED.search(file.head().partition("\n")[0])
         self.hash_block_tokens = int(stated[1]) if stated else 0
 
-    def parse(self, item: str) -> Row:
-        """One line."""
+    def parse(self, item: str) -> TraceRow:
+        """See TraceFormat."""
         fields = self.fields(item)
         if unknown := fields.values.keys() - self._known:
             raise BadInput(f"{self.file.where()}, column {min(unknown)}", None, "unknown member", SKIP)
         if "hash_block_tokens" in fields.values and fields.tokens("hash_block_tokens") != self.hash_block_tokens:
-            raise fields.bad("hash_block_tokens", f"not that of the first row ({self.hash_block_tokens or 'none'})")
+            raise fields.bad("hash_block_tokens", f"differs from the first row ({self.hash_block_tokens or 'none'})")
         output = fields.tokens("output_tokens")
-        return Row(
+        return TraceRow(
             fields.time_ns("arrival_ns", 1),
             fields.tokens("prompt_tokens"),
             output,
             max_output_tokens=_max_output(fields, output),
             priority=_priority(fields),
-            session=_session(fields),
+            conversation=_conversation(fields),
             hash_ids=hash_ids(fields),
         )
 
 
-def _max_output(fields: Fields, output: int) -> int | None:
+def _max_output(fields: RowFields, output: int) -> int | None:
     if "max_output_tokens" not in fields.values:
         return None
     value = fields.tokens("max_output_tokens")
@@ -59,14 +59,14 @@ def _max_output(fields: Fields, output: int) -> int | None:
     return value
 
 
-def _priority(fields: Fields) -> int:
+def _priority(fields: RowFields) -> int:
     text = fields.values.get("priority", "0")
     if not _PRIORITY.fullmatch(text):
         raise fields.bad("priority", "not an integer of at most nine digits")
     return int(text)
 
 
-def _session(fields: Fields) -> str:
+def _conversation(fields: RowFields) -> str:
     try:
         return msgspec.json.decode(fields.values.get("session", '""'), type=str)
     except (msgspec.MsgspecError, ValueError):

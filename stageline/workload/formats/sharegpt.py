@@ -1,8 +1,8 @@
 """ShareGPT: a JSON array of {id, conversations: [{from, value}, ...]}. Lengths only, no times.
 
-The request is the first turn that is not a system turn, the reply is the turn after it (the convention of vLLM's
-benchmarks); an item with no reply is left out and counted. A length is ceil(characters / 4) tokens, at least 1: a rule
-that needs no tokenizer and is the same everywhere. The array is cut into its elements while it is read.
+The request is the first turn that is not a system turn, the reply is the turn after it, as in vLLM's benchmarks; an
+item without a reply is left out and counted. A length is ceil(characters / 4) tokens, at least 1: this rule needs no
+tokenizer and gives the same lengths everywhere. The array is split into its elements while it is read.
 """
 
 import re
@@ -11,9 +11,9 @@ from collections.abc import Iterator
 import msgspec
 
 from stageline.errors import BadInput
-from stageline.workload.formats.base import Format, Head
+from stageline.workload.formats.base import FileHead, TraceFormat
 from stageline.workload.lines import MAX_LINE_BYTES, TraceFile
-from stageline.workload.rows import SKIP, Row
+from stageline.workload.rows import SKIP, TraceRow
 
 CHARACTERS_PER_TOKEN = 4
 _MARKS = re.compile(r'\\.|["\[\]{}\n]', re.DOTALL)
@@ -28,23 +28,23 @@ class _Item(msgspec.Struct):
     conversations: list[_Turn]
 
 
-class ShareGptFormat(Format):
-    """See the module."""
+class ShareGptFormat(TraceFormat):
+    """A ShareGPT array."""
 
     name = "sharegpt"
     timed = False
 
     @classmethod
-    def recognises(cls, head: Head) -> bool:
-        """The only format that begins with an array."""
+    def recognises(cls, head: FileHead) -> bool:
+        """The only format whose file is an array."""
         return head.first == "["
 
     def items(self) -> Iterator[str]:
         """The texts of the array's elements; `file.line` is the line on which the element ends."""
         return _elements(self.file)
 
-    def parse(self, item: str) -> Row | None:
-        """One element."""
+    def parse(self, item: str) -> TraceRow | None:
+        """See TraceFormat."""
         try:
             turns = msgspec.json.decode(item, type=_Item).conversations
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
@@ -53,7 +53,7 @@ class ShareGptFormat(Format):
         start = next((i for i, turn in enumerate(turns) if turn.speaker != "system"), len(turns))
         if start + 1 >= len(turns):
             return None
-        return Row(0, tokens_of(turns[start].value), tokens_of(turns[start + 1].value))
+        return TraceRow(0, tokens_of(turns[start].value), tokens_of(turns[start + 1].value))
 
 
 def tokens_of(text: str) -> int:
@@ -61,18 +61,19 @@ def tokens_of(text: str) -> int:
     return max(1, -(-len(text) // CHARACTERS_PER_TOKEN))
 
 
-class _Cutter:
-    """Cuts the array into the texts of its objects; holds only the object being read.
+class _Splitter:
+    """Splits the array into the texts of its objects; buffers only the object being read.
 
-    `depth` counts open brackets outside strings: 1 is between the elements, 2 and more inside one.
+    `_depth` counts open brackets outside strings: 0 before the array, 1 between its elements, 2 and more inside one, -1
+    after the array.
     """
 
     def __init__(self, file: TraceFile) -> None:
         self._file = file
         self._depth = 0
         self._in_string = False
-        self._buffer = ""  # from the end of the last element (or of the opening bracket) on
-        self._scan = 0  # how much of the buffer has been looked at
+        self._buffer = ""  # text after the last element, or after the opening bracket
+        self._scan = 0  # length of the buffer already scanned
         self._separator = ""  # what must stand before the next element
         file.line = 1
 
@@ -91,12 +92,12 @@ class _Cutter:
             raise self.broken(f"an element of more than {MAX_LINE_BYTES} characters")
 
     def finish(self) -> None:
-        """The file has ended: so must the array."""
+        """Call at the end of the file. Raises BadInput unless the array has ended, too."""
         if self._depth != -1 or self._buffer.strip():
             raise self.broken("text after the end of the array" if self._depth == -1 else "the array has no end")
 
     def broken(self, reason: str) -> BadInput:
-        """The framing is damaged: rows after it can't be found, so skipping is no way out."""
+        """The error for damaged framing. --skip-bad-rows can't help: later elements can't be found."""
         return BadInput(self._file.where(), self._buffer[:80], reason, "give a complete ShareGPT JSON array")
 
     def _bracket(self, mark: str) -> Iterator[str]:
@@ -120,7 +121,7 @@ class _Cutter:
 
 
 def _elements(file: TraceFile) -> Iterator[str]:
-    cutter = _Cutter(file)
+    splitter = _Splitter(file)
     for chunk in file.chunks():
-        yield from cutter.feed(chunk)
-    cutter.finish()
+        yield from splitter.feed(chunk)
+    splitter.finish()

@@ -2,17 +2,17 @@
 
 from stageline.units import NS_PER_S
 from stageline.workload.formats.base import CsvFormat
-from stageline.workload.rows import Row
+from stageline.workload.rows import TraceRow
 
 
 class VidurFormat(CsvFormat):
-    """See the module."""
+    """A Vidur trace."""
 
     name = "vidur"
     columns = frozenset({"arrived_at", "num_prefill_tokens", "num_decode_tokens"})
 
-    def parse(self, item: str) -> Row:
-        """One line."""
+    def parse(self, item: str) -> TraceRow:
+        """See TraceFormat."""
         fields = self.fields(item)
         time_ns = fields.time_ns("arrived_at", NS_PER_S)
-        return Row(time_ns, fields.tokens("num_prefill_tokens"), fields.tokens("num_decode_tokens"))
+        return TraceRow(time_ns, fields.tokens("num_prefill_tokens"), fields.tokens("num_decode_tokens"))

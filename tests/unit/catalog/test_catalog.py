@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from stageline.api.lookup import find_entry, find_model
 from stageline.catalog.citation import source_of
 from stageline.catalog.loader import Catalog
-from stageline.cli.lookup import find_entry, find_model
 from stageline.errors import BadInput, UsageError
 
 SHELF = Catalog()

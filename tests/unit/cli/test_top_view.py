@@ -6,8 +6,8 @@ import pytest
 from rich.console import Console
 
 from stageline.cli.top_data import StageView, View
-from stageline.cli.top_view import HEIGHT, _cells, render
-from stageline.engine.types import CAUSES
+from stageline.cli.top_view import BAR_ROWS, _cells, render
+from stageline.engine.causes import CAUSES
 from stageline.report.palette import DARK_BUSY
 
 SHARES = {"busy": 0.5, "upstream": 0.25, "empty": 0.25}
@@ -24,7 +24,7 @@ def shown(stages: list[StageView]) -> View:
         address="router.example:50051", title="llama-3.1-405b on 128 x h100-sxm", mode="run in emulated time",
         stages=stages, running=123_456, waiting=98_765, finished=12_345_678, failed=1_234_567, requests_per_s=1234.5,
         tokens_per_s=123_456.7, emulated_tokens_per_s=None, emulated_s=12_345.6, speed=1234.5, ttft_s=(0.001, 700.0),
-        itl_s=(None, None), in_flight=59, credits=59, slip_s=1.5, binding=7,
+        itl_s=(None, None), in_flight=59, credits=59, slip_s=1.5, kv_bound_stage=7,
     )  # fmt: skip
 
 
@@ -40,7 +40,7 @@ def test_fits_80_columns(stages: int, most_lines: int) -> None:
     lines = printed(shown([stage(i) for i in range(stages)]))
     assert max(map(len, lines)) <= 80
     assert len(lines) <= most_lines
-    assert sum(line.count("█") for line in lines) >= stages * HEIGHT
+    assert sum(line.count("█") for line in lines) >= stages * BAR_ROWS
 
 
 def test_bars_stack_from_busy_to_empty() -> None:
@@ -76,4 +76,4 @@ def test_no_cause_is_cut_off(width: int) -> None:
 
 
 def test_nothing_known_yet() -> None:
-    assert "no stage has worked since the last look" in printed(shown([stage(0, {})]))[-1]
+    assert "no stage has served anything since the last frame" in printed(shown([stage(0, {})]))[-1]

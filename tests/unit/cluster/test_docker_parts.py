@@ -1,13 +1,10 @@
-"""What a cluster in Docker is made of, without an engine."""
+"""The containers of a cluster in Docker, without a Docker engine."""
 
-import pytest
-
-from stageline.cli.main import run
 from stageline.cluster.docker_parts import DockerOptions, fingerprint, router_part, stage_parts
 from tests.cluster.plans import small_plan, with_digest_changed
 
 
-def test_every_stage_is_a_part_under_its_own_name_and_the_common_one() -> None:
+def test_every_stage_has_its_own_name_and_the_common_alias() -> None:
     parts = stage_parts(small_plan(2, replicas=2), DockerOptions())
     names = ["r0-stage-00", "r0-stage-01", "r1-stage-00", "r1-stage-01"]
     assert [part.name for part in parts] == names
@@ -16,7 +13,7 @@ def test_every_stage_is_a_part_under_its_own_name_and_the_common_one() -> None:
     assert parts[3].settings["environment"]["STAGELINE_REPLICA"] == "1"
 
 
-def test_the_router_publishes_what_it_is_told_to() -> None:
+def test_the_router_publishes_the_ports_of_its_options() -> None:
     options = DockerOptions(http_port=-1, grpc_port=0, metrics_port=9999, publish="0.0.0.0", router={"seed": "7"})
     settings = router_part(small_plan(2), options, "volume").settings
     assert settings["ports"] == {"50051/tcp": ("0.0.0.0",), "9090/tcp": ("0.0.0.0", 9999)}
@@ -24,7 +21,7 @@ def test_the_router_publishes_what_it_is_told_to() -> None:
     assert settings["environment"]["STAGELINE_SEED"] == "7"
 
 
-def test_a_fingerprint_tells_plans_images_and_options_apart() -> None:
+def test_a_fingerprint_distinguishes_plans_images_and_options() -> None:
     plan, options = small_plan(2), DockerOptions()
     marks = {
         fingerprint(plan, options, "one"),
@@ -34,8 +31,3 @@ def test_a_fingerprint_tells_plans_images_and_options_apart() -> None:
     }
     assert len(marks) == 4
     assert fingerprint(small_plan(2), DockerOptions(), "one") in marks
-
-
-def test_following_the_logs_of_all_parts_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["logs", "--follow"]) == 2
-    assert "stageline logs stage-03 --follow" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""What the devices of a stage share: tensor, expert, context and attention ranks; laws and values."""
+"""Groups of devices: laws and values of tensor, expert, context and attention ranks."""
 
 import msgspec
 import pytest
@@ -53,7 +53,7 @@ def free_links(device: Device) -> Device:
 
 @pytest.mark.parametrize("spec", [LLAMA, DEEPSEEK, KIMI], ids=lambda spec: spec.name)
 def test_groups_of_one_are_no_groups(spec: object) -> None:
-    """TP=1, EP=1 and CP=1 leave bytes and costs as they are; nothing is told to anybody."""
+    """TP=1, EP=1 and CP=1 change neither bytes nor costs, and add no communication."""
     assert isinstance(spec, type(LLAMA))
     entry = roofline_entry(spec, range(5), H100)
     assert entry == roofline_entry(spec, range(5), H100, Group(tensor=1, context=1, attention_replicas=1, experts=True))
@@ -71,7 +71,7 @@ def test_on_free_links_more_tensor_ranks_are_never_slower(ranks: int, sequences:
 
 
 def test_uniform_experts_spread_cost_what_sharded_ones_cost() -> None:
-    """(N / EP) (1 - (1 - k / N)^B) experts on each rank: the closed form, and the same as a shard of each of them."""
+    """(N / EP) (1 - (1 - k / N)^B) experts on each rank, in closed form; a shard of every expert costs the same."""
     one = DEEPSEEK.layers[5].ffn.expert_params(DEEPSEEK.hidden)  # type: ignore[union-attr]
     spread = roofline_entry(DEEPSEEK, [5], H100, Group(tensor=8, experts=True)).groups[0].experts
     sharded = roofline_entry(DEEPSEEK, [5], H100, Group(tensor=8)).groups[0].experts
@@ -119,7 +119,7 @@ def test_latent_experts_halve_what_is_sent() -> None:
     [(8, 77, 114), (16, 118, 195), (32, 155, 273), (64, 173, 314), (128, 192, 369), (256, 194, 360)],
 )
 def test_deepep_low_latency(ranks: int, dispatch_us: int, combine_us: int) -> None:
-    """128 tokens a rank, 7168 wide, eight copies."""
+    """128 tokens per rank, 7168 wide, eight copies."""
     direct = all_to_all(H800, ranks, 8)[0]
     for width, published in ((1, dispatch_us), (2, combine_us)):
         assert (direct.latency_ns + direct.ns_per_byte * 128 * 8 * 7168 * width) / 1e3 == pytest.approx(
@@ -169,7 +169,7 @@ def test_overlap_hides_collectives_but_pays_weights_twice() -> None:
 
 
 def test_context_ranks_share_long_prompts_only() -> None:
-    """Twice the ranks: close to half of a long prefill, and nothing of a short decode."""
+    """Twice the ranks nearly halve a long prefill, and do not speed up a short decode."""
     spec = SHELF.model("llama-3.1-405b").spec
     one, two = (compile_cost(roofline_entry(spec, range(4), H100, Group(tensor=8, context=n))) for n in (1, 2))
     assert 1.8 < one.service_ns(prefill(128_000)) / two.service_ns(prefill(128_000)) <= 2.0

@@ -1,4 +1,4 @@
-"""Measured costs: interpolation by hand, kernel files, profiles, and the twin."""
+"""Measured costs: interpolation by hand, kernel files, profiles, and the vectorised twin."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from stageline.plan.options import PlanOptions
 
 SHELF = Catalog()
 CURVE = Curve(at=(1, 2, 4), ns=(10.0, 20.0, 60.0))
-# 100 a chunk token (none without one), 7 a history token, 30 a sequence, 1 a KV token: linear, so exact in between
+# 100 per chunk token (0 without one), 7 per history token, 30 per sequence, 1 per KV token: linear, so exact in between
 GRID = AttentionGrid(
     chunk=(0, 8),
     history=(0, 16),
@@ -97,7 +97,7 @@ def test_a_gap_in_the_grid_is_named() -> None:
 
 
 def test_the_measured_kernels(shared_data: Path) -> None:
-    """Points off the grid of powers of two are predicted: 0.6 % median, nine in ten within 10 %."""
+    """Errors at points off the grid of powers of two: median within 0.6 %, nine in ten within 10 %."""
     folder = shared_data / "measured" / "kernels_RTXPRO6000_Llama-3.1-8B_bf16_tp1"
     texts = [(folder / f"{name}.csv").read_text() for name in ("dense", "attention", "per_sequence")]
     profile = make_profile(*texts, name="p", model="llama-3.1-8b", device="rtx-pro-6000", source="kernels")
@@ -116,5 +116,5 @@ def test_the_measured_kernels(shared_data: Path) -> None:
     both = sum(compile_cost(entry).service_ns(step) for entry in halves)
     assert abs(compile_cost(whole).service_ns(step) - both) <= 2
     assert 0 < min_service_ns(whole) <= compile_cost(whole).service_ns(step)
-    with pytest.raises(UsageError, match="taken on model"):
+    with pytest.raises(UsageError, match="measured with model"):
         check_profile(profile, SHELF.model("llama-3.1-70b").spec, "rtx-pro-6000", 1)

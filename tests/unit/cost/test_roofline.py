@@ -1,4 +1,4 @@
-"""The roofline: values by hand, the knee, experts, TP, folding."""
+"""The roofline: values by hand, its ridge point, experts, TP, and entries of real models."""
 
 import msgspec
 import pytest
@@ -90,8 +90,8 @@ def test_sliding_windows_cap_pairs_and_kv() -> None:
     assert model.service_ns(decode(1, 5000)) == model.service_ns(decode(1, 9000)) == 101
 
 
-def test_decode_is_flat_below_the_knee() -> None:
-    """A dense layer is bound by its weights until batch ~ peak / bandwidth: doubling a small microbatch is free."""
+def test_decode_is_flat_below_the_ridge_point() -> None:
+    """Reading weights bounds a dense layer until batch ~ peak / bandwidth: doubling a small microbatch is free."""
     spec, device = SHELF.model("llama-3.1-8b").spec, SHELF.device("h100-sxm").device
     entry = roofline_entry(spec, range(32), device)
     model = compile_cost(entry)
@@ -215,7 +215,7 @@ def test_mla_flops() -> None:
 
 
 def test_prefill_flops_of_a_dense_model() -> None:
-    """2 x active parameters per token and 4 x heads x head_dim per pair, at the share that is reached."""
+    """2 x active parameters per token and 4 x heads x head_dim per pair, at the reached share of the peak."""
     spec, device = SHELF.model("llama-3.1-8b").spec, SHELF.device("h100-sxm").device
     tokens = 8192
     bare = msgspec.structs.replace(device, overhead=Overhead())

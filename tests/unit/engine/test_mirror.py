@@ -2,12 +2,13 @@
 
 import random
 
+import msgspec
 import pytest
 
 from stageline.engine.ledger import Ledger
 from stageline.engine.mirror import KvMirror
 from stageline.errors import KvOverdraw, LawBroken
-from stageline.plan.schema import Plan, StagePlan
+from stageline.plan.schema import KvWindow, Plan, StagePlan
 from tests.unit.engine.builders import plan
 
 
@@ -40,8 +41,22 @@ def test_fits_agrees_with_every_single_stage() -> None:
 def test_a_refusal_is_booked_on_the_tightest_stage() -> None:
     mirror = KvMirror(with_stages((1, 0, 100), (4, 0, 100), (1, 1, 100)))
     assert not mirror.fits(30, 1)
-    mirror.refuse(30, 1)
+    mirror.count_refusal(30, 1)
     assert mirror.refusals == [0, 1, 0]
+
+
+def test_what_is_freed_is_what_was_allocated_in_windows_too() -> None:
+    """A window of 3 blocks: of 2 + 4 blocks it keeps 3, and it gives back what it kept."""
+    base = with_stages((1, 10, 1000))
+    windowed = msgspec.structs.replace(base.stages[0], kv_windows=(KvWindow(most_blocks=3, block_bytes=100),))
+    mirror = KvMirror(msgspec.structs.replace(base, stages=(windowed,)))
+    mirror.allocate(2, 1)
+    mirror.allocate(4, 0, held=2)
+    assert mirror.used_bytes(0) == 6 + 10 + 300
+    mirror.free(4, 0, held=6)
+    assert mirror.used_bytes(0) == 2 + 10 + 200
+    mirror.free(2, 1, held=2)
+    assert (mirror.used_bytes(0), mirror.blocks, mirror.states, mirror.kept) == (0, 0, 0, [0])
 
 
 def test_peaks_are_those_of_the_ledgers() -> None:
@@ -49,7 +64,7 @@ def test_peaks_are_those_of_the_ledgers() -> None:
     the_plan = with_stages(*weights)
     mirror, ledgers = KvMirror(the_plan), [Ledger(s) for s in the_plan.stages]
     for releases, grants in [((), ((0, 5, 1), (1, 2, 1))), ((0,), ()), ((), ((2, 1, 1),))]:
-        mirror.allocate(-5 if releases else 0, -len(releases))
+        mirror.free(5 if releases else 0, len(releases))
         for _, blocks, states in grants:
             mirror.allocate(blocks, states)
         mirror.sample_peaks()

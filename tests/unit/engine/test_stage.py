@@ -2,7 +2,8 @@
 
 import pytest
 
-from stageline.engine.attribution import GAP_CAUSES, split_gap
+from stageline.engine.attribution import split_gap
+from stageline.engine.causes import GAP_CAUSES
 from stageline.engine.route import Route
 from stageline.engine.stage import Stage
 from stageline.errors import KvOverdraw, LawBroken
@@ -76,6 +77,6 @@ def test_kv_changes_once_at_the_first_visit() -> None:
 
 
 def test_overdraw_names_both_ledgers() -> None:
-    s = stage(budget_bytes=5)
+    s = stage(kv_budget_bytes=5)
     with pytest.raises(KvOverdraw, match=r"owner 7 asks for 6 blocks .* 6 of 5 B"):
         s.serve(0, 0, 0, microbatch(grants=((7, 6, 1),)))

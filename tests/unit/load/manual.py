@@ -1,14 +1,14 @@
-"""A clock that tests move, and a target that they answer."""
+"""A clock and a target that tests control."""
 
 import asyncio
 import heapq
 from itertools import count
 
-from stageline.load.reply import Call, Reply
+from stageline.load.reply import Call, CallReply
 
 
 class ManualClock:
-    """A Clock that stands still until `advance`; who waits is woken in the order of due times."""
+    """A Clock that stands still until `advance`; waiters wake in the order of their times."""
 
     def __init__(self) -> None:
         self.time_ns = 0
@@ -33,7 +33,7 @@ class ManualClock:
                 wait.cancel()
 
     async def advance(self, to_ns: int) -> None:
-        """Moves on to a time, stopping at every due time on the way until all that follows from it has happened."""
+        """Advances to a time, with a stop at each waiter's time until all its consequences have happened."""
         await settle()
         while self._waiting and self._waiting[0][0] <= to_ns:
             at_ns, _, due = heapq.heappop(self._waiting)
@@ -45,7 +45,7 @@ class ManualClock:
 
 
 async def settle() -> None:
-    """Lets everything run that can run without time passing."""
+    """Runs every task that can run without time passing."""
     for _ in range(50):
         await asyncio.sleep(0)
 
@@ -57,9 +57,9 @@ class Manual:
         self._clock = clock
         self.calls: list[Call] = []
         self.sent_ns: list[int] = []
-        self._open: list[tuple[Reply, asyncio.Event]] = []
+        self._open: list[tuple[CallReply, asyncio.Event]] = []
 
-    async def send(self, call: Call, reply: Reply) -> None:
+    async def send(self, call: Call, reply: CallReply) -> None:
         """See Target."""
         reply.sent_ns = self._clock.now_ns()
         self.calls.append(call)

@@ -1,4 +1,4 @@
-"""When calls are sent, and what their latencies count from; time moves by hand."""
+"""When calls are sent and what their latencies count from, on a manual clock."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -9,14 +9,14 @@ import msgspec
 import pytest
 
 from stageline.engine.types import Cancellation, Request
-from stageline.load.conversation import Kind, Prompts
+from stageline.load.conversation import ConversationKind, Prompts
 from stageline.load.driver import Driver, Turns
-from stageline.load.pace import Pace
 from stageline.load.ramp import Ramp, Step, parse_ramp
 from stageline.load.recorder import LoadRecorder
-from stageline.load.reply import Reply
+from stageline.load.reply import CallReply
 from stageline.load.sample import Sample
 from stageline.load.schedule import Schedule, Warmup, parse_warmup
+from stageline.load.time_map import TimeMap
 from stageline.workload import RowCounts, open_workload
 from stageline.workload.workloads import IteratedWorkload
 from tests.unit.load.manual import Manual, ManualClock, settle
@@ -26,11 +26,12 @@ ONE = (Step(Fraction(1), None),)
 
 
 class Bench:
-    """A driver with everything around it in the test's hand."""
+    """A driver whose clock and target the test controls."""
 
     def __init__(
-        self, spec: str, *, dilation: str = "1", ramp: str = "", turns: int = 1, think_ns: int = 0, kind: Kind = "ids",
-        warmup: str = "0", duration_ns: int | None = None, source: IteratedWorkload | None = None,
+        self, spec: str, *, dilation: str = "1", ramp: str = "", turns: int = 1, think_ns: int = 0,
+        kind: ConversationKind = "ids", warmup: str = "0", duration_ns: int | None = None,
+        workload: IteratedWorkload | None = None,
     ) -> None:  # fmt: skip
         self.clock = ManualClock()
         self.clock.time_ns = 7_000  # no clock begins at zero
@@ -40,17 +41,17 @@ class Bench:
         self.recorder = LoadRecorder(len(steps), slo=None, dilation=None, slo_on_wall=True, directory=None)
         keep = self.recorder.record
 
-        def record(sample: Sample, reply: Reply) -> None:
+        def record(sample: Sample, reply: CallReply) -> None:
             self.samples.append(sample)
             keep(sample, reply)
 
         self.recorder.record = record  # type: ignore[method-assign]
-        workload = source or open_workload(spec)
+        workload = workload or open_workload(spec)
         self.driver = Driver(
             Schedule(workload, Ramp(steps), warmup=parse_warmup(warmup), duration_ns=duration_ns),
             self.target,
             self.clock,
-            Pace(Fraction(dilation), 7_000),
+            TimeMap(Fraction(dilation), 7_000),
             Prompts(kind, 0),
             self.recorder,
             turns=Turns(turns, think_ns),
@@ -58,7 +59,7 @@ class Bench:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["Bench"]:
-        """Inside, the driver runs; at the end it must be over."""
+        """The driver runs inside the context and must have ended at its end."""
         task = asyncio.create_task(self.driver.run())
         await settle()
         yield self
@@ -71,7 +72,7 @@ class Bench:
         await self.clock.advance(7_000 + round(ms * MS))
 
     def sent_ms(self) -> list[float]:
-        """When calls were sent."""
+        """The times at which calls were sent."""
         return [(t - 7_000) / MS for t in self.target.sent_ns]
 
 
@@ -98,7 +99,7 @@ async def test_dilation_stretches_the_schedule() -> None:
 
 
 async def test_latency_counts_from_the_intended_start_when_the_client_is_late() -> None:
-    """What was due while the loop was held up is sent at once, and the delay is the call's."""
+    """Calls that fell due while the event loop was busy are sent at once, and the delay counts as their latency."""
     async with Bench("constant:rate=100,requests=3").running() as b:
         b.clock.time_ns += 35 * MS  # the host did something else
         await b.to(35)
@@ -169,7 +170,7 @@ async def test_nothing_due_after_the_duration_is_sent() -> None:
             await b.target.answer()
 
 
-async def test_a_session_says_all_of_it_again() -> None:
+async def test_each_turn_sends_the_whole_conversation() -> None:
     async with Bench("constant:rate=1,requests=1,input=4,output=2", turns=3, think_ns=2 * MS).running() as b:
         await b.to(10)
         await b.target.answer(2)
@@ -183,39 +184,39 @@ async def test_a_session_says_all_of_it_again() -> None:
     assert second[:4] == first
     assert third[:10] == second
     assert [call.prompt_tokens for call in b.target.calls] == [4, 10, 16]
-    assert {call.session for call in b.target.calls} == {"session-0"}
+    assert {call.conversation for call in b.target.calls} == {"session-0"}
     assert [(s.turn, s.intended_ns / MS) for s in b.samples] == [(0, 0), (1, 12), (2, 14)]
 
 
-async def test_a_failed_turn_ends_its_session() -> None:
+async def test_a_failed_turn_ends_its_conversation() -> None:
     async with Bench("constant:rate=1,requests=1", turns=3).running() as b:
         await b.target.answer(outcome="failed")
     assert [s.outcome for s in b.samples] == ["failed"]
 
 
 def rows(*entries: Request | Cancellation) -> IteratedWorkload:
-    """A source of exactly these."""
+    """A workload of exactly these events."""
 
     def each() -> Iterator[Request]:
         yield from entries  # type: ignore[misc]
 
-    source = IteratedWorkload(each(), description="rows", counts=RowCounts(), fraction=lambda: 0.5)
+    workload = IteratedWorkload(each(), description="rows", counts=RowCounts(), fraction=lambda: 0.5)
     times = {id(e): e.at_ns if isinstance(e, Cancellation) else e.arrival_ns for e in entries}
-    source.next_arrival_ns = lambda: None if source._head is None else times[id(source._head)]  # type: ignore[method-assign]
-    return source
+    workload.next_arrival_ns = lambda: None if workload._head is None else times[id(workload._head)]  # type: ignore[method-assign]
+    return workload
 
 
 async def test_a_recorded_cancellation_ends_its_call() -> None:
     request = Request(index=0, arrival_ns=0, prompt_tokens=3, output_tokens=5, max_output_tokens=5)
     leaves = Cancellation(index=0, at_ns=10 * MS)
     late = Cancellation(index=0, at_ns=20 * MS)
-    async with Bench("", source=rows(request, leaves, late)).running() as b:
+    async with Bench("", workload=rows(request, leaves, late)).running() as b:
         await b.to(30)
     assert [s.outcome for s in b.samples] == ["cancelled"]
     assert b.samples[0].end_ns == 10 * MS
 
 
-async def test_a_run_that_is_broken_off_records_what_was_under_way() -> None:
+async def test_an_interrupted_run_records_the_calls_in_flight() -> None:
     b = Bench("constant:rate=100,requests=9")
     task = asyncio.create_task(b.driver.run())
     await b.to(15)
@@ -226,7 +227,7 @@ async def test_a_run_that_is_broken_off_records_what_was_under_way() -> None:
     assert b.driver.progress.in_flight == 0
 
 
-async def test_our_own_bug_ends_the_run() -> None:
+async def test_a_bug_ends_the_run() -> None:
     b = Bench("closed:users=1,requests=2")
 
     async def broken(call: object, reply: object) -> None:

@@ -1,4 +1,4 @@
-"""Prompts: exactly as many tokens as asked, shared where the trace says so and nowhere else."""
+"""Prompts have exactly the tokens asked for, and share a beginning only where the trace says so."""
 
 import msgspec
 import pytest
@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stageline.engine.types import Request
-from stageline.load.conversation import Conversation, Kind, Prompts, Template
+from stageline.load.conversation import Conversation, ConversationKind, Prompts, Template
 from stageline.load.prompts import id_alphabet, prompt_of, word_alphabet
 from stageline.workload import open_workload
 
@@ -63,51 +63,51 @@ def test_the_last_block_may_be_cut() -> None:
     assert prompt_of(request(1, 20, (7, 8)), BOTH[0], 16) == prompt_of(request(2, 20, (7, 8, 3)), BOTH[0], 16)
 
 
-def test_a_workloads_own_sessions_grow_by_their_hash_ids() -> None:
-    source = open_workload(
+def test_conversations_of_a_workload_grow_by_their_hash_ids() -> None:
+    workload = open_workload(
         "sessions:rate=1,system_prompts=1,users=1,turns=3,system=40,question=20,output=10,requests=3"
     )
-    prompts = [prompt_of(source.take(), BOTH[0], source.hash_block_tokens) for _ in range(3)]  # type: ignore[arg-type]
+    prompts = [prompt_of(workload.take(), BOTH[0], workload.hash_block_tokens) for _ in range(3)]  # type: ignore[arg-type]
     assert [len(prompt) // 5 for prompt in prompts] == [60, 90, 120]
     assert prompts[1].startswith(prompts[0])
     assert prompts[2].startswith(prompts[1])
 
 
-def said(talk: Conversation) -> list[str]:
-    return [message["content"] for message in msgspec.json.decode(talk.say())]
+def messages(conversation: Conversation) -> list[str]:
+    return [message["content"] for message in msgspec.json.decode(conversation.next_prompt())]
 
 
-def test_a_chat_grows_by_what_was_said() -> None:
-    talk = Prompts("chat", 0).conversation(request(0, 20))
-    first = said(talk)
+def test_a_chat_grows_by_its_messages() -> None:
+    conversation = Prompts("chat", 0).conversation(request(0, 20))
+    first = messages(conversation)
     assert [len(text.split()) for text in first] == [20 - 4 - 3]  # the template's share
-    assert talk.prompt_tokens == 20
-    talk.hear("so it goes", 3)
-    second = said(talk)
+    assert conversation.prompt_tokens == 20
+    conversation.add_reply("so it goes", 3)
+    second = messages(conversation)
     assert second[:2] == [*first, "so it goes"]
     assert len(second[2].split()) == 20 - 8
-    assert talk.prompt_tokens == 20 + 3 + 20
+    assert conversation.prompt_tokens == 20 + 3 + 20
 
 
 def test_the_servers_own_template_counts() -> None:
-    talk = Prompts("chat", 0, template=Template(1, 5)).conversation(request(0, 20))
-    assert [len(text.split()) for text in said(talk)] == [19]
-    talk.hear("so it goes", 3)
-    assert len(said(talk)[2].split()) == 15
-    assert talk.prompt_tokens == 43
+    conversation = Prompts("chat", 0, template=Template(1, 5)).conversation(request(0, 20))
+    assert [len(text.split()) for text in messages(conversation)] == [19]
+    conversation.add_reply("so it goes", 3)
+    assert len(messages(conversation)[2].split()) == 15
+    assert conversation.prompt_tokens == 43
 
 
 def test_text_grows_by_the_reply_itself() -> None:
-    talk = Prompts("text", 0).conversation(request(0, 3))
-    first = msgspec.json.decode(talk.say())
-    talk.hear(" so it goes", 3)
-    second = msgspec.json.decode(talk.say())
+    conversation = Prompts("text", 0).conversation(request(0, 3))
+    first = msgspec.json.decode(conversation.next_prompt())
+    conversation.add_reply(" so it goes", 3)
+    second = msgspec.json.decode(conversation.next_prompt())
     assert second.startswith(f"{first} so it goes ")
-    assert len(second.split(" ")) == talk.prompt_tokens == 9
+    assert len(second.split(" ")) == conversation.prompt_tokens == 9
 
 
 @pytest.mark.parametrize("kind", ["ids", "text", "chat"])
-def test_even_the_smallest_prompt_has_a_token(kind: Kind) -> None:
-    talk = Prompts(kind, 0).conversation(request(0, 1))
-    assert len(talk.say()) > 2
-    assert talk.prompt_tokens == {"ids": 1, "text": 1, "chat": 8}[kind]
+def test_even_the_smallest_prompt_has_a_token(kind: ConversationKind) -> None:
+    conversation = Prompts(kind, 0).conversation(request(0, 1))
+    assert len(conversation.next_prompt()) > 2
+    assert conversation.prompt_tokens == {"ids": 1, "text": 1, "chat": 8}[kind]

@@ -36,16 +36,16 @@ def test_thirds_do_not_drift() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "reason"),
     [
         ("1,2", "only the last step"),
         ("0:3s", "not a positive number"),
-        ("1:0", "lasts no time"),
+        ("1:0", "duration of a step is zero"),
         ("1:abc", "not a number with a unit"),
         ("", "not a positive number"),
     ],
 )
-def test_bad_steps_are_refused(text: str, says: str) -> None:
-    with pytest.raises(BadInput, match=says) as error:
+def test_bad_steps_are_refused(text: str, reason: str) -> None:
+    with pytest.raises(BadInput, match=reason) as error:
         parse_ramp(text)
     assert "--ramp" in str(error.value)

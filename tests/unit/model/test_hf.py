@@ -1,4 +1,4 @@
-"""Importing Hugging Face configs: equal to the catalogue, and no guessing."""
+"""Importing Hugging Face configs: equal to the catalogue, without guessing."""
 
 import json
 from pathlib import Path

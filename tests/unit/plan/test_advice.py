@@ -1,4 +1,4 @@
-"""Each mistake is named with its cost and a way out, and a sound plan is left alone."""
+"""Advice names each mistake with its cost and a way out, and is silent on a sound plan."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def hints(model: str, device: str, **options: object) -> str:
     return "\n".join(advice(spec, found, asked, make_plan(spec, found, asked)))
 
 
-def test_a_sound_plan_is_left_alone() -> None:
+def test_a_sound_plan_gets_no_advice() -> None:
     assert hints("llama-3.1-8b", "h100-sxm") == ""
     assert hints("llama-3.1-70b", "h100-sxm", tensor_parallel=8) == ""
 

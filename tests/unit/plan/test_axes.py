@@ -1,4 +1,4 @@
-"""Which axis gets the fast links: by cost, not by habit."""
+"""The order of the axes: the planner gives scale-up links to the axes where they save the most time."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -57,7 +57,7 @@ def cluster(domain: int, slow_bytes_per_s: int, latency_ns: int = 500, flops: in
 
 
 def trip_ns(plan: Plan, loads: Sequence[BatchTotals]) -> int:
-    """Summed from the plan file alone."""
+    """The sum of a trip, from the plan file alone."""
     models = [compile_cost(entry) for entry in plan.costs]
     total = 0
     for load in loads:
@@ -81,7 +81,7 @@ shapes = st.sampled_from(
 def test_no_order_of_the_axes_is_cheaper(
     shape: tuple[int, int, int, int, int], domain: int, slow: int, kv_heads: int
 ) -> None:
-    """Brute force over all orders of the axes there are, each planned by name; trips are summed from the plan file."""
+    """Brute force over all orders of the axes, each requested explicitly; trips are summed from the plan file."""
     tp, ep, cp, pp, dp = shape
     spec, device = small_model(kv_heads, moe=ep > 1), cluster(domain, slow)
     wide = max(tp, ep) * cp
@@ -101,7 +101,7 @@ def test_no_order_of_the_axes_is_cheaper(
 
 
 def positions(order: Sequence[Axis], sizes: dict[Axis, int]) -> dict[tuple[int, ...], int]:
-    """Device of every coordinate (in the order of AXES), by counting: the innermost axis turns fastest."""
+    """The device of every coordinate (in the order of AXES), by counting: the innermost axis changes fastest."""
     outwards = [*order]
     return {
         tuple(dict(zip(reversed(outwards), at, strict=True))[a] for a in AXES): device
@@ -114,7 +114,7 @@ def test_strides_are_those_of_counting(order: list[Axis], ranks: list[int], doma
     sizes = dict(zip(AXES, ranks, strict=True))
     strides, where = strides_of(order, sizes), positions(order, sizes)
     assert all(sum(x * s for x, s in zip(at, strides, strict=True)) == device for at, device in where.items())
-    # The least lucky tensor group of the first stage and replica, found by looking at every one.
+    # The worst tensor group of the first stage and replica, found by trying every one.
     lists = [[where[t, e, 0, 0, 0] for t in range(sizes["tp"])] for e in range(sizes["ep"])]
     most = min(max(Counter(d // domain for d in devices).values()) for devices in lists)
     tensor = range(0, sizes["tp"] * strides.tp, strides.tp)
@@ -132,7 +132,7 @@ def test_tensor_ranks_stay_in_the_node_and_say_what_leaving_it_costs() -> None:
 
 
 def test_the_chattier_axis_gets_the_fast_link() -> None:
-    """A ring of all heads' KV over a long context moves more than sums of 128 elements; with two heads it does not."""
+    """A ring of all heads' KV over a long context moves more than all-reduces of 128 elements; with two heads, less."""
     asked = PlanOptions(
         devices=16, tensor_parallel=4, context_parallel=4, microbatch=1, context_tokens=100_000, batched_tokens=8192
     )
@@ -149,7 +149,7 @@ def test_the_chattier_axis_gets_the_fast_link() -> None:
 
 
 def test_links_alike_make_no_difference() -> None:
-    """With one kind of link the usual order stays, and elsewhere costs nothing."""
+    """With equal links the order is the default, and the other link costs nothing."""
     device = cluster(4, 10**9, latency_ns=50)
     found = make_plan(small_model(4), device, PlanOptions(devices=16, tensor_parallel=4, context_parallel=2))
     assert [row.axis for row in found.axes] == ["tp", "cp", "pp"]

@@ -1,4 +1,4 @@
-"""Divisions that a model does not allow: place, value, way out; and the way out is one."""
+"""Refused shapes: the error names place, value and way out, and the way out works."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from stageline.catalog.loader import Catalog
-from stageline.cli.main import run
+from stageline.cli.main import invoke as run
 from stageline.errors import BadInput
 from stageline.model.hf import import_config
 from stageline.plan.build import make_plan

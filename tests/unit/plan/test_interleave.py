@@ -1,4 +1,4 @@
-"""Interleaved placement: the layers of a stage in several runs, each a visit."""
+"""Interleaved placement: a stage holds several runs of layers, each of them a visit."""
 
 import pytest
 
@@ -11,9 +11,9 @@ from stageline.plan.build import Planned, make_plan
 from stageline.plan.check import check_plan
 from stageline.plan.explain import explain
 from stageline.plan.options import PlanOptions
+from stageline.report.run_writer import RunWriter
 from stageline.report.summary import RunFacts, Summary
-from stageline.report.writer import RunWriter
-from tests.reference.workloads import ListWorkload
+from stageline.testing import ListWorkload
 
 SHELF = Catalog()
 LLAMA, H100 = SHELF.model("llama-3.1-70b").spec, SHELF.device("h100-sxm").device
@@ -40,7 +40,7 @@ def test_visits_go_round_the_stages(chunks: int) -> None:
 
 
 def test_the_work_stays_and_hops_are_added() -> None:
-    """L grows by the latency and bytes of the hops alone, T not at all: the same layers on the same devices."""
+    """L grows only by the latency and bytes of the hops, T not at all: the same layers on the same devices."""
     plain, twice = planned(8, 1), planned(8, 2)
     assert twice.timing.stage_ns == pytest.approx(plain.timing.stage_ns, abs=2)
     assert abs(twice.timing.busiest_ns - plain.timing.busiest_ns) <= 2
@@ -71,7 +71,7 @@ def test_a_lone_token_pays_for_the_hops_and_the_slowest_prompts_wait_less() -> N
 
 
 def test_as_few_stages_as_fit() -> None:
-    """141 GB of weights: two devices of 72 usable hold them in no order, three do."""
+    """Two devices with 72 usable GB can't hold 141 GB of weights in whole layers, three can."""
     found = planned(None, 2)
     assert len(found.plan.stages) == 3 and [v.stage for v in found.plan.visits] == [0, 1, 2, 0, 1, 2]
 

@@ -1,4 +1,4 @@
-"""What fills a device, and what binds at which context."""
+"""What fills a device, and what limits requests at each context length."""
 
 import msgspec
 import pytest
@@ -48,7 +48,7 @@ def test_activations_grow_with_tokens_and_shrink_with_ranks(spec: ModelSpec, tok
 
 @pytest.mark.parametrize("ranks", [2, 4, 8])
 def test_sequence_parallelism_moves_the_same_bytes_and_holds_fewer(ranks: int) -> None:
-    """A reduce-scatter and an all-gather are the two halves of a ring: the same time per token, less to hold."""
+    """A reduce-scatter and an all-gather are the two halves of a ring all-reduce: the same time, less memory."""
     plain, split = (
         roofline_entry(LLAMA, [0], H100, Group(tensor=ranks, sequence_parallel=s)).groups[0].collectives
         for s in (False, True)
@@ -101,7 +101,7 @@ def kimi_stages() -> tuple[tuple[StagePlan, ...], Memory]:
 
 
 def test_state_binds_kimi_below_62k_and_kv_above() -> None:
-    """10.02 GB hold 769 states of two layers; 27.43 GB hold so many requests of about 62K tokens in fp8."""
+    """10.02 GB hold 769 states of two layers; 27.43 GB hold 769 requests of about 62K tokens in fp8."""
     stages, memory = kimi_stages()
     below, above = capacity_at(stages, memory, 8192), capacity_at(stages, memory, 131_072)
     assert (below.requests, below.stage, below.binds) == (769, "linear", "state")

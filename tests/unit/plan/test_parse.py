@@ -1,4 +1,4 @@
-"""Plan files: round trip, and every mistake named by its path."""
+"""Plan files: round trip, and errors that name the path of the wrong value."""
 
 import json
 from typing import Any

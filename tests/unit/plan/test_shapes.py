@@ -1,4 +1,4 @@
-"""Dividing devices, and which results no other beats."""
+"""Shapes: all divisions of the devices, and the Pareto front of their results."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from stageline.catalog.loader import Catalog
 from stageline.plan.options import PlanOptions
 from stageline.plan.shapes import Shape, divisors, shapes
-from stageline.report.pareto import front
+from stageline.report.pareto import pareto_front
 
 SHELF = Catalog()
 LLAMA, DEEPSEEK = SHELF.model("llama-3.1-70b").spec, SHELF.model("deepseek-v3").spec
@@ -64,7 +64,7 @@ points = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=12)
 
 @given(points)
 def test_the_front_is_what_nothing_beats(found: list[tuple[int, int]]) -> None:
-    kept = front(found, lambda p: p)
+    kept = pareto_front(found, lambda p: p)
     for p, good in zip(found, kept, strict=True):
         beaten = any(q != p and q[0] >= p[0] and q[1] >= p[1] for q in found)
         assert good == (not beaten)

@@ -1,4 +1,4 @@
-"""Training: the arithmetic that readers know."""
+"""Training: the arithmetic reproduces published numbers."""
 
 import json
 from math import ceil
@@ -6,7 +6,7 @@ from math import ceil
 import pytest
 
 from stageline.catalog.loader import Catalog
-from stageline.cli.main import run
+from stageline.cli.main import invoke as run
 from stageline.plan.training import (
     Training,
     flops_per_token,
@@ -24,7 +24,7 @@ BARE = ["plan", "llama-3.1-405b", "h100-sxm", "--training"]
 
 
 def test_seventy_billion_parameters() -> None:
-    """1.12 TB, fourteen 80 GB devices; the real model needs fifteen. In fp32 the weights alone are 280 GB."""
+    """70e9 parameters take 1.12 TB, fourteen devices of 80 GB; the real model needs fifteen. fp32 weights: 280 GB."""
     assert state_bytes(70 * 10**9) == 1_120 * 10**9
     assert [ceil(state_bytes(n) / GB80) for n in (70 * 10**9, SMALL.total_params())] == [14, 15]
     assert 4 * 70 * 10**9 == 280 * 10**9
@@ -35,7 +35,7 @@ def test_seventy_billion_parameters() -> None:
     [(8, 1, 16, 8192, 64, 430, 0.43), (8, 1, 16, 16_384, 128, 400, 0.41), (8, 16, 16, 16_384, 8, 380, 0.38)],
 )
 def test_llama_3_405b_rows(tp: int, cp: int, pp: int, devices: int, dp: int, tflops: int, published: float) -> None:
-    """Data ranks follow from the others, and the measured rate over the peak is the published MFU to 0.7 points."""
+    """Data ranks follow from the other axes, and measured rate / peak is the published MFU within 0.7 points."""
     assert devices // (tp * cp * pp) == dp
     assert Training(tp=tp, cp=cp, pp=pp, dp=dp).devices == devices
     assert abs(tflops * 1e12 / H100.peak_flops.bf16 - published) < 0.011

@@ -4,30 +4,22 @@ from pathlib import Path
 
 import pytest
 
-from stageline.cost.entries import Affine
 from stageline.engine import inprocess
 from stageline.engine.settings import Scheduling
-from stageline.plan.schema import Defaults, LinkPlan, Plan, StagePlan, Visit
+from stageline.plan.schema import Plan
+from stageline.report.run_writer import RunWriter
 from stageline.report.slo import parse_slo
 from stageline.report.summary import RunFacts
-from stageline.report.writer import RunWriter
+from stageline.testing import uniform_plan
 from stageline.workload import open_workload
 
 
 def plan(stages: int = 8, slow: int = 5, replicas: int = 1) -> Plan:
     """A chain of stages; one takes twice as long."""
-    return Plan(
-        model="demo",
-        device="d",
-        stages=tuple(
-            StagePlan(name=f"s{i}", layers=(i,), kv_budget_bytes=10**6, kv_block_bytes=160) for i in range(stages)
-        ),
-        visits=tuple(Visit(stage=i, layers=(i,), cost=int(i == slow), min_service_ns=1000) for i in range(stages)),
-        links=(LinkPlan(latency_ns=100, bytes_per_s=10**9, bytes_per_token=10),) * (stages + 1),
-        costs=(Affine(base_ns=1000, token_ns=10), Affine(base_ns=2000, token_ns=10)),
-        defaults=Defaults(microbatch=2, credits=stages),
-        replicas=replicas,
-    )
+    return uniform_plan(
+        service_ns=[1000 * (1 + (i == slow)) for i in range(stages)], token_ns=10, latency_ns=100, bytes_per_token=10,
+        kv_budget_bytes=10**6, kv_block_bytes=160, microbatch=2, replicas=replicas,
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="session")

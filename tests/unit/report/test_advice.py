@@ -1,4 +1,4 @@
-"""Each mistake of planning or use shows in a run, with its cost and a way out; a sound run is left alone."""
+"""Each mistake of planning or use shows in a run, with its cost and a way out; a sound run gets no advice."""
 
 from collections.abc import Callable
 
@@ -11,8 +11,8 @@ from stageline.engine.settings import Scheduling
 from stageline.plan.build import make_plan
 from stageline.plan.options import PlanOptions
 from stageline.plan.schema import Plan
+from stageline.report.run_writer import RunWriter
 from stageline.report.summary import RunFacts, Summary
-from stageline.report.writer import RunWriter
 from stageline.workload import open_workload
 from tests.unit.report.conftest import plan as chain
 
@@ -82,29 +82,30 @@ def test_costs_are_those_of_the_run() -> None:
     """Two requests on eight stages keep a quarter of the pipeline busy."""
     found = summary(planned("llama-3.1-70b", devices=8), CALM.replace("users=4", "users=2"))
     few = found.advice[0].seen
-    assert f"{found.bubble_ratio:.0%} of the time with work is bubble, with 2 requests served at once" in few
+    assert f"{found.bubble_ratio:.0%} of the time with work is bubbles, with 2 requests served at once" in few
     assert 0.7 < found.bubble_ratio < 0.8
 
 
 def test_enough_requests_are_not_called_too_few() -> None:
-    assert "Too few are in flight" not in advice(planned("llama-3.1-70b", devices=8), BUSY)
+    assert "Too few microbatches are in flight: " not in advice(planned("llama-3.1-70b", devices=8), BUSY)
 
 
 def test_an_unbalanced_stage_matters_only_where_it_limits() -> None:
     """The same stage, twice as slow as the others, under one user: nothing is gained by another cut."""
-    assert "holds it back" in advice(held_back(), "closed:users=64,requests=600,input=8,output=8")
-    assert "holds it back" not in advice(held_back(), "closed:users=1,requests=60,input=8,output=8")
+    assert "holds the pipeline back" in advice(held_back(), "closed:users=64,requests=600,input=8,output=8")
+    assert "holds the pipeline back" not in advice(held_back(), "closed:users=1,requests=60,input=8,output=8")
 
 
 def test_all_advice_on_a_run_means_the_same_by_even() -> None:
     """A stage that takes 1.14 x as long as the others holds them back; nobody may say that they are even."""
     plan = held_back()
     slow = msgspec.structs.replace(plan.costs[1], base_ns=1_140, token_ns=11)
+    visits = tuple(msgspec.structs.replace(visit, min_service_ns=1_000) for visit in plan.visits)
     found = advice(
-        msgspec.structs.replace(plan, costs=(plan.costs[0], slow)),
+        msgspec.structs.replace(plan, costs=(plan.costs[0], slow), visits=visits),
         "closed:users=64,requests=600,input=uniform(1,80),output=8",
     )
-    assert "s5 is busy 1.1" in found
+    assert "stage-5 is busy 1.1" in found
     assert "(upstream); stage 5 is busy 1.1" in found
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from stageline.report.chart import draw_chart
-from stageline.report.events import Event, Gap, Served
+from stageline.report.events import Gap, Served, StageEvent
 from stageline.report.rundir import read_events, read_stages, read_summary
 from stageline.report.timeline import first_microbatches
 
@@ -18,7 +18,13 @@ def test_chart_files(run_directory: Path, tmp_path: Path) -> None:
         draw_chart(summary, stages, timeline, [tmp_path / f"{name}.svg", tmp_path / f"{name}.png"])
     assert (tmp_path / "a.png").read_bytes()[:4] == b"\x89PNG"
     svg = (tmp_path / "a.svg").read_text()
-    for text in ("busy", "upstream: queued or served before", "stage", "share of the run's time (%)", "emulated time"):
+    for text in (
+        "busy",
+        "upstream: queued or served at earlier stages",
+        "stage",
+        "share of the run's time (%)",
+        "emulated time",
+    ):
         assert text in svg
     assert svg == (tmp_path / "b.svg").read_text()
 
@@ -47,7 +53,7 @@ def served(stage: int, sequence: int, start: int, end: int) -> Served:
 
 
 def test_timeline_is_cut_at_the_end_of_the_last_microbatch() -> None:
-    events: list[Event] = [
+    events: list[StageEvent] = [
         served(0, 0, 10, 20),
         served(1, 0, 22, 30),
         served(0, 1, 20, 25),

@@ -6,7 +6,7 @@ import pytest
 
 from stageline.engine.settings import Scheduling
 from stageline.errors import BadInput
-from stageline.report.compare import changes, compare, flags, read_runs
+from stageline.report.compare import changed_settings, command_flags, compare_runs, read_runs
 from stageline.report.compare_table import change_text, short_names
 from stageline.report.page.compare import comparison_page
 from tests.known import write_run
@@ -22,7 +22,7 @@ def directories(tmp_path: Path) -> list[Path]:
 
 def test_what_changed_and_what_it_did(directories: list[Path]) -> None:
     runs = read_runs(directories)
-    found = compare(runs)
+    found = compare_runs(runs)
     assert found.changes == [("credits", ["6", "1"])]
     rows = {row.name: row for row in found.rows}
     for name, verdict in (("E2E p50", "worse"), ("bubbles", "worse"), ("busy", "worse"), ("finished", "")):
@@ -34,7 +34,7 @@ def test_what_changed_and_what_it_did(directories: list[Path]) -> None:
 
 def test_shares_come_from_stages_json(directories: list[Path]) -> None:
     runs = read_runs(directories)
-    rows = {row.name: row for row in compare(runs).rows}
+    rows = {row.name: row for row in compare_runs(runs).rows}
     for i, run in enumerate(runs):
         window_ns = sum(s.window_ns for s in run.stages)
         assert rows["kv_blocked"].values[i] == sum(s.idle_ns["kv_blocked"] for s in run.stages) / window_ns
@@ -42,14 +42,14 @@ def test_shares_come_from_stages_json(directories: list[Path]) -> None:
 
 def test_a_run_against_itself_changes_nothing(directories: list[Path]) -> None:
     runs = read_runs([directories[0], directories[0]])
-    assert changes(runs) == []
-    assert {row.verdict(1) for row in compare(runs).rows} == {""}
+    assert changed_settings(runs) == []
+    assert {row.verdict(1) for row in compare_runs(runs).rows} == {""}
 
 
 def test_flags_of_a_command() -> None:
     command = "stageline run plan.json --workload 'poisson:rate=4,input=10' --credits=8 --paranoid -o out --seed 3"
     wanted = {"--workload": "poisson:rate=4,input=10", "--credits": "8", "--paranoid": "yes", "--seed": "3"}
-    assert flags(command) == wanted
+    assert command_flags(command) == wanted
 
 
 def test_names_are_as_short_as_they_can_be() -> None:
@@ -68,6 +68,6 @@ def test_the_page_escapes_what_users_wrote(directories: list[Path]) -> None:
     path = directories[1] / "summary.json"
     path.write_text(path.read_text().replace('"workload": "known"', '"workload": "<script>"'))
     runs = read_runs(directories)
-    page = comparison_page(compare(runs), runs)
+    page = comparison_page(compare_runs(runs), runs)
     assert "&lt;script&gt;" in page
     assert page.count("<script>") == 1

@@ -7,16 +7,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stageline.engine.types import CAUSES
+from stageline.cost.arrays import IntArray
+from stageline.engine.causes import CAUSES
 from stageline.report.page import lanes
-from stageline.report.page.columns import LIMIT, Column, Ints, Packer, zigzag
+from stageline.report.page.columns import LIMIT, Column, Packer, zigzag
 from stageline.report.page.data import page_data
-from stageline.report.page.render import fill, write_page
+from stageline.report.page.render import fill_template, write_page
 from stageline.report.rundir import read_stages
 from tests.known import SLOW, TIGHT, write_run
 
 
-def unpack(columns: dict[str, Column], blob: str, name: str) -> Ints:
+def unpack(columns: dict[str, Column], blob: str, name: str) -> IntArray:
     """One column back out of a blob: what the page's script does."""
     column = columns[name]
     raw = zlib.decompress(base64.b64decode(blob))
@@ -48,7 +49,7 @@ def test_services_and_gaps_add_up_to_stages_json(tmp_path: Path) -> None:
     wanted = {}
     for record in read_stages(tmp_path):
         wanted[record.stage, "busy"] = record.busy_ns
-        wanted |= {(record.stage, cause): record.idle_ns[cause] for cause in CAUSES}
+        wanted |= {(record.stage, cause): record.idle_ns.get(cause, 0) for cause in CAUSES}
     assert totals_of(tmp_path) == {key: ns for key, ns in wanted.items() if ns}
 
 
@@ -97,7 +98,7 @@ def test_queue_counts_requests(tmp_path: Path) -> None:
 def test_a_longer_run_keeps_its_beginning_exact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_run(tmp_path)
     whole, _ = page_data(tmp_path)
-    monkeypatch.setattr(lanes, "MAX_SERVICES", 40)
+    monkeypatch.setattr(lanes, "MAX_EXACT_SERVICES", 40)
     data, blob = page_data(tmp_path)
     assert data.window.services == whole.window.services > data.window.exact_services == 40
     assert 0 < data.window.exact_until_ns < data.window.length_ns
@@ -142,4 +143,4 @@ def test_columns_survive_packing() -> None:
 
 
 def test_what_is_filled_in_is_not_filled_again() -> None:
-    assert fill("<%%A%%|%%B%%>", {"A": "%%B%%", "B": "b"}) == "<%%B%%|b>"
+    assert fill_template("<%%A%%|%%B%%>", {"A": "%%B%%", "B": "b"}) == "<%%B%%|b>"

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from stageline.engine.types import CAUSES
 from stageline.report.events import Served
 from stageline.report.perfetto import trace
-from stageline.report.perfetto.rows import Rows
+from stageline.report.perfetto.rows import RowAllocator
 from stageline.report.rundir import read_events, read_stages
 from tests.known import known_plan, write_run
 
@@ -89,7 +88,7 @@ def test_stages_show_what_stages_json_says(written: Path) -> None:
         spent = Counter[str]()
         for name, begin, end, _ in seen.of(f"stage {record.stage} "):
             spent["busy" if name.startswith("mb ") else name] += end - begin
-        causes = {c: record.idle_ns[c] for c in CAUSES if c not in ("fill", "drain") and record.idle_ns[c]}
+        causes = {c: ns for c, ns in record.idle_ns.items() if c not in ("fill", "drain") and ns}
         assert spent == {"busy": record.busy_ns, **causes}
 
 
@@ -121,11 +120,11 @@ def test_a_flow_leads_from_each_request_through_every_stage(written: Path) -> No
 
 
 def test_the_size_is_bounded(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trace, "MAX_SERVICES", 20)
-    assert trace.write_trace(written, written / "cut") == trace.Written(20, True)
+    monkeypatch.setattr(trace, "MAX_TRACE_SERVICES", 20)
+    assert trace.write_trace(written, written / "cut") == trace.TraceSize(20, True)
     assert sum(s[0].startswith("mb ") for s in Trace(written / "cut").of("stage ")) == 20
 
 
 def test_overlapping_intervals_get_rows_of_their_own() -> None:
-    rows = Rows()
-    assert [rows.place(*i) for i in [(0, 10), (2, 5), (3, 4), (5, 9), (10, 12)]] == [0, 1, 2, 1, 0]
+    rows = RowAllocator()
+    assert [rows.allocate(*i) for i in [(0, 10), (2, 5), (3, 4), (5, 9), (10, 12)]] == [0, 1, 2, 1, 0]

@@ -6,9 +6,9 @@ import pytest
 
 from stageline.engine.types import RequestRecord
 from stageline.errors import BadInput
+from stageline.report.request_times import times_of
 from stageline.report.slo import Slo, parse_slo
 from stageline.report.statistics import Statistics
-from stageline.report.times import times_of
 
 
 def record(
@@ -33,13 +33,13 @@ def test_parse() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("", "no objective"),
-        ("ttft", "no objective"),
-        ("itl=2s", "no objective"),
+        ("", "unknown objective"),
+        ("ttft", "unknown objective"),
+        ("itl=2s", "unknown objective"),
         ("ttft=2s,ttft=3s", "given twice"),
         ("ttft=2", "--slo ttft: not a number with a unit"),
         ("attainment=0.9", "no bound"),
-        ("ttft=2s,attainment=1.1", "more than every request"),
+        ("ttft=2s,attainment=1.1", "above 1"),
         ("ttft=2s,attainment=x", "not a positive number"),
     ],
 )

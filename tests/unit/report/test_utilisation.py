@@ -9,9 +9,9 @@ from stageline.engine.types import RequestRecord
 from stageline.plan.build import make_plan
 from stageline.plan.options import PlanOptions
 from stageline.plan.schema import Plan
+from stageline.report.run_writer import RunWriter
 from stageline.report.summary import RunFacts, Summary
 from stageline.report.utilisation import WorkDone, utilisation
-from stageline.report.writer import RunWriter
 from stageline.workload import open_workload
 
 SHELF = Catalog()

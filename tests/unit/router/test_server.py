@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from router.cluster.stages import StageTable
 from router.metrics.vllm import ServingMetrics
 from router.server import live_service
 from router.settings import RouterSettings
@@ -18,20 +19,22 @@ WINDOWED = msgspec.structs.replace(
 
 
 def service(of: Plan, scheduling: str) -> None:
-    live_service(of, RouterSettings(scheduling=scheduling), ServingMetrics(of))
+    live_service(of, StageTable(of, []), RouterSettings(scheduling=scheduling), ServingMetrics(of))
 
 
 @pytest.mark.parametrize(
-    ("of", "scheduling", "says"),
+    ("of", "scheduling", "reason"),
     [
-        (PLAN, '{"policy": "nowhere:Policy"}', "--policy nowhere:Policy"),
-        (PLAN, '{"batching": "slo"}', "--batching slo: no target"),
+        (PLAN, '{"policy": "nowhere:Policy"}', "--queueing nowhere:Policy"),
+        (PLAN, '{"balance": "nearest"}', "--balance nearest: there is no such policy"),
+        (PLAN, '{"balance": "prefix"}', "--balance prefix needs a prefix cache"),
+        (PLAN, '{"batching": "slo"}', "--batching slo needs a TPOT"),
         (PLAN, '{"credits": 0}', "--scheduling"),
         (WINDOWED, '{"prefix_cache": true}', "--whole-kv"),
     ],
 )
-def test_scheduling_that_no_session_can_have(of: Plan, scheduling: str, says: str) -> None:
-    with pytest.raises(UsageError, match=says):
+def test_scheduling_that_no_session_can_have(of: Plan, scheduling: str, reason: str) -> None:
+    with pytest.raises(UsageError, match=reason):
         service(of, scheduling)
 
 

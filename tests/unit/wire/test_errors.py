@@ -1,4 +1,4 @@
-"""Errors keep their class, code, sentence and origin over gRPC."""
+"""Errors keep class, code, message and origin over gRPC."""
 
 import grpc
 import pytest

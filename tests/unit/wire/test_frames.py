@@ -1,4 +1,4 @@
-"""The codec of frames: what goes in comes out, and nothing that comes in can break it."""
+"""The codec of frames: values survive the round trip, and no input breaks the decoder."""
 
 import pytest
 from google.protobuf.descriptor import FieldDescriptor
@@ -10,7 +10,7 @@ from stageline.engine.microbatch import Item, Microbatch
 from stageline.errors import ProtocolError
 from stageline.sync.frames import Frame
 from stageline.v1 import flow_pb2 as pb
-from stageline.wire.frames import CAPPED_BYTES, CHUNK_BYTES, COLUMNS, MODES, FrameDecoder, FrameEncoder, mode_of
+from stageline.wire.frames import CAPPED_BYTES, CHUNK_BYTES, FRAME_COLUMNS, MODES, FrameDecoder, FrameEncoder, mode_of
 
 COUNT = st.integers(0, 1 << 40)
 OWNER = st.integers(-(1 << 31), 1 << 31)
@@ -36,27 +36,27 @@ def encoder(bytes_per_token=10, returns=False, mode="size"):
 
 
 def sent(request):
-    """The frame as it is after the wire."""
+    """The frame as the receiver parses it."""
     return pb.FlowRequest.FromString(request.SerializeToString()).frame
 
 
-@given(ITEMS, COUNT, st.lists(OWNER, max_size=4))
-def test_what_goes_in_comes_out(items, promise_ns, releases):
+@given(ITEMS, COUNT, st.lists(OWNER, max_size=4), COUNT)
+def test_frames_survive_the_round_trip(items, promise_ns, releases, slip_ns):
     releases = [] if items else releases
-    frame = Frame(4, items, promise_ns, not items, tuple(releases))
+    frame = Frame(items, promise_ns, not items, tuple(releases), slip_ns)
     *_, request = encoder().encode(frame)
-    assert FrameDecoder(4, "link 4").decode(sent(request)) == frame
+    assert FrameDecoder("link 4").decode(sent(request)) == frame
 
 
 def test_the_columns_stand_in_the_order_of_the_protocol():
     load = BatchTotals(10, 11, 12, 13, 14, 15, 16, 17, 18)
     items = [Item(7, 2, Microbatch(1, load, 3, 4, 5, 6)), Item(8, 2, Microbatch(2, load, 3, 4, 5, 6))]
-    (request,) = encoder().encode(Frame(0, items, 9))
+    (request,) = encoder().encode(Frame(items, 9))
     assert list(request.frame.value) == [
         1, 2, 7, 8, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6,
         10, 10, 11, 11, 12, 12, 13, 13, 14, 14, 15, 15, 16, 16, 17, 17, 18, 18,
     ]  # fmt: skip
-    assert COLUMNS == (
+    assert FRAME_COLUMNS == (
         "number", "arrival_ns", "prev_end_ns", "dispatch_ns", "work_since_ns", "empty_since_ns", "credit_since_ns",
         "decode_sequences", "decode_tokens", "decode_kv_tokens", "decode_pairs",
         "prefill_sequences", "prefill_tokens", "prefill_kv_tokens", "prefill_pairs", "sampled",
@@ -64,29 +64,29 @@ def test_the_columns_stand_in_the_order_of_the_protocol():
 
 
 def test_ledgers_that_do_not_change_cost_nothing():
-    (request,) = encoder().encode(Frame(0, [ONE], 9))
+    (request,) = encoder().encode(Frame([ONE], 9))
     assert not request.frame.HasField("kv")
 
 
 def test_a_number_out_of_turn_is_refused():
     frames = encoder()
-    frames.encode(Frame(0, [], 1))
-    (second,) = frames.encode(Frame(0, [], 2))
-    with pytest.raises(ProtocolError, match="link 3: frame 0: frame 1 came where 0 was due"):
-        FrameDecoder(3, "link 3").decode(second.frame)
+    frames.encode(Frame([], 1))
+    (second,) = frames.encode(Frame([], 2))
+    with pytest.raises(ProtocolError, match="link 3: frame 0: frame 1 came instead of 0"):
+        FrameDecoder("link 3").decode(second.frame)
 
 
 def two(**columns):
     """The values of two microbatches, all zero but for these columns."""
-    columns = {"sequence": [0, 1], "arrival_ns": [8, 8]} | columns
-    return [value for name in COLUMNS for value in columns.get(name, [0, 0])]
+    columns = {"number": [0, 1], "arrival_ns": [8, 8]} | columns
+    return [value for name in FRAME_COLUMNS for value in columns.get(name, [0, 0])]
 
 
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"value": two(arrival_ns=[9, 8])}, "arrivals run backwards"),
-        ({"value": two()[1:]}, "31 values are no multiple of 16 columns"),
+        ({"value": two(arrival_ns=[9, 8])}, "arrivals are not in order"),
+        ({"value": two()[1:]}, "31 values are not a multiple of 16 columns"),
         ({"value": two(dispatch_ns=[1, 1 << 62])}, "dispatch_ns has a value out of range"),
         ({"value": two(decode_pairs=[0, 1 << 61])}, "decode_pairs has a value out of range"),
         ({"promise_ns": 1 << 63}, "promise_ns 9223372036854775808 is out of range"),
@@ -95,27 +95,27 @@ def two(**columns):
         ({"kv": {"grant_count": [1], "grant_owner": [4], "grant_blocks": [1]}}, "grant_count does not add up"),
         ({"kv": {"grant_count": [1, 0], "grant_owner": [4], "grant_blocks": [1 << 62]}}, "column grant_blocks"),
         ({"last": True}, "last frame carries microbatches"),
-        ({"value": [], "kv": {"grant_owner": [1]}}, "KV changes for microbatches, but there are none"),
+        ({"value": [], "kv": {"grant_owner": [1]}}, "KV changes for microbatches but no microbatches"),
     ],
 )
 def test_a_malformed_frame_is_refused(change, reason):
     with pytest.raises(ProtocolError, match=reason):
-        FrameDecoder(0, "link 0").decode(pb.Frame(**{"value": two(), "promise_ns": 8} | change))
+        FrameDecoder("link 0").decode(pb.Frame(**{"value": two(), "promise_ns": 8} | change))
 
 
 def test_nothing_follows_the_last_frame():
-    frames, decoder = encoder(), FrameDecoder(0, "link 0")
-    decoder.decode(frames.encode(Frame(0, [], 5, last=True))[0].frame)
+    frames, decoder = encoder(), FrameDecoder("link 0")
+    decoder.decode(frames.encode(Frame([], 5, last=True))[0].frame)
     with pytest.raises(ProtocolError, match="after the last one"):
-        decoder.decode(frames.encode(Frame(0, [ONE], 9))[0].frame)
+        decoder.decode(frames.encode(Frame([ONE], 9))[0].frame)
 
 
 def test_arrivals_may_not_run_backwards_between_frames():
-    frames, decoder = encoder(), FrameDecoder(0, "link 0")
-    decoder.decode(frames.encode(Frame(0, [ONE], 7))[0].frame)
+    frames, decoder = encoder(), FrameDecoder("link 0")
+    decoder.decode(frames.encode(Frame([ONE], 7))[0].frame)
     early = Item(6, 5, ONE.microbatch)
-    with pytest.raises(ProtocolError, match="run backwards"):
-        decoder.decode(frames.encode(Frame(0, [early], 7))[0].frame)
+    with pytest.raises(ProtocolError, match="not in order"):
+        decoder.decode(frames.encode(Frame([early], 7))[0].frame)
 
 
 @given(st.binary(max_size=200))
@@ -125,10 +125,10 @@ def test_the_decoder_survives_any_bytes(data):
     except Exception:  # not a message at all: gRPC refuses it before the decoder sees it
         return
     try:
-        received = FrameDecoder(0, "link 0").decode(frame)
+        received = FrameDecoder("link 0").decode(frame)
     except ProtocolError:
         return
-    assert len(received.items) * len(COLUMNS) == len(frame.value)
+    assert len(received.items) * len(FRAME_COLUMNS) == len(frame.value)
 
 
 RANGES = {
@@ -146,7 +146,7 @@ CHANGES = {
 @given(VALUES, st.none() | st.fixed_dictionaries({}, optional=CHANGES))
 def test_the_decoder_survives_any_columns(values, changes):
     try:
-        received = FrameDecoder(0, "link 0").decode(pb.Frame(value=values, kv=changes))
+        received = FrameDecoder("link 0").decode(pb.Frame(value=values, kv=changes))
     except ProtocolError:
         return
     assert all(item.arrival_ns >= 0 for item in received.items)
@@ -163,14 +163,14 @@ def test_the_decoder_survives_any_columns(values, changes):
     ],
 )
 def test_payload_modes(mode, bytes_per_token, payload, padding):
-    *ahead, request = encoder(bytes_per_token, mode=mode).encode(Frame(0, [ONE], 9))
+    *ahead, request = encoder(bytes_per_token, mode=mode).encode(Frame([ONE], 9))
     assert len(request.frame.payload) == payload
     assert [len(message.padding) for message in ahead] == [CHUNK_BYTES] * padding
     assert request.frame.payload_bytes == 2 * bytes_per_token
 
 
 def test_the_return_link_counts_sampled_tokens():
-    (request,) = encoder(4, returns=True).encode(Frame(0, [ONE], 9))
+    (request,) = encoder(4, returns=True).encode(Frame([ONE], 9))
     assert request.frame.payload_bytes == 4
 
 

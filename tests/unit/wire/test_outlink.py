@@ -13,13 +13,13 @@ def item(sequence: int) -> Item:
 
 
 def test_waiting_frames_merge_and_keep_the_latest_promise():
-    queue = deque([Frame(1, [item(0)], 5), Frame(1, [], 6), Frame(1, [item(1), item(2)], 9)])
-    assert merged(queue) == Frame(1, [item(0), item(1), item(2)], 9)
+    queue = deque([Frame([item(0)], 5), Frame([], 6), Frame([item(1), item(2)], 9, slip_ns=4)])
+    assert merged(queue) == Frame([item(0), item(1), item(2)], 9, slip_ns=4)
     assert not queue
 
 
 def test_a_last_frame_stands_alone():
-    last = Frame(1, [], 9, True, (4,))
-    queue = deque([Frame(1, [item(0)], 5), Frame(1, [item(1)], 6), last])
-    assert merged(queue) == Frame(1, [item(0), item(1)], 6)
+    last = Frame([], 9, True, (4,))
+    queue = deque([Frame([item(0)], 5), Frame([item(1)], 6), last])
+    assert merged(queue) == Frame([item(0), item(1)], 6)
     assert merged(queue) == last

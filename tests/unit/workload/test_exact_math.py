@@ -32,7 +32,7 @@ def test_unit_stays_inside(draw: int) -> None:
 
 
 def test_the_bits_are_pinned() -> None:
-    """Any machine gives these bits; a change of an algorithm changes digests and must be seen."""
+    """Every machine gives these bits. A changed algorithm changes digests, so it must fail here."""
     assert ln(10.0).hex() == "0x1.26bb1bbb55516p+1"
     assert exp(1.0).hex() == "0x1.5bf0a8b14576ap+1"
     assert normal_quantile(0.001).hex() == "-0x1.8b8cbb7204470p+1"

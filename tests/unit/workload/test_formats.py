@@ -1,4 +1,4 @@
-"""Each trace format: a good file, what is kept of it, and what a bad row says."""
+"""Each trace format: what is read from a good file, and how a bad row is reported."""
 
 import json
 from collections.abc import Callable
@@ -53,6 +53,7 @@ def test_azure_2024_offsets(write: Write) -> None:
         ("2023-11-16 18:17:03,x,10", "ContextTokens", "not a whole number"),
         ("2023-11-16 18:17:03,-1,10", "ContextTokens", "not a whole number"),
         ("2023-11-16 18:17:03,1,99999999999", "GeneratedTokens", "more than"),
+        ("2023-11-16 18:17:03,1," + "9" * 5000, "GeneratedTokens", "more than"),
         ("2023-11-16 18:17:03,1,", "GeneratedTokens", "not a whole number"),
         ("2023-02-30 18:17:03,1,1", "TIMESTAMP", "no such day"),
         ("2023-02-03 24:17:03,1,1", "TIMESTAMP", "not a time like"),
@@ -97,7 +98,7 @@ def test_burstgpt_leaves_failed_requests_out(write: Write, header: str, row: str
     requests = drain(workload)
     assert brief(requests) == [(0, 0, 472, 18), (1, 113_000_000_001, 417, 276)]
     assert workload.counts.left_out_failed == 1
-    assert requests[0].session == ("s-1" if header is BURST_NEW else "")
+    assert requests[0].conversation == ("s-1" if header is BURST_NEW else "")
 
 
 def test_vidur_decimals_are_exact(write: Write) -> None:
@@ -139,7 +140,7 @@ def test_bad_json_rows(write: Write, row: str, reason: str) -> None:
     assert f"{path}:2" in str(caught.value)
 
 
-def test_bailian_sessions_follow_the_chat_to_its_root(write: Write) -> None:
+def test_bailian_conversations_are_named_after_the_root_of_the_chat(write: Write) -> None:
     rows = [
         {"chat_id": 9, "parent_chat_id": -1, "timestamp": 0.5, "input_length": 1, "output_length": 1},
         {"chat_id": 10, "parent_chat_id": 9, "timestamp": 0.75, "input_length": 1, "output_length": 1},
@@ -156,7 +157,7 @@ def test_bailian_sessions_follow_the_chat_to_its_root(write: Write) -> None:
     workload = open_workload(write("\n".join(map(json.dumps, rows))))
     requests = drain(workload)
     assert workload.description == "bailian:trace"
-    assert [r.session for r in requests] == ["9", "9", "9", "5"]
+    assert [r.conversation for r in requests] == ["9", "9", "9", "5"]
     assert [r.arrival_ns for r in requests] == [0, 250_000_000, 250_000_000, 500_000_000]
     assert workload.hash_block_tokens == 16
 
@@ -176,7 +177,7 @@ def test_native_times_are_kept(write: Write) -> None:
     ]
     first, second = drain(open_workload(write("\n".join(map(json.dumps, rows)))))
     assert (first.arrival_ns, first.max_output_tokens) == (17, 4)
-    assert (second.max_output_tokens, second.priority, second.session, second.hash_ids) == (8, -2, "a", (1,))
+    assert (second.max_output_tokens, second.priority, second.conversation, second.hash_ids) == (8, -2, "a", (1,))
 
 
 @pytest.mark.parametrize(
@@ -247,7 +248,7 @@ def test_sharegpt_bad_items_are_skippable(write: Write) -> None:
         (AZURE, r"no usable row \(0 rows read"),
     ],
 )
-def test_files_that_hold_no_workload(write: Write, text: str, reason: str) -> None:
+def test_files_without_a_workload(write: Write, text: str, reason: str) -> None:
     with pytest.raises(BadInput, match=reason):
         open_workload(write(text))
 
@@ -259,14 +260,14 @@ def test_missing_files_and_directories(tmp_path: Path) -> None:
         open_workload(str(tmp_path))
 
 
-def test_a_byte_order_mark_and_windows_lines_do_no_harm(write: Write) -> None:
+def test_a_byte_order_mark_and_windows_line_ends_are_accepted(write: Write) -> None:
     text = "\ufeff" + (AZURE + "2023-11-16 18:17:03,1,2\n").replace("\n", "\r\n")
     assert brief(drain(open_workload(write(text)))) == [(0, 0, 1, 2)]
     items = json.dumps([conversation("a", "b")])
     assert len(drain(open_workload(write("\ufeff" + items)))) == 1
 
 
-def test_native_rows_say_how_long_their_blocks_are(tmp_path: Path) -> None:
+def test_native_rows_state_the_tokens_per_block(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     row = '{"arrival_ns":0,"prompt_tokens":9,"output_tokens":1,"hash_ids":[4,5],"hash_block_tokens": 8}\n'
     path.write_text(row + row)
@@ -281,5 +282,5 @@ def test_native_rows_say_how_long_their_blocks_are(tmp_path: Path) -> None:
 def test_identities_fit_64_bits(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     path.write_text('{"timestamp":0,"input_length":9,"output_length":1,"hash_ids":[9223372036854775808]}\n')
-    with pytest.raises(BadInput, match=r"hash_ids.*64 bits"):
+    with pytest.raises(BadInput, match=r"hash_ids.*64-bit"):
         open_workload(str(path))

@@ -1,4 +1,4 @@
-"""Recordings: what is written comes back, and damage is named."""
+"""Recordings read back as written, and a damaged line is named."""
 
 from pathlib import Path
 
@@ -21,15 +21,15 @@ HEADER = header_line(RecordingHeader(plan_digest="d", seed=3, dilation=2.0, sche
 
 
 def request(index: int, arrival_ns: int) -> Request:
-    """One with every field set."""
+    """A request with every field set."""
     return Request(
         index=index, arrival_ns=arrival_ns, prompt_tokens=5, output_tokens=2, max_output_tokens=4, priority=-1,
-        session="s", hash_ids=(7, 8),
+        conversation="s", hash_ids=(7, 8),
     )  # fmt: skip
 
 
-def taken(path: Path, **options: object) -> list[Request | Cancellation]:
-    """Everything that a workload has."""
+def drained(path: Path, **options: object) -> list[Request | Cancellation]:
+    """All events of a workload."""
     workload, events = open_workload(str(path), **options), []
     while workload.next_arrival_ns() is not None:
         events.append(workload.take())
@@ -46,7 +46,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_what_is_written_comes_back(path: Path) -> None:
-    assert taken(path) == [request(0, 10), request(1, 20), Cancellation(index=0, at_ns=30)]
+    assert drained(path) == [request(0, 10), request(1, 20), Cancellation(index=0, at_ns=30)]
     workload = open_workload(str(path))
     assert isinstance(workload, RecordedWorkload)
     assert (workload.header.seed, workload.header.scheduling.kv) == (3, "grow")
@@ -54,9 +54,19 @@ def test_what_is_written_comes_back(path: Path) -> None:
         workload.take()
 
 
+def test_a_recording_of_an_older_version_is_read(path: Path) -> None:
+    """It has a user's queueing policy in a field of its own, null if there was none."""
+    for policy, queueing in (("null", "shortest"), ('"my.own:Policy"', "my.own:Policy")):
+        old = HEADER.replace('"queueing":"fcfs"', f'"queueing":"shortest","policy":{policy}')
+        path.write_text(old + request_line(request(0, 10)))
+        workload = open_workload(str(path))
+        assert isinstance(workload, RecordedWorkload)
+        assert workload.header.scheduling == Scheduling(kv="grow", queueing=queueing)
+
+
 def test_rate_and_number_of_requests_can_be_changed(path: Path) -> None:
-    assert taken(path, rate_scale="2") == [request(0, 5), request(1, 10), Cancellation(index=0, at_ns=15)]
-    assert taken(path, requests=1) == [request(0, 10), Cancellation(index=0, at_ns=30)]
+    assert drained(path, rate_scale="2") == [request(0, 5), request(1, 10), Cancellation(index=0, at_ns=15)]
+    assert drained(path, requests=1) == [request(0, 10), Cancellation(index=0, at_ns=30)]
 
 
 @pytest.mark.parametrize(
@@ -72,5 +82,5 @@ def test_rate_and_number_of_requests_can_be_changed(path: Path) -> None:
 def test_damage_is_named(path: Path, line: str, reason: str) -> None:
     path.write_text(path.read_text() + line + "\n")
     with pytest.raises(BadInput, match=reason) as caught:
-        taken(path)
+        drained(path)
     assert ":6" in str(caught.value)

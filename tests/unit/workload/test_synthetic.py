@@ -121,7 +121,7 @@ def test_closed_loop_waits_and_thinks() -> None:
     workload.finished(0, 50)
     assert workload.next_arrival_ns() == 1_000_000_050
     third, fourth = take(workload), take(workload)
-    assert [r.session for r in (first, second, third, fourth)] == ["user-0", "user-1", "user-0", "user-1"]
+    assert [r.conversation for r in (first, second, third, fourth)] == ["user-0", "user-1", "user-0", "user-1"]
     assert [r.index for r in (third, fourth)] == [2, 3]
     workload.finished(2, 99)
     workload.finished(3, 99)
@@ -135,7 +135,7 @@ def test_closed_loop_lengths_depend_on_user_and_turn_only() -> None:
         for at, index in enumerate(order):
             workload.finished(index, 10 + at)
         taken += [take(workload), take(workload)]
-        return {user: [r.prompt_tokens for r in taken if r.session == user] for user in ("user-0", "user-1")}
+        return {user: [r.prompt_tokens for r in taken if r.conversation == user] for user in ("user-0", "user-1")}
 
     assert lengths((0, 1)) == lengths((1, 0))
 
@@ -160,8 +160,9 @@ def test_closed_loop_has_no_rate() -> None:
         ("gamma:rate=1", "gamma needs cv="),
         ("gamma:rate=1,cv=21", "cv: not between"),
         ("poisson:rate=1,input=0", "input: not a positive whole number"),
+        ("poisson:rate=1,input=" + "9" * 19, "input: too large"),
         ("poisson:rate=1,input=uniform(5,1)", "first bound is above"),
-        ("poisson:rate=1,input=uniform(5)", "no length distribution"),
+        ("poisson:rate=1,input=uniform(5)", "not a length distribution"),
         ("poisson:rate=1,input=uniform(1,2", "unbalanced parentheses"),
         ("poisson:rate=1,input=lognormal(5,x=2)", "neither sigma nor cv"),
         ("poisson:rate=1,input=lognormal(5,11)", "sigma above 10"),

@@ -1,11 +1,11 @@
-"""Measured requests are read under the names and units that serving tools write, and refused by line and column."""
+"""Measured requests are read with the names and units of serving tools; errors name line and column."""
 
 import json
 
 import pytest
 
 from stageline.errors import BadInput
-from stageline.workload.timings import Times, read_timings
+from stageline.workload.timings import MeasuredTimes, read_timings
 
 
 def jsonl(*rows: dict[str, object]) -> str:
@@ -13,7 +13,7 @@ def jsonl(*rows: dict[str, object]) -> str:
 
 
 def moments(i: int) -> dict[str, object]:
-    """As vLLM's own statistics come: a monotonic clock beside the wall's."""
+    """A row like vLLM's own statistics: a monotonic clock beside the wall clock."""
     at = 100.0 + i
     return {
         "request_id": f"r{i}", "input_toks": 10, "output_toks": 5, "arrival_time": 1_777_142_838.5 + i,
@@ -21,17 +21,17 @@ def moments(i: int) -> dict[str, object]:
     }  # fmt: skip
 
 
-def test_moments_on_one_clock_become_spans() -> None:
+def test_timestamps_on_one_clock_become_durations() -> None:
     found = read_timings(jsonl(*(moments(i) for i in range(8))), "f")
     assert [r.arrival_ns for r in found.requests] == [i * 10**9 for i in range(8)]
-    assert found.times[3] == Times(ttft_ns=250_000_000, tpot_ns=250_000_000, e2e_ns=1_250_000_000)
+    assert found.times[3] == MeasuredTimes(ttft_ns=250_000_000, tpot_ns=250_000_000, e2e_ns=1_250_000_000)
     assert (found.requests[0].prompt_tokens, found.requests[0].output_tokens) == (10, 5)
 
 
 def test_a_csv_with_spans_in_milliseconds() -> None:
     rows = [f"{i * 1000},100,5,250,{tpot}" for i, tpot in enumerate(["250"] * 8)]
     found = read_timings("arrival_ms,prompt_tokens,output_tokens,ttft_ms,tpot_ms\n" + "\n".join(rows), "f")
-    assert found.times[0] == Times(ttft_ns=250_000_000, tpot_ns=250_000_000, e2e_ns=1_250_000_000)
+    assert found.times[0] == MeasuredTimes(ttft_ns=250_000_000, tpot_ns=250_000_000, e2e_ns=1_250_000_000)
     assert found.requests[7].arrival_ns == 7 * 10**9
 
 
@@ -43,7 +43,7 @@ def test_a_runs_own_records_lose_no_nanosecond() -> None:
     ]  # fmt: skip
     found = read_timings(jsonl(*rows), "f")
     assert found.requests[7].arrival_ns == 7
-    assert found.times[0] == Times(ttft_ns=5, tpot_ns=4, e2e_ns=12)  # 3.5 to even
+    assert found.times[0] == MeasuredTimes(ttft_ns=5, tpot_ns=4, e2e_ns=12)  # 3.5 to even
 
 
 def test_requests_are_sorted_and_failed_ones_left_out() -> None:
@@ -57,13 +57,13 @@ def test_requests_are_sorted_and_failed_ones_left_out() -> None:
 
 def test_a_single_token_has_no_tpot() -> None:
     row = {"arrival_s": 0, "prompt_tokens": 1, "output_tokens": 1, "ttft_s": 0.5}
-    assert read_timings(jsonl(*[row] * 8), "f").times[0] == Times(500_000_000, None, 500_000_000)
+    assert read_timings(jsonl(*[row] * 8), "f").times[0] == MeasuredTimes(500_000_000, None, 500_000_000)
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "reason"),
     [
-        ({"queued_ts": None, "arrival_time": None}, "no arrival"),
+        ({"queued_ts": None, "arrival_time": None}, "no arrival time"),
         ({"queued_ts": "soon"}, "column queued_ts: not a time"),
         ({"queued_ts": -1.0}, "column queued_ts: not a time"),
         ({"first_token_ts": 1.0}, "first_token comes before the arrival"),
@@ -74,9 +74,9 @@ def test_a_single_token_has_no_tpot() -> None:
         ({"output_toks": 10**11}, "column output_toks: not a count"),
     ],
 )
-def test_a_bad_row_is_named_by_line_and_column(change: dict[str, object], says: str) -> None:
+def test_a_bad_row_is_named_by_line_and_column(change: dict[str, object], reason: str) -> None:
     rows = [moments(0) | change, *(moments(i) for i in range(1, 9))]
-    with pytest.raises(BadInput, match=f"f:1.*{says}"):
+    with pytest.raises(BadInput, match=f"f:1.*{reason}"):
         read_timings(jsonl(*rows), "f")
 
 
@@ -86,6 +86,6 @@ def test_other_files_are_refused(text: str) -> None:
         read_timings(text, "f")
 
 
-def test_too_few_requests_say_nothing() -> None:
+def test_too_few_requests_are_refused() -> None:
     with pytest.raises(BadInput, match="fewer than 8"):
         read_timings(jsonl(*(moments(i) for i in range(7))), "f")

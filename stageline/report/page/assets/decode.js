@@ -9,9 +9,9 @@ async function inflate() {
 }
 
 function column(raw, name, kind = Float64Array) {
-  const place = data.columns[name];
-  if (!place) return null;
-  const [offset, count, planes] = place;
+  const where = data.columns[name];
+  if (!where) return null;
+  const [offset, count, planes] = where;
   const values = new kind(count);
   let weight = 1;
   for (let p = 0, at = offset; p < planes; p++, weight *= 256)

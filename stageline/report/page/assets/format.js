@@ -43,9 +43,3 @@ function make(tag, attributes = {}, ...children) {
   node.append(...children);
   return node;
 }
-
-const MEANINGS = {
-  busy: "serving", starved: "all requests wait for their previous token", credit: "no credit free",
-  kv_blocked: "no KV room", upstream: "queued or served before", hop: "on the last link",
-  fill: "before the first microbatch", drain: "after the last", empty: "no request in the system", fault: "stage down",
-};

@@ -1,6 +1,6 @@
 // Fills the page.
 const LATENCY = [["TTFT", "ttft"], ["TPOT", "tpot"], ["ITL", "itl"], ["E2E", "e2e"], ["queue", "queue"]];
-const CURVES = [["TTFT", "ttft", "kv_blocked"], ["TPOT", "tpot", "hop"], ["E2E", "e2e", "accent"], ["queue", "queue", "starved"]];
+const CURVES = [["TTFT", "ttft", "ttft"], ["TPOT", "tpot", "tpot"], ["E2E", "e2e", "accent"], ["queue", "queue", "queue"]];
 
 function card(name, value, more) {
   return make("div", { class: "card" }, make("div", { class: "name" }, name), make("div", { class: "value" }, value), make("div", { class: "more" }, more));
@@ -70,7 +70,7 @@ async function start() {
   if (data.events) startTimeline(raw);
   else for (const id of ["timeline", "details"]) element(id).remove();
   element("timeline-note").textContent = !data.events
-    ? "This run kept no events: run it with --events to see what each stage served when."
+    ? "This run has no events: run it with --events to see what each stage served when."
     : data.window.exact_services < data.window.services ? `Every service up to ${duration(data.window.exact_until_ns)}, shares per slice after that (${count(data.window.services)} services in all).` : "";
   connect();
   startQueue(raw);

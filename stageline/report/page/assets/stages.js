@@ -1,6 +1,6 @@
 // Where each stage's window went, and how full its ledger got.
 const share = (s, name) => (name === "busy" ? s.busy_ns : s.idle_ns[name] || 0) / (s.window_ns || 1);
-const occurring = () => data.categories.filter(name => data.stages.some(s => share(s, name) > 0)).sort((a, b) => (a === "empty") - (b === "empty"));
+const occurring = () => data.categories.filter(name => data.stages.some(s => share(s, name) > 0));
 
 // Vertical bars, one per stage, `parts` from the bottom up: [name, share, fill].
 function bars(target, parts, height, axis) {
@@ -49,5 +49,5 @@ function stageTable() {
 }
 
 function drawLegend() {
-  element("legend").replaceChildren(...occurring().map(name => make("span", {}, make("i", { style: `background:var(--${name})` }), `${name}: ${MEANINGS[name]}`)));
+  element("legend").replaceChildren(...occurring().map(name => make("span", {}, make("i", { style: `background:var(--${name})` }), `${name}: ${data.meanings[name]}`)));
 }

@@ -24,17 +24,17 @@ const sliceAt = t => Math.max(0, Math.min(data.window.slices - 1, Math.floor(t /
 
 function startQueue(raw) {
   const waiting = column(raw, "queue.waiting"), running = column(raw, "queue.running");
-  const top = () => { // of what is in sight
+  const top = () => { // of what is in view
     const from = sliceAt(view.begin), to = sliceAt(view.end) + 1;
     return Math.max(1, ...waiting.subarray(from, to), ...running.subarray(from, to));
   };
-  element("queue-title").replaceChildren("Queue: ", swatch("kv_blocked"), "waiting, ", swatch("accent"), "running");
+  element("queue-title").replaceChildren("Queue: ", swatch("waiting"), "waiting, ", swatch("accent"), "running");
   timeCanvas("queue", (context, width, height) => strip(context, width, height, [
-    { values: running, offset: 0, stroke: colour("accent"), fill: true }, { values: waiting, offset: 0, stroke: colour("kv_blocked"), fill: true },
+    { values: running, offset: 0, stroke: colour("accent"), fill: true }, { values: waiting, offset: 0, stroke: colour("waiting"), fill: true },
   ], top(), count), t => `${count(waiting[sliceAt(t)])} waiting, ${count(running[sliceAt(t)])} running`);
 }
 
-// Every lane thinly where they are few; the one that comes nearest to its budget always.
+// The lane that comes nearest to its budget; with few lanes also the others, thin.
 function startKv(raw) {
   const values = column(raw, "kv"), n = data.window.slices;
   if (!values) { element("kv-title").remove(); element("kv").remove(); return; }
@@ -55,26 +55,26 @@ function startWaterfall(raw) {
   let rows = [];
   element("waterfall-title").replaceChildren("Requests: ", swatch("wait"), "queued, ", swatch("prefill"), "prefill, ", swatch("decode"), "decode");
   element("waterfall-note").textContent = data.waterfall.every > 1 ? `One of every ${data.waterfall.every} requests, by arrival.` : "";
-  const place = height => Math.min(14, (height - 18) / Math.max(1, rows.length));
+  const rowOf = height => Math.min(14, (height - 18) / Math.max(1, rows.length));
   timeCanvas("waterfall", (context, width, height) => {
     rows = [];
     for (let i = 0; i < n; i++) if (r.arrival[i] <= view.end && end(i) >= view.begin) rows.push(i);
     timeAxis(context, width, height);
     const [wait, prefill, decode] = ["wait", "prefill", "decode"].map(colour);
-    const step = place(height), h = Math.max(0.7, step > 4 ? step - 1.5 : step);
+    const step = rowOf(height), h = Math.max(0.7, step > 4 ? step - 1.5 : step);
     context.fillStyle = colour("quiet"); context.textAlign = "right";
     for (let k = 0; k < rows.length; k += Math.max(1, Math.ceil(14 / step))) context.fillText(rows[k] === undefined ? "" : r.index[rows[k]], GUTTER - 6, k * step + Math.min(11, step));
     context.save(); context.beginPath(); context.rect(GUTTER, 0, width - GUTTER, height); context.clip();
     rows.forEach((i, k) => {
       const y = k * step, a = r.arrival[i];
-      if (!r.admitted[i]) { bar(context, a, a + (view.end - view.begin) / 200, y, h, width, colour("kv_blocked")); return; }
+      if (!r.admitted[i]) { bar(context, a, a + (view.end - view.begin) / 200, y, h, width, colour("waiting")); return; }
       bar(context, a, a + r.admitted[i] - 1, y, h, width, wait);
       bar(context, a + r.admitted[i] - 1, a + (r.first_token[i] || r.last_token[i]) - 1, y, h, width, prefill);
       if (r.first_token[i]) bar(context, a + r.first_token[i] - 1, end(i), y, h, width, decode);
     });
     context.restore();
   }, (t, y) => {
-    const i = rows[Math.floor(y / place(element("waterfall").clientHeight))];
+    const i = rows[Math.floor(y / rowOf(element("waterfall").clientHeight))];
     if (i === undefined) return "";
     const outcome = data.outcomes[r.outcome[i]];
     if (!r.first_token[i]) return `Request ${r.index[i]}: ${outcome}`;

@@ -1,8 +1,8 @@
-// One lane per stage: what it served when, and why it waited.
-const LEAST_PIXELS = 1.5; // services narrower than this would blur: lanes show shares per slice instead
-const SHARE_PIXELS = 4; // shares of narrower columns beat with the services that they cut
+// One lane per stage: what it served when, and why it idled.
+const LEAST_PIXELS = 1.5; // narrower services would blur: lanes show shares per slice instead
+const SHARE_PIXELS = 4; // narrower columns would show a pattern of their own with the services that they cut
 let lanes = [], shares = {}, selected = null;
-const HINT = "Click a service, or press ↓, to read what it was and why its stage had waited; n and p step to its neighbours, + and − zoom, ← and → move.";
+const HINT = "Click a service, or press ↓, to see its microbatch and why the stage idled before it; n and p step to the next and previous one, + and − zoom, ← and → move.";
 const chosenLane = () => selected ? selected.lane : 0;
 const rowHeight = () => Math.max(4, Math.min(24, Math.floor(640 / data.stages.length)));
 
@@ -78,7 +78,7 @@ function slicedLane(context, l, y, h, width, palette) {
   }
 }
 
-// The selected microbatch wherever it is in sight.
+// Outlines the selected microbatch at every stage in view.
 function outlineSelected(context, width, row) {
   const { lane: chosen, index } = selected, number = lanes[chosen].numbers[index];
   const replica = data.stages[chosen].replica;
@@ -113,13 +113,13 @@ function hoverTimeline(t, y) {
   if (l < 0 || l >= data.stages.length || t < 0) return "";
   if (!isExact()) return slicedText(l, t);
   const lane = lanes[l], i = after(lane.ends, t);
-  if (i >= lane.n) return `Stage ${laneName(lane.record)}: ${lane.n ? "drain: nothing more came" : "never used"}`;
+  if (i >= lane.n) return `Stage ${laneName(lane.record)}: ${lane.n ? `drain: ${data.meanings.drain}` : "never used"}`;
   if (lane.starts[i] <= t) return describe(l, i);
   let at = i ? lane.ends[i - 1] : 0;
   for (let p = lane.first[i]; p < lane.first[i + 1]; p++) {
     at += lane.lengths[p];
     const cause = data.categories[lane.causes[p]];
-    if (t < at) return `Stage ${laneName(lane.record)} idle for ${duration(lane.lengths[p])}\n${cause}: ${MEANINGS[cause]}`;
+    if (t < at) return `Stage ${laneName(lane.record)} idle for ${duration(lane.lengths[p])}\n${cause}: ${data.meanings[cause]}`;
   }
   return "";
 }

@@ -49,7 +49,7 @@ const xOf = (t, width) => GUTTER + (t - view.begin) / (view.end - view.begin) * 
 function attachPointer(canvas, timeAt, hover) {
   let dragged = null;
   canvas.addEventListener("wheel", event => {
-    if (!event.ctrlKey && document.activeElement !== canvas) return; // the page scrolls until a picture is chosen
+    if (!event.ctrlKey && document.activeElement !== canvas) return; // the wheel scrolls the page until a picture has the focus
     event.preventDefault();
     if (Math.abs(event.deltaX) > Math.abs(event.deltaY)) pan(event.deltaX / canvas.clientWidth);
     else zoom(Math.exp(event.deltaY * 0.002), timeAt(event.offsetX));

@@ -1,0 +1,213 @@
+"""Keeps a live session open: opens it when all stages serve, reopens it after a failure, yields to virtual runs."""
+
+import asyncio
+import logging
+
+from router.cluster.stages import StageTable
+from router.live.delivery import Lateness
+from router.live.options import LiveOptions
+from router.live.recorder import Recorder
+from router.live.session import LiveSession
+from router.live.traces import LiveTraces
+from router.metrics.vllm import Watch
+from stageline.engine.route import Route
+from stageline.errors import Busy, StagelineError, Unavailable
+from stageline.workload.recording import RecordingHeader
+
+log = logging.getLogger(__name__)
+_BACKOFF_S = (0.2, 0.5, 1.0, 2.0)
+
+
+class LiveSupervisor:
+    """At most one session at a time. `session` is the one that takes requests, if there is one."""
+
+    def __init__(
+        self,
+        route: Route,
+        table: StageTable,
+        options: LiveOptions,
+        watch: Watch | None = None,
+        traces: LiveTraces | None = None,
+    ) -> None:
+        self.route, self.options = route, options
+        self.lateness = Lateness()
+        self.session: LiveSession | None = None
+        self.reason = "the live session is not open yet"
+        self.last_digest = ""
+        self.slipped_ns = 0  # of sessions that are over
+        self.failures = 0
+        self._watch, self._traces = watch, traces
+        self._recorder = Recorder(options.record) if options.record else None
+        self._digest = route.plan.digest()
+        self._table = table
+        self._task: asyncio.Task[None] | None = None
+        self._current: LiveSession | None = None  # also while it opens or closes
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._paused = False
+        self._draining = False
+        self._changed = asyncio.Condition()
+
+    # -- its life
+
+    @property
+    def current(self) -> LiveSession | None:
+        """The session, also while it opens or closes."""
+        return self._current
+
+    def start(self, advertise: str) -> None:
+        """Begin to keep a session; stages reach the router at `advertise`."""
+        self._task = asyncio.create_task(self._keep(advertise))
+        self._task.add_done_callback(self._stopped)
+
+    def look_again(self) -> None:
+        """A stage has come or gone, or the last request has ended: check again whether a session may open or leave."""
+        task = asyncio.ensure_future(self._notify())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def pause(self) -> None:
+        """End an idle session, for a virtual run. Raises Busy when it has requests."""
+        if self.session and self.session.requests:
+            raise Busy(f"{self.session.requests} live requests are being served; a run can begin when there are none")
+        self._paused, self.session = True, None
+        self.reason = "a virtual run is under way; one session at a time"
+        await self._leave()
+
+    def resume(self) -> None:
+        """The virtual run is over."""
+        self._paused = False
+        self.look_again()
+
+    async def drained(self) -> None:
+        """Take no new requests; returns when the last one has ended and the session is closed."""
+        self._draining = True
+        self.reason = "the router is shutting down"
+        async with self._changed:
+            await self._changed.wait_for(lambda: not self.session or not self.session.requests)
+        self._paused, self.session = True, None
+        await self._leave()
+
+    async def stop(self) -> None:
+        """End what is left."""
+        if self._task:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        if self._traces:
+            await self._traces.close()
+
+    # -- clients
+
+    @property
+    def ready(self) -> bool:
+        """Whether requests are taken."""
+        return self.session is not None and not self._draining
+
+    def open_session(self, requests: int) -> LiveSession:
+        """The session that takes that many requests now. Raises Unavailable or Busy."""
+        session = self.session
+        if session is None or self._draining:
+            raise Unavailable(f"no live session is open: {self.reason}")
+        if session.waiting + requests > self.options.queue:
+            raise Busy(f"the queue is full: {session.waiting} requests wait, at most {self.options.queue} may")
+        return session
+
+    # -- sessions
+
+    def _stopped(self, task: asyncio.Task[None]) -> None:
+        """This task ends by itself only on a bug; log it, or nobody learns why sessions stop opening."""
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self.reason = f"internal error: {type(error).__name__}: {error}"
+            log.critical("live sessions can't be kept any longer", exc_info=error)
+            self._current = None  # virtual runs go on
+            self.look_again()
+
+    async def _keep(self, advertise: str) -> None:
+        failures = 0
+        while True:
+            await self._may_open()
+            error = await self._one_session(advertise)
+            async with self._changed:
+                self._current = None
+                self._changed.notify_all()
+            failures = failures + 1 if error else 0
+            if error:
+                self.reason = str(error)
+                log.warning("no live session", extra={"error": str(error)})
+                await asyncio.sleep(_BACKOFF_S[min(failures, len(_BACKOFF_S)) - 1])
+
+    async def _may_open(self) -> None:
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._table.healthy and not self._paused)
+
+    async def _one_session(self, advertise: str) -> StagelineError | None:
+        """From open to close; why it broke off, if it did."""
+        session = self._current = LiveSession(
+            self.route, self._table, self.options, self.lateness, self._recorder, self._watch, self.look_again,
+            self._traces,
+        )  # fmt: skip
+        error: StagelineError | None = None
+        try:
+            await session.open(self._digest, advertise)
+            self._begin(session)
+            error = await self._last(session)
+        except StagelineError as failed:
+            error = failed
+        except asyncio.CancelledError:
+            error = Unavailable("the router is shutting down")
+            raise
+        finally:
+            self.session = None
+            self._end_recording(None)
+            self.slipped_ns += session.clock.slip_ns
+            lost = Unavailable(f"the live session broke off: {error}") if error else None
+            self.failures += bool(error)
+            await session.close(lost)
+        return error
+
+    def _begin(self, session: LiveSession) -> None:
+        if self._recorder:
+            header = RecordingHeader(
+                plan_digest=self._digest, seed=self.options.seed, dilation=self.options.dilation,
+                scheduling=self.options.scheduling,
+            )  # fmt: skip
+            self._recorder.begin(header)
+        self.session, self.reason = session, ""
+        log.info("live session open", extra={"session": session.id, "dilation": self.options.dilation})
+
+    async def _last(self, session: LiveSession) -> StagelineError | None:
+        """Until it breaks off or has to leave."""
+        failing = asyncio.ensure_future(session.failure())
+        leaving = asyncio.ensure_future(self._must_leave())
+        try:
+            await asyncio.wait({failing, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            if failing.done():
+                return failing.result()
+            self.session = None
+            digest = await session.finish()
+            if digest:
+                self.last_digest = digest
+                path = self._end_recording(digest)
+                log.info("live session ended", extra={"digest": digest, "recording": path})
+            return None
+        finally:
+            for task in (failing, leaving):
+                task.cancel()
+            await asyncio.gather(failing, leaving, return_exceptions=True)
+
+    def _end_recording(self, digest: str | None) -> str:
+        path = self._recorder.end(digest) if self._recorder else None
+        return str(path or "")
+
+    async def _must_leave(self) -> None:
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._paused)
+
+    async def _leave(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()
+            await self._changed.wait_for(lambda: self._current is None)
+
+    async def _notify(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()

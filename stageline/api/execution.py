@@ -1,0 +1,93 @@
+"""Which engine carries out a run: the seam between `run` and whatever computes it."""
+
+from typing import Literal
+
+import msgspec
+
+from stageline.engine.settings import Scheduling
+from stageline.engine.types import MemberObserver, Observer, RunTotals, StageObserver, Workload
+from stageline.errors import UsageError
+from stageline.plan.schema import Plan
+from stageline.wire.tls import TlsFiles
+
+EngineName = Literal["inprocess", "cluster"]
+
+
+class WorkloadText(msgspec.Struct, frozen=True, kw_only=True):
+    """A workload as it was asked for, from which a router makes a reactive one itself (`wire`'s WorkloadSpec)."""
+
+    text: str
+    seed: int
+    rate_scale: str
+    requests: int  # 0: no limit
+
+
+class Cluster(msgspec.Struct, frozen=True, kw_only=True):
+    """The cluster that carries out a run. No address: local processes, started for this run and stopped after it."""
+
+    address: str | None = None  # HOST:PORT of the router's gRPC; by TLS: grpcs://HOST:PORT
+    tls: TlsFiles = TlsFiles()
+    api_key: str = ""
+
+
+def execute(
+    plan: Plan,
+    scheduling: Scheduling,
+    workload: Workload,
+    *,
+    seed: int,
+    observer: Observer,
+    stage_observer: StageObserver | None = None,
+    members: MemberObserver | None = None,
+    paranoid: bool = False,
+    cluster: Cluster | None = None,
+    text: WorkloadText | None = None,
+) -> RunTotals:
+    """Run to the end, in this process unless a cluster is given. Both give the same records, in the same order per
+    request.
+
+    Raises UsageError for what looks inside the stages on a cluster, and the StagelineError that the run ends with.
+    """
+    if cluster is not None:
+        if stage_observer is not None or paranoid:
+            raise UsageError("--events, --otlp and --paranoid look inside the stages: use them with --engine inprocess")
+        return _on_cluster(cluster, plan, scheduling, workload, seed=seed, observer=observer, text=text)
+    from stageline.engine import inprocess  # noqa: PLC0415  (other engines must not pay for loading it)
+
+    return inprocess.run(
+        plan,
+        scheduling,
+        workload,
+        seed=seed,
+        observer=observer,
+        stage_observer=stage_observer,
+        members=members,
+        paranoid=paranoid,
+    )
+
+
+def _on_cluster(
+    cluster: Cluster,
+    plan: Plan,
+    scheduling: Scheduling,
+    workload: Workload,
+    *,
+    seed: int,
+    observer: Observer,
+    text: WorkloadText | None,
+) -> RunTotals:
+    from stageline.cluster.client_run import run_on_cluster  # noqa: PLC0415  (grpc is slow to load)
+    from stageline.wire.router_client import WorkloadSpec  # noqa: PLC0415
+
+    spec = WorkloadSpec(**msgspec.structs.asdict(text)) if text and workload.reactive else None
+    return run_on_cluster(
+        plan,
+        scheduling,
+        workload,
+        seed=seed,
+        observer=observer,
+        address=cluster.address,
+        tls=cluster.tls,
+        api_key=cluster.api_key,
+        spec=spec,
+    )

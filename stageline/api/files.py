@@ -1,0 +1,21 @@
+"""Reading inputs and writing results that a user names: an error names the path."""
+
+from pathlib import Path
+
+from stageline.errors import UsageError
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Write a result. Raises UsageError where that can't be done."""
+    try:
+        path.write_bytes(data)
+    except OSError as error:
+        raise UsageError(f"{path}: can't be written: {error.strerror}") from None
+
+
+def read_file(path: Path) -> bytes:
+    """Read an input. Raises UsageError where that can't be done."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path}: can't be read: {error.strerror}") from None

@@ -1,0 +1,106 @@
+"""Models by catalogue name, Hugging Face id or the path of a config.json; profiles by name or path."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from stageline.api.files import read_file
+from stageline.catalog.decode import did_you_mean
+from stageline.catalog.loader import Catalog
+from stageline.catalog.model_file import ModelEntry
+from stageline.cost.efficiencies import EFFICIENCIES_FORMAT, Efficiencies
+from stageline.cost.measured_entries import MeasuredCost
+from stageline.cost.profile import PROFILE_FORMAT, Profile
+from stageline.errors import BadInput
+from stageline.model.hf import import_config
+from stageline.model.spec import ModelSpec
+from stageline.plan.check_measured import check_measured
+from stageline.units import NS_PER_S
+
+MAX_SCALE = 100.0
+HF_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]*[A-Za-z0-9]")
+
+
+def looks_like_path(text: str) -> bool:
+    """Whether a text is a path: it has a slash or ends in .json."""
+    return "/" in text or text.endswith(".json")
+
+
+def find_entry(text: str, catalog: Catalog) -> ModelEntry | None:
+    """The catalogue's entry of a name or a Hugging Face id; None for what is a path. Raises BadInput."""
+    if not looks_like_path(text):
+        return catalog.model(text)
+    if not HF_ID.fullmatch(text) or text.endswith(".json") or Path(text).exists():
+        return None
+    entry = catalog.model_of_id(text)
+    if entry is None:
+        names = catalog.models()
+        meant = did_you_mean(text, catalog.hf_ids()) or did_you_mean(text.split("/")[1], names)
+        way_out = f"{meant}give the path of its config.json, or a model of the catalogue: {', '.join(names)}"
+        raise BadInput("model", text, "neither a path nor the Hugging Face id of a model in the catalogue", way_out)
+    return entry
+
+
+def find_model(text: str, catalog: Catalog) -> ModelSpec:
+    """The model of a name, a Hugging Face id, a config.json, or a directory with one in it.
+
+    An hf_quant_config.json beside config.json counts too. Raises BadInput or UsageError.
+    """
+    entry = find_entry(text, catalog)
+    if entry:
+        return entry.spec
+    path = Path(text)
+    path = path / "config.json" if path.is_dir() else path
+    name = path.parent.name if path.name == "config.json" and path.parent.name else path.stem
+    beside = path.with_name("hf_quant_config.json")
+    quantisation = read_file(beside) if path.name == "config.json" and beside.is_file() else None
+    return import_config(read_file(path), str(path), name or "model", quantisation)
+
+
+def find_profile(text: str, shelves: Sequence[Path]) -> Profile | Efficiencies:
+    """The profile in a file, or in `profiles/NAME.json` of a --catalog directory. Raises BadInput."""
+    if looks_like_path(text):
+        return read_profile(Path(text))
+    found = {path.stem: path for shelf in shelves for path in sorted((shelf / "profiles").glob("*.json"))}
+    if text not in found:
+        known = f"known: {', '.join(sorted(found))}" if found else "give --catalog DIR with profiles/ in it, or a file"
+        raise BadInput("--profile", text, "no profile of this name", known)
+    return read_profile(found[text])
+
+
+def read_profile(path: Path) -> Profile | Efficiencies:
+    """The profile in a file that `stageline calibrate` wrote. Raises BadInput."""
+    data = read_file(path)
+    try:
+        which = msgspec.json.decode(data, type=_Named).format
+        if which == EFFICIENCIES_FORMAT:
+            return _checked_fit(msgspec.json.decode(data, type=Efficiencies), path)
+        profile = msgspec.json.decode(data, type=Profile)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadInput(str(path), None, f"not a profile: {error}", "make it with stageline calibrate") from None
+    if profile.format != PROFILE_FORMAT:
+        expected = f"expected {PROFILE_FORMAT} or {EFFICIENCIES_FORMAT}"
+        raise BadInput(f"{path}: $.format", profile.format, expected, "make it with stageline calibrate")
+    if not 0 < profile.attention_scale <= MAX_SCALE:
+        raise BadInput(f"{path}: $.attention_scale", profile.attention_scale, f"must lie between 0 and {MAX_SCALE:g}")
+    for part in ("layer", "embedding", "head"):
+        entry = MeasuredCost(tokens=getattr(profile, part), attention=profile.attention)
+        check_measured(entry, f"{path}: $.{part}")
+    return profile
+
+
+class _Named(msgspec.Struct):
+    """The field that tells the two kinds of profile apart."""
+
+    format: str = PROFILE_FORMAT
+
+
+def _checked_fit(found: Efficiencies, path: Path) -> Efficiencies:
+    for name in ("flops_share", "bandwidth_share"):
+        if not 0 < getattr(found, name) <= 1:
+            raise BadInput(f"{path}: $.{name}", getattr(found, name), "must be above 0 and at most 1")
+    if not 0 <= found.step_ns <= NS_PER_S:
+        raise BadInput(f"{path}: $.step_ns", found.step_ns, f"must lie between 0 and {NS_PER_S:,}")
+    return found

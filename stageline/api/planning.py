@@ -1,0 +1,135 @@
+"""Planning: a model's and a device's name become a plan."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Unpack, cast
+
+import msgspec
+
+from stageline.api.files import write_file
+from stageline.api.keywords import PlanKeywords, checked
+from stageline.api.lookup import find_model
+from stageline.api.plan_options import make_options, with_formats, with_networks
+from stageline.catalog.loader import Catalog
+from stageline.errors import DoesNotFit
+from stageline.hardware.device import Device
+from stageline.model.spec import ModelSpec
+from stageline.plan.advice import advice
+from stageline.plan.build import Planned, make_plan
+from stageline.plan.check import check_plan
+from stageline.plan.device_map import device_map
+from stageline.plan.explain import explain
+from stageline.plan.fitted_efficiencies import with_efficiencies
+from stageline.plan.options import PlanOptions
+from stageline.plan.report import PlanReport, plan_report
+from stageline.plan.schema import Plan
+from stageline.runtime import plans
+
+
+class ModelPlan(msgspec.Struct, frozen=True):
+    """A plan, and how it came about. `plan` is what engines, servers and the plan file share."""
+
+    planned: Planned
+    model: ModelSpec  # in the formats that were asked for
+    shipped: ModelSpec  # in the formats of the catalogue
+    device: Device
+    options: PlanOptions
+
+    @property
+    def plan(self) -> Plan:
+        """The plan itself."""
+        return self.planned.plan
+
+    def report(self) -> PlanReport:
+        """What each stage holds, what binds, how many microbatches fill the pipeline; what `plan --json` prints."""
+        return plan_report(self.planned)
+
+    def advice(self) -> list[str]:
+        """What to try next, one sentence each."""
+        return advice(self.model, self.device, self.options, self.planned)
+
+    def explain(self) -> list[str]:
+        """The derivation, line by line."""
+        return explain(self.model, self.planned)
+
+    def device_map(self) -> dict[str, int]:
+        """Modules and their devices, in the Hugging Face form."""
+        return device_map(self.plan)
+
+    def devices_saved(self) -> int | None:
+        """Devices fewer than with the weights as shipped; None where the weights, or the devices, were not chosen."""
+        if self.model.layers == self.shipped.layers or self.options.devices is not None:
+            return None
+        types = {"kv_type": self.model.kv_type, "state_type": self.model.state_type}
+        try:
+            before = make_plan(msgspec.structs.replace(self.shipped, **types), self.device, self.options).plan
+        except DoesNotFit:
+            return None
+        return sum(s.devices for s in before.stages) - sum(s.devices for s in self.plan.stages)
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """Write the plan file. Raises UsageError where that can't be done."""
+        write_file(Path(path), msgspec.json.format(self.plan.canonical(), indent=1) + b"\n")
+
+
+def plan_model(
+    model: str, device: str, *, catalog: Sequence[str | os.PathLike[str]] = (), **keywords: Unpack[PlanKeywords]
+) -> ModelPlan:
+    """Place a model's layers on devices and size the pipeline: `stageline plan`.
+
+    `model` is a catalogue name, a Hugging Face id or the path of a config.json, `device` a catalogue name. `catalog`
+    lists directories with models, devices, links and profiles of your own. `PlanKeywords` has the keywords; sizes are
+    in tokens, times in ns, bandwidths in bytes per second.
+
+    Raises DoesNotFit when the devices are too few, BadInput for an unknown name, and UsageError for keywords that are
+    out of range or contradict each other. Messages name the flag of `stageline plan` that a keyword stands for.
+
+    >>> import stageline
+    >>> planned = stageline.plan_model("llama-3.1-70b", "h100-sxm", tensor_parallel=4, context_tokens=32768)
+    >>> planned.report().devices
+    4
+    """
+    asked = cast(PlanKeywords, checked("plan_model", keywords, PlanKeywords))
+    return plan_inputs(find_inputs(model, device, asked, [Path(folder) for folder in catalog]))
+
+
+def read_plan(path: str | os.PathLike[str]) -> Plan:
+    """The plan in a file that `stageline plan -o` or `ModelPlan.write` wrote.
+
+    Raises BadInput, naming the place inside the document, when it is damaged or describes no pipeline.
+    """
+    return plans.read_plan_file(Path(path))
+
+
+class PlanInputs(msgspec.Struct, frozen=True):
+    """What a plan is made from, looked up and checked."""
+
+    shipped: ModelSpec  # in the formats of the catalogue
+    model: ModelSpec  # in the formats that were asked for
+    device: Device
+    options: PlanOptions
+
+
+def find_inputs(model: str, device: str, asked: PlanKeywords, folders: Sequence[Path]) -> PlanInputs:
+    """Look up the names. Raises BadInput or UsageError."""
+    shelf = Catalog(folders)
+    shipped = find_model(model, shelf)
+    spec = with_formats(shipped, asked)
+    found = with_networks(shelf.device(device).device, asked, shelf)
+    return PlanInputs(shipped, spec, found, make_options(asked, shelf, folders))
+
+
+def plan_inputs(inputs: PlanInputs) -> ModelPlan:
+    """Plan. Raises DoesNotFit, UsageError or BadInput."""
+    device, options = with_efficiencies(inputs.model, inputs.device, inputs.options)
+    planned = make_plan(inputs.model, device, options)
+    check_plan(planned.plan, "the plan that these flags make")
+    return ModelPlan(planned, inputs.model, inputs.shipped, device, options)
+
+
+def as_plan(plan: "ModelPlan | Plan | str | os.PathLike[str]") -> Plan:
+    """The plan of a ModelPlan, of a plan file, or itself. Raises BadInput for a file that holds none."""
+    if isinstance(plan, ModelPlan):
+        return plan.plan
+    return plan if isinstance(plan, Plan) else read_plan(plan)

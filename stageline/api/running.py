@@ -1,0 +1,244 @@
+"""Running: a plan and a workload through emulated time. The commands and every search run through `carry_out`."""
+
+import os
+import shlex
+import time
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Unpack
+
+import msgspec
+
+from stageline.api.execution import Cluster, WorkloadText, execute
+from stageline.api.keywords import SchedulingKeywords, checked
+from stageline.api.planning import ModelPlan, as_plan
+from stageline.api.results import RunResult
+from stageline.api.scheduling import Preset, base_scheduling, settle
+from stageline.engine.settings import MAX_SEED, Scheduling
+from stageline.engine.types import Cancellation, Observer, Request, RequestRecord, RunTotals
+from stageline.errors import BadInput, UsageError
+from stageline.plan.schema import Plan
+from stageline.report.run_writer import RunWriter
+from stageline.report.slo import Slo, parse_slo
+from stageline.report.spans.recorder import TraceRecorder
+from stageline.report.summary import RunFacts
+from stageline.workload import DescribedWorkload, open_workload
+
+
+class TrialProgress:
+    """How far a run is; read it from another thread while the run is under way."""
+
+    def __init__(self, workload: DescribedWorkload, writer: RunWriter) -> None:
+        self._workload, self._writer = workload, writer
+
+    @property
+    def fraction(self) -> float:
+        """How much of the workload has arrived, 0 to 1."""
+        return self._workload.fraction()
+
+    @property
+    def requests(self) -> int:
+        """Requests that have left the system."""
+        return self._writer.statistics.requests
+
+
+WatchRun = Callable[[TrialProgress], None]
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """One run: everything that decides its result, and what carries it out. A workload can be run once."""
+
+    plan: Plan
+    workload: DescribedWorkload
+    scheduling: Scheduling = Scheduling()
+    seed: int = 0
+    slo: Slo | None = None
+    paranoid: bool = False  # check the laws after every round of events
+    cluster: Cluster | None = None  # None: in this process
+    text: WorkloadText | None = None  # needed by a cluster for workloads that wait for replies
+    command: str = ""  # for summary.json
+
+
+def run(
+    plan: ModelPlan | Plan | str | os.PathLike[str],
+    workload: str | os.PathLike[str] | DescribedWorkload,
+    *,
+    seed: int = 0,
+    requests: int | None = None,
+    rate_scale: str | float | Fraction = 1,
+    skip_bad_rows: bool = False,
+    sort: bool = False,
+    slo: str | Slo | None = None,
+    preset: Preset | None = None,
+    output: str | os.PathLike[str] | None = None,
+    events: bool = False,
+    paranoid: bool = False,
+    keep_requests: bool = True,
+    cluster: Cluster | None = None,
+    **scheduling: Unpack[SchedulingKeywords],
+) -> RunResult:
+    """Run a workload through a plan in emulated time: `stageline run`.
+
+    `plan` is what `plan_model` returned, a Plan, or the path of a plan file. `workload` is a trace file, a text such as
+    "poisson:rate=4,input=1024,output=128" (docs/workloads.md), or an opened workload, which can be run once.
+    `requests`, `rate_scale`, `skip_bad_rows` and `sort` say how a file or text is opened. `slo` is a text such as
+    "ttft=2s,tpot=50ms": the summary says whether it was met. `output` is the run directory to write, with `events`
+    also events.jsonl. `keep_requests=False` leaves `requests` empty and saves the memory. `SchedulingKeywords` has the
+    other keywords; what is not given is the preset's, then the plan's.
+
+    Raises BadInput for a file or text that can't be used, UsageError for settings that contradict each other, and
+    RunFailed or Unavailable for a cluster that fails.
+
+    >>> import stageline
+    >>> plan = stageline.plan_model("llama-3.1-8b", "h100-sxm")
+    >>> run = stageline.run(plan, "poisson:rate=4,requests=20,input=512,output=32", kv="grow", slo="ttft=2s")
+    >>> run.summary.requests["finished"], run.summary.slo.met, len(run.requests)
+    (20, True, 20)
+    """
+    loaded, objective = as_plan(plan), parse_slo(slo) if isinstance(slo, str) else slo
+    check_seed(seed)
+    text, opened = _opened(workload, seed, rate_scale, requests, skip_bad_rows=skip_bad_rows, sort=sort)
+    given = checked("run", scheduling, SchedulingKeywords)
+    job = Job(
+        plan=loaded,
+        workload=opened,
+        scheduling=settle(base_scheduling(opened, seed), given, loaded, slo=objective, preset=preset),
+        seed=seed,
+        slo=objective,
+        paranoid=paranoid,
+        cluster=cluster,
+        text=text,
+        command=_command(text, {"seed": seed, "preset": preset, "slo": slo, **given}),
+    )
+    directory = None if output is None else Path(output)
+    return carry_out(job, directory=directory, events=events, keep_requests=keep_requests)
+
+
+def carry_out(
+    job: Job,
+    *,
+    directory: Path | None = None,
+    events: bool = False,
+    trace: TraceRecorder | None = None,
+    keep_requests: bool = False,
+    watch: WatchRun | None = None,
+) -> RunResult:
+    """Run a job to its end. When it breaks off, for whatever reason, its directory is closed as incomplete.
+
+    `watch` is called once, before the run, with what tells how far it is. Raises as `run` does.
+    """
+    if events and directory is None:
+        raise UsageError("--events writes events.jsonl into a run directory: give one with -o DIR")
+    started = time.perf_counter()
+    with RunWriter(job.plan, directory, slo=job.slo, events=events, trace=trace) as writer:
+        if watch is not None:
+            watch(TrialProgress(job.workload, writer))
+        kept = _Kept(writer) if keep_requests else None
+        try:
+            totals = _execute(job, writer, kept or writer, announced=directory is not None or trace is not None)
+        except BaseException:
+            writer.abort(_facts(job, time.perf_counter() - started))
+            raise
+        summary = writer.finish(totals, _facts(job, time.perf_counter() - started))
+    requests = kept.in_order() if kept else ()
+    return RunResult(plan=job.plan, summary=summary, stages=totals.stages, requests=requests, directory=directory)
+
+
+def check_seed(seed: int) -> None:
+    """Raises BadInput for a seed that is not between 0 and 2**63 - 1."""
+    if not 0 <= seed <= MAX_SEED:
+        raise BadInput("--seed", seed, "not between 0 and 2**63 - 1", "give a seed in that range")
+
+
+def _opened(
+    workload: str | os.PathLike[str] | DescribedWorkload,
+    seed: int,
+    rate_scale: str | float | Fraction,
+    requests: int | None,
+    *,
+    skip_bad_rows: bool,
+    sort: bool,
+) -> tuple[WorkloadText | None, DescribedWorkload]:
+    """The workload, and how it was asked for; None for one that was open already."""
+    if not isinstance(workload, (str, os.PathLike)):
+        return None, workload
+    text = WorkloadText(text=os.fspath(workload), seed=seed, rate_scale=str(rate_scale), requests=requests or 0)
+    return text, open_workload(
+        text.text,
+        seed=seed,
+        rate_scale=text.rate_scale,
+        requests=requests,
+        skip_bad_rows=skip_bad_rows,
+        sort=sort,
+    )
+
+
+def _execute(job: Job, writer: RunWriter, observer: Observer, *, announced: bool) -> RunTotals:
+    return execute(
+        job.plan,
+        job.scheduling,
+        _Announced(job.workload, writer) if announced else job.workload,
+        seed=job.seed,
+        observer=observer,
+        stage_observer=writer.stage_observer,
+        members=writer.trace,
+        paranoid=job.paranoid,
+        cluster=job.cluster,
+        text=job.text,
+    )
+
+
+def _facts(job: Job, wall_s: float) -> RunFacts:
+    return RunFacts(
+        engine="inprocess" if job.cluster is None else "cluster",
+        seed=job.seed,
+        command=job.command,
+        workload=job.workload.description,
+        rows=msgspec.structs.asdict(job.workload.counts),
+        wall_s=round(wall_s, 3),
+        credits=job.scheduling.credits or job.plan.defaults.credits,
+    )
+
+
+def _command(text: WorkloadText | None, settings: dict[str, object]) -> str:
+    """The call in the form of a command, so that `compare` finds what changed between calls."""
+    named = {"workload": text.text if text else None, **settings}
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in named.items() if value not in (None, False)]
+    return shlex.join(["stageline.run", *flags])
+
+
+class _Announced:
+    """A workload that tells the writer of every arrival: lines of requests come in that order."""
+
+    def __init__(self, workload: DescribedWorkload, writer: RunWriter) -> None:
+        self._workload, self._writer = workload, writer
+        self.reactive = workload.reactive
+        self.next_arrival_ns = workload.next_arrival_ns
+        self.finished = workload.finished
+        self.horizon_ns = workload.horizon_ns
+
+    def take(self) -> Request | Cancellation:
+        """See Workload."""
+        request = self._workload.take()
+        if isinstance(request, Request):
+            self._writer.arrived(request.index, request.arrival_ns)
+        return request
+
+
+class _Kept:
+    """An Observer that keeps every record besides what the writer does."""
+
+    def __init__(self, writer: RunWriter) -> None:
+        self.token = writer.token
+        self._write = writer.request
+        self._records: list[RequestRecord] = []
+
+    def request(self, record: RequestRecord) -> None:
+        """See Observer."""
+        self._records.append(record)
+        self._write(record)
+
+    def in_order(self) -> tuple[RequestRecord, ...]:
+        """All records in the order of arrival."""
+        return tuple(sorted(self._records, key=lambda r: (r.arrival_ns, r.index)))

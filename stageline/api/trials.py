@@ -1,0 +1,127 @@
+"""What a search runs: a candidate is a plan and a workload, its trial is the result."""
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
+
+import msgspec
+
+from stageline.api.running import Job, carry_out
+from stageline.engine.settings import Scheduling
+from stageline.errors import StagelineError
+from stageline.plan.schema import Plan
+from stageline.report.slo import parse_slo
+from stageline.report.summary import Summary
+from stageline.workload import open_workload
+
+
+class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+    """One plan to try; picklable, so that another process can run it."""
+
+    model: str
+    device: str
+    name: str
+    devices: int
+    plan: Plan
+    workload: str
+    seed: int
+    rate_scale: str
+    requests: int | None
+    slo: str | None
+    scheduling: Scheduling = Scheduling()
+
+    def key(self) -> str:
+        """Identifies the trial: a digest of everything that decides its result."""
+        rest: tuple[object, ...] = (self.workload, self.seed, self.rate_scale, self.requests, self.slo)
+        if self.scheduling != Scheduling():
+            rest += (msgspec.json.encode(self.scheduling),)
+        return hashlib.sha256(self.plan.canonical() + repr(rest).encode()).hexdigest()
+
+
+class Trial(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of the result. Times in seconds of emulated time."""
+
+    key: str
+    model: str
+    device: str
+    name: str
+    devices: int
+    stages: int
+    credits: int
+    microbatch: int
+    finished: int
+    output_tokens_per_s: float
+    goodput_requests_per_s: float  # without an SLO: finished requests
+    attainment: float | None
+    slo_met: bool | None
+    ttft_p50_s: float
+    ttft_p99_s: float
+    tpot_p50_s: float
+    tpot_p99_s: float
+    bubble_ratio: float
+    binding: str
+    failure: str | None = None
+    cost_per_million_tokens: float | None = None
+    advice: tuple[str, ...] = ()
+
+
+def run_trial(candidate: Candidate) -> Trial:
+    """Run one candidate in this process. A run that fails is a trial that says so."""
+    c = candidate
+    try:
+        workload = open_workload(c.workload, seed=c.seed, rate_scale=c.rate_scale, requests=c.requests)
+        job = Job(
+            plan=c.plan,
+            workload=workload,
+            scheduling=msgspec.structs.replace(c.scheduling, hash_block_tokens=workload.hash_block_tokens),
+            seed=c.seed,
+            slo=parse_slo(c.slo) if c.slo else None,
+            command="stageline search",
+        )
+        return _trial(c, carry_out(job).summary)
+    except StagelineError as error:
+        return _failed(c, str(error))
+
+
+def _binding(summary: Summary) -> str:
+    """What held throughput back: a full ledger, else the busiest stage."""
+    if summary.binding_stage is not None:
+        return f"KV of stage-{summary.binding_stage}"
+    return f"stage-{summary.busiest_stage}" if summary.busiest_stage is not None else ""
+
+
+def _trial(c: Candidate, s: Summary) -> Trial:
+    return Trial(
+        key=c.key(), model=c.model, device=c.device, name=c.name, devices=c.devices, stages=len(c.plan.stages),
+        credits=c.plan.defaults.credits, microbatch=c.plan.defaults.microbatch,
+        finished=s.requests.get("finished", 0), output_tokens_per_s=s.output_tokens_per_s,
+        goodput_requests_per_s=s.slo.goodput_requests_per_s if s.slo else s.requests_per_s,
+        attainment=s.slo.attainment if s.slo else None, slo_met=s.slo.met if s.slo else None,
+        ttft_p50_s=s.ttft_s.p50 or 0.0, ttft_p99_s=s.ttft_s.p99 or 0.0,
+        tpot_p50_s=s.tpot_s.p50 or 0.0, tpot_p99_s=s.tpot_s.p99 or 0.0,
+        bubble_ratio=s.bubble_ratio, binding=_binding(s),
+        advice=tuple(f"{line.seen}: {line.try_next}" for line in s.advice),
+    )  # fmt: skip
+
+
+def _failed(c: Candidate, reason: str) -> Trial:
+    return Trial(
+        key=c.key(), model=c.model, device=c.device, name=c.name, devices=c.devices, stages=len(c.plan.stages),
+        credits=c.plan.defaults.credits, microbatch=c.plan.defaults.microbatch, finished=0, output_tokens_per_s=0.0,
+        goodput_requests_per_s=0.0, attainment=None, slo_met=None, ttft_p50_s=0.0, ttft_p99_s=0.0, tpot_p50_s=0.0,
+        tpot_p99_s=0.0, bubble_ratio=0.0, binding="", failure=reason,
+    )  # fmt: skip
+
+
+def run_trials(candidates: Sequence[Candidate], jobs: int) -> Iterator[Trial]:
+    """Trials as they finish, over `jobs` processes; one job stays in this process."""
+    if jobs == 1 or len(candidates) < 2:
+        yield from map(run_trial, candidates)
+        return
+    with ProcessPoolExecutor(min(jobs, len(candidates)), mp_context=get_context("spawn")) as pool:
+        for done in as_completed([pool.submit(run_trial, candidate) for candidate in candidates]):
+            yield done.result()
+
+
+RunTrials = Callable[[Sequence[Candidate]], Iterator[Trial]]  # somewhere: here, in processes, on a cluster

@@ -1,0 +1,25 @@
+"""The groups of flags, in the order in which `--help` shows them."""
+
+from cyclopts import Group
+
+WORKLOAD = Group.create_ordered("Workload")
+SERVER = Group.create_ordered("Server")
+CALLS = Group.create_ordered("Calls")
+QUESTION = Group.create_ordered("Question")
+TRIALS = Group.create_ordered("Trials")
+MODEL = Group.create_ordered("Model")
+DEVICES = Group.create_ordered("Devices and parallelism")
+MEMORY = Group.create_ordered("Memory and KV cache")
+NETWORK = Group.create_ordered("Network")
+COST = Group.create_ordered("Cost")
+MICROBATCHES = Group.create_ordered("Microbatches")
+TRAINING = Group.create_ordered("Training")
+SCHEDULING = Group.create_ordered("Scheduling")
+SPECULATION = Group.create_ordered("Speculative decoding")
+LIVE = Group.create_ordered("Live requests")
+SERVERS = Group.create_ordered("Servers")
+DOCKER = Group.create_ordered("Docker")
+CLUSTER = Group.create_ordered("Cluster")
+SECURITY = Group.create_ordered("Security")
+TRACES = Group.create_ordered("Traces")
+OUTPUT = Group.create_ordered("Output")

@@ -1,0 +1,39 @@
+"""The entries that a compose file and a stack for Docker Swarm have in common."""
+
+from stageline.cluster import containers
+from stageline.cluster.yaml_text import Alias, Flow, Yaml
+from stageline.plan.schema import Plan
+
+
+def healthcheck(command: tuple[str, ...], interval_s: int) -> dict[str, Yaml]:
+    """A health check by command. A container may take two minutes to start before it counts as unhealthy."""
+    test: list[Yaml] = ["CMD", *command]
+    block = any("\n" in part for part in command)
+    return {
+        "test": test if block else Flow(test),
+        "interval": f"{interval_s}s",
+        "timeout": "5s",
+        "start_period": "120s",
+    }
+
+
+def stage_services(plan: Plan) -> dict[str, Yaml]:
+    """One service per stage and replica, based on the anchor `stage`."""
+    return {
+        server.name: {
+            "<<": Alias("stage"),
+            "environment": {"STAGELINE_STAGE": str(server.stage), "STAGELINE_REPLICA": str(server.replica)},
+        }
+        for server in containers.stage_servers(plan)
+    }
+
+
+def router_environment(plan: Plan, *, dilation: str) -> dict[str, Yaml]:
+    """The router's settings. `dilation` is the default of the variable STAGELINE_DILATION."""
+    return {
+        "STAGELINE_PLAN": containers.PLAN_FILE,
+        "STAGELINE_STAGES": containers.stage_address_pattern(plan),
+        "STAGELINE_ADVERTISE": f"{containers.ROUTER}:{containers.GRPC_PORT}",
+        "STAGELINE_PAYLOAD": "${STAGELINE_PAYLOAD:-capped}",
+        "STAGELINE_DILATION": f"${{STAGELINE_DILATION:-{dilation}}}",
+    }

@@ -1,0 +1,115 @@
+"""When KV is allocated (rule 6): all of it up front (`reserve`), or block by block as tokens are written (`grow`)."""
+
+from abc import ABC, abstractmethod
+from typing import Protocol
+
+from stageline.engine.forming import Forming
+from stageline.engine.mirror import KvMirror
+from stageline.engine.policies.registry import Policy, Registry
+from stageline.engine.prefix import PrefixCache
+from stageline.engine.sequence import Sequence
+from stageline.engine.types import Request
+
+
+class Preemptor(Protocol):
+    """Who can preempt running sequences: the replica."""
+
+    def victim(self, grower: Sequence) -> Sequence | None:
+        """The sequence to preempt for `grower`; None when there is none."""
+        ...
+
+    def preempt(self, sequence: Sequence) -> None:
+        """Free its KV and send it back to the head of the queue."""
+        ...
+
+
+class KvPolicy(Policy, ABC):
+    """Allocates blocks in the mirror and records them in the grants of the microbatch that is being formed."""
+
+    def __init__(self, mirror: KvMirror, cache: PrefixCache | None = None) -> None:
+        self.mirror = mirror
+        self.cache = cache
+
+    @abstractmethod
+    def max_tokens(self, request: Request) -> int:
+        """The largest KV, in tokens, that the request will ever hold."""
+
+    @abstractmethod
+    def admission_tokens(self, sequence: Sequence, chunk: int) -> int:
+        """KV, in tokens, that a waiting sequence must hold to join with `chunk` tokens after its cached ones."""
+
+    @abstractmethod
+    def allocate_slots(self, preemptor: Preemptor, sequence: Sequence, tokens: int, forming: Forming) -> bool:
+        """Allocate KV for `tokens` more of a running sequence; False: it must wait. May preempt others."""
+
+    def admit(self, sequence: Sequence, chunk: int, forming: Forming) -> bool:
+        """Allocate the KV of a waiting sequence, less the cached blocks; False: no room, nothing is allocated."""
+        blocks = self.mirror.blocks_for(self.admission_tokens(sequence, chunk)) - sequence.cached_blocks
+        if not self._has_room(blocks, 1):
+            return False
+        self._allocate(sequence, blocks, 1, forming)
+        return True
+
+    def _has_room(self, blocks: int, states: int, held: int = 0) -> bool:
+        """Evicts cached blocks if that helps; counts a refusal. `held`: blocks of the owner, which windows look at."""
+        cache = self.cache  # never together with windows
+        if cache.make_room(blocks, states) if cache is not None else self.mirror.fits(blocks, states, held):
+            return True
+        self.mirror.count_refusal(blocks, states, held)
+        return False
+
+    def _allocate(self, sequence: Sequence, blocks: int, states: int, forming: Forming) -> None:
+        self.mirror.allocate(blocks, states, sequence.blocks)
+        sequence.blocks += blocks
+        forming.grants.append((sequence.request.index, blocks, states))
+
+
+class Reserve(KvPolicy):
+    """Prompt + largest output at admission; a running sequence never needs more."""
+
+    def max_tokens(self, request: Request) -> int:
+        """Prompt + largest output."""
+        return request.prompt_tokens + request.max_output_tokens
+
+    def admission_tokens(self, sequence: Sequence, chunk: int) -> int:
+        """All that it will ever hold."""
+        return self.max_tokens(sequence.request)
+
+    def allocate_slots(self, preemptor: Preemptor, sequence: Sequence, tokens: int, forming: Forming) -> bool:
+        """They are there already."""
+        return True
+
+
+class Grow(KvPolicy):
+    """Tokens written so far, block by block; when there is no room the youngest idle sequence is preempted."""
+
+    def max_tokens(self, request: Request) -> int:
+        """Prompt + largest output without its last token, which is never written."""
+        return request.prompt_tokens + request.max_output_tokens - 1
+
+    def admission_tokens(self, sequence: Sequence, chunk: int) -> int:
+        """What is cached and what the chunk writes."""
+        return sequence.written_tokens + chunk
+
+    def allocate_slots(self, preemptor: Preemptor, sequence: Sequence, tokens: int, forming: Forming) -> bool:
+        """Preempts until there is room or there is no victim."""
+        held = sequence.blocks + sequence.cached_blocks
+        blocks = self.mirror.blocks_for(sequence.written_tokens + tokens) - held
+        if blocks <= 0:
+            return True
+        while not self._has_room(blocks, 0, sequence.blocks):
+            victim = preemptor.victim(sequence)
+            if victim is None:
+                return False
+            preemptor.preempt(victim)
+        self._allocate(sequence, blocks, 0, forming)
+        return True
+
+
+KV = Registry[KvPolicy](
+    "kv",
+    {
+        "reserve": Reserve,
+        "grow": Grow,
+    },
+)

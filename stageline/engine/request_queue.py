@@ -1,0 +1,70 @@
+"""The waiting sequences of one replica, in the order in which they are scheduled."""
+
+import heapq
+from collections import deque
+from typing import Any
+
+from stageline.engine.policies.queueing import QueueingPolicy, QueueState, StateAwarePolicy
+from stageline.engine.sequence import Sequence
+
+
+class RequestQueue:
+    """Preempted sequences first, the last one preempted at the head; then the others by policy, equal keys by arrival.
+
+    The policy is asked at two moments only: a static one when a sequence is added, a state-aware one in `reorder`. In
+    between the order is data. So `take` removes the very sequence that `peek` has shown, whatever the policy would say
+    by then.
+    """
+
+    def __init__(self, policy: QueueingPolicy) -> None:
+        self._key_at_formation = policy.key if isinstance(policy, StateAwarePolicy) else None
+        self._key_at_arrival = None if isinstance(policy, StateAwarePolicy) else policy.key
+        self._heap: list[tuple[Any, int, Sequence]] = []  # key, number of arrival; state-aware: no heap until `reorder`
+        self._preempted: deque[Sequence] = deque()
+        self._added = 0
+
+    @property
+    def state_aware(self) -> bool:
+        """Whether the order must be taken anew at every formation."""
+        return self._key_at_formation is not None
+
+    def __len__(self) -> int:
+        return len(self._heap) + len(self._preempted)
+
+    def add(self, sequence: Sequence) -> None:
+        """A request arrived; O(log n)."""
+        if self._key_at_arrival is not None:
+            heapq.heappush(self._heap, (self._key_at_arrival(sequence.request), self._added, sequence))
+        else:
+            self._heap.append((None, self._added, sequence))
+        self._added += 1
+
+    def prepend(self, sequence: Sequence) -> None:
+        """A sequence was preempted: it goes before all others."""
+        self._preempted.appendleft(sequence)
+
+    def reorder(self, state: QueueState) -> None:
+        """Take the order of a state-aware policy as of now; O(n). It holds until the next call."""
+        key = self._key_at_formation
+        if key is not None:
+            self._heap = [(key(s.request, state), number, s) for _, number, s in self._heap]
+            heapq.heapify(self._heap)
+
+    def peek(self) -> Sequence | None:
+        """The sequence that `take` would remove; None when nobody waits. A state-aware order needs `reorder` first."""
+        if self._preempted:
+            return self._preempted[0]
+        return self._heap[0][2] if self._heap else None
+
+    def take(self) -> Sequence:
+        """Remove and return what `peek` shows; IndexError when nobody waits. O(log n)."""
+        return self._preempted.popleft() if self._preempted else heapq.heappop(self._heap)[2]
+
+    def remove(self, sequence: Sequence) -> None:
+        """Take one out of the middle: its client left. O(n)."""
+        if sequence in self._preempted:
+            self._preempted.remove(sequence)
+            return
+        self._heap = [entry for entry in self._heap if entry[2] is not sequence]
+        if not self.state_aware:
+            heapq.heapify(self._heap)

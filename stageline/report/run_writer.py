@@ -1,0 +1,129 @@
+"""`RunWriter` observes a run and writes its run directory; without one, it only makes the digest and the summary."""
+
+from collections.abc import Iterable
+from contextlib import ExitStack
+from pathlib import Path
+
+import msgspec
+
+from stageline.engine.types import RequestRecord, RunTotals, StageObserver, StageRecord
+from stageline.errors import UsageError
+from stageline.plan.schema import Plan
+from stageline.report.advice import advise
+from stageline.report.canonical import canonical_line
+from stageline.report.digest import Digest
+from stageline.report.events import StageEventWriter
+from stageline.report.reorder import ReorderBuffer
+from stageline.report.rundir import EVENTS_FILE, PLAN_FILE, REQUESTS_FILE, STAGES_FILE, SUMMARY_FILE
+from stageline.report.slo import Slo
+from stageline.report.spans.recorder import TraceRecorder
+from stageline.report.statistics import Statistics
+from stageline.report.summary import RunFacts, Summary, run_summary
+from stageline.report.tee import TeeStageObserver
+
+
+class RunWriter:
+    """An Observer. It keeps 32 bytes per request, and the lines of requests that left before an earlier one.
+
+    Use as a context manager around the run, then call `finish`. If the run breaks off, its requests so far stay in
+    requests.jsonl; call `abort` for a summary that says so.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        directory: Path | None = None,
+        *,
+        slo: Slo | None = None,
+        events: bool = False,
+        trace: TraceRecorder | None = None,
+    ) -> None:
+        self.statistics = Statistics(slo)
+        self.trace = trace
+        self._events: StageEventWriter | None = None
+        self._plan = plan
+        self._directory = directory
+        self._digest = Digest()
+        self._files = ExitStack()
+        self._lines: ReorderBuffer | None = None
+        if directory is not None:
+            self._open(directory, events)
+
+    def _open(self, directory: Path, events: bool) -> None:
+        """Removes the files of an earlier run, so that a run that breaks off can't be taken for it."""
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            for name in (SUMMARY_FILE, STAGES_FILE, EVENTS_FILE, REQUESTS_FILE):
+                (directory / name).unlink(missing_ok=True)
+            (directory / PLAN_FILE).write_bytes(self._plan.canonical() + b"\n")
+            requests = self._files.enter_context((directory / REQUESTS_FILE).open("wb"))
+            self._lines = ReorderBuffer(requests.write)
+            if events:
+                self._events = self._files.enter_context(StageEventWriter(directory / EVENTS_FILE))
+        except OSError as error:
+            self._files.close()
+            raise UsageError(f"-o {directory}: can't be written: {error.strerror}; give another directory") from None
+
+    @property
+    def stage_observer(self) -> StageObserver | None:
+        """The observer that the stages need; None if nobody watches them."""
+        if self._events and self.trace:
+            return TeeStageObserver(self._events, self.trace)
+        return self._events or self.trace
+
+    def arrived(self, index: int, arrival_ns: int) -> None:
+        """A request has arrived: its line comes after those that arrived before it."""
+        if self._lines is not None:
+            self._lines.expect(index)
+        if self.trace is not None:
+            self.trace.arrived(index, arrival_ns)
+
+    def token(self, index: int, now_ns: int, since_ns: int | None) -> None:
+        """See Observer."""
+        if since_ns is not None:
+            self.statistics.token_gap(now_ns - since_ns)
+
+    def request(self, record: RequestRecord) -> None:
+        """See Observer."""
+        line = canonical_line(record)
+        self._digest.request(record.index, line)
+        if self._lines is not None:
+            self._lines.put(record.index, line)
+        self.statistics.request(record)
+        if self.trace is not None:
+            self.trace.request(record)
+
+    def finish(self, totals: RunTotals, facts: RunFacts) -> Summary:
+        """Writes the figures of a complete run."""
+        digest = self._digest.finish(totals.stages)
+        summary = run_summary(self._plan, totals, facts, self.statistics, digest)
+        advice = tuple(advise(self._plan, summary, totals.stages))
+        summary = msgspec.structs.replace(summary, advice=advice)
+        self._close(summary, totals.stages)
+        return summary
+
+    def abort(self, facts: RunFacts) -> Summary:
+        """Writes the figures of a run that broke off: no digest, `complete` is false."""
+        summary = run_summary(self._plan, None, facts, self.statistics, None)
+        self._close(summary, None)
+        return summary
+
+    def _close(self, summary: Summary, stages: Iterable[StageRecord] | None) -> None:
+        if self._lines is not None:
+            self._lines.flush()
+        self._files.close()
+        if self._directory is not None:
+            if stages is not None:
+                _write(self._directory / STAGES_FILE, sorted(stages, key=lambda r: (r.replica, r.stage)))
+            _write(self._directory / SUMMARY_FILE, summary)
+
+    def __enter__(self) -> "RunWriter":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._files.close()
+
+
+def _write(path: Path, value: object) -> None:
+    text = msgspec.json.encode(value, order="sorted" if isinstance(value, list) else None)
+    path.write_bytes(msgspec.json.format(text, indent=2) + b"\n")

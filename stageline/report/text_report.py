@@ -1,0 +1,129 @@
+"""A run as text: figures, latency percentiles, and where every stage spent its time. Fits 80 columns."""
+
+from collections.abc import Sequence
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from stageline.engine.causes import CAUSE, SHOWN
+from stageline.engine.types import StageRecord
+from stageline.report.distributions import Latency
+from stageline.report.grouping import StageGroup, group_stages
+from stageline.report.prefix import prefix_text
+from stageline.report.speculation import speculation_text
+from stageline.report.summary import Advice, Summary
+from stageline.units import NS_PER_S, format_duration
+
+MAX_STAGE_ROWS = 32
+_LATENCIES = (("TTFT", "ttft_s"), ("TPOT", "tpot_s"), ("ITL", "itl_s"), ("E2E", "e2e_s"), ("queue", "queue_s"))
+
+
+def run_report(summary: Summary, stages: Sequence[StageRecord]) -> RenderableType:
+    """Everything, top to bottom."""
+    parts: list[RenderableType] = [figures_table(summary), latency_table(summary), stage_table(stages)]
+    if summary.slo is not None:
+        parts.append(slo_verdict(summary))
+    parts += [advice_line(line) for line in summary.advice]
+    parts.append(Text(f"digest {summary.digest}" if summary.digest else "incomplete: the run broke off, no digest"))
+    return Group(*parts)
+
+
+def advice_line(advice: Advice) -> Text:
+    """What was seen, and what to try."""
+    return Text.assemble(("advice: ", "bold"), f"{advice.seen}. {advice.try_next[:1].upper()}{advice.try_next[1:]}.")
+
+
+def figures_table(summary: Summary) -> Table:
+    """Name and value of the main figures."""
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column()
+    t, outcomes = summary.topology, summary.requests
+    replicas = f", {t.replicas} replicas" if t.replicas > 1 else ""
+    table.add_row("cluster", f"{t.model} on {t.devices} x {t.device}: {t.stages} stages, {t.visits} visits{replicas}")
+    table.add_row("workload", Text(summary.workload))
+    others = [f"{n:,} {name}" for name, n in outcomes.items() if n and name not in ("total", "finished")]
+    table.add_row("requests", ", ".join([f"{outcomes['finished']:,} of {outcomes['total']:,} finished", *others]))
+    if odd := [f"{n:,} {name.replace('_', ' ')}" for name, n in summary.workload_rows.items() if n and name in _ODD]:
+        table.add_row("rows", ", ".join(odd))
+    table.add_row(
+        "emulated", f"{format_duration(summary.emulated_s * NS_PER_S)} in {summary.wall_s:.1f} s of wall time"
+    )
+    rate = f"{summary.output_tokens_per_s:,.1f} output tokens/s, {summary.requests_per_s:,.2f} requests/s"
+    table.add_row("throughput", rate)
+    table.add_row("bubbles", f"{summary.bubble_ratio:.1%} of the time in which there was work{_binding(summary)}")
+    if u := summary.utilisation:
+        table.add_row("utilisation", f"{u.mfu:.1%} of peak FLOPs (MFU), {u.bandwidth:.1%} of memory bandwidth")
+    if summary.prefix_cache is not None:
+        table.add_row("prefix cache", prefix_text(summary.prefix_cache))
+    if summary.speculation is not None:
+        table.add_row("speculation", speculation_text(summary.speculation))
+    if summary.preemptions:
+        table.add_row("preemptions", f"{summary.preemptions:,}")
+    return table
+
+
+_ODD = ("skipped_bad", "left_out_failed", "output_raised", "prompt_raised", "reordered")
+
+
+def _binding(summary: Summary) -> str:
+    parts = [f"busiest stage {summary.busiest_stage}"] if summary.busiest_stage is not None else []
+    if summary.binding_stage is not None:
+        parts.append(f"KV binds at stage {summary.binding_stage}")
+    return f"; {', '.join(parts)}" if parts else ""
+
+
+def latency_table(summary: Summary) -> Table:
+    """Latency percentiles."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("latency")
+    for name in ("mean", "p50", "p90", "p95", "p99", "max"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for name, field in _LATENCIES:
+        values: Latency = getattr(summary, field)
+        cells = (values.mean, values.p50, values.p90, values.p95, values.p99, values.max)
+        table.add_row(name, *("-" if v is None else format_duration(v * NS_PER_S) for v in cells))
+    return table
+
+
+def stage_table(stages: Sequence[StageRecord], max_rows: int = MAX_STAGE_ROWS) -> Table:
+    """Busy and idle shares of the window in %; similar neighbours share a row, only causes that occurred are shown."""
+    groups = group_stages(stages, max_rows)
+    causes = [c for c in SHOWN if any(g.idle_ratio[c] > 0 for g in groups)]
+    kv = any(s.kv_budget_bytes for s in stages)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=0)
+    table.caption = _caption(stages, groups)
+    table.caption_justify = "left"
+    table.add_column("stage", no_wrap=True)
+    for name in ("busy%", *(CAUSE[c].heading or c for c in causes), *(["kv top%"] if kv else [])):
+        table.add_column(name, justify="right", no_wrap=True)
+    for group in groups:
+        cells = [_percent(group.busy_ratio), *(_percent(group.idle_ratio[c]) for c in causes)]
+        table.add_row(group.label, *cells, *([_percent(group.kv_peak_ratio)] if kv else []))
+    return table
+
+
+def _caption(stages: Sequence[StageRecord], groups: Sequence[StageGroup]) -> str:
+    text = "busy and idle by cause, % of the run's window"
+    if len(groups) < len(stages):
+        text += "; rows of several stages show their mean"
+    return text
+
+
+def _percent(ratio: float) -> str:
+    if ratio == 0:
+        return "-"
+    return "<0.1" if ratio < 0.0005 else f"{100 * ratio:.1f}"
+
+
+def slo_verdict(summary: Summary) -> Text:
+    """Whether the objective was met."""
+    slo = summary.slo
+    if slo is None:
+        raise ValueError("the run had no objective")
+    verdict = "met" if slo.met else "missed"
+    goodput = f"goodput {slo.goodput_requests_per_s:,.2f} requests/s"
+    text = f"SLO {verdict}: {slo.objective}; {slo.attainment:.2%} good, {goodput}"
+    return Text(text, style="green" if slo.met else "bold red")

@@ -1,0 +1,149 @@
+"""`stageline calibrate`: constants that made a run are found again from its timings, and plans name them."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from stageline.api.fitting import MeasuredRun, Serving, distance, emulate, fit_efficiencies
+from stageline.catalog.loader import Catalog
+from stageline.cli.main import invoke as run
+from stageline.cost.efficiencies import Efficiencies
+from stageline.engine.types import Request
+from stageline.workload.timings import MeasuredTimes, Timings
+
+SHELF = Catalog()
+TRUE = Efficiencies(
+    name="true", model="qwen2.5-7b", device="h100-sxm", flops_share=0.4, bandwidth_share=0.55, step_ns=4_000_000
+)
+
+
+def requests(count: int = 24) -> tuple[Request, ...]:
+    """Long prompts and long outputs in turn, so that compute, bandwidth and steps each show."""
+    return tuple(
+        Request(
+            index=i, arrival_ns=i * 150_000_000, prompt_tokens=4000 if i % 3 == 0 else 60,
+            output_tokens=20 if i % 3 == 0 else 60, max_output_tokens=60,
+        )
+        for i in range(count)
+    )  # fmt: skip
+
+
+def measured(times: list[MeasuredTimes] | None = None) -> MeasuredRun:
+    asked = requests()
+    known = tuple(times) if times else (MeasuredTimes(1, 1, 1),) * len(asked)
+    spec, device = SHELF.model("qwen2.5-7b").spec, SHELF.device("h100-sxm").device
+    return MeasuredRun(spec, device, Timings(asked, known, 0), Serving(max_num_seqs=64, batched_tokens=2048))
+
+
+@pytest.fixture(scope="module")
+def truth() -> list[MeasuredTimes]:
+    return emulate(measured(), efficiencies=TRUE)
+
+
+@pytest.fixture
+def timings(truth: list[MeasuredTimes], tmp_path: Path) -> Path:
+    path = tmp_path / "timings.jsonl"
+    rows = [
+        {"arrival_ns": r.arrival_ns, "prompt_tokens": r.prompt_tokens, "output_tokens": r.output_tokens,
+         "ttft_ns": t.ttft_ns, "e2e_ns": t.e2e_ns}
+        for r, t in zip(requests(), truth, strict=True)
+    ]  # fmt: skip
+    path.write_text("\n".join(json.dumps(row) for row in rows))
+    return path
+
+
+def test_the_constants_that_made_a_run_are_found_again(truth: list[MeasuredTimes]) -> None:
+    m = measured(truth)
+    found = fit_efficiencies(m, "found", "test")
+    assert distance(m.timings, emulate(m, efficiencies=found)) < 0.1 * distance(m.timings, emulate(m))
+    assert found.flops_share == pytest.approx(TRUE.flops_share, rel=0.15)
+    assert found.step_ns == pytest.approx(TRUE.step_ns, rel=0.35)
+    assert all(abs(r.mean or 0) < 0.05 for r in found.residuals)
+
+
+def test_plans_name_a_profile(timings: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "profiles").mkdir()
+    made = tmp_path / "profiles" / "mine.json"
+    assert run(["calibrate", str(timings), "qwen2.5-7b", "h100-sxm", "-o", str(made), "--max-num-seqs", "64"]) == 0
+    shown = capsys.readouterr().out
+    assert "TTFT" in shown and "of host per step" in shown
+    plan = tmp_path / "plan.json"
+    words = ["plan", "qwen2.5-7b", "h100-sxm", "-o", str(plan), "--json"]
+    assert run(words) == 0
+    plain = json.loads(capsys.readouterr().out)
+    assert run([*words, "--catalog", str(tmp_path), "--profile", "mine"]) == 0
+    named = json.loads(capsys.readouterr().out)
+    assert named["trip_ns"] > plain["trip_ns"] + 2_000_000
+    assert json.loads(plan.read_text())["info"]["profile"] == "mine"
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--profile", "nobody"], "no profile of this name"),
+        (["--tp", "2"], "--tensor-parallel-size 1, not 2"),
+    ],
+)
+def test_a_profile_serves_only_what_it_was_taken_on(
+    words: list[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "p.json").write_bytes(as_json(TRUE))
+    named = words if "--profile" in words else ["--profile", str(tmp_path / "p.json"), *words]
+    assert run(["plan", "qwen2.5-7b", "h100-sxm", *named]) == 2
+    assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("change", [{"flops_share": 0}, {"bandwidth_share": 1.5}, {"step_ns": -1}, {"more": 1}])
+def test_a_profile_that_can_not_be_is_refused(
+    change: dict[str, object], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "p.json"
+    path.write_text(json.dumps(json.loads(as_json(TRUE)) | change))
+    assert run(["plan", "qwen2.5-7b", "h100-sxm", "--profile", str(path)]) == 2
+    assert next(iter(change)) in capsys.readouterr().err
+
+
+def as_json(value: Efficiencies) -> bytes:
+    import msgspec
+
+    return msgspec.json.encode(value)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--requests", "x.jsonl"], "which --requests and --attention-scale need"),
+        (["--attention-scale", "2"], "which --requests and --attention-scale need"),
+        (["--max-num-seqs", "0"], "--max-num-seqs"),
+        (["--tp", "0"], "--tp"),
+    ],
+)
+def test_mistakes(words: list[str], says: str, timings: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = timings.with_name("p.json")
+    assert run(["calibrate", str(timings), "qwen2.5-7b", "h100-sxm", "-o", str(out), *words]) == 2
+    assert says in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_a_request_that_has_no_room_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    row = {"arrival_s": 0, "prompt_tokens": 10**7, "output_tokens": 1, "ttft_s": 1}
+    path = tmp_path / "t.jsonl"
+    path.write_text("\n".join([json.dumps(row)] * 8))
+    assert run(["calibrate", str(path), "qwen2.5-7b", "h100-sxm", "-o", str(tmp_path / "p.json")]) == 2
+    assert "measured request 0" in capsys.readouterr().err
+
+
+def test_the_scoreboards_calibrated_row(shared_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Kernels, and one scalar fitted to 300 measured requests: every mean within 5 %."""
+    data = shared_data / "measured"
+    kernels = data / "kernels_RTXPRO6000_Llama-3.1-8B_bf16_tp1"
+    asked = ["--requests", str(data / "RTXPRO6000_Llama-3.1-8B_vllm_requests.jsonl"), "--max-num-seqs", "128"]
+    made = tmp_path / "p.json"
+    assert run(["calibrate", str(kernels), "llama-3.1-8b", "rtx-pro-6000", "-o", str(made), "--json", *asked]) == 0
+    found = {row["of"]: row["mean"] for row in json.loads(capsys.readouterr().out)}
+    assert {name for name, mean in found.items() if mean is not None} == {"TTFT", "TPOT", "latency"}
+    assert all(abs(mean) < 0.05 for mean in found.values() if mean is not None)
+    assert json.loads(made.read_text())["attention_scale"] == pytest.approx(1.066, abs=0.01)
+    assert run(["calibrate", str(kernels), "llama-3.1-8b", "rtx-pro-6000", "-o", str(made), *asked,
+                "--attention-scale", "1"]) == 2  # fmt: skip

@@ -1,0 +1,159 @@
+"""`stageline search` and `stageline calibrate` as users meet them."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from stageline.api.trials import run_trials
+from stageline.cli.main import invoke as run
+
+LOAD = "poisson:rate=4,input=256,output=16"
+
+
+def search(
+    capsys: pytest.CaptureFixture[str], *more: str, devices: str = "4"
+) -> tuple[int, dict[str, list[dict[str, object]]]]:
+    words = ["search", "llama-3.1-70b", "h100-sxm", "--devices", devices, "--workload", LOAD, "--requests", "10"]
+    code = run([*words, "--jobs", "1", "--json", *more])
+    return code, json.loads(capsys.readouterr().out or "{}")
+
+
+def test_every_division_that_fits_is_run(capsys: pytest.CaptureFixture[str]) -> None:
+    code, found = search(capsys)
+    assert code == 0
+    names = [trial["name"] for trial in found["trials"]]
+    assert names == ["pp2 dp2", "pp4", "tp2 dp2", "tp2 pp2", "tp4"]
+    assert [left["name"] for left in found["left_out"]] == ["dp4"]
+    assert all(trial["finished"] == 10 for trial in found["trials"])
+
+
+def test_a_bound_prunes_what_misses_the_objective_anyway(capsys: pytest.CaptureFixture[str]) -> None:
+    """A lone token on two stages reads all weights at one device's rate: 50 ms."""
+    _, found = search(capsys, "--slo", "tpot=30ms")
+    assert "tp4" in [trial["name"] for trial in found["trials"]]
+    assert any("lone token" in str(left["reason"]) for left in found["left_out"])
+
+
+def test_an_objective_that_nothing_meets_is_the_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+    code, found = search(capsys, "--slo", "ttft=1us")
+    assert code == 3
+    assert [trial["slo_met"] for trial in found["trials"]] == [False] * 5
+    assert search(capsys, "--slo", "ttft=100s")[0] == 0
+
+
+def test_a_second_search_goes_on_where_the_first_stopped(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = tmp_path / "trials.jsonl"
+    _, first = search(capsys, "--resume", str(kept))
+    lines = kept.read_bytes().splitlines(keepends=True)
+    kept.write_bytes(b"".join(lines[:-1]) + lines[-1][:20])  # stopped in the middle of a line
+    ran: list[str] = []
+
+    def watched(candidates: list[object], jobs: int) -> object:
+        ran.extend(c.name for c in candidates)  # type: ignore[attr-defined]
+        return run_trials(candidates, jobs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("stageline.api.searching.run_trials", watched)
+    _, second = search(capsys, "--resume", str(kept))
+    assert ran == ["tp4"]
+    assert second == first
+
+
+def test_the_curve_over_numbers_of_devices(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    chart = tmp_path / "curve.svg"
+    words = ["search", "llama-3.1-70b", "h100-sxm", "--devices", "3..4", "--workload", LOAD, "--requests", "10"]
+    assert run([*words, "--jobs", "1", "--price", "2", "--plot", str(chart)]) == 0
+    shown = capsys.readouterr().out
+    assert "best at every number of devices" in shown and "$/M" in shown
+    assert chart.stat().st_size > 1000
+
+
+def test_advice_says_for_which_divisions_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["search", "llama-3.1-8b", "h100-sxm", "--devices", "2", "--workload", LOAD, "--requests", "10"]
+    assert run([*words, "--jobs", "1"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "advice (tp2): One h100-sxm would hold the weights and all KV of this run" in shown
+    assert run([*words, "--jobs", "1", "--json"]) == 0
+    trials = {trial["name"]: trial["advice"] for trial in json.loads(capsys.readouterr().out)["trials"]}
+    assert any("--replicas 2" in line for line in trials["pp2"])
+    assert not any("--replicas 2" in line for line in trials["dp2"])
+
+
+def test_several_models_and_devices_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["search", "llama-3.1-8b,qwen2.5-7b", "h100-sxm,a100-80g", "--devices", "1", "--workload", LOAD]
+    assert run([*words, "--requests", "10", "--jobs", "1", "--json"]) == 0
+    trials = json.loads(capsys.readouterr().out)["trials"]
+    assert [(t["model"], t["device"]) for t in trials] == [
+        (model, device) for model in ("llama-3.1-8b", "qwen2.5-7b") for device in ("h100-sxm", "a100-80g")
+    ]
+    assert run([*words, "--requests", "10", "--jobs", "2"]) == 0
+    assert "qwen2.5-7b on h100-sxm: tp1" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_prefix_cache_in_a_search(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Conversations that share a long system prompt: what is cached is not prefilled again."""
+    kept = tmp_path / "trials.jsonl"
+    words = ["search", "llama-3.1-8b", "h100-sxm", "--devices", "1", "--requests", "40", "--jobs", "1", "--json"]
+    words += ["--workload", "sessions:rate=2,turns=4,system=4096,question=64,output=16", "--resume", str(kept)]
+    found = []
+    for more in ([], ["--prefix-cache"]):
+        assert run([*words, *more]) == 0
+        found.append(json.loads(capsys.readouterr().out)["trials"][0]["ttft_p50_s"])
+    assert found[1] < 0.5 * found[0]
+    assert len(kept.read_text().splitlines()) == 2  # neither is taken for the other
+
+
+@pytest.mark.parametrize(
+    ("words", "names", "code"),
+    [
+        (["--devices", "four"], "--devices", 2),
+        (["--devices", "5..4"], "--devices", 2),
+        (["--devices", "1"], "none of the", 4),
+        (["--devices", "4", "--microbatches", "0"], "--microbatches", 2),
+        (["--devices", "4", "--jobs", "0"], "--jobs", 2),
+        (["--devices", "4", "--slo", "nonsense"], "--slo", 2),
+        (["--devices", "4", "--price", "nan"], "--price", 2),
+        (["--devices", "4", "--price", "-1"], "--price", 2),
+        (["--devices", "4", "--price", "inf"], "--price", 2),
+        (["--devices", "4", "--price", "0"], "--price", 2),
+        (["--devices", "4", "--seed", "-1"], "--seed", 2),
+        (["--devices", "4", "--most-context-parallel", "0"], "--max-context-parallel", 2),
+        (["--devices", "4097"], "--devices", 2),
+        (["--devices", "4", "--rate-scale", "0"], "--rate-scale", 2),
+    ],
+)
+def test_mistakes(capsys: pytest.CaptureFixture[str], words: list[str], names: str, code: int) -> None:
+    assert run(["search", "llama-3.1-70b", "h100-sxm", "--workload", LOAD, *words]) == code
+    assert names in capsys.readouterr().err
+
+
+def test_kernels_become_a_profile_and_a_plan(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, shared_data: Path
+) -> None:
+    kernels = shared_data / "measured" / "kernels_RTXPRO6000_Llama-3.1-8B_bf16_tp1"
+    profile, plan = tmp_path / "p.json", tmp_path / "plan.json"
+    assert run(["calibrate", str(kernels), "llama-3.1-8b", "rtx-pro-6000", "-o", str(profile), "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)) == 2
+    assert run(["plan", "llama-3.1-8b", "rtx-pro-6000", "--profile", str(profile), "-o", str(plan)]) == 0
+    assert json.loads(plan.read_text())["costs"][0]["kind"] == "measured"
+    capsys.readouterr()
+    assert run(["plan", "llama-3.1-8b", "h100-sxm", "--profile", str(profile)]) == 2
+    assert "measured with device" in capsys.readouterr().err
+    profile.write_text("{}")
+    assert run(["plan", "llama-3.1-8b", "rtx-pro-6000", "--profile", str(profile)]) == 2
+    assert "not a profile" in capsys.readouterr().err
+
+
+def test_a_terminal_sees_a_bar_and_a_chart_of_the_front(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # what rich takes for a terminal
+    chart = tmp_path / "front.png"
+    words = ["search", "llama-3.1-70b", "h100-sxm", "--devices", "4", "--workload", LOAD, "--requests", "10"]
+    assert run([*words, "--jobs", "1", "--json", "--plot", str(chart)]) == 0
+    shown = capsys.readouterr()
+    assert "divisions" in shown.err
+    assert len(json.loads(shown.out)["trials"]) == 5
+    assert chart.read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,64 @@
+"""Compose files: the committed ones are up to date, and service names match the router's stage addresses."""
+
+import shutil
+from pathlib import Path
+
+import msgspec
+import pytest
+import yaml
+
+from router.settings import stage_addresses
+from stageline.cli.main import invoke as run
+from stageline.plan.schema import Plan
+from tests.cluster.plans import small_plan
+
+COMMITTED = {
+    "docker-compose.yml": "render compose deploy/compose/llama-3.1-70b.json",
+    "deploy/swarm/stack.yml": "render swarm deploy/compose/llama-3.1-70b.json",
+    "deploy/compose/kimi-k3.yml": "render compose deploy/compose/kimi-k3.json --name=stageline-kimi-k3 --dilation=auto",
+}
+
+
+@pytest.fixture
+def checkout(root: Path, tmp_path: Path) -> Path:
+    """A folder that counts as a checkout."""
+    shutil.copytree(root / "deploy", tmp_path / "deploy")
+    return tmp_path
+
+
+@pytest.mark.parametrize("path", COMMITTED)
+def test_a_committed_compose_file_is_fresh(
+    path: str, root: Path, checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(checkout)
+    assert run([*COMMITTED[path].split(), "-o", path]) == 0
+    command = f"stageline {COMMITTED[path]} -o {path}"
+    assert (root / path).read_text() == (checkout / path).read_text(), f"write it again: {command}"
+    assert f"#   {command}\n" in (root / path).read_text()
+
+
+def rendered(plan: Plan, checkout: Path) -> dict[str, dict[str, dict[str, object]]]:
+    """The compose file of a plan, parsed."""
+    (checkout / "plan.json").write_bytes(msgspec.json.encode(plan))
+    assert run(["render", "compose", str(checkout / "plan.json"), "-o", str(checkout / "out.yml")]) == 0
+    read: dict[str, dict[str, dict[str, object]]] = yaml.safe_load((checkout / "out.yml").read_text())
+    return read
+
+
+@pytest.mark.parametrize("plan", [small_plan(1), small_plan(3, replicas=2), small_plan(101)])
+def test_every_stage_has_a_service_that_the_router_finds(plan: Plan, checkout: Path) -> None:
+    services = rendered(plan, checkout)["services"]
+    environment = services["router"]["environment"]
+    assert isinstance(environment, dict)
+    addresses = [a for row in stage_addresses(environment["STAGELINE_STAGES"], plan) for a in row]
+    others = {"router", "prometheus", "grafana", "load", "cli"}
+    assert [f"{name}:50051" for name in services if name not in others] == addresses
+
+
+def test_a_compose_file_outside_a_checkout_is_refused(
+    checkout: Path, tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere") / "out.yml"
+    assert run(["render", "compose", str(checkout / "deploy/compose/kimi-k3.json"), "-o", str(elsewhere)]) == 2
+    assert "inside a checkout of Stageline" in capsys.readouterr().err
+    assert not elsewhere.exists()

@@ -1,0 +1,147 @@
+"""Kubernetes: chart and manifests make the same objects, all valid, for small and large plans."""
+
+from pathlib import Path
+from typing import Any
+
+import helm_python
+import kubernetes_validate
+import msgspec
+import pytest
+import yaml
+
+from stageline.cli.main import invoke as run
+from tests.cluster.plans import small_plan
+
+VERSIONS = ("1.27", "1.32", "1.37")
+Object = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def chart(root: Path) -> Path:
+    """The folder of the chart."""
+    return root / "deploy/helm/stageline"
+
+
+@pytest.fixture(params=["llama-3.1-70b", "kimi-k3", "two-replicas"])
+def plan(request: pytest.FixtureRequest, root: Path, tmp_path: Path) -> Path:
+    """8 stages, 59 stages, 2 x 3 stages."""
+    if request.param != "two-replicas":
+        return root / f"deploy/compose/{request.param}.json"
+    path = tmp_path / "plan.json"
+    path.write_bytes(msgspec.json.encode(small_plan(3, replicas=2)))
+    return path
+
+
+def from_chart(chart: Path, plan: Path, **values: object) -> list[Object]:
+    """The objects that the chart renders for a plan and values."""
+    with helm_python.Chart.load(str(chart)) as loaded:
+        rendered = loaded.render({"plan": plan.read_text(), **values}, name="stageline", namespace="default")
+    texts = [text for path, text in rendered.items() if not path.endswith(("NOTES.txt", ".tpl"))]
+    return [entry for text in texts for entry in yaml.safe_load_all(text) if entry]
+
+
+def from_command(plan: Path, capsys: pytest.CaptureFixture[str], *flags: str) -> list[Object]:
+    """The objects that `stageline render k8s` renders."""
+    assert run(["render", "k8s", str(plan), *flags]) == 0
+    return list(yaml.safe_load_all(capsys.readouterr().out))
+
+
+def by_name(objects: list[Object]) -> dict[tuple[str, str], Object]:
+    """Objects by kind and name, which must be unique."""
+    named = {(entry["kind"], entry["metadata"]["name"]): entry for entry in objects}
+    assert len(named) == len(objects)
+    return named
+
+
+def validate(objects: list[Object]) -> None:
+    """Validates strictly: unknown fields are errors. Custom resources are skipped, as they have no schema."""
+    for entry in objects:
+        if entry["kind"] != "ServiceMonitor":
+            for version in VERSIONS:
+                kubernetes_validate.validate(entry, version, strict=True)
+
+
+def test_the_chart_and_the_command_make_the_same_objects(
+    chart: Path, plan: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = from_command(plan, capsys)
+    validate(made)
+    assert by_name(from_chart(chart, plan)) == by_name(made)
+
+
+def test_a_pod_for_every_stage_under_the_name_that_the_router_asks_for(
+    plan: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = by_name(from_command(plan, capsys, "--name", "mine"))
+    document = msgspec.json.decode(plan.read_bytes())
+    sets = [entry for (kind, _), entry in made.items() if kind == "StatefulSet"]
+    assert [entry["spec"]["replicas"] for entry in sets] == [len(document["stages"])] * document.get("replicas", 1)
+    container = made["Deployment", "mine-router"]["spec"]["template"]["spec"]["containers"][0]
+    pattern = {entry["name"]: entry["value"] for entry in container["env"]}["STAGELINE_STAGES"]
+    for replica, entry in enumerate(sets):
+        last = f"{entry['metadata']['name']}-{entry['spec']['replicas'] - 1}"
+        wanted = pattern.format(replica=replica, stage=entry["spec"]["replicas"] - 1)
+        assert wanted == f"{last}.{entry['spec']['serviceName']}:50051"
+        assert ("Service", entry["spec"]["serviceName"]) in made
+
+
+def test_every_switch_of_the_chart_gives_valid_objects(chart: Path, root: Path) -> None:
+    plan = root / "deploy/compose/llama-3.1-70b.json"
+    everything = from_chart(
+        chart,
+        plan,
+        image={"repository": "registry.example/stageline", "tag": "1", "pullPolicy": "Always"},
+        nodeSelector={"pool": "cpu"},
+        tolerations=[{"key": "cpu", "operator": "Exists"}],
+        serviceMonitor={"enabled": True, "labels": {"release": "prometheus"}},
+        dashboards={"enabled": True, "files": {"pipeline": '{"title": "x"}'}},
+        router={"service": {"type": "LoadBalancer"}},
+    )
+    validate(everything)
+    kinds = [entry["kind"] for entry in everything]
+    assert (kinds.count("ServiceMonitor"), kinds.count("ConfigMap")) == (1, 2)
+    nothing = from_chart(
+        chart,
+        plan,
+        networkPolicy={"enabled": False},
+        podDisruptionBudget={"enabled": False},
+        topologySpread={"enabled": False},
+    )
+    validate(nothing)
+    assert sorted(entry["kind"] for entry in nothing) == [
+        "ConfigMap",
+        "Deployment",
+        "Service",
+        "Service",
+        "StatefulSet",
+    ]
+
+
+def test_pods_are_confined(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for entry in from_command(plan, capsys):
+        if entry["kind"] in ("StatefulSet", "Deployment"):
+            pod = entry["spec"]["template"]["spec"]
+            assert pod["securityContext"]["runAsNonRoot"] is True
+            assert pod["automountServiceAccountToken"] is False
+            for container in pod["containers"]:
+                assert container["securityContext"]["readOnlyRootFilesystem"] is True
+                assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+
+
+@pytest.mark.parametrize(
+    ("values", "complaint"),
+    [
+        ({"plan": ""}, "plan"),
+        ({"plan": "not json"}, "make one with stageline plan"),
+        ({"plan": '{"stages": []}', "payload": "everything"}, "payload"),
+        ({"plan": '{"stages": []}', "stages": 8}, "stages"),
+    ],
+)
+def test_values_that_make_no_sense_are_refused(chart: Path, values: dict[str, object], complaint: str) -> None:
+    with helm_python.Chart.load(str(chart)) as loaded, pytest.raises(helm_python.HelmError, match=complaint):
+        loaded.render(values, name="stageline", namespace="default")
+
+
+def test_the_chart_is_lint_free(chart: Path, root: Path) -> None:
+    plan = (root / "deploy/compose/llama-3.1-70b.json").read_text()
+    assert helm_python.lint(str(chart), values={"plan": plan}, strict=True)["errors"] == []

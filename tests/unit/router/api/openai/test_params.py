@@ -1,0 +1,58 @@
+"""Bodies of requests become GenerationParams, or errors that name the field."""
+
+import msgspec
+import pytest
+
+from router.api.openai.params import chat_params, completion_params
+from router.api.openai.schema import ChatRequest, CompletionRequest
+from router.live.names import ModelNames
+from stageline.errors import BadInput
+
+
+def completion(**fields: object) -> CompletionRequest:
+    """A decoded body."""
+    return msgspec.json.decode(msgspec.json.encode(fields), type=CompletionRequest)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "counts"),
+    [("a b", [2]), (["a", "b c"], [1, 2]), ([1, 2, 3], [3]), ([[1], [2, 3]], [1, 2])],
+)
+def test_prompts_in_all_shapes(prompt: object, counts: list[int]) -> None:
+    assert [w.prompt_tokens for w in completion_params(completion(prompt=prompt), 0)] == counts
+
+
+@pytest.mark.parametrize(
+    ("fields", "place"),
+    [
+        ({"prompt": []}, "prompt"),
+        ({"prompt": [1, "a"]}, "prompt"),
+        ({"prompt": [-1]}, "prompt"),
+        ({"prompt": "x", "max_tokens": 0}, "max_tokens"),
+        ({"prompt": "x", "min_tokens": -1}, "min_tokens"),
+        ({"prompt": "x", "stop": ["a"] * 17}, "stop"),
+        ({"prompt": "x", "logprobs": 2}, "logprobs"),
+        ({"prompt": "x", "suffix": "y"}, "suffix"),
+        ({"prompt": "x", "best_of": 3}, "best_of"),
+        ({"prompt": "x", "seed": 1 << 70}, "seed"),
+    ],
+)
+def test_an_unsupported_value_is_refused_with_its_field(fields: dict[str, object], place: str) -> None:
+    with pytest.raises((BadInput, msgspec.ValidationError), match=place):
+        completion_params(completion(**fields), 0)
+
+
+def test_sampling_settings_and_tools_are_accepted() -> None:
+    body = {"messages": [{"role": "user", "content": [{"type": "text", "text": "hi"}], "name": "x"}], "temperature": 2,
+            "tools": [{}], "top_p": None, "max_completion_tokens": 5, "max_tokens": 9}  # fmt: skip
+    (params,) = chat_params(msgspec.json.decode(msgspec.json.encode(body), type=ChatRequest), 0)
+    assert (params.max_tokens, params.prompt) == (5, b"user: hi")
+
+
+def test_names() -> None:
+    names = ModelNames("llama-3.1-8b", "")
+    assert names.listed == ("llama-3.1-8b",)
+    assert all(
+        map(names.knows, ["", "llama-3.1-8b", "meta-llama/Meta-Llama-3.1-8B", "meta-llama/Llama-3.1-8B-Instruct"])
+    )
+    assert not any(map(names.knows, ["llama-3.1-80b", "gpt-4", "meta-llama/Llama-3.1-70B"]))

@@ -1,0 +1,48 @@
+"""The supervisor of live sessions says so when it can't go on."""
+
+import asyncio
+import logging
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from router.cluster.stages import StageTable
+from router.live import supervisor
+from router.live.options import LiveOptions
+from stageline.engine.route import Route
+from stageline.errors import Unavailable
+from tests.unit.engine.builders import plan
+
+
+class Broken:
+    """A session that can't be opened, for a reason that is no StagelineError."""
+
+    clock = SimpleNamespace(slip_ns=0)
+
+    def __init__(self, *_: object) -> None:
+        """As a LiveSession's."""
+
+    async def open(self, digest: str, advertise: str) -> None:
+        """See LiveSession."""
+        raise ValueError("no such thing")
+
+    async def close(self, error: object) -> None:
+        """See LiveSession."""
+
+
+async def test_a_bug_is_logged_and_shown_to_clients(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(supervisor, "LiveSession", Broken)
+    table = cast(StageTable, SimpleNamespace(healthy=True))
+    kept = supervisor.LiveSupervisor(Route(plan()), table, LiveOptions())
+    kept.start("")
+    assert kept._task is not None
+    await asyncio.wait({kept._task})
+    with pytest.raises(Unavailable, match="internal error: ValueError: no such thing"):
+        kept.open_session(1)
+    assert [record.levelno for record in caplog.records] == [logging.CRITICAL]
+    async with asyncio.timeout(5):
+        await kept.pause()  # a virtual run need not wait for it
+    await kept.stop()

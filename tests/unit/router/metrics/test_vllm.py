@@ -1,0 +1,37 @@
+"""The serving metrics: what goes on over runs."""
+
+import pytest
+
+from router.metrics.vllm import ServingMetrics
+from stageline.engine.route import Route
+from stageline.engine.router import Router
+from stageline.engine.sequence import Sequence
+from stageline.engine.settings import Scheduling
+from stageline.engine.types import Request
+from stageline.testing import Ignoring
+from tests.unit.engine.builders import plan
+
+DRAFTING = Scheduling(speculate=4, acceptance_ppm=1_000_000)
+
+
+def samples(metrics: ServingMetrics, name: str) -> list[float]:
+    """By replica."""
+    return [s.value for family in metrics.collect() for s in family.samples if s.name == name]
+
+
+@pytest.mark.parametrize("later", [DRAFTING, Scheduling()])
+def test_counts_of_drafts_go_on_over_runs(later: Scheduling) -> None:
+    route = Route(plan(replicas=2))
+    metrics = ServingMetrics(route.plan)
+    assert samples(metrics, "vllm:spec_decode_num_drafts_total") == [0, 0]
+    request = Request(index=0, arrival_ns=0, prompt_tokens=1, output_tokens=3, max_output_tokens=9)
+    for settings in (DRAFTING, DRAFTING, later):
+        router = Router(route, settings, 0, Ignoring())
+        metrics.begin(router)
+        drafting = router.replicas[1].speculation
+        if drafting is not None:
+            assert drafting.verify(Sequence(request, 1), 4) == (4, 2)  # all right, and two of them still wanted
+    times = 3 if later is DRAFTING else 2
+    assert samples(metrics, "vllm:spec_decode_num_drafts_total") == [0, times]
+    assert samples(metrics, "vllm:spec_decode_num_draft_tokens_total") == [0, 4 * times]
+    assert samples(metrics, "vllm:spec_decode_num_accepted_tokens_total") == [0, 2 * times]
