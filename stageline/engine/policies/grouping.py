@@ -120,14 +120,14 @@ class Turns(Grouping):
 
     def attempts(self) -> Iterator[int]:
         """From the slot whose turn it is, passing over empty ones, to the first that is in flight."""
-        turn = self._turn
-        for _ in range(self.slots):
+        turn, passed = self._turn, 0
+        while passed < self.slots:
             if turn in self.in_flight:
-                break
+                self._turn = turn
+                return
             yield turn
+            passed = 0 if turn in self.in_flight else passed + 1
             turn = (turn + 1) % self.slots
-        if self.in_flight:
-            self._turn = turn
 
     def may_decode(self, sequence: Sequence) -> bool:
         """Its own only."""
