@@ -182,7 +182,7 @@ def _execute(job: Job, writer: RunWriter, observer: Observer, *, announced: bool
         seed=job.seed,
         observer=observer,
         stage_observer=writer.stage_observer,
-        members=writer.trace,
+        members=writer.members,
         paranoid=job.paranoid,
         cluster=job.cluster,
         text=job.text,

@@ -20,9 +20,11 @@ MAX_STAGE_ROWS = 32
 _LATENCIES = (("TTFT", "ttft_s"), ("TPOT", "tpot_s"), ("ITL", "itl_s"), ("E2E", "e2e_s"), ("queue", "queue_s"))
 
 
-def run_report(summary: Summary, stages: Sequence[StageRecord]) -> RenderableType:
-    """Everything, top to bottom."""
+def run_report(summary: Summary, stages: Sequence[StageRecord], groups: RenderableType | None = None) -> RenderableType:
+    """Everything, top to bottom; `groups` is the table of the groups' sizes."""
     parts: list[RenderableType] = [figures_table(summary), latency_table(summary), stage_table(stages)]
+    if groups is not None:
+        parts.append(groups)
     if summary.slo is not None:
         parts.append(slo_verdict(summary))
     parts += [advice_line(line) for line in summary.advice]

@@ -16,7 +16,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "poisson": ("rate", "requests", "input", "output", "trace"),
     "gamma": ("rate", "cv", "requests", "input", "output", "trace"),
     "constant": ("rate", "requests", "input", "output", "trace"),
-    "closed": ("users", "think", "requests", "input", "output"),
+    "closed": ("users", "think", "requests", "input", "output", "trace"),
     "sessions": (
         "system_prompts",
         "users",
