@@ -1,5 +1,7 @@
 """`stageline plan`: layers -> stages -> devices."""
 
+import shlex
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -40,7 +42,7 @@ def plan_command(
     inputs = find_inputs(model, device, asked, design.folders)
     if learning.training:
         return plan_training(inputs.model, inputs.device, learning, shape, as_json=json)
-    planned = plan_inputs(inputs)
+    planned = plan_inputs(inputs, _command())
     if out:
         planned.write(out)
     if device_map:
@@ -48,6 +50,17 @@ def plan_command(
         return 0
     _show(planned, planned.explain() if explain else [], as_json=json)
     return 0
+
+
+def _command() -> str:
+    """The command that makes this plan, without what it prints and writes; "" when called from a program."""
+    words, kept = iter(sys.argv[1:]), []
+    for word in words:
+        if word in ("-o", "--output"):
+            next(words, None)
+        elif not word.startswith(("-o", "--output=", "--json", "--explain", "--device-map")):
+            kept.append(word)
+    return shlex.join(["stageline", *kept]) if kept[:1] == ["plan"] else ""
 
 
 def _show(planned: ModelPlan, lines: list[str], *, as_json: bool) -> None:
@@ -108,6 +121,7 @@ def _summary_lines(s: PlanReport) -> list[str]:
         *_memory_lines(s),
         f"one token's trip  {units.time_text(s.trip_ns)} (L); busiest stage {units.time_text(s.busiest_ns)} (T); "
         f"network floor {units.time_text(s.network_floor_ns)}",
+        *([f"serving engine    {s.serving}"] if s.serving else []),
         f"in flight         {s.credits} credits x microbatch {s.microbatch}; knee L/T = {s.knee} microbatches; "
         f"published rule stages x microbatch = {s.published_in_flight} requests",
     ]
