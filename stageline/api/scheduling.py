@@ -16,7 +16,7 @@ from stageline.workload.recording import RecordedWorkload
 
 Preset = Literal["vllm"]
 PRESETS = {"vllm": "vllm-v1"}  # older names of serving engines
-_RANK_LIMITS = (  # of one data-parallel rank; the field of Scheduling, which counts the whole replica; another flag for it
+_RANK_LIMITS = (  # of one data-parallel rank; the field of Scheduling, of the whole replica; the flag of that field
     ("max_num_seqs", "max_running", "--max-running"),
     ("max_num_batched_tokens", "batched_tokens", "--batched-tokens"),
 )

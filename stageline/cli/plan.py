@@ -1,7 +1,5 @@
 """`stageline plan`: layers -> stages -> devices."""
 
-import shlex
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -42,7 +40,7 @@ def plan_command(
     inputs = find_inputs(model, device, asked, design.folders)
     if learning.training:
         return plan_training(inputs.model, inputs.device, learning, shape, as_json=json)
-    planned = plan_inputs(inputs, _command())
+    planned = plan_inputs(inputs, output.plan_command_line())
     if out:
         planned.write(out)
     if device_map:
@@ -50,17 +48,6 @@ def plan_command(
         return 0
     _show(planned, planned.explain() if explain else [], as_json=json)
     return 0
-
-
-def _command() -> str:
-    """The command that makes this plan, without what it prints and writes; "" when called from a program."""
-    words, kept = iter(sys.argv[1:]), []
-    for word in words:
-        if word in ("-o", "--output"):
-            next(words, None)
-        elif not word.startswith(("-o", "--output=", "--json", "--explain", "--device-map")):
-            kept.append(word)
-    return shlex.join(["stageline", *kept]) if kept[:1] == ["plan"] else ""
 
 
 def _show(planned: ModelPlan, lines: list[str], *, as_json: bool) -> None:

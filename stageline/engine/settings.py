@@ -48,7 +48,7 @@ def plan_scheduling(plan: Plan) -> Scheduling:
     if not engine:
         return Scheduling()
     return Scheduling(
-        microbatch=engine.microbatch or None,
+        microbatch=engine.largest_microbatch or None,
         max_running=engine.max_running or None,
         batching=engine.batching,
         queueing=engine.queueing,

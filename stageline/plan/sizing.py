@@ -60,7 +60,7 @@ def serving(stages: Sequence[StagePlan], options: PlanOptions) -> Serving | None
         queueing=rules.queueing,
         kv=rules.kv,
         prefix_cache=caching,
-        microbatch=0 if options.microbatch or options.credits_rule == "fill" else running or 0,
+        largest_microbatch=0 if options.microbatch or options.credits_rule == "fill" else running or 0,
         max_running=running or 0,
         ranks=options.group.attention_replicas,
         overhead_ns=rules.overhead_ns,
