@@ -63,8 +63,9 @@ def _of_replica(base: Scheduling, given: Mapping[str, Any], plan: Plan) -> dict[
         if found.get(field) is not None:
             raise UsageError(f"--{name.replace('_', '-')} and {flag} both set the same limit: give one of them")
         found[field] = limit * ranks
-    if "max_running" in found and base.microbatch is not None and "microbatch" not in found:
-        found["microbatch"] = found["max_running"]  # a batch of this engine holds all that run
+    if "max_running" in found and base.microbatch and base.max_running and "microbatch" not in found:
+        share = base.microbatch * found["max_running"] // base.max_running  # of all that run, in one batch
+        found["microbatch"] = max(1, share)
     return found
 
 

@@ -35,6 +35,7 @@ class ServingEngine(CatalogStruct, frozen=True):
     title: str
     release: str  # that the settings were read from
     credits: Credits  # batches in flight: one per stage, or as many as fill the pipeline; a single stage has one
+    batch_holds: Literal["all", "share"]  # at most: all that may run, or an equal share of them per stage
     batching: str  # with one stage
     pipelined_batching: str  # with several stages
     queueing: str

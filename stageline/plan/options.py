@@ -34,6 +34,7 @@ class EngineRules(NamedTuple):
 
     engine: str
     release: str
+    batch_holds: Literal["all", "share"]  # at most: all that may run, or an equal share of them per stage
     batching: str
     pipelined_batching: str  # with several stages
     queueing: str

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from stageline.errors import DoesNotFit, UsageError
-from stageline.plan.options import PlanOptions
+from stageline.plan.options import EngineRules, PlanOptions
 from stageline.plan.schema import Serving, StagePlan
 from stageline.plan.timing import PipelineTiming
 
@@ -60,11 +60,18 @@ def serving(stages: Sequence[StagePlan], options: PlanOptions) -> Serving | None
         queueing=rules.queueing,
         kv=rules.kv,
         prefix_cache=caching,
-        largest_microbatch=0 if options.microbatch or options.credits_rule == "fill" else running or 0,
+        largest_microbatch=0 if options.microbatch else _largest(len(stages), running, rules),
         max_running=running or 0,
         ranks=options.group.attention_replicas,
         overhead_ns=rules.overhead_ns,
     )
+
+
+def _largest(stages: int, running: int | None, rules: EngineRules) -> int:
+    """The most sequences of a batch; 0: the nominal microbatch, for an engine without a limit of its own."""
+    if running is None:
+        return 0
+    return running if rules.batch_holds == "all" else max(1, running // stages)
 
 
 def with_blocks(stage: StagePlan, blocks: int | None, device_bytes: int) -> StagePlan:

@@ -44,16 +44,13 @@ def run_label(made: Facts, settings: Facts) -> str:
 
 def settings_text(settings: Facts) -> str:
     """What bounds and orders the batches of a run, in one line."""
-    limits = [f"{_count(settings, 'credits', 'microbatch')} in flight"]
-    limits.append(f"at most {_count(settings, 'microbatch', 'sequence')}")
-    limits.append(f"{_count(settings, 'batched_tokens', 'new token')} each")
-    if "max_running" in settings:
-        limits.append(f"{int(settings['max_running']):,} running per replica")
     policies = ", ".join(str(settings[name]) for name in ("batching", "queueing") if name in settings)
     kept = f"KV {settings.get('kv', '')}, prefix cache {'on' if settings.get('prefix_cache') else 'off'}"
+    limits = [
+        f"{int(settings.get('credits', 0)):,} in flight",
+        f"microbatches of at most {int(settings.get('microbatch', 0)):,}",
+        f"{int(settings.get('batched_tokens', 0)):,} new tokens each",
+    ]
+    if "max_running" in settings:
+        limits.append(f"{int(settings['max_running']):,} running per replica")
     return f"{policies}, {kept}; {', '.join(limits)}"
-
-
-def _count(settings: Facts, name: str, what: str) -> str:
-    number = int(settings.get(name, 0))
-    return f"{number:,} {what}{'s' if number != 1 else ''}"

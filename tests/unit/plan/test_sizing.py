@@ -9,7 +9,7 @@ from stageline.plan.schema import KvWindow, StagePlan
 from stageline.plan.sizing import credits_for, for_ranks, nominal_microbatch, serving, with_blocks
 from stageline.plan.timing import PipelineTiming
 
-RULES = EngineRules("own", "1", "greedy", "balanced", "fcfs", "grow", True, False)
+RULES = EngineRules("own", "1", "all", "greedy", "balanced", "fcfs", "grow", True, False)
 STAGE = StagePlan(name="stage-0", layers=(0,), kv_block_bytes=10, weight_bytes=50, kv_budget_bytes=45)
 
 
@@ -54,6 +54,14 @@ def test_limits_of_all_data_parallel_ranks_of_a_stage_add_up() -> None:
     found = serving([STAGE], options)
     assert found is not None
     assert (found.max_running, found.largest_microbatch, found.ranks) == (40, 40, 4)
+
+
+def test_a_batch_holds_a_share_of_what_runs() -> None:
+    """SGLang's pp_max_micro_batch_size: max_running_requests // pp_size."""
+    options = PlanOptions(max_num_seqs=10, serving=RULES._replace(batch_holds="share"))
+    found = serving([STAGE] * 4, options)
+    assert found is not None
+    assert (found.max_running, found.largest_microbatch) == (10, 2)
 
 
 @pytest.mark.parametrize(

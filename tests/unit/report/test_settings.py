@@ -4,7 +4,7 @@ import pytest
 
 from stageline.engine.settings import Scheduling
 from stageline.report.settings import Facts, plan_label, run_label, settings_in_force, settings_text
-from stageline.testing.plans import make_plan
+from stageline.testing.plans import uniform_plan
 
 
 @pytest.mark.parametrize(
@@ -27,9 +27,9 @@ def test_the_label_of_a_run() -> None:
 
 
 def test_settings_in_force_are_those_given_and_the_plans() -> None:
-    found = settings_in_force(make_plan(credits=3, microbatch=5), Scheduling(microbatch=9, kv="grow"), "own")
+    found = settings_in_force(uniform_plan(credits=3, microbatch=5), Scheduling(microbatch=9, kv="grow"), "own")
     assert (found["serving_engine"], found["credits"], found["microbatch"], found["kv"]) == ("own", 3, 9, "grow")
     assert (found["batched_tokens"], found["prefix_cache"]) == (2048, False)
     assert not found.keys() & {"snapshot_tokens", "speculate", "tpot_slo_ns", "max_running"}
     text = settings_text(found)
-    assert text.startswith("balanced, fcfs, KV grow, prefix cache off; 3 microbatches in flight, at most 9 sequences")
+    assert text.startswith("balanced, fcfs, KV grow, prefix cache off; 3 in flight, microbatches of at most 9, 2,048 ")
