@@ -360,8 +360,7 @@ class Replica:
 
     def _count_waiting(self, sequence: Sequence, sign: int) -> None:
         """It starts (1) or stops (-1) waiting: count the most KV that it will hold."""
-        r = sequence.request
-        blocks = self.mirror.blocks_for(r.prompt_tokens + r.max_output_tokens)
+        blocks = self.mirror.blocks_for(self.kv.max_tokens(sequence.request))
         self._waiting_blocks += sign * blocks
         if self._waiting_kept:
             kept = self.mirror.kept_of(blocks)

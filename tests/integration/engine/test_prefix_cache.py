@@ -113,8 +113,8 @@ def test_two_that_run_at_once_share_one_copy() -> None:
 def test_what_nobody_uses_makes_room_and_no_more_of_it_than_needed(kv: str) -> None:
     """Of twelve blocks the first prompt leaves eight; the second needs nine, or ten when it reserves its answer."""
     first, second = tuple(range(8)), tuple(range(100, 108))
-    requests = [ask(0, 8 * 512 + 1, first, 0), ask(1, 8 * 512 + 512, second, 1000)]
-    run = run_plan(plan(budget_bytes=12 * 512), requests, CACHED, kv=kv)
+    may_say_two = request(1, 1000, prompt_tokens=9 * 512, output_tokens=1, max_output_tokens=2, hash_ids=second)
+    run = run_plan(plan(budget_bytes=12 * 512), [ask(0, 8 * 512 + 1, first, 0), may_say_two], CACHED, kv=kv)
     assert run.totals.prefix[0].evictions == {"grow": 5, "reserve": 6}[kv]
     assert [(r.outcome, r.preemptions) for r in run.requests] == [("finished", 0)] * 2
 
