@@ -197,8 +197,8 @@ class Replica:
 
     def _schedule_decodes(self, forming: Forming) -> None:
         kept = []
-        ready, allocate_slots, add_decode, speculation = (
-            self._ready, self.kv.allocate_slots, forming.add_decode, self.speculation,
+        ready, allocate_slots, add_decode, speculation, cache = (
+            self._ready, self.kv.allocate_slots, forming.add_decode, self.speculation, self.cache,
         )  # fmt: skip
         tokens = 1
         room = min(forming.limit, forming.tokens_left)  # a decode step is one member and at least one token
@@ -216,6 +216,8 @@ class Replica:
                 else:
                     forming.add_verification(sequence, tokens)
                     room = min(room, forming.tokens_left)
+                if cache is not None:
+                    cache.cache_full_blocks(sequence, forming.grants)
             else:
                 kept.append(sequence)
         self._ready_count -= len(forming.members)
@@ -331,7 +333,7 @@ class Replica:
         self.waiting.prepend(sequence)
 
     def _free(self, sequence: Sequence) -> None:
-        """It no longer runs and holds no KV; the prefix cache keeps the blocks of its prompt."""
+        """It no longer runs and holds no KV; the prefix cache keeps its full blocks."""
         del self.running[sequence.request.index]
         sequence.running = False
         self._unschedule(sequence)

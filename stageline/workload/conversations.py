@@ -93,11 +93,13 @@ class Conversations:
         if prompt > MAX_BLOCKS * self.block_tokens or prompt > MAX_TOKENS:
             reason = f"request {index} has {prompt} tokens, more than {MAX_TOKENS} or than {MAX_BLOCKS} blocks"
             raise BadInput(place, None, reason, "take fewer turns, or longer blocks")
-        self._identify(state, user, -(-prompt // self.block_tokens))
+        self._identify(state, user, -(-(prompt + answer) // self.block_tokens))
+        first, end = prompt // self.block_tokens, (prompt + answer) // self.block_tokens
         state.tokens, state.turn = prompt + answer, state.turn + 1
         return Request(
             index=index, arrival_ns=arrival_ns, prompt_tokens=prompt, output_tokens=answer, max_output_tokens=answer,
-            conversation=f"user-{user}/{state.number}", hash_ids=tuple(state.ids),
+            conversation=f"user-{user}/{state.number}", hash_ids=tuple(state.ids[: -(-prompt // self.block_tokens)]),
+            output_hash_ids=tuple(state.ids[first:end]),
         )  # fmt: skip
 
     def _begin(self, user: int, number: int) -> _UserState:
