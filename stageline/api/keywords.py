@@ -31,6 +31,7 @@ class DesignKeywords(TypedDict, total=False):
     kv_cache_dtype: ElementName  # "auto": the model's
     state_dtype: ElementName
     placement: Placement
+    layer_partition: str
     chunks: int | None  # with "interleaved": runs of layers per stage
     consecutive: bool
     layer_bytes: LayerBytes

@@ -15,6 +15,7 @@ from stageline.errors import UsageError
 from stageline.hardware.device import Device, Network, on_topology
 from stageline.model.formats import format_named
 from stageline.model.spec import ElementType, ModelSpec
+from stageline.plan.layer_partition import FLAG, parse_partition
 from stageline.plan.options import AXES, PlanOptions
 from stageline.units import MAX_TIME_NS
 
@@ -69,8 +70,14 @@ def make_options(asked: PlanKeywords, shelf: Catalog, folders: Sequence[Path]) -
     ranks = _expert_parallel(asked)
     if asked.get("context_parallel", 1) > 1 and ranks > asked.get("tensor_parallel", 1):
         raise UsageError("--cp can't be combined with replicas of attention: give --ep no larger than --tp")
+    partition = parse_partition(asked.get("layer_partition", "balanced"))
+    if partition != "balanced" and asked.get("placement", "fewest") != "fewest":
+        raise UsageError(
+            f"{FLAG} can't be combined with --placement {asked.get('placement')}, which places layers itself"
+        )
     return msgspec.structs.replace(
         PlanOptions(),
+        partition=partition,
         **{name: value for name, value in asked.items() if name in _AS_GIVEN},
         context_tokens=asked.get("context_tokens") or asked.get("max_model_len"),
         chunks=_chunks(asked),

@@ -98,6 +98,13 @@ class PlacementFlags:
             "(--chunks runs of layers per stage)."
         ),
     ] = "fewest"
+    layer_partition: Annotated[
+        str,
+        _flag(
+            "Layers per stage, like 20,20,20,20 (VLLM_PP_LAYER_PARTITION, SGLANG_PP_LAYER_PARTITION), or who splits "
+            "them: balanced (by time, at the plan's microbatch), vllm, sglang."
+        ),
+    ] = "balanced"
     chunks: Annotated[
         int | None, WHOLE, _flag("Runs of layers per stage with --placement interleaved; default: 2.")
     ] = None
@@ -121,6 +128,7 @@ class PlacementFlags:
         """As the API takes them."""
         return {
             "placement": self.placement,
+            "layer_partition": self.layer_partition,
             "chunks": self.chunks,
             "consecutive": self.consecutive,
             "layer_bytes": self.layer_bytes,

@@ -17,6 +17,7 @@ from stageline.plan.cost_entry import cost_entry
 from stageline.plan.fit import check_fit
 from stageline.plan.fitted_efficiencies import with_efficiencies
 from stageline.plan.interleave import interleaved
+from stageline.plan.layer_partition import given_cuts
 from stageline.plan.links import links
 from stageline.plan.memory import Memory
 from stageline.plan.options import AXES, PlanOptions
@@ -89,8 +90,24 @@ def _layouts(spec: ModelSpec, device: Device, memory: Memory, options: PlanOptio
     """The layers of every stage, with stages in the order of their first layer. Raises DoesNotFit and BadInput."""
     if options.placement == "by-kind":
         return by_kind(spec, memory, options.consecutive)
-    totals = decode_totals(options.microbatch or BALANCE_MICROBATCH, memory.context_tokens)
-    times = layer_times(spec, device, options, totals.decode_tokens, memory.context_tokens)
+    if options.placement == "fewest" and options.partition != "balanced":
+        cuts = given_cuts(spec, device, memory, options.partition, _stage_count(memory, options))
+        return [tuple(range(start, end)) for start, end in cuts]
+    sequences, seen = options.microbatch or BALANCE_MICROBATCH, set[int]()
+    while True:  # the microbatch that the plan will use depends on the cut: until it stays the same
+        seen.add(sequences)
+        times = layer_times(spec, device, options, sequences, memory.context_tokens)
+        layouts = _balanced_layouts(spec, device, memory, options, times)
+        requests = (_room(memory, x) // max(1, memory.request_bytes(x)) for x in layouts)
+        sequences = nominal_microbatch(len(layouts), min(requests), options)
+        if sequences in seen:
+            return layouts
+
+
+def _balanced_layouts(
+    spec: ModelSpec, device: Device, memory: Memory, options: PlanOptions, times: list[int]
+) -> list[Layers]:
+    """The layers of every stage, cut evenly by the times of layers."""
     if options.placement == "interleaved":
         return interleaved(spec, device, memory, options, times)
     stages = _stage_count(memory, options)
@@ -103,7 +120,15 @@ def _layouts(spec: ModelSpec, device: Device, memory: Memory, options: PlanOptio
     return [tuple(range(start, end)) for start, end in cuts]
 
 
+def _room(memory: Memory, layers: Sequence[int]) -> int:
+    """What weights and activations leave of a stage."""
+    kept = memory.kept_free_bytes(layers[-1] == memory.layers - 1)
+    return memory.capacity_bytes - memory.weight_bytes(layers) - kept
+
+
 def _stage_count(memory: Memory, options: PlanOptions) -> int:
+    if options.devices is None and isinstance(options.partition, tuple):
+        return len(options.partition)
     if options.devices is not None:
         return options.devices // options.stage_devices
     cuts = fewest(memory.layers, memory.fits)
@@ -153,7 +178,7 @@ def _stage(
         device=device.name,
         weight_bytes=weights,
         memory_bytes=memory.capacity_bytes,
-        kv_budget_bytes=memory.capacity_bytes - weights - memory.kept_free_bytes(layers[-1] == memory.layers - 1),
+        kv_budget_bytes=_room(memory, layers),
         kv_block_bytes=memory.block_bytes(layers),
         state_bytes=memory.state_bytes(layers),
         kv_windows=memory.windows(layers) or msgspec.UNSET,
@@ -166,6 +191,10 @@ def _requests(stage: StagePlan, memory: Memory) -> int:
     return stage.kv_budget_bytes // max(1, memory.request_bytes(stage.layers))
 
 
+def _partition_text(options: PlanOptions) -> str:
+    return options.partition if isinstance(options.partition, str) else ",".join(map(str, options.partition))
+
+
 def _order(axes: Sequence[AxisRow]) -> dict[str, str | int | float | bool]:
     """The order of the axes from the innermost, unless it is the default one."""
     order = [row.axis for row in axes]
@@ -176,6 +205,7 @@ def _order(axes: Sequence[AxisRow]) -> dict[str, str | int | float | bool]:
 def _info(spec: ModelSpec, memory: Memory, options: PlanOptions) -> dict[str, str | int | float | bool]:
     info: dict[str, str | int | float | bool] = {
         "placement": options.placement,
+        **({} if options.partition == "balanced" else {"partition": _partition_text(options)}),
         "consecutive": options.consecutive or options.placement == "fewest",
         "layer_bytes": options.layer_bytes,
         "context_tokens": memory.context_tokens,
