@@ -50,8 +50,8 @@ class LiveSession:
         ahead_ns = int(options.tolerance_ns / options.dilation)
         self.conductor = ForesightedConductor(self.router, self.workload, options.seed, self._trace, ahead_ns)
         dispatched = watch.dispatched if watch else None
-        machine = LiveMachine(self.conductor, self.workload, self.clock, options.tolerance_ns, dispatched)
-        self.shell = SessionShell("the router", machine, follower=self._delivery)
+        self.machine = LiveMachine(self.conductor, self.workload, self.clock, options.tolerance_ns, dispatched)
+        self.shell = SessionShell("the router", self.machine, follower=self._delivery)
         self.connections = StageConnections(self.id, route, table, self.shell, options.payload, self.clock)
         self._recorder = recorder
         self._next = 0
@@ -100,7 +100,8 @@ class LiveSession:
 
     def next_arrival(self) -> tuple[int, int]:
         """Index and arrival of a request that comes now; valid until the event loop's next iteration."""
-        return self._next, self.workload.move_to(self.clock.at_ns(time.monotonic_ns()))
+        self.shell.wake()
+        return self._next, self.machine.stamp_ns(time.monotonic_ns())
 
     def submit(
         self, requests: Sequence[Request], listener: Listener, parent: TraceContext | None = None
