@@ -9,6 +9,7 @@ from router.live.options import LiveOptions
 from router.live.recorder import Recorder
 from router.live.session import LiveSession
 from router.live.traces import LiveTraces
+from router.live.watchdog import Watchdog
 from router.metrics.vllm import Watch
 from stageline.engine.route import Route
 from stageline.errors import Busy, StagelineError, Unavailable
@@ -43,6 +44,7 @@ class LiveSupervisor:
         self._task: asyncio.Task[None] | None = None
         self._current: LiveSession | None = None  # also while it opens or closes
         self._tasks: set[asyncio.Task[None]] = set()
+        self._watchdog: Watchdog | None = None
         self._paused = False
         self._draining = False
         self._changed = asyncio.Condition()
@@ -101,6 +103,16 @@ class LiveSupervisor:
     def ready(self) -> bool:
         """Whether requests are taken."""
         return self.session is not None and not self._draining
+
+    @property
+    def degraded(self) -> str:
+        """Why requests that are taken do not get on; empty: they do."""
+        return self._watchdog.reason if self._watchdog else ""
+
+    def overdue_ns(self) -> dict[tuple[int, int], int]:
+        """For how long each (replica, stage) has owed an answer; 0: it does not hang."""
+        watchdog = self._watchdog
+        return {(s.replica, s.stage): watchdog.owed_ns(s) if watchdog else 0 for s in self._table}
 
     def open_session(self, requests: int) -> LiveSession:
         """The session that takes that many requests now. Raises Unavailable or Busy."""
@@ -177,6 +189,10 @@ class LiveSupervisor:
 
     async def _last(self, session: LiveSession) -> StagelineError | None:
         """Until it breaks off or has to leave."""
+        self._watchdog = Watchdog(
+            self._table, session.machine, session.clock, self.options.deadline_ns, session.connections.lose
+        )
+        watching = asyncio.ensure_future(self._watchdog.run())
         failing = asyncio.ensure_future(session.failure())
         leaving = asyncio.ensure_future(self._must_leave())
         try:
@@ -191,9 +207,10 @@ class LiveSupervisor:
                 log.info("live session ended", extra={"digest": digest, "recording": path})
             return None
         finally:
-            for task in (failing, leaving):
+            self._watchdog = None
+            for task in (failing, leaving, watching):
                 task.cancel()
-            await asyncio.gather(failing, leaving, return_exceptions=True)
+            await asyncio.gather(failing, leaving, watching, return_exceptions=True)
 
     def _end_recording(self, digest: str | None) -> str:
         path = self._recorder.end(digest) if self._recorder else None

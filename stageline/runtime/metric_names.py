@@ -102,6 +102,10 @@ STAGE_UP = MetricSpec(
     name="stageline_stage_up", kind="gauge", help="Whether the router finds the stage healthy.", labels=_PLACE,
     by=_ROUTER,
 )  # fmt: skip
+STAGE_OVERDUE = MetricSpec(
+    name="stageline_stage_overdue_seconds", kind="gauge",
+    help="For how long a stage has owed an answer, from 1 s on; 0: it does not hang.", labels=_PLACE, by=_LIVE,
+)  # fmt: skip
 EMULATED = MetricSpec(name="stageline_emulated_seconds", kind="gauge", help="Emulated clock.", by=_ROUTER)
 RUN_OPEN = MetricSpec(
     name="stageline_run_open", kind="gauge", help="Whether a run in emulated time goes on.", by=_ROUTER

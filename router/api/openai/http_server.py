@@ -163,11 +163,12 @@ class OpenAiServer:
         return web.Response()
 
     async def _ready(self, request: web.Request) -> web.Response:
-        """200 while requests are accepted, else 503 with the reason."""
+        """200 while requests are accepted and get on, else 503 with the reason."""
         supervisor = self._service.supervisor
-        if supervisor.ready:
+        degraded = supervisor.degraded
+        if supervisor.ready and not degraded:
             return _json({"status": "ready", "dilation": self._service.dilation})
-        body = error_body(supervisor.reason, "server_error", code="503")
+        body = error_body(degraded or supervisor.reason, "server_error", code="503")
         return web.Response(status=503, body=body, content_type=_JSON, headers={"Retry-After": str(RETRY_AFTER_S)})
 
     async def _version(self, request: web.Request) -> web.Response:
