@@ -48,6 +48,7 @@ def build(settings: RouterSettings) -> Server:
     registry.register(serving)
     ProcessCollector(registry=registry)
     if live:
+        live.supervisor.on_session = collector.on_session
         registry.register(LiveCollector(live.supervisor))
     servicer = RouterServicer(
         plan,

@@ -53,8 +53,9 @@ class LiveSession:
         self.machine = LiveMachine(self.conductor, self.workload, self.clock, options.tolerance_ns, dispatched)
         self.shell = SessionShell("the router", self.machine, follower=self._delivery)
         self.connections = StageConnections(self.id, route, table, self.shell, options.payload, self.clock)
-        self._recorder = recorder
+        self._recorder, self._watch = recorder, watch
         self._next = 0
+        self.lost_requests = self.unseen_requests = 0  # that had not ended, and had not even arrived, when it broke off
 
     # -- its life
 
@@ -81,10 +82,19 @@ class LiveSession:
     async def close(self, error: StagelineError | None) -> None:
         """Let the stages go; streams that are still open end with the error."""
         self.shell.close()
+        if error:
+            self._count_lost()
         self._delivery.fail(error or Unavailable("the live session has ended"))
         if self._trace:
             self._trace.abandon(max(0, self.clock.at_ns(time.monotonic_ns())))
         await self.connections.close()
+
+    def _count_lost(self) -> None:
+        self.lost_requests = len(self.router.sequences)
+        while self.workload.pending:
+            self.unseen_requests += isinstance(self.workload.take(), Request)
+        if self._watch:
+            self._watch.lost(self.unseen_requests)
 
     # -- clients
 

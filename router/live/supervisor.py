@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from router.cluster.stages import StageTable
 from router.live.delivery import Lateness
@@ -33,6 +34,7 @@ class LiveSupervisor:
         self.route, self.options = route, options
         self.lateness = Lateness()
         self.session: LiveSession | None = None
+        self.on_session: Callable[[], None] = lambda: None  # called when `session` has opened or ended
         self.reason = "the live session is not open yet"
         self.last_digest = ""
         self.slipped_ns = 0  # of sessions that are over
@@ -175,6 +177,7 @@ class LiveSupervisor:
             lost = Unavailable(f"the live session broke off: {error}") if error else None
             self.failures += bool(error)
             await session.close(lost)
+            self.on_session()
         return error
 
     def _begin(self, session: LiveSession) -> None:
@@ -185,6 +188,7 @@ class LiveSupervisor:
             )  # fmt: skip
             self._recorder.begin(header)
         self.session, self.reason = session, ""
+        self.on_session()
         log.info("live session open", extra={"session": session.id, "dilation": self.options.dilation})
 
     async def _last(self, session: LiveSession) -> StagelineError | None:

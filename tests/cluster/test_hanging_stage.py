@@ -116,5 +116,10 @@ async def test_a_stage_that_hangs_past_the_deadline_ends_like_a_crash(tmp_path: 
                 return await hanging.metric('stageline_stage_up{replica="0",stage="1"') == 0
 
             await until(down)
+            assert await hanging.metric("stageline_requests_total") == 1
+            assert await hanging.metric("stageline_requests_failed_total") == 1
+            assert await hanging.metric("stageline_requests_running") == 0
+            assert await hanging.metric('vllm:request_success_total{engine="0",finished_reason="error"') == 1
+            assert await hanging.metric("vllm:num_requests_running") == 0
         await hanging.becomes(200)
         assert (await hanging.reply())[-1]["usage"]["completion_tokens"] == 200
