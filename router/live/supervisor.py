@@ -102,6 +102,11 @@ class LiveSupervisor:
     # -- clients
 
     @property
+    def recording_failures(self) -> int:
+        """Recordings that ended early."""
+        return self._recorder.failures if self._recorder else 0
+
+    @property
     def ready(self) -> bool:
         """Whether requests are taken."""
         return self.session is not None and not self._draining

@@ -133,6 +133,10 @@ SLIP = MetricSpec(
 LIVE_FAILURES = MetricSpec(
     name="stageline_live_failures_total", kind="counter", help="Sessions that broke off.", by=_LIVE
 )
+RECORDING_FAILURES = MetricSpec(
+    name="stageline_recording_failures_total", kind="counter",
+    help="Recordings that ended early, without a digest: a line could not be written.", by=_LIVE,
+)  # fmt: skip
 LATENESS = MetricSpec(
     name="stageline_delivery_lateness_seconds", kind="histogram",
     help="Wall time from a token's due time to its delivery.", by=_LIVE,
