@@ -1,6 +1,6 @@
 """The service model of a `Roofline` entry: a table look-up, and a few comparisons per kind of attention."""
 
-from stageline.cost.entries import FullAttention, Ring, Roofline
+from stageline.cost.entries import FullAttention, LinearAttention, Phase, Ring, Roofline
 from stageline.cost.tables import halves_tables, imbalanced_experts, work_table
 from stageline.cost.totals import BatchTotals
 
@@ -10,13 +10,17 @@ def attention_rows(entry: Roofline) -> list[tuple[float, FullAttention]]:
     return [(float(g.layers), g.attention) for g in entry.groups if g.attention]
 
 
-def linear_rows(entry: Roofline) -> list[tuple[float, float, float]]:
-    """(layers, token_ns, sequence_ns) of every group with linear attention."""
-    return [(float(g.layers), g.linear.token_ns, g.linear.sequence_ns) for g in entry.groups if g.linear]
+def linear_rows(entry: Roofline) -> list[tuple[float, LinearAttention]]:
+    """(layers, coefficients) of every group with linear attention."""
+    return [(float(g.layers), g.linear) for g in entry.groups if g.linear]
 
 
 class RooflineModel:
-    """See `Roofline`. Monotone in every field of BatchTotals, except where a ring switches between KV and queries."""
+    """See `Roofline`.
+
+    Monotone in every field of BatchTotals, except where a ring switches between KV and
+    queries, and where one more sequence shortens the mean span of a `Phase`.
+    """
 
     def __init__(self, entry: Roofline) -> None:
         self.entry = entry
@@ -25,7 +29,9 @@ class RooflineModel:
         self._halves = halves_tables(entry)
         self._experts = imbalanced_experts(entry)
         self._full = attention_rows(entry)
-        self._linear = linear_rows(entry)
+        linear = linear_rows(entry)
+        self._linear = [(n, a.token_ns, a.sequence_ns) for n, a in linear if not (a.decode and a.prefill)]
+        self._linear_phases = [(n, a.decode, a.prefill) for n, a in linear if a.decode and a.prefill]
         self._head = (entry.head.row_ns, entry.head.weights_ns, entry.head.overhead_ns) if entry.head else None
         self._host = bool(entry.floor_ns or entry.sequence_ns or entry.step_ns)
         self.uses_draw = bool(self._experts)
@@ -42,6 +48,8 @@ class RooflineModel:
             update = token_ns * tokens
             state = sequence_ns * (totals.decode_sequences + totals.prefill_sequences)
             ns += layers * (update if update > state else state)
+        for layers, one, many in self._linear_phases:
+            ns += layers * _linear_ns(one, many, totals)
         for layers, attention in self._full:
             ns += layers * _attention_ns(attention, totals)
         if self._halves:
@@ -69,16 +77,37 @@ def _attention_ns(a: FullAttention, totals: BatchTotals) -> float:
         kv = min(kv, totals.decode_sequences * window + totals.decode_tokens)
         prefill_pairs = min(prefill_pairs, totals.prefill_tokens * window)
         prefill_kv = min(prefill_kv, totals.prefill_sequences * window + totals.prefill_tokens)
-    work, read = a.decode_pair_ns * pairs, a.kv_ns * kv
-    decode = work if work > read else read
-    work, read = a.prefill_pair_ns * prefill_pairs, a.kv_ns * prefill_kv
-    prefill = work if work > read else read
+    work = a.decode_pair_ns * pairs
+    if a.decode:
+        decode = _phase_ns(a.decode, work, kv, totals.decode_tokens, totals.decode_sequences)
+    else:
+        read = a.kv_ns * kv
+        decode = work if work > read else read
+    work = a.prefill_pair_ns * prefill_pairs
+    if a.prefill:
+        prefill = _phase_ns(a.prefill, work, prefill_kv, totals.prefill_tokens, totals.prefill_sequences)
+    else:
+        read = a.kv_ns * prefill_kv
+        prefill = work if work > read else read
     if a.ring:
         if totals.decode_tokens:
             decode += a.ring.decode_ns
         if totals.prefill_tokens:
             prefill = max(prefill, _passed_ns(a.ring, totals)) + a.ring.steps_ns
     return decode + prefill
+
+
+def _phase_ns(p: Phase, work: float, kv: int, tokens: int, sequences: int) -> float:
+    if not sequences:
+        return 0.0
+    read = p.kv_ns * kv
+    ns = p.fixed_ns + (work + p.unhidden * read if work > read else read + p.unhidden * work)
+    return ns + p.token_ns * tokens + p.sequence_ns * sequences + p.span_ns * kv / sequences
+
+
+def _linear_ns(decode: Phase, prefill: Phase, t: BatchTotals) -> float:
+    one = _phase_ns(decode, 0.0, t.decode_tokens, t.decode_tokens, t.decode_sequences)
+    return one + _phase_ns(prefill, 0.0, t.prefill_tokens, t.prefill_tokens, t.prefill_sequences)
 
 
 def _passed_ns(ring: Ring, totals: BatchTotals) -> float:

@@ -1,5 +1,6 @@
 """Interleaved placement: a stage holds several runs of layers, each of them a visit."""
 
+import msgspec
 import pytest
 
 from stageline.catalog.loader import Catalog
@@ -16,7 +17,7 @@ from stageline.report.summary import RunFacts, Summary
 from stageline.testing import ListWorkload
 
 SHELF = Catalog()
-LLAMA, H100 = SHELF.model("llama-3.1-70b").spec, SHELF.device("h100-sxm").device
+LLAMA, H100 = SHELF.model("llama-3.1-70b").spec, msgspec.structs.replace(SHELF.device("h100-sxm").device, costs=None)
 
 
 def planned(devices: int | None, chunks: int, context: int | None = None) -> Planned:
