@@ -78,9 +78,9 @@ def plan_model(
 ) -> ModelPlan:
     """Place a model's layers on devices and size the pipeline: `stageline plan`.
 
-    `model` is a catalogue name or the path of a Hugging Face config.json, `device` a catalogue name. `catalog` lists
-    directories with models, devices, links and profiles of your own. `PlanKeywords` has the keywords; sizes are in
-    tokens, times in ns, bandwidths in bytes per second.
+    `model` is a catalogue name, a Hugging Face id or the path of a config.json, `device` a catalogue name. `catalog`
+    lists directories with models, devices, links and profiles of your own. `PlanKeywords` has the keywords; sizes are
+    in tokens, times in ns, bandwidths in bytes per second.
 
     Raises DoesNotFit when the devices are too few, BadInput for an unknown name, and UsageError for keywords that are
     out of range or contradict each other. Messages name the flag of `stageline plan` that a keyword stands for.

@@ -35,7 +35,9 @@ class LinkEntry(msgspec.Struct, frozen=True, kw_only=True):
     sources: tuple[Citation, ...]
 
 
-class _LinkFile(Network, frozen=True):
+class LinkFile(Network, frozen=True):
+    """One file in links/."""
+
     name: str
     title: str
     source: tuple[Citation, ...]
@@ -108,7 +110,7 @@ def costs_entry(document: dict[str, Any], place: str) -> CostsEntry:
 def link_entry(document: dict[str, Any], place: str) -> LinkEntry:
     """A link from its TOML document. Raises BadInput naming file and field."""
     sources = _read_citations(document, place)
-    file = convert(document, _LinkFile, place)
+    file = convert(document, LinkFile, place)
     check_network(file, f"{place}: $")
     network = Network(bytes_per_s=file.bytes_per_s, latency_ns=file.latency_ns)
     return LinkEntry(name=file.name, title=file.title, network=network, sources=sources)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from stageline.catalog.decode import parse_toml
+from stageline.catalog.decode import did_you_mean, parse_toml
 from stageline.catalog.device_file import CostsEntry, DeviceEntry, LinkEntry, costs_entry, device_entry, link_entry
 from stageline.catalog.model_file import ModelEntry, model_entry
 from stageline.errors import BadInput
@@ -51,6 +51,15 @@ class Catalog:
         """A model by name. Raises BadInput if there is none, or for an error in its file."""
         return _entry(self._models, name, "model", model_entry)
 
+    def model_of_id(self, hf_id: str) -> ModelEntry | None:
+        """The model that has this Hugging Face id, in any case; None without one."""
+        entries = (self.model(name) for name in self.models())
+        return next((e for e in entries if hf_id.lower() in map(str.lower, e.hf_ids)), None)
+
+    def hf_ids(self) -> list[str]:
+        """The Hugging Face ids of all models."""
+        return sorted(hf_id for name in self.models() for hf_id in self.model(name).hf_ids)
+
     def device(self, name: str) -> DeviceEntry:
         """A device by name, with its kernel constants. Raises BadInput if there is none, or for a wrong file."""
         entry = _entry(self._devices, name, "device", device_entry)
@@ -80,7 +89,8 @@ def _index(roots: list[Traversable], folder: str) -> dict[str, Traversable]:
 
 def _entry(index: dict[str, Traversable], name: str, what: str, build: Callable[[dict[str, Any], str], T]) -> T:
     if name not in index:
-        raise BadInput(what, name, f"no {what} of this name", f"known: {', '.join(sorted(index))}")
+        way_out = f"{did_you_mean(name, index)}known: {', '.join(sorted(index))}"
+        raise BadInput(what, name, f"no {what} of this name", way_out)
     place = f"{what}s/{name}.toml"
     try:
         data = index[name].read_bytes()

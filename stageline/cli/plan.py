@@ -18,7 +18,7 @@ CONTEXTS_SHOWN = 4
 
 
 def plan_command(
-    model: Annotated[str, Parameter(help="Catalogue name, or path of a Hugging Face config.json.")],
+    model: Annotated[str, Parameter(help="Catalogue name, Hugging Face id, or path of a config.json.")],
     device: Annotated[str, Parameter(help="Catalogue name of a device.")],
     /,
     *,

@@ -87,8 +87,8 @@ class Phase(CostStruct, frozen=True):
 class FullAttention(CostStruct, frozen=True):
     """Decode and prefill each take max(pair_ns x query-key pairs, kv_ns x KV tokens read); their sum counts.
 
-    A sliding window caps both: pairs at tokens x window, KV at sequences x window + tokens. A `Phase` takes the place
-    of that maximum, and its `kv_ns` that of the entry's.
+    A window of the tokens that a query reads caps both: pairs at tokens x window, KV at sequences x window + tokens. A
+    `Phase` takes the place of that maximum, and its `kv_ns` that of the entry's.
     """
 
     decode_pair_ns: float
@@ -136,6 +136,7 @@ class LayerGroup(CostStruct, frozen=True):
     linear: LinearAttention | None = None
     transfer_token_ns: float = 0.0  # per token and layer, added to everything else
     collectives: tuple[Collective, ...] = ()
+    more_attention: tuple[FullAttention, ...] | UnsetType = UNSET  # over the layer's other caches: indexers, windows
 
 
 class LmHead(CostStruct, frozen=True):

@@ -6,21 +6,24 @@ transfer_token_ns, fixed times into its overhead_ns.
 
 from typing import NamedTuple
 
+import msgspec
+
 from stageline.cost.entries import Experts, FullAttention, Gemm, LinearAttention, Phase
 from stageline.cost.group import Group, local_params
 from stageline.hardware.costs import AttentionCost, KernelCosts
 from stageline.hardware.device import Device
 from stageline.model.attention import GatedDelta, Gqa, Kda, Mla
-from stageline.model.ffn import Moe
-from stageline.model.formats import ELEMENT_BYTES, WEIGHT_FORMATS, Precision, WeightFormat
+from stageline.model.ffn import Moe, NoFfn
+from stageline.model.formats import Precision, WeightFormat, format_named
 from stageline.model.spec import Layer, ModelSpec
 
 TWO_GEMMS = frozenset({"ffn", "shared", "qkvo", "latent"})  # fused inputs and an output
 VECTORS = frozenset({"bias", "conv", "shared_gate"})  # no GEMM of their own
 FUSED = frozenset({"gate", "decay", "beta", "kv_a"})  # with the projection of the same input: no launch of their own
-# Kernels beside GEMMs, attention and experts: two norms, the rotary embedding or gates, the FFN's activation. Assumed.
-NORM_OPS, FFN_OPS = 2, 1
-ATTENTION_OPS = {"gqa": 1, "mla": 2, "kda": 2, "gated-delta": 2}
+# Kernels beside GEMMs, attention and experts: a norm before each part, the rotary embedding or gates, the FFN's
+# activation. Assumed.
+FFN_OPS = 1
+ATTENTION_OPS = {"none": 0, "gqa": 1}  # of the other kinds 2
 TRAFFIC_BYTES = 2  # per element of a GEMM's inputs and outputs
 
 
@@ -38,7 +41,8 @@ def _rate_ns(rate: float, share: float) -> float:
 def elementwise_ns(layer: Layer, device: Device) -> float:
     """Time of the kernels that no constants cover, at the device's overhead per operation."""
     kind = str(type(layer.attention).__struct_config__.tag)
-    return float(device.overhead.op_ns * (NORM_OPS + FFN_OPS + ATTENTION_OPS[kind]))
+    ops = layer.parts + FFN_OPS * (not isinstance(layer.ffn, NoFfn)) + ATTENTION_OPS.get(kind, 2)
+    return float(device.overhead.op_ns * ops)
 
 
 def gemms(
@@ -56,7 +60,7 @@ def gemms(
         name: str = getattr(layer.formats, t.weight_class)
         here = local_params(layer, t, group.tensor, spec.hidden)
         params[name] = params.get(name, 0.0) + here
-        cost = costs.gemm_of(name, WEIGHT_FORMATS[name])
+        cost = costs.gemm_of(name, format_named(name, "format"))
         if cost is None or t.name in VECTORS:
             continue
         calls = 2 if t.name in TWO_GEMMS else 1
@@ -68,7 +72,7 @@ def gemms(
 
 
 def _gemm(params: float, name: str, device: Device, costs: KernelCosts, replicas: int) -> Gemm:
-    fmt = WEIGHT_FORMATS[name]
+    fmt = format_named(name, "format")
     cost = costs.gemm_of(name, fmt)
     assert cost is not None, "every table has bf16 GEMMs"
     peak, read = device.peak_flops.at(fmt.precision), device.bandwidth_bytes_per_s
@@ -81,7 +85,7 @@ def _gemm(params: float, name: str, device: Device, costs: KernelCosts, replicas
 
 def head_gemm(params: float, name: str, device: Device, costs: KernelCosts, replicas: int) -> tuple[Gemm, float]:
     """The LM head as a GEMM, and its fixed time."""
-    cost = costs.gemm_of(name, WEIGHT_FORMATS[name])
+    cost = costs.gemm_of(name, format_named(name, "format"))
     return _gemm(params, name, device, costs, replicas), cost.fixed_ns if cost else 0.0
 
 
@@ -91,7 +95,7 @@ def experts(
     """Routed experts, spread over the expert ranks or each sharded over the tensor ranks; None without constants."""
     assert isinstance(layer.ffn, Moe)
     moe, name = layer.ffn, layer.formats.routed_experts
-    fmt: WeightFormat = WEIGHT_FORMATS[name]
+    fmt: WeightFormat = format_named(name, "format")
     cost = costs.moe_of(name, fmt, w4a8=device.peak_flops.fp4 > 0)
     if cost is None:
         return None
@@ -114,47 +118,38 @@ def experts(
 
 
 def full(
-    spec: ModelSpec, attention: Gqa | Mla, kv_elements: float, device: Device, costs: KernelCosts, group: Group
-) -> FullAttention | None:
-    """Full attention without its ring; None without constants. `kv_elements`: per token, over a tensor group.
+    spec: ModelSpec, layer: Layer, base: FullAttention, device: Device, costs: KernelCosts, group: Group
+) -> FullAttention:
+    """The first cache's attention of GQA and MLA with constants; `base` has the device's shares, and stays without.
 
     MLA takes the constants of the other kinds: its decode reads one latent, so it counts as one KV head.
     """
-    found = [costs.attention_of(phase, spec.kv_type) for phase in ("decode", "prefill")]
-    if found[0] is None or found[1] is None:
-        return None
-    decode, prefill = found[0], found[1]
-    pairs = attention.pair_flops()
-    peak = device.peak_flops.bf16 * group.devices
-    return FullAttention(
-        decode_pair_ns=pairs[0] * _rate_ns(peak, decode.flops),
-        prefill_pair_ns=pairs[1] * _rate_ns(peak, prefill.flops),
+    decode, prefill = (costs.attention_of(phase, spec.kv_type) for phase in ("decode", "prefill"))
+    if decode is None or prefill is None or not isinstance(layer.attention, (Gqa, Mla)):
+        return base
+    kv_ns, share = base.kv_ns * device.share.bandwidth, device.share.flops
+    return msgspec.structs.replace(
+        base,
+        decode_pair_ns=base.decode_pair_ns * share / decode.flops,
+        prefill_pair_ns=base.prefill_pair_ns * share / prefill.flops,
         kv_ns=0.0,
-        window_tokens=attention.window_tokens if isinstance(attention, Gqa) else 0,
-        decode=_phase(spec, attention, kv_elements, device, decode, group, decode=True),
-        prefill=_phase(spec, attention, kv_elements, device, prefill, group, decode=False),
+        decode=_phase(layer.attention, kv_ns, device, decode, group, decode=True),
+        prefill=_phase(layer.attention, kv_ns, device, prefill, group, decode=False),
     )
 
 
 def _phase(
-    spec: ModelSpec,
-    attention: Gqa | Mla,
-    kv_elements: float,
-    device: Device,
-    cost: AttentionCost,
-    group: Group,
-    *,
-    decode: bool,
+    attention: Gqa | Mla, kv_ns: float, device: Device, cost: AttentionCost, group: Group, *, decode: bool
 ) -> Phase:
     kv_heads = attention.kv_heads if isinstance(attention, Gqa) else 1
     heads = -(-kv_heads // group.tensor) if decode else attention.heads / group.tensor
     width = attention.heads * (attention.head_dim if isinstance(attention, Gqa) else attention.value_dim)
-    read = device.bandwidth_bytes_per_s
+    read = device.bandwidth_bytes_per_s * group.devices
     return Phase(
         fixed_ns=cost.fixed_ns,
-        kv_ns=kv_elements * ELEMENT_BYTES[spec.kv_type] * _rate_ns(read * group.devices, cost.bandwidth),
+        kv_ns=kv_ns / cost.bandwidth,
         unhidden=0.0 if decode else 1.0,
-        token_ns=cost.query * width * 2 * TRAFFIC_BYTES * 1e9 / (read * group.devices),
+        token_ns=cost.query * width * 2 * TRAFFIC_BYTES * 1e9 / read,
         sequence_ns=cost.head_ns * heads / group.attention_replicas,
         span_ns=cost.span_ns / (1 if decode else group.context),
     )

@@ -18,11 +18,19 @@ class PlanStruct(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     """The base of a plan's parts, which refuse unknown fields, so that a misspelt one is not ignored."""
 
 
+class ReadLimit(PlanStruct, frozen=True):
+    """Caches of which a query reads only some tokens: sliding windows, chunks, what an indexer chooses."""
+
+    read_tokens: int  # at most, by one query
+    pair_flops: int  # per query-key pair
+    kv_bytes: int = 0  # per token, of caches that are kept whole all the same
+
+
 class StageWork(PlanStruct, frozen=True):
     """Useful work of a stage, and what its devices could do, all of them together. Reports need it, engines do not."""
 
     token_flops: int
-    pair_flops: int  # per query-key pair
+    pair_flops: int  # per query-key pair, of caches that are read whole
     row_flops: int  # per sampled row
     step_bytes: int  # weights that every step reads
     flops_per_s: int  # peak
@@ -30,6 +38,7 @@ class StageWork(PlanStruct, frozen=True):
     expert_bytes: int = 0  # one routed expert of every layer
     experts: int = 0
     experts_per_token: int = 0
+    read_limits: tuple[ReadLimit, ...] | UnsetType = UNSET  # absent if all caches are read whole
 
 
 class KvWindow(PlanStruct, frozen=True):
