@@ -17,7 +17,10 @@ from stageline.report.summary import RunFacts, Summary
 from stageline.testing import ListWorkload
 
 SHELF = Catalog()
-LLAMA, H100 = SHELF.model("llama-3.1-70b").spec, msgspec.structs.replace(SHELF.device("h100-sxm").device, costs=None)
+LLAMA = SHELF.model("llama-3.1-70b").spec
+H100 = msgspec.structs.replace(
+    SHELF.device("h100-sxm").device, memory_bytes=80 * 10**9, costs=None
+)  # a round number, one share for all kinds and formats
 
 
 def planned(devices: int | None, chunks: int, context: int | None = None) -> Planned:
