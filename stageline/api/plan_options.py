@@ -12,7 +12,8 @@ from stageline.catalog.loader import Catalog
 from stageline.cost.profile import Profile
 from stageline.cost.roofline_entry import HostOverhead
 from stageline.errors import UsageError
-from stageline.hardware.device import Device, Network, on_topology
+from stageline.hardware.device import Device, on_topology
+from stageline.hardware.networks import Network
 from stageline.model.formats import format_named
 from stageline.model.spec import ElementType, ModelSpec
 from stageline.plan.layer_partition import FLAG, parse_partition

@@ -7,13 +7,22 @@ import msgspec
 from stageline.catalog.citation import Citation, check_sources
 from stageline.catalog.decode import convert
 from stageline.errors import BadInput
-from stageline.hardware.device import Device, Network
+from stageline.hardware.costs import KernelCosts, shares_in_range
+from stageline.hardware.device import Device
+from stageline.hardware.networks import Network
 
 
 class DeviceEntry(msgspec.Struct, frozen=True, kw_only=True):
     """A device of the catalogue, and the sources of its numbers."""
 
     device: Device
+    sources: tuple[Citation, ...]
+
+
+class CostsEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """Kernel constants of a device, and the tables to which they were fitted."""
+
+    costs: KernelCosts
     sources: tuple[Citation, ...]
 
 
@@ -94,7 +103,23 @@ def device_entry(document: dict[str, Any], place: str) -> DeviceEntry:
     sources = _read_citations(document, place)
     device = convert({k: v for k, v in document.items() if k != "source"}, Device, place)
     _check_device(device, place)
+    if device.costs:
+        raise BadInput(f"{place}: $.costs", None, "kernel constants have a file of their own, costs/NAME.toml")
     return DeviceEntry(device=device, sources=sources)
+
+
+def costs_entry(document: dict[str, Any], place: str) -> CostsEntry:
+    """Kernel constants from their TOML document. Raises BadInput naming file and field."""
+    sources = _read_citations(document, place)
+    costs = convert({k: v for k, v in document.items() if k != "source"}, KernelCosts, place)
+    wrong = shares_in_range(costs)
+    if wrong:
+        raise BadInput(f"{place}: $.{wrong}", None, "must not be negative, and a share must be positive")
+    for kind in ("all_reduce", "reduce_scatter", "all_gather"):
+        for i, row in enumerate(getattr(costs, kind)):
+            network = Network(bytes_per_s=row.bytes_per_s, latency_ns=row.latency_ns)
+            check_network(network, f"{place}: $.{kind}[{i}]")
+    return CostsEntry(costs=costs, sources=sources)
 
 
 def link_entry(document: dict[str, Any], place: str) -> LinkEntry:

@@ -7,7 +7,8 @@ import msgspec
 from stageline.catalog.citation import Citation, check_settings
 from stageline.catalog.decode import convert
 from stageline.errors import BadInput
-from stageline.hardware.device import CatalogStruct, Device
+from stageline.hardware.device import Device
+from stageline.hardware.networks import CatalogStruct
 
 Credits = Literal["stages", "fill"]
 MAX_LIMIT = 1 << 40

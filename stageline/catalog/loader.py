@@ -1,6 +1,7 @@
 """The catalogue: the TOML files that ship with the package, and the user's, which replace those of the same name.
 
-A directory holds models/*.toml, devices/*.toml, links/*.toml and engines/*.toml; the file's stem is the entry's name.
+A directory holds models/*.toml, devices/*.toml, costs/*.toml, links/*.toml and engines/*.toml; the file's stem is the
+entry's name. The file in costs/ that has a device's name, or that its `costs_of` names, holds its kernels' constants.
 """
 
 from collections.abc import Callable, Iterable
@@ -9,11 +10,14 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
+
 from stageline.catalog.decode import did_you_mean, parse_toml
-from stageline.catalog.device_file import DeviceEntry, LinkEntry, device_entry, link_entry
+from stageline.catalog.device_file import CostsEntry, DeviceEntry, LinkEntry, costs_entry, device_entry, link_entry
 from stageline.catalog.engine_file import EngineEntry, engine_entry
 from stageline.catalog.model_file import ModelEntry, model_entry
 from stageline.errors import BadInput
+from stageline.hardware.device import Device
 
 T = TypeVar("T")
 
@@ -29,6 +33,7 @@ class Catalog:
                 raise BadInput(str(root), None, "no such directory", "give a directory with models/ or devices/ in it")
         self._models = _index(roots, "models")
         self._devices = _index(roots, "devices")
+        self._costs = _index(roots, "costs")
         self._links = _index(roots, "links")
         self._engines = _index(roots, "engines")
 
@@ -62,8 +67,17 @@ class Catalog:
         return sorted(hf_id for name in self.models() for hf_id in self.model(name).hf_ids)
 
     def device(self, name: str) -> DeviceEntry:
-        """A device by name. Raises BadInput if there is none, or for an error in its file."""
-        return _entry(self._devices, name, "device", device_entry)
+        """A device by name, with its kernel constants. Raises BadInput if there is none, or for a wrong file."""
+        entry = _entry(self._devices, name, "device", device_entry)
+        costs = self.costs(entry.device)
+        if costs is None:
+            return entry
+        return DeviceEntry(device=msgspec.structs.replace(entry.device, costs=costs.costs), sources=entry.sources)
+
+    def costs(self, device: Device) -> CostsEntry | None:
+        """Kernel constants of a device, its own or of its architecture; None if there are none. Raises BadInput."""
+        name = device.costs_of or (device.name if device.name in self._costs else "")
+        return _entry(self._costs, name, "cost", costs_entry) if name else None
 
     def link(self, name: str) -> LinkEntry:
         """A link by name. Raises BadInput if there is none, or for an error in its file."""

@@ -5,35 +5,9 @@ from typing import Literal
 import msgspec
 
 from stageline.errors import UsageError
+from stageline.hardware.costs import KernelCosts
+from stageline.hardware.networks import CatalogStruct, MeasuredCollective, Network, ScaleUp
 from stageline.model.formats import Precision
-
-
-class CatalogStruct(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The base of the catalogue's values, which refuse unknown fields."""
-
-
-class Network(CatalogStruct, frozen=True):
-    """One direction of a link: a transfer takes latency_ns + bytes / bytes_per_s."""
-
-    bytes_per_s: int
-    latency_ns: int
-
-
-class ScaleUp(Network, frozen=True):
-    """The fast link of a scale-up domain (NVLink, xGMI, ICI, PCIe inside a node)."""
-
-    devices: int  # in one domain
-
-
-class MeasuredCollective(CatalogStruct, frozen=True):
-    """Measured time of a whole collective over `devices`: latency_ns + bytes / bytes_per_s (algorithm bandwidth).
-
-    Bytes are the reduced vector of an all-reduce, and what one rank sends in an all-to-all.
-    """
-
-    devices: int
-    latency_ns: int
-    bytes_per_s: int
 
 
 class CollectiveBuffers(CatalogStruct, frozen=True):
@@ -94,6 +68,8 @@ class Device(CatalogStruct, frozen=True):
     runtime_bytes: int = 0  # of one process beside weights, KV and activations: context and libraries
     collective_buffers: tuple[CollectiveBuffers, ...] = ()
     one_shot_ns: int = 0  # latency of a one-shot all-reduce inside the scale-up domain; 0: serving engines have none
+    costs_of: str = ""  # the device whose kernel constants it takes, by architecture; empty: its own, if it has any
+    costs: KernelCosts | None = None  # None: `share` and `overhead` hold for all kinds and formats
 
     def usable_bytes(self, memory_share: float | None = None) -> int:
         """floor(memory_bytes x share); `memory_share` replaces the device's own."""
@@ -136,4 +112,15 @@ def on_topology(
         all_reduce=tuple(r for r in device.all_reduce if r.devices <= inside or r.devices > outside),
         all_to_all=tuple(r for r in device.all_to_all if r.devices <= inside or r.devices > outside),
         one_shot_ns=0 if scale_up or count == 1 else device.one_shot_ns,
+        costs=device.costs and _on_topology(device.costs, inside),
+    )
+
+
+def _on_topology(costs: KernelCosts, inside: int) -> KernelCosts:
+    """Without the collectives of groups that the changed node can't have measured."""
+    return msgspec.structs.replace(
+        costs,
+        all_reduce=tuple(r for r in costs.all_reduce if r.devices <= inside),
+        reduce_scatter=tuple(r for r in costs.reduce_scatter if r.devices <= inside),
+        all_gather=tuple(r for r in costs.all_gather if r.devices <= inside),
     )

@@ -18,7 +18,9 @@ from stageline.testing import ListWorkload
 
 SHELF = Catalog()
 LLAMA = SHELF.model("llama-3.1-70b").spec
-H100 = msgspec.structs.replace(SHELF.device("h100-sxm").device, memory_bytes=80 * 10**9)  # a round number
+H100 = msgspec.structs.replace(
+    SHELF.device("h100-sxm").device, memory_bytes=80 * 10**9, costs=None
+)  # a round number, one share for all kinds and formats
 
 
 def planned(devices: int | None, chunks: int, context: int | None = None) -> Planned:
