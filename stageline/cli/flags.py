@@ -39,8 +39,8 @@ class WorkloadFlags:
         ),
     ]
     seed: Annotated[int, WHOLE, Parameter(help="Seed of every random draw, 0 or more.")] = 0
-    rate_scale: Annotated[str, Parameter(help="Factor on the rate of arrivals, like 2, 0.5 or 3/2.")] = "1"
-    requests: Annotated[int | None, WHOLE, Parameter(help="Largest number of requests; default: all.")] = None
+    rate_scale: Annotated[str, Parameter(help="Factor on the arrival rate, like 2, 0.5 or 3/2.")] = "1"
+    requests: Annotated[int | None, WHOLE, Parameter(help="Maximum number of requests; default: all.")] = None
     skip_bad_rows: Annotated[bool, Parameter(negative="", help="Skip bad rows and count them.")] = False
     sort: Annotated[bool, Parameter(negative="", help="Read all rows first and sort them by time.")] = False
 
@@ -64,27 +64,35 @@ class WorkloadFlags:
 @Parameter(name="*", group=SCHEDULING)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulingFlags:
-    """How the router schedules. What is not given is the preset's, or the plan's."""
+    """How the router schedules. Flags that are not given keep the preset's value, or the plan's."""
 
-    microbatch: Annotated[int | None, WHOLE, Parameter(help="Largest number of sequences in a microbatch.")] = None
-    credits: Annotated[int | None, WHOLE, Parameter(help="Microbatches in flight per replica.")] = None
-    batched_tokens: Annotated[int | None, WHOLE, Parameter(help="Largest number of new tokens in a microbatch.")] = None
-    max_running: Annotated[int | None, WHOLE, Parameter(help="Largest number of running sequences per replica.")] = None
-    batching: Annotated[str | None, Parameter(help=f"Size of microbatches: {BATCHING.choices}.")] = None
-    queueing: Annotated[str | None, Parameter(help=f"Order of waiting requests: {QUEUEING.choices}.")] = None
-    kv: Annotated[str | None, Parameter(help=f"KV for all tokens up front, or block by block: {KV.choices}.")] = None
-    balance: Annotated[str | None, Parameter(help=f"Replica of an arriving request: {ROUTING.choices}.")] = None
-    prefix_cache: Annotated[bool, Parameter(negative="", help="Keep the KV of prompts and reuse it.")] = False
+    microbatch: Annotated[int | None, WHOLE, Parameter(help="Maximum number of sequences in a microbatch.")] = None
+    credits: Annotated[int | None, WHOLE, Parameter(help="In-flight limit: microbatches in flight per replica.")] = None
+    batched_tokens: Annotated[int | None, WHOLE, Parameter(help="Maximum number of new tokens in a microbatch.")] = None
+    max_running: Annotated[int | None, WHOLE, Parameter(help="Maximum number of running sequences per replica.")] = None
+    batching: Annotated[
+        str | None, Parameter(help=f"Batching policy, the size of microbatches: {BATCHING.choices}.")
+    ] = None
+    queueing: Annotated[
+        str | None, Parameter(help=f"Queueing policy, the order of waiting requests: {QUEUEING.choices}.")
+    ] = None
+    kv: Annotated[str | None, Parameter(help=f"KV policy, all tokens up front or block by block: {KV.choices}.")] = None
+    balance: Annotated[
+        str | None, Parameter(help=f"Routing policy, the replica of an arriving request: {ROUTING.choices}.")
+    ] = None
+    prefix_cache: Annotated[
+        bool, Parameter(negative="", help="Keep the KV of prompts and reuse it for prompts that begin alike.")
+    ] = False
     snapshot_tokens: Annotated[
         int | None,
         WHOLE,
-        Parameter(help="Distance of the linear layers' state snapshots in the prefix cache; default: 8192."),
+        Parameter(help="Tokens between state snapshots of linear layers in the prefix cache; default: 8192."),
     ] = None
     overhead: Annotated[str | None, Parameter(help="Router time per microbatch, like 50us.")] = None
     policy: Annotated[str | None, Parameter(show=False)] = None  # older name of --queueing package.module:Class
-    preset: Annotated[Preset | None, Parameter(help="Schedule as a serving engine does; other flags override it.")] = (
-        None
-    )
+    preset: Annotated[
+        Preset | None, Parameter(help="Scheduling defaults of a serving engine; other flags override them.")
+    ] = None
     speculation: SpeculationFlags = SpeculationFlags()  # noqa: RUF009  (frozen)
 
     def settings(self, plan: Plan, slo: Slo | None, base: Scheduling = Scheduling()) -> Scheduling:  # noqa: B008  (frozen)

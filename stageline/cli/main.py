@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from cyclopts import App
-from cyclopts.exceptions import CycloptsError
+from cyclopts.exceptions import CycloptsError, MissingArgumentError
 
 from stageline import __version__
 from stageline.cli.calibrate import calibrate_command
@@ -61,7 +61,7 @@ def invoke(argv: Sequence[str]) -> int:
         result = app(list(argv), exit_on_error=False, print_error=False, result_action="return_value")
         sys.stdout.flush()
     except CycloptsError as error:
-        return _complain(f"{error}{_dash_hint(argv)}", UsageError.exit_code)
+        return _complain(_missing(error) or f"{error}{_dash_hint(argv)}", UsageError.exit_code)
     except StagelineError as error:
         return _complain(str(error), error.exit_code)
     except BrokenPipeError:
@@ -75,6 +75,14 @@ def invoke(argv: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return 130
     return result if isinstance(result, int) else 0
+
+
+def _missing(error: CycloptsError) -> str:
+    """What to say when a required argument or flag is not there at all; empty for other errors."""
+    if not isinstance(error, MissingArgumentError) or error.argument is None or error.keyword or error.argument.tokens:
+        return ""
+    command = " ".join(["stageline", *(error.command_chain or ())])
+    return f"{error.argument.name} is missing; {command} --help lists what it needs"
 
 
 def _dash_hint(argv: Sequence[str]) -> str:
@@ -104,3 +112,7 @@ def main() -> None:
     if sys.stdout is None:  # closed by the caller
         sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - until the end
     sys.exit(invoke(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    main()
