@@ -90,8 +90,8 @@ def plan_model(
     >>> planned.report().devices
     4
     """
-    asked = cast(PlanKeywords, checked("plan_model", keywords, PlanKeywords))
-    return plan_inputs(find_inputs(model, device, asked, [Path(folder) for folder in catalog]))
+    given = cast(PlanKeywords, checked("plan_model", keywords, PlanKeywords))
+    return plan_inputs(find_inputs(model, device, given, [Path(directory) for directory in catalog]))
 
 
 def read_plan(path: str | os.PathLike[str]) -> Plan:
@@ -111,13 +111,13 @@ class PlanInputs(msgspec.Struct, frozen=True):
     options: PlanOptions
 
 
-def find_inputs(model: str, device: str, asked: PlanKeywords, folders: Sequence[Path]) -> PlanInputs:
+def find_inputs(model: str, device: str, keywords: PlanKeywords, catalog_dirs: Sequence[Path]) -> PlanInputs:
     """Look up the names. Raises BadInput or UsageError."""
-    shelf = Catalog(folders)
-    shipped = find_model(model, shelf)
-    spec = with_formats(shipped, asked)
-    found = with_networks(shelf.device(device).device, asked, shelf)
-    return PlanInputs(shipped, spec, found, make_options(asked, shelf, folders))
+    catalog = Catalog(catalog_dirs)
+    shipped = find_model(model, catalog)
+    spec = with_formats(shipped, keywords)
+    found = with_networks(catalog.device(device).device, keywords, catalog)
+    return PlanInputs(shipped, spec, found, make_options(keywords, catalog, catalog_dirs))
 
 
 def plan_inputs(inputs: PlanInputs) -> ModelPlan:
