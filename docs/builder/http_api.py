@@ -39,7 +39,10 @@ _CASES: tuple[tuple[str, StagelineError], ...] = (
     ("the key is missing or wrong", Unauthenticated("reason")),
     ("no such model is served", UnknownModel("reason")),
     ("more than `--queue` requests wait", Busy("reason")),
-    ("no live session: a stage is missing, a virtual run is under way, the router stops", Unavailable("reason")),
+    (
+        "no live session: a stage is missing, a run in emulated time is in progress, the router is shutting down",
+        Unavailable("reason"),
+    ),
     ("the session broke off under the request", RunFailed("reason")),
 )
 

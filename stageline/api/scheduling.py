@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from stageline.engine.policies.axes import check_policies
+from stageline.engine.policies.all_policies import check_policies
 from stageline.engine.policies.batching import BATCHING
 from stageline.engine.settings import Scheduling
 from stageline.errors import UsageError

@@ -114,8 +114,8 @@ def search(
     or BadInput for arguments that can't be used. Whether a trial meets `slo` is its `slo_met`.
 
     >>> import stageline
-    >>> load = "poisson:rate=4,input=256,output=16"
-    >>> found = stageline.search("llama-3.1-8b", "h100-sxm", devices=2, workload=load, requests=10)
+    >>> workload = "poisson:rate=4,input=256,output=16"
+    >>> found = stageline.search("llama-3.1-8b", "h100-sxm", devices=2, workload=workload, requests=10)
     >>> sorted(trial.name for trial in found.trials)
     ['dp2', 'pp2', 'tp2']
     """

@@ -11,7 +11,7 @@ from stageline.api.scheduling import Preset, settle
 from stageline.cli.groups import SCHEDULING, WORKLOAD
 from stageline.cli.numbers import WHOLE
 from stageline.cli.speculation_flags import SpeculationFlags
-from stageline.engine.policies.axes import AXES
+from stageline.engine.policies.all_policies import POLICIES
 from stageline.engine.policies.batching import BATCHING
 from stageline.engine.policies.kv import KV
 from stageline.engine.policies.queueing import QUEUEING
@@ -98,7 +98,7 @@ class SchedulingFlags:
     def settings(self, plan: Plan, slo: Slo | None, base: Scheduling = Scheduling()) -> Scheduling:  # noqa: B008  (frozen)
         """The engine's settings: `base`, changed by the flags given. UsageError or BadInput, naming the flag."""
         given: dict[str, object] = {name: value for name in _NUMBERS if (value := self._positive(name)) is not None}
-        given |= {axis: name for axis in AXES if (name := getattr(self, axis)) is not None}
+        given |= {setting: name for setting in POLICIES if (name := getattr(self, setting)) is not None}
         if self.policy is not None:
             given["queueing"] = self.policy
         if self.prefix_cache:
