@@ -5,7 +5,7 @@ microbatch is served there at once and moves on, down to the next shared stage o
 """
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Sequence as Seq
 
 from stageline.engine.ledger import Ledger
 from stageline.engine.link import Link
@@ -27,7 +27,7 @@ class HeapPipeline:
         replica: int,
         seed: int,
         observer: StageObserver | None = None,
-        ledgers: Sequence[Ledger] | None = None,
+        ledgers: Seq[Ledger] | None = None,
     ) -> None:
         """`ledgers`, by stage: the subclass that gives them applies the KV changes itself."""
         self.route, self.replica = route, replica

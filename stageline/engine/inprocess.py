@@ -1,7 +1,8 @@
 """The in-process engine: conductor, router and pipelines in one process. It drives; the machines hold the rules."""
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from collections.abc import Sequence as Seq
 
 from stageline.engine.closing import close_run, window_of
 from stageline.engine.conductor import Conductor
@@ -15,7 +16,7 @@ from stageline.engine.vector_pipeline import VectorPipeline, compile_models
 from stageline.errors import LawBroken
 from stageline.plan.schema import Plan
 
-Pipelines = Sequence[HeapPipeline]  # by replica
+Pipelines = Seq[HeapPipeline]  # by replica
 
 
 def run(

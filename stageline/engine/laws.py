@@ -10,7 +10,8 @@ L7 in flight <= credits
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from collections.abc import Sequence as Seq
 
 from stageline.engine.conductor import Conductor
 from stageline.engine.heap_pipeline import HeapPipeline
@@ -31,7 +32,7 @@ def check_l1(router: Router) -> None:
     require(router.arrived == total, "L1", f"{router.arrived} arrived, {total} accounted for")
 
 
-def check_l2(router: Router, pipelines: Sequence[HeapPipeline]) -> None:
+def check_l2(router: Router, pipelines: Seq[HeapPipeline]) -> None:
     """Ledgers add up. With nothing in flight the mirror equals every stage's ledger."""
     for replica, pipeline in zip(router.replicas, pipelines, strict=True):
         mirror = replica.mirror
@@ -90,7 +91,7 @@ def check_l7(router: Router) -> None:
         )  # fmt: skip
 
 
-def check_all(conductor: Conductor, pipelines: Sequence[HeapPipeline]) -> None:
+def check_all(conductor: Conductor, pipelines: Seq[HeapPipeline]) -> None:
     """Every law that can be checked between two events."""
     check_l1(conductor.router)
     check_l2(conductor.router, pipelines)
