@@ -1,4 +1,4 @@
-"""The end of a run on any engine: its window, and the totals that the router counted."""
+"""What every engine does at the end of a run: find its window and add up the router's totals."""
 
 from collections.abc import Sequence as Seq
 

@@ -1,11 +1,11 @@
-"""The order of the router's events, and which of them are safe to process now.
+"""Conservative event order: which of the router's events come next, and which are safe to process now.
 
-Both engines use it: the in-process one delivers completions as it computes them, the cluster's as frames arrive. The
-bound of a replica is a lower bound on its next completion: the head of its return queue; else max(promise of the return
-link, oldest microbatch in flight + shortest trip); NEVER with nothing in flight. An arrival at t waits until no replica
-can complete at or before t. A formation at t waits for its own replica only, and a completion only for its turn in its
-replica's order. A reactive workload is stricter: any completion may create an arrival for any replica, so both wait for
-all replicas.
+Both engines use it: the in-process engine reports completions as it computes them, the cluster engine as frames
+arrive. The bound of a replica is a lower bound on its next completion: the head of its return queue; else max(promise
+of the return link, oldest microbatch in flight + shortest trip); NEVER with nothing in flight. An arrival at t waits
+until no replica can complete at or before t. A formation at t waits for its own replica only, and a completion only for
+its turn in its replica's order. A reactive workload is stricter: any completion may create an arrival for any replica,
+so both wait for all replicas.
 """
 
 from collections import deque
@@ -18,7 +18,7 @@ from stageline.engine.types import NEVER, Cancellation, Request, Workload
 
 
 class Forecast(Protocol):
-    """Computes what the stages will do with the microbatches in flight, before their completions arrive."""
+    """Foresight: computes what the stages will do with the microbatches in flight, before their completions arrive."""
 
     def bound_ns(self, replica: int, until_ns: int) -> int:
         """Lower bound on the next completion, given that nothing more is dispatched before `until_ns`."""

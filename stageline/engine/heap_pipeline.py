@@ -1,4 +1,4 @@
-"""The stages and links of one replica as one event heap: exact for every route, also those that revisit a stage.
+"""The stages and links of one replica as one event heap: exact for every route, including those that revisit a stage.
 
 Only arrivals at stages with several inputs go through the heap. A stage with one input serves in FIFO order, so a
 microbatch is served there at once and moves on, down to the next shared stage or back to the router.

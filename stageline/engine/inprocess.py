@@ -1,4 +1,4 @@
-"""The in-process engine: conductor, router and pipelines in one process. It drives; the machines hold the rules."""
+"""The in-process engine: drives conductor, router and pipelines in one process. The rules are in those machines."""
 
 import heapq
 from collections.abc import Callable
@@ -32,7 +32,7 @@ def run(
 ) -> RunTotals:
     """Run a whole workload through a plan in emulated time.
 
-    Raises LawBroken when a law fails (with `paranoid` all that apply are checked after every round of safe events).
+    Raises LawBroken when a law fails. With `paranoid`, all that apply are checked after every round of safe events.
     """
     route = Route(plan)
     router = Router(route, scheduling, seed, observer, members)
@@ -103,6 +103,6 @@ def _serve(conductor: Conductor, pipelines: Pipelines) -> bool:
 
 
 def totals(conductor: Conductor, pipelines: Pipelines) -> RunTotals:
-    """The accounts of the run, over its window: first arrival to last completion."""
+    """The totals of the run over its window, which is first arrival to last completion."""
     start, end = window_of(conductor)
     return close_run(conductor, [s.record(start, end) for p in pipelines for s in p.stages])

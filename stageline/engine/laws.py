@@ -1,4 +1,4 @@
-"""The numbered laws, one function each. Tests and `--paranoid` check them after every round of safe events.
+"""The numbered laws (invariants), one function each; tests and `--paranoid` check them after every round of events.
 
 L1 requests in = finished + failed + in system
 L2 ledgers never negative, never over budget, zero at the end
@@ -20,10 +20,10 @@ from stageline.engine.types import StageObserver
 from stageline.errors import LawBroken
 
 
-def require(condition: bool, law: str, story: str) -> None:
-    """Raise LawBroken with the law's number and its story."""
+def require(condition: bool, law: str, detail: str) -> None:
+    """Raise LawBroken with the law's number and what is wrong."""
     if not condition:
-        raise LawBroken(f"{law}: {story}")
+        raise LawBroken(f"{law}: {detail}")
 
 
 def check_l1(router: Router) -> None:

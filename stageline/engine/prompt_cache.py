@@ -1,4 +1,4 @@
-"""The prefix cache as sequences use it: cached blocks of a prompt, blocks it adds, and the prefill that was saved."""
+"""The prefix cache as the scheduler uses it: for whole sequences. Its blocks and their eviction are in `prefix`."""
 
 from stageline.cost.totals import BatchTotals
 from stageline.engine.mirror import KvMirror
@@ -39,7 +39,7 @@ class PromptCache(PrefixCache):
         return len(chain) * self.hash_block_tokens
 
     def release(self, sequence: Sequence) -> None:
-        """Let go of its chain: it stopped running or was not admitted. The blocks stay until they are evicted."""
+        """Release its blocks: it stopped running, or was not admitted. The blocks stay until they are evicted."""
         self.let_go(sequence.chain)
         sequence.chain = []
         sequence.cached_blocks = 0
@@ -101,7 +101,7 @@ def make_cache(mirror: KvMirror, route: Route, scheduling: Scheduling) -> Prompt
     if hash_block_tokens % plan.block_tokens:
         raise UsageError(
             f"--prefix-cache: {hash_block_tokens}-token blocks are not a multiple of the plan's KV blocks of "
-            f"{plan.block_tokens}; plan with --block-tokens that divide them"
+            f"{plan.block_tokens}; plan with a --block-tokens that divides them"
         )
     if not any(s.state_bytes for s in plan.stages):
         return PromptCache(mirror, hash_block_tokens, 0, route, chunk_tokens)
