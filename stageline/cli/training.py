@@ -65,8 +65,8 @@ def plan_training(spec: ModelSpec, device: Device, f: TrainingFlags, shape: Shap
         output.print_lines(_lines(found))
     if not found.fits:
         short = found.total_bytes - found.usable_bytes
-        way_out = "shard more (--tp, --pp, --zero 3) or keep less (--recompute)"
-        raise DoesNotFit(f"the fullest device needs {short:,} bytes more than it has; {way_out}")
+        hint = "shard more (--tp, --pp, --zero 3) or keep less (--recompute)"
+        raise DoesNotFit(f"the fullest device needs {short:,} bytes more than it has; {hint}")
     return 0
 
 

@@ -25,8 +25,8 @@ def check_shape(spec: ModelSpec, options: PlanOptions) -> None:
     experts = {layer.ffn.experts for layer in set(spec.layers) if isinstance(layer.ffn, Moe)}
     ranks, redundant = options.expert_parallel, options.redundant_experts
     if ranks > 1 and not experts:
-        way_out = f"omit it, or use {TP} {ranks} or --replicas {ranks}"
-        raise BadInput(EP, ranks, f"{spec.name} is dense and has no experts to spread", way_out)
+        hint = f"omit it, or use {TP} {ranks} or --replicas {ranks}"
+        raise BadInput(EP, ranks, f"{spec.name} is dense and has no experts to spread", hint)
     if redundant and ranks == 1:
         reason = "one rank holds every expert, so that copies have no use"
         raise BadInput(REDUNDANT, redundant, reason, f"spread experts with {EP}, or omit it")
@@ -52,5 +52,5 @@ def _check_heads(spec: ModelSpec, ranks: int) -> None:
     heads = heads_of(spec.layers[layer].attention)
     fits = [n for n in range(1, heads + 1) if heads_divide(spec, n)]
     below, above = max(n for n in fits if n < ranks), next((n for n in fits if n > ranks), None)
-    way_out = f"use {TP} {below}" + (f" or {above}" if above else "")
-    raise BadInput(TP, ranks, f"it does not divide the {heads} heads of layer {layer} of {spec.name}", way_out)
+    hint = f"use {TP} {below}" + (f" or {above}" if above else "")
+    raise BadInput(TP, ranks, f"it does not divide the {heads} heads of layer {layer} of {spec.name}", hint)
