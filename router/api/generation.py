@@ -29,7 +29,7 @@ class GenerationParams(msgspec.Struct, frozen=True, kw_only=True):
     prompt: bytes  # decides the output's text, with the seed: the prompt's text in UTF-8, or its ids as JSON
     prompt_tokens: int
     ids: tuple[int, ...] = ()  # the prompt, if it came as token ids
-    echo: str | None = None  # the prompt, if it came as text
+    prompt_text: str | None = None  # the prompt, if it came as text; `echo` lengths repeat it
     max_tokens: int = 0
     min_tokens: int = 0
     exact_tokens: int = 0
@@ -94,7 +94,7 @@ class OutputLengths:
         """The output of one choice. Raises BadInput if min_tokens and max_tokens contradict each other."""
         if params.max_tokens and params.min_tokens > params.max_tokens:
             raise BadInput("min_tokens", params.min_tokens, f"more than max_tokens ({params.max_tokens})")
-        words = tuple(self._tokenizer.pieces(params.echo)) if self.echo and params.echo else None
+        words = tuple(self._tokenizer.pieces(params.prompt_text)) if self.echo and params.prompt_text else None
         tokens = self._tokens(params, len(words) if words else 0)
         most = max(tokens, params.max_tokens)
         if words is not None:

@@ -14,7 +14,7 @@ from stageline.api.execution import Cluster, WorkloadText, execute
 from stageline.api.keywords import SchedulingKeywords, checked
 from stageline.api.planning import ModelPlan, as_plan
 from stageline.api.results import RunResult
-from stageline.api.scheduling import Preset, base_scheduling, settle
+from stageline.api.scheduling import Preset, base_scheduling, resolve_scheduling
 from stageline.engine.settings import MAX_SEED, Scheduling
 from stageline.engine.types import Cancellation, Observer, Request, RequestRecord, RunTotals
 from stageline.errors import BadInput, UsageError
@@ -26,7 +26,7 @@ from stageline.report.summary import RunFacts
 from stageline.workload import DescribedWorkload, open_workload
 
 
-class TrialProgress:
+class RunStatus:
     """How far a run is; read it from another thread while the run is under way."""
 
     def __init__(self, workload: DescribedWorkload, writer: RunWriter) -> None:
@@ -43,7 +43,7 @@ class TrialProgress:
         return self._writer.statistics.requests
 
 
-WatchRun = Callable[[TrialProgress], None]
+WatchRun = Callable[[RunStatus], None]
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,7 +103,7 @@ def run(
     job = Job(
         plan=loaded,
         workload=opened,
-        scheduling=settle(base_scheduling(opened, seed), given, loaded, slo=objective, preset=preset),
+        scheduling=resolve_scheduling(base_scheduling(opened, seed), given, loaded, slo=objective, preset=preset),
         seed=seed,
         slo=objective,
         paranoid=paranoid,
@@ -133,7 +133,7 @@ def carry_out(
     started = time.perf_counter()
     with RunWriter(job.plan, directory, slo=job.slo, events=events, trace=trace) as writer:
         if watch is not None:
-            watch(TrialProgress(job.workload, writer))
+            watch(RunStatus(job.workload, writer))
         kept = _Kept(writer) if keep_requests else None
         try:
             totals = _execute(job, writer, kept or writer, announced=directory is not None or trace is not None)

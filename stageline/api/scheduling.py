@@ -28,10 +28,10 @@ def base_scheduling(workload: DescribedWorkload, seed: int) -> Scheduling:
     return workload.header.scheduling
 
 
-def settle(
+def resolve_scheduling(
     base: Scheduling, given: Mapping[str, Any], plan: Plan, *, slo: Slo | None = None, preset: Preset | None = None
 ) -> Scheduling:
-    """`base`, changed by the preset and then by what was given. Raises UsageError for what contradicts itself."""
+    """`base`, changed by the preset and then by what was given. UsageError for settings that contradict each other."""
     if preset == "vllm":
         given = _vllm(plan, given.get("max_running") or VLLM_MAX_NUM_SEQS) | dict(given)
     wanted = msgspec.structs.asdict(base) | dict(given)
@@ -53,7 +53,7 @@ def check_drafts(base: Scheduling, given: Mapping[str, Any]) -> None:
     """Draft tokens and their acceptance go together. Raises UsageError."""
     drafts = given.get("speculate", base.speculate)
     if drafts and not base.speculate and "acceptance_ppm" not in given:
-        raise UsageError("--speculate needs the share of drafts that turn out right: give --acceptance 0.7")
+        raise UsageError("--speculate needs the probability that a draft is accepted: give --acceptance 0.7")
     for name, flag in (("acceptance_ppm", "--acceptance"), ("draft_ns", "--draft-cost")):
         if name in given and not drafts:
             raise UsageError(f"{flag} needs draft tokens: give --speculate 4")

@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 from stageline.api.execution import WorkloadText
 from stageline.api.running import check_seed
-from stageline.api.scheduling import Preset, settle
+from stageline.api.scheduling import Preset, resolve_scheduling
 from stageline.cli.groups import SCHEDULING, WORKLOAD
 from stageline.cli.numbers import WHOLE
 from stageline.cli.speculation_flags import SpeculationFlags
@@ -108,7 +108,7 @@ class SchedulingFlags:
             if overhead_ns > MAX_OVERHEAD_NS:
                 raise BadInput("--overhead", self.overhead, "above 15 minutes per microbatch", "give a shorter time")
         given |= self.speculation.given()
-        return settle(base, given, plan, slo=slo, preset=self.preset)
+        return resolve_scheduling(base, given, plan, slo=slo, preset=self.preset)
 
     def _positive(self, name: str) -> int | None:
         value: int | None = getattr(self, name)

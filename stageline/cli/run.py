@@ -8,7 +8,7 @@ from cyclopts import Parameter
 
 from stageline.api.execution import Cluster, EngineName
 from stageline.api.results import RunResult
-from stageline.api.running import Job, TrialProgress, carry_out
+from stageline.api.running import Job, RunStatus, carry_out
 from stageline.api.scheduling import base_scheduling
 from stageline.cli.address import router_address
 from stageline.cli.flags import SchedulingFlags, WorkloadFlags
@@ -78,7 +78,7 @@ def run_command(
     _show(result, opened, as_json=json)
 
 
-def _progress(progress: TrialProgress) -> str:
+def _progress(progress: RunStatus) -> str:
     return f"{progress.requests:,} requests done"
 
 

@@ -1,4 +1,4 @@
-"""Advice on the plan, from a run of it: each rule finds one planning mistake, what it cost, and the way out.
+"""Advice on the plan, from a run of it: each rule finds one planning mistake, what it cost, and what to do instead.
 
 A rule reads the plan and what its stages did. Sizes of model and device come from the catalogue: rules that need them
 skip a model or device that is not in it. `stageline/plan/advice.py` judges a plan before any run.
