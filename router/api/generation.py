@@ -1,8 +1,8 @@
-"""Decides a request's output when it arrives, because the engine must know its length then.
+"""Decides a request's output when it arrives, because the scheduler must know its length by then.
 
 The number of output tokens is the first that applies of: the exact number in a header or field; with `ignore_eos`,
 max_tokens; the router's length distribution or, with `echo`, the prompt's length, at most max_tokens; max_tokens;
-DEFAULT_TOKENS. `min_tokens` may raise it, and a stop text that occurs in the output shortens it.
+DEFAULT_TOKENS. `min_tokens` may raise it, and a stop string that occurs in the output shortens it.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ from stageline.errors import BadInput
 from stageline.workload.length_text import parse_length
 from stageline.workload.lengths import Length
 
-MAX_SEARCHED_TOKENS = 1 << 15  # stop texts are searched in this many tokens, so that no request can block the router
+MAX_SEARCHED_TOKENS = 1 << 15  # stop strings are looked for in this many tokens, so that no request blocks the router
 DEFAULT_TOKENS = 128  # if neither the request nor the router sets an output length
 Reason = Literal["stop", "length"]
 
@@ -120,7 +120,7 @@ class OutputLengths:
 
 
 def _stopped(output: Output, params: GenerationParams) -> Output:
-    """Cuts the output before the first stop text. The token that completes the stop text still counts as produced."""
+    """Cuts the output before the first stop string. The token that completes it still counts as produced."""
     longest = max(len(stop) for stop in params.stop)
     text, ends = "", []
     for position in range(min(output.tokens, MAX_SEARCHED_TOKENS)):
@@ -136,7 +136,7 @@ def _stopped(output: Output, params: GenerationParams) -> Output:
 
 
 def _cut(output: Output, ends: list[int], text: str, at: int) -> Output:
-    """Keeps the text before `at`; later tokens are produced without text."""
+    """Keeps the text before `at`; tokens after it count, but have no text."""
     starts = [0, *ends[:-1]]
     words = tuple(text[min(a, at) : min(b, at)] for a, b in zip(starts, ends, strict=True))
     return msgspec.structs.replace(output, tokens=len(ends), reason="stop", words=words)

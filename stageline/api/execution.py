@@ -1,4 +1,4 @@
-"""Which engine carries out a run: the seam between `run` and whatever computes it."""
+"""Chooses the engine that carries out a run: in-process or cluster."""
 
 from typing import Literal
 

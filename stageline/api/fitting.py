@@ -21,7 +21,7 @@ from stageline.workload.rows import RowCounts
 from stageline.workload.timings import MeasuredTimes, Timings
 from stageline.workload.workloads import IteratedWorkload
 
-SCALES = (0.8, 1.6)  # in which the scale of attention is looked for
+SCALES = (0.8, 1.6)  # the range in which the attention scale is searched
 HALVINGS = 7
 MAX_RUNS = 80
 MIN_SHARE = 0.02

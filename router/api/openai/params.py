@@ -90,7 +90,7 @@ def _params(
 ) -> GenerationParams:
     stop = [body.stop] if isinstance(body.stop, str) else body.stop or []
     if len(stop) > MAX_STOPS:
-        raise BadInput("stop", len(stop), f"more than {MAX_STOPS} stop texts")
+        raise BadInput("stop", len(stop), f"more than {MAX_STOPS} stop strings")
     if limit is not None and not 1 <= limit <= MAX_TOKENS:
         raise BadInput("max_tokens", limit, f"not between 1 and {MAX_TOKENS} tokens", "give 1 or more, or null")
     least = body.min_tokens or 0
