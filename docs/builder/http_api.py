@@ -35,7 +35,7 @@ _TIMES = f"A body that does not arrive within {BODY_S:g} s is answered with 408,
 _CASES: tuple[tuple[str, StagelineError], ...] = (
     ("the body is malformed, or a field can't be used", BadInput("FIELD", None, "reason")),
     ("prompt and output are longer than the model's context", ContextTooLong("reason")),
-    ("prompt and output fit no KV ledger, not even an empty one", BadInput("prompt", None, "reason")),
+    ("prompt and output do not fit even an empty KV ledger", BadInput("prompt", None, "reason")),
     ("the key is missing or wrong", Unauthenticated("reason")),
     ("no such model is served", UnknownModel("reason")),
     ("more than `--queue` requests wait", Busy("reason")),

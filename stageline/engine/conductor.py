@@ -52,7 +52,7 @@ class Conductor:
         self._trip_ns = router.route.trip_ns
         self.next_arrival_ns = NEVER  # lower bound on the next arrival
         self.arrival_known = False  # whether the workload can name what arrives then
-        self._look()
+        self._refresh_next_arrival()
 
     @property
     def done(self) -> bool:
@@ -96,7 +96,7 @@ class Conductor:
 
     def advance(self) -> None:
         """Process every event that is safe."""
-        self._look()
+        self._refresh_next_arrival()
         replicas = range(len(self.returns))
         acted = True
         while acted:
@@ -136,7 +136,7 @@ class Conductor:
         if ended:
             for index in ended:
                 self.workload.finished(index, now_ns)
-            self._look()
+            self._refresh_next_arrival()
 
     def _form(self, r: int, now_ns: int) -> None:
         items = self.router.form(r, now_ns)
@@ -160,7 +160,7 @@ class Conductor:
             self._cancel(event.index, now)
         else:
             self._admit(event, now)
-        self._look()
+        self._refresh_next_arrival()
         return True
 
     def _admit(self, request: Request, now_ns: int) -> None:
@@ -181,7 +181,7 @@ class Conductor:
     def _form_at(self, replica: int, now_ns: int) -> None:
         self.next_form_ns[replica] = min(self.next_form_ns[replica], now_ns)
 
-    def _look(self) -> None:
+    def _refresh_next_arrival(self) -> None:
         """Ask the workload for its next arrival, or for a lower bound on it."""
         now = self.workload.next_arrival_ns()
         self.arrival_known = now is not None
