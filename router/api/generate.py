@@ -63,7 +63,7 @@ def params_of(request: router_pb2.GenerateRequest, tokenizer: Tokenizer) -> Gene
         prompt=msgspec.json.encode(ids) if ids else text.encode(),
         prompt_tokens=count,
         ids=tuple(ids),
-        echo=text or None,
+        prompt_text=text or None,
         max_tokens=request.max_tokens,
         min_tokens=request.min_tokens,
         exact_tokens=request.output_tokens,

@@ -1,8 +1,8 @@
-"""Decides a request's output when it arrives, because the engine must know its length then.
+"""Decides a request's output when it arrives, because the scheduler must know its length by then.
 
 The number of output tokens is the first that applies of: the exact number in a header or field; with `ignore_eos`,
 max_tokens; the router's length distribution or, with `echo`, the prompt's length, at most max_tokens; max_tokens;
-DEFAULT_TOKENS. `min_tokens` may raise it, and a stop text that occurs in the output shortens it.
+DEFAULT_TOKENS. `min_tokens` may raise it, and a stop string that occurs in the output shortens it.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,7 +34,7 @@ class GenerationParams(msgspec.Struct, frozen=True, kw_only=True):
     prompt: bytes  # decides the output's text, with the seed: the prompt's text in UTF-8, or its ids as JSON
     prompt_tokens: int
     ids: tuple[int, ...] = ()  # the prompt, if it came as token ids
-    echo: str | None = None  # the prompt, if it came as text
+    prompt_text: str | None = None  # the prompt, if it came as text
     before_answer: str = ""  # what the next turn's prompt has between this prompt and its answer
     max_tokens: int = 0
     min_tokens: int = 0
@@ -119,7 +119,7 @@ class OutputLengths:
         """
         if params.max_tokens and params.min_tokens > params.max_tokens:
             raise BadInput("min_tokens", params.min_tokens, f"more than max_tokens ({params.max_tokens})")
-        words = tuple(self._tokenizer.pieces(params.echo)) if self.echo and params.echo else None
+        words = tuple(self._tokenizer.pieces(params.prompt_text)) if self.echo and params.prompt_text else None
         tokens = self._tokens(params, len(words) if words else 0)
         most = max(tokens, params.max_tokens)
         if words is not None:
@@ -168,7 +168,7 @@ def _stopped(output: Output, params: GenerationParams, searched: int) -> Output:
 
 
 def _cut(output: Output, ends: list[int], text: str, at: int) -> Output:
-    """Keeps the text before `at`; later tokens are produced without text."""
+    """Keeps the text before `at`; tokens after it count, but have no text."""
     starts = [0, *ends[:-1]]
     words = tuple(text[min(a, at) : min(b, at)] for a, b in zip(starts, ends, strict=True))
     return msgspec.structs.replace(output, tokens=len(ends), reason="stop", words=words)

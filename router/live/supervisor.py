@@ -1,4 +1,4 @@
-"""Keeps a live session open: opens it when all stages serve, reopens it after a failure, yields to virtual runs."""
+"""Keeps a live session open: opens it when all stages serve, reopens it after a failure, pauses it for other runs."""
 
 import asyncio
 import logging
@@ -70,15 +70,15 @@ class LiveSupervisor:
         task.add_done_callback(self._tasks.discard)
 
     async def pause(self) -> None:
-        """End an idle session, for a virtual run. Raises Busy when it has requests."""
+        """End an idle session, for a run in emulated time. Raises Busy when it has requests."""
         if self.session and self.session.requests:
             raise Busy(f"{self.session.requests} live requests are being served; a run can begin when there are none")
         self._paused, self.session = True, None
-        self.reason = "a virtual run is under way; one session at a time"
+        self.reason = "a run in emulated time is in progress; one session at a time"
         await self._leave()
 
     def resume(self) -> None:
-        """The virtual run is over."""
+        """The run in emulated time is over."""
         self._paused = False
         self.look_again()
 
@@ -138,7 +138,7 @@ class LiveSupervisor:
         if error is not None:
             self.reason = f"internal error: {type(error).__name__}: {error}"
             log.critical("live sessions can't be kept any longer", exc_info=error)
-            self._current = None  # virtual runs go on
+            self._current = None  # runs in emulated time still work
             self.look_again()
 
     async def _keep(self, advertise: str) -> None:

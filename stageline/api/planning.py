@@ -33,7 +33,7 @@ class ModelPlan(msgspec.Struct, frozen=True):
     """A plan, and how it came about. `plan` is what engines, servers and the plan file share."""
 
     planned: Planned
-    model: ModelSpec  # in the formats that were asked for
+    model: ModelSpec  # in the formats that were keywords for
     shipped: ModelSpec  # in the formats of the catalogue
     device: Device
     options: PlanOptions
@@ -92,8 +92,8 @@ def plan_model(
     >>> planned.report().devices
     4
     """
-    asked = cast(PlanKeywords, checked("plan_model", keywords, PlanKeywords))
-    return plan_inputs(find_inputs(model, device, asked, [Path(folder) for folder in catalog]))
+    given = cast(PlanKeywords, checked("plan_model", keywords, PlanKeywords))
+    return plan_inputs(find_inputs(model, device, given, [Path(directory) for directory in catalog]))
 
 
 def read_plan(path: str | os.PathLike[str]) -> Plan:
@@ -108,28 +108,30 @@ class PlanInputs(msgspec.Struct, frozen=True):
     """What a plan is made from, looked up and checked."""
 
     shipped: ModelSpec  # in the formats of the catalogue
-    model: ModelSpec  # in the formats that were asked for
+    model: ModelSpec  # in the formats that were keywords for
     device: Device
     options: PlanOptions
-    asked: PlanKeywords = {}
+    keywords: PlanKeywords = {}
 
 
-def find_inputs(model: str, device: str, asked: PlanKeywords, folders: Sequence[Path]) -> PlanInputs:
+def find_inputs(model: str, device: str, keywords: PlanKeywords, catalog_dirs: Sequence[Path]) -> PlanInputs:
     """Look up the names. Raises BadInput or UsageError."""
-    shelf = Catalog(folders)
+    shelf = Catalog(catalog_dirs)
     shipped = find_model(model, shelf)
-    spec = with_formats(shipped, asked)
-    found = with_networks(shelf.device(device).device, asked, shelf)
-    check_length(asked.get("max_model_len"), spec)
-    options = with_engine(make_options(asked, shelf, folders), find_engine(asked, found, shelf), found, asked)
-    return PlanInputs(shipped, spec, found, options, asked)
+    spec = with_formats(shipped, keywords)
+    found = with_networks(shelf.device(device).device, keywords, shelf)
+    check_length(keywords.get("max_model_len"), spec)
+    options = with_engine(
+        make_options(keywords, shelf, catalog_dirs), find_engine(keywords, found, shelf), found, keywords
+    )
+    return PlanInputs(shipped, spec, found, options, keywords)
 
 
 def plan_inputs(inputs: PlanInputs, command: str = "") -> ModelPlan:
     """Plan; `command` is kept in the plan. Raises DoesNotFit, UsageError or BadInput."""
     device, options = with_efficiencies(inputs.model, inputs.device, inputs.options)
     planned = make_plan(inputs.model, device, options)
-    planned = planned._replace(plan=with_provenance(planned.plan, inputs.model, options, inputs.asked, command))
+    planned = planned._replace(plan=with_provenance(planned.plan, inputs.model, options, inputs.keywords, command))
     check_plan(planned.plan, "the plan that these flags make")
     return ModelPlan(planned, inputs.model, inputs.shipped, device, options)
 

@@ -28,7 +28,7 @@ from stageline.report.summary import RunFacts
 from stageline.workload import DescribedWorkload, open_workload
 
 
-class TrialProgress:
+class RunStatus:
     """How far a run is; read it from another thread while the run is under way."""
 
     def __init__(self, workload: DescribedWorkload, writer: RunWriter) -> None:
@@ -45,7 +45,7 @@ class TrialProgress:
         return self._writer.statistics.requests
 
 
-WatchRun = Callable[[TrialProgress], None]
+WatchRun = Callable[[RunStatus], None]
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,7 +141,7 @@ def carry_out(
     started = time.perf_counter()
     with RunWriter(job.plan, directory, slo=job.slo, events=events, trace=trace) as writer:
         if watch is not None:
-            watch(TrialProgress(job.workload, writer))
+            watch(RunStatus(job.workload, writer))
         kept = _Kept(writer) if keep_requests else None
         try:
             totals = _execute(job, writer, kept or writer, announced=directory is not None or trace is not None)

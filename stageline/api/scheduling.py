@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from stageline.engine.policies.axes import check_policies
+from stageline.engine.policies.all_policies import check_policies
 from stageline.engine.policies.batching import BATCHING
 from stageline.engine.settings import Scheduling, data_parallel_ranks
 from stageline.errors import UsageError
@@ -73,7 +73,7 @@ def check_drafts(base: Scheduling, given: Mapping[str, Any]) -> None:
     """Draft tokens and their acceptance go together. Raises UsageError."""
     drafts = given.get("speculate", base.speculate)
     if drafts and not base.speculate and "acceptance_ppm" not in given:
-        raise UsageError("--speculate needs the share of drafts that turn out right: give --acceptance 0.7")
+        raise UsageError("--speculate needs the probability that a draft is accepted: give --acceptance 0.7")
     for name, flag in (("acceptance_ppm", "--acceptance"), ("draft_ns", "--draft-cost")):
         if name in given and not drafts:
             raise UsageError(f"{flag} needs draft tokens: give --speculate 4")

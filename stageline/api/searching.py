@@ -115,12 +115,12 @@ def search(
     or BadInput for arguments that can't be used. Whether a trial meets `slo` is its `slo_met`.
 
     >>> import stageline
-    >>> load = "poisson:rate=4,input=256,output=16"
-    >>> found = stageline.search("llama-3.1-8b", "h100-sxm", devices=2, workload=load, requests=10)
+    >>> workload = "poisson:rate=4,input=256,output=16"
+    >>> found = stageline.search("llama-3.1-8b", "h100-sxm", devices=2, workload=workload, requests=10)
     >>> sorted(trial.name for trial in found.trials)
     ['dp2', 'pp2', 'tp2']
     """
-    asked = cast(PlanKeywords, checked("search", design, DesignKeywords))
+    given = cast(PlanKeywords, checked("search", design, DesignKeywords))
     question = Question(
         workload=os.fspath(workload),
         devices=(devices,) if isinstance(devices, int) else tuple(devices),
@@ -134,13 +134,15 @@ def search(
         price=price,
     )
     names = [[found] if isinstance(found, str) else list(found) for found in (models, device_names)]
-    place = choose_place(jobs, dask_scheduler)
-    folders = [Path(folder) for folder in catalog]
-    return run_search(question, names[0], names[1], asked, folders, place, None if resume is None else Path(resume))
+    runner = choose_runner(jobs, dask_scheduler)
+    catalog_dirs = [Path(directory) for directory in catalog]
+    return run_search(
+        question, names[0], names[1], given, catalog_dirs, runner, None if resume is None else Path(resume)
+    )
 
 
-def choose_place(jobs: int, dask_scheduler: str | None) -> RunTrials:
-    """Where trials run: here, in several processes, or on Dask workers. Raises UsageError."""
+def choose_runner(jobs: int, dask_scheduler: str | None) -> RunTrials:
+    """What runs the trials: this process, several processes, or Dask workers. Raises UsageError."""
     if not 1 <= jobs <= MAX_JOBS:
         raise UsageError(f"--jobs {jobs}: must lie between 1 and {MAX_JOBS}")
     if dask_scheduler is not None:
@@ -152,20 +154,20 @@ def run_search(
     question: Question,
     models: Sequence[str],
     device_names: Sequence[str],
-    asked: PlanKeywords,
-    folders: Sequence[Path],
-    place: RunTrials,
+    keywords: PlanKeywords,
+    catalog_dirs: Sequence[Path],
+    runner: RunTrials,
     resume: Path | None = None,
     watch: Callable[[int, int], None] = lambda done, total: None,
 ) -> SearchResult:
     """Run the search; `watch` is told how many trials are done, and of how many. Raises as `search` does."""
     question.check()
-    candidates, skipped = _candidates(question, models, device_names, asked, folders)
+    candidates, skipped = _candidates(question, models, device_names, keywords, catalog_dirs)
     if not candidates:
         why = "; ".join(f"{x.name}: {x.reason}" for x in skipped[:3])
         count = f"none of the {len(skipped)} divisions of {_numbers(question.devices)} device(s)"
         raise DoesNotFit(f"{count} can serve this: {why}")
-    trials = [with_cost(t, question.price) for t in finish_trials(candidates, resume, place, watch)]
+    trials = [with_cost(t, question.price) for t in finish_trials(candidates, resume, runner, watch)]
     if all(t.failure is not None for t in trials):
         raise RunFailed(f"all {len(trials)} divisions failed; the first: {trials[0].failure}")
     return SearchResult(tuple(trials), tuple(skipped))
@@ -176,7 +178,11 @@ def _numbers(devices: Sequence[int]) -> str:
 
 
 def _candidates(
-    question: Question, models: Sequence[str], device_names: Sequence[str], asked: PlanKeywords, folders: Sequence[Path]
+    question: Question,
+    models: Sequence[str],
+    device_names: Sequence[str],
+    keywords: PlanKeywords,
+    catalog_dirs: Sequence[Path],
 ) -> tuple[list[Candidate], list[Skipped]]:
     """What to run and what not, models and devices in the order given."""
     candidates: list[Candidate] = []
@@ -184,7 +190,7 @@ def _candidates(
     bound_ns = _bound_ns(question)
     for model in models:
         for device in device_names:
-            inputs = find_inputs(model, device, asked, folders)
+            inputs = find_inputs(model, device, keywords, catalog_dirs)
             for shape in _all_shapes(inputs.model, question):
                 found = _plan_of(inputs, shape, bound_ns)
                 if isinstance(found, Skipped):
@@ -228,4 +234,4 @@ def _plan_of(inputs: PlanInputs, shape: Shape, bound_ns: int | None) -> Plan | S
     lone = pipeline_timing(len(plan.stages), plan.visits, plan.links, plan.costs, decode_totals(1, 1)).trip_ns
     if bound_ns is not None and lone > bound_ns:
         return Skipped(shape.name, f"a lone token's trip takes {lone:,} ns, more than the objective's TPOT allows")
-    return with_provenance(plan, inputs.model, options, inputs.asked)
+    return with_provenance(plan, inputs.model, options, inputs.keywords)

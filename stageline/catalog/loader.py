@@ -117,6 +117,6 @@ def _entry(index: dict[str, Traversable], name: str, what: str, build: Callable[
         raise BadInput(place, None, f"can't be read: {error.strerror}") from None
     document = parse_toml(data, place)
     if document.get("name") != name:
-        way_out = f'write name = "{name}"'
-        raise BadInput(f"{place}: $.name", document.get("name"), "must be the file's name", way_out)
+        hint = f'write name = "{name}"'
+        raise BadInput(f"{place}: $.name", document.get("name"), "must be the file's name", hint)
     return build(document, place)

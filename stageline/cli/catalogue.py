@@ -30,8 +30,8 @@ DeviceName = Annotated[str, Parameter(help="Catalogue name of a device.")]
 @models_app.default
 def models(*, catalog: Folders = (), json: AsJson = False) -> int:
     """List the catalogue's models."""
-    shelf = Catalog(catalog)
-    found = [summarise(shelf.model(name).spec) for name in shelf.models()]
+    lookup = Catalog(catalog)
+    found = [summarise(lookup.model(name).spec) for name in lookup.models()]
     if json:
         output.print_json([_model_row(s) for s in found])
         return 0
@@ -107,9 +107,9 @@ def _source_lines(sources: tuple[Citation, ...]) -> list[str]:
 @devices_app.default
 def devices(*, catalog: Folders = (), json: AsJson = False) -> int:
     """List the catalogue's devices and networks."""
-    shelf = Catalog(catalog)
-    found = [shelf.device(name).device for name in shelf.devices()]
-    links = [shelf.link(name) for name in shelf.links()]
+    lookup = Catalog(catalog)
+    found = [lookup.device(name).device for name in lookup.devices()]
+    links = [lookup.link(name) for name in lookup.links()]
     if json:
         networks = [{"name": e.name, "title": e.title} | msgspec.to_builtins(e.network) for e in links]
         output.print_json({"devices": msgspec.to_builtins(found), "links": networks})

@@ -13,7 +13,7 @@ from stageline.api.serving import engine_scheduling
 from stageline.cli.groups import SCHEDULING, WORKLOAD
 from stageline.cli.numbers import WHOLE
 from stageline.cli.speculation_flags import SpeculationFlags
-from stageline.engine.policies.axes import AXES
+from stageline.engine.policies.all_policies import POLICIES
 from stageline.engine.policies.batching import BATCHING
 from stageline.engine.policies.kv import KV
 from stageline.engine.policies.queueing import QUEUEING
@@ -44,8 +44,8 @@ class WorkloadFlags:
         ),
     ]
     seed: Annotated[int, WHOLE, Parameter(help="Seed of every random draw, 0 or more.")] = 0
-    rate_scale: Annotated[str, Parameter(help="Factor on the rate of arrivals, like 2, 0.5 or 3/2.")] = "1"
-    requests: Annotated[int | None, WHOLE, Parameter(help="Largest number of requests; default: all.")] = None
+    rate_scale: Annotated[str, Parameter(help="Factor on the arrival rate, like 2, 0.5 or 3/2.")] = "1"
+    requests: Annotated[int | None, WHOLE, Parameter(help="Maximum number of requests; default: all.")] = None
     skip_bad_rows: Annotated[bool, Parameter(negative="", help="Skip bad rows and count them.")] = False
     sort: Annotated[bool, Parameter(negative="", help="Read all rows first and sort them by time.")] = False
 
@@ -96,7 +96,7 @@ class SchedulingFlags:
     snapshot_tokens: Annotated[
         int | None,
         WHOLE,
-        Parameter(help="Distance of the linear layers' state snapshots in the prefix cache; default: 8192."),
+        Parameter(help="Tokens between state snapshots of linear layers in the prefix cache; default: 8192."),
     ] = None
     overhead: Annotated[str | None, Parameter(help="Router time per microbatch, like 50us.")] = None
     policy: Annotated[str | None, Parameter(show=False)] = None  # older name of --queueing package.module:Class
@@ -134,7 +134,7 @@ class SchedulingFlags:
         Raises UsageError or BadInput, naming the flag.
         """
         given: dict[str, object] = {name: value for name in _NUMBERS if (value := self._positive(name)) is not None}
-        given |= {axis: name for axis in AXES if (name := getattr(self, axis)) is not None}
+        given |= {setting: name for setting in POLICIES if (name := getattr(self, setting)) is not None}
         if self.policy is not None:
             given["queueing"] = self.policy
         if self.prefix_cache is not None:

@@ -32,7 +32,7 @@ def load_command(
     *,
     result: ResultFlags = ResultFlags(),  # noqa: B008  (frozen)
 ) -> int:
-    """Send a workload to a server, open loop or closed, and report its latency from the intended start."""
+    """Send a workload to a server, open or closed loop, and report throughput and latency."""
     fields = target.options() | calls.options() | result.options()
     options = LoadOptions(**fields, seed=workload.seed, command=command_line())
     return _report(_run(options, workload), result.output, as_json=result.json)

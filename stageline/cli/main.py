@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from cyclopts import App
-from cyclopts.exceptions import CycloptsError
+from cyclopts.exceptions import CycloptsError, MissingArgumentError
 
 from stageline import __version__
 from stageline.cli.calibrate import calibrate_command
@@ -87,6 +87,14 @@ def invoke(argv: Sequence[str]) -> int:
     return result if isinstance(result, int) else 0
 
 
+def _missing(error: CycloptsError) -> str:
+    """What to say when a required argument or flag is not there at all; empty for other errors."""
+    if not isinstance(error, MissingArgumentError) or error.argument is None or error.keyword or error.argument.tokens:
+        return ""
+    command = " ".join(["stageline", *(error.command_chain or ())])
+    return f"{error.argument.name} is missing; {command} --help lists what it needs"
+
+
 def _dash_hint(argv: Sequence[str]) -> str:
     """How to write a value that begins with a dash, which the parser takes for a flag."""
     for flag, value in pairwise(argv):
@@ -121,3 +129,7 @@ def main() -> None:
     if sys.stdout is None:  # closed by the caller
         sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - until the end
     sys.exit(invoke(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    main()

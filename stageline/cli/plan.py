@@ -29,15 +29,15 @@ def plan_command(
         Path | None, Parameter(name=("-o", "--output"), group=OUTPUT, help="Write the plan file here.")
     ] = None,
     json: Annotated[bool, Parameter(negative="", group=OUTPUT, help="Print JSON instead of tables.")] = False,
-    explain: Annotated[bool, Parameter(negative="", group=OUTPUT, help="Print how the plan came about.")] = False,
+    explain: Annotated[bool, Parameter(negative="", group=OUTPUT, help="Print the derivation of the plan.")] = False,
     device_map: Annotated[
         bool, Parameter(negative="", group=OUTPUT, help="Print only the device map, in the Hugging Face form.")
     ] = False,
 ) -> int:
     """Place a model's layers on devices and size the pipeline."""
-    asked = design.keywords()
-    asked.update(shape.keywords())
-    inputs = find_inputs(model, device, asked, design.folders)
+    keywords = design.keywords()
+    keywords.update(shape.keywords())
+    inputs = find_inputs(model, device, keywords, design.catalog_dirs)
     if learning.training:
         return plan_training(inputs.model, inputs.device, learning, shape, as_json=json)
     planned = plan_inputs(inputs, output.plan_command_line())

@@ -36,14 +36,16 @@ def report_command(
     directory: Annotated[Path, Parameter(help="Run directory, made by stageline run -o.")],
     *,
     chart: Annotated[bool, Parameter(help="Write pipeline.svg and pipeline.png into the directory.")] = True,
-    html: Annotated[bool, Parameter(help="Write report.html, one page that opens from disk.")] = True,
-    perfetto: Annotated[Path | None, Parameter(help="Write a trace for ui.perfetto.dev, too; needs events.")] = None,
+    html: Annotated[bool, Parameter(help="Write report.html, one self-contained page.")] = True,
+    perfetto: Annotated[
+        Path | None, Parameter(help="Also write a trace for ui.perfetto.dev; needs a run with --events.")
+    ] = None,
     microbatches: Annotated[
-        int | None, WHOLE, Parameter(help="Microbatches in the timeline, when there are events.")
+        int | None, WHOLE, Parameter(help="Number of microbatches in the chart's timeline; needs a run with --events.")
     ] = None,
     verify: Annotated[bool, Parameter(negative="", help="Recompute the digest from the files and compare it.")] = False,
 ) -> None:
-    """Print a run's tables, draw its pipeline chart and write its page."""
+    """Print the tables of a run, draw its pipeline chart and write its HTML page."""
     if microbatches is not None and microbatches < 1:
         raise BadInput("--microbatches", microbatches, "not 1 or more", "give a number of microbatches")
     summary = read_summary(directory)

@@ -1,7 +1,7 @@
 """The prefix cache of one replica (rule 8): blocks of prompts and answers, their users, and the order of eviction.
 
 A hash block (one hash id of the workload, one or more KV blocks long) hangs below the block before it in the prompt.
-The block owns its KV, so that it counts once in every ledger however many requests share it. A state snapshot is read
+The block owns its KV, so it counts once in every ledger, however many requests use it. A state snapshot is read
 only when a request is admitted, so it can be evicted while its block is in use.
 """
 

@@ -40,7 +40,7 @@ class PromptCache(PrefixCache):
         return len(chain) * self.hash_block_tokens
 
     def release(self, sequence: Sequence) -> None:
-        """Let go of its chain: it stopped running or was not admitted. The blocks stay until they are evicted."""
+        """Release its blocks: it stopped running, or was not admitted. The blocks stay until they are evicted."""
         self.let_go(sequence.chain)
         sequence.chain = []
         sequence.cached_blocks = 0
@@ -113,7 +113,7 @@ def make_cache(mirror: KvMirror, route: Route, scheduling: Scheduling) -> Prompt
     if hash_block_tokens % plan.block_tokens:
         raise UsageError(
             f"--prefix-cache: {hash_block_tokens}-token blocks are not a multiple of the plan's KV blocks of "
-            f"{plan.block_tokens}; plan with --block-tokens that divide them"
+            f"{plan.block_tokens}; plan with a --block-tokens that divides them"
         )
     if not any(s.state_bytes for s in plan.stages):
         return PromptCache(mirror, hash_block_tokens, 0, route, chunk_tokens)

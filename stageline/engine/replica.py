@@ -1,4 +1,4 @@
-"""The router's side of one pipeline: who runs, when a microbatch may leave, and who is in it (rules 5, 6 and 9)."""
+"""The scheduler of one pipeline: which requests run, when a microbatch may leave, who is in it (rules 5, 6 and 9)."""
 
 import heapq
 from collections import deque
@@ -24,7 +24,7 @@ Formed = tuple[Item, Members]  # a microbatch on link 0, and who is in it
 
 
 class Replica:
-    """Credits, gate, mirror ledger, running and waiting sequences of one pipeline."""
+    """The credits (in-flight limit), gate, mirror, waiting and running sequences of one pipeline."""
 
     def __init__(self, route: Route, index: int, scheduling: Scheduling, seed: int) -> None:
         defaults = route.plan.defaults
@@ -198,6 +198,7 @@ class Replica:
         return forming
 
     def _schedule_decodes(self, forming: Forming) -> None:
+        """A decode step of every running sequence that is ready, by admission number, as far as there is room."""
         kept = []
         ready, allocate_slots, add_decode, speculation, cache = (
             self._ready, self.kv.allocate_slots, forming.add_decode, self.speculation, self.cache,
@@ -229,6 +230,7 @@ class Replica:
                 self._push_ready(sequence)
 
     def _schedule_chunks(self, forming: Forming) -> None:
+        """Chunked prefill: the next chunk of every running sequence whose prompt is not fully scheduled yet."""
         for sequence in tuple(self._partial):
             if not forming.has_room:
                 break
@@ -326,7 +328,7 @@ class Replica:
     # -- preemption, finishing
 
     def victim(self, grower: Sequence) -> Sequence | None:
-        """The youngest running sequence with nothing in flight; members of the forming microbatch are in flight."""
+        """The youngest running sequence with nothing in flight; members of the one being formed count as in flight."""
         idle = (s for s in self.running.values() if not s.in_flight and s is not grower)
         return max(idle, key=_number, default=None)
 

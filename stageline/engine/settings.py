@@ -1,4 +1,4 @@
-"""How the router schedules: the settings that decide digests."""
+"""Scheduling settings of the router. They decide what a run computes, and so its digest."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -11,7 +11,7 @@ MAX_COUNT = 1 << 40
 MAX_SEED = (1 << 63) - 1  # what the wire takes
 Count = Annotated[int, msgspec.Meta(ge=1, le=MAX_COUNT)]
 Natural = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
-MAX_DRAFTS = 64  # a chain of drafts that long is never accepted to its end
+MAX_DRAFTS = 64  # so many drafts in a row are never all accepted
 Drafts = Annotated[int, msgspec.Meta(ge=0, le=MAX_DRAFTS)]
 Ppm = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 
@@ -19,18 +19,18 @@ Ppm = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 class Scheduling(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The router's settings. None: the plan's default. Policies by name: `stageline/engine/policies`."""
 
-    microbatch: Count | None = None  # largest number of sequences in a microbatch
-    credits: Count | None = None  # microbatches in flight per replica
-    batched_tokens: Count | None = None  # largest number of new tokens in a microbatch
-    max_running: Count | None = None  # largest number of admitted sequences per replica
+    microbatch: Count | None = None  # maximum number of sequences in a microbatch
+    credits: Count | None = None  # in-flight limit: microbatches in flight per replica
+    batched_tokens: Count | None = None  # maximum number of new tokens in a microbatch: decodes and chunked prefill
+    max_running: Count | None = None  # maximum number of running sequences per replica
     batching: str = "balanced"
     queueing: str = "fcfs"
     kv: str = "reserve"
-    balance: str = "round-robin"
+    balance: str = "round-robin"  # routing policy
     tpot_slo_ns: Count | None = None  # target of `slo` batching
     overhead_ns: Natural = 0  # router time per microbatch
     prefix_cache: bool = False
-    snapshot_tokens: Count = 8192  # distance of the linear layers' state snapshots in the prefix cache
+    snapshot_tokens: Count = 8192  # tokens between state snapshots of linear layers in the prefix cache
     hash_block_tokens: Natural = 0  # tokens that one identity of a prompt's blocks stands for; 0: the plan's KV block
     speculate: Drafts = 0  # draft tokens of a decode step; 0: no speculation
     acceptance_ppm: Ppm = 0  # probability that a draft is right, in parts per million

@@ -1,4 +1,4 @@
-"""Advice on the plan, from a run of it: each rule finds one planning mistake, what it cost, and the way out.
+"""Advice on the plan, from a run of it: each rule finds one planning mistake, what it cost, and what to do instead.
 
 A rule reads the plan and what its stages did. Sizes of model and device come from the catalogue: rules that need them
 skip a model or device that is not in it. `stageline/plan/advice.py` judges a plan before any run.
@@ -155,12 +155,12 @@ def _unbalanced(r: PlannedRun) -> Advice | None:
         return None
     times, fits = layer_costs(r.plan, r.summary)
     found = better_cut(times, Cut(len(busy), evenness(busy)), fits)
-    way_out = "plan with more --tp and fewer stages: no cut into about as many stages is more even"
+    hint = "plan with more --tp and fewer stages: no cut into about as many stages is more even"
     if found is not None:
         gain = found.evenness * busy[worst] / mean
-        way_out = f"plan with {found.stages} stages cut by time: up to {gain:.2f} times the throughput per device"
+        hint = f"plan with {found.stages} stages cut by time: up to {gain:.2f} times the throughput per device"
     seen = f"{r.plan.stages[worst].name} is busy {busy[worst] / mean:.2f} x the mean and holds the pipeline back"
-    return Advice(seen, way_out)
+    return Advice(seen, hint)
 
 
 def _kv_binds(r: PlannedRun) -> Advice | None:

@@ -72,7 +72,7 @@ def read_sizes(directory: Path) -> Sizes:
 
 def unreadable(path: Path, error: OSError) -> BadInput:
     """The error of a file that is not there or can't be opened."""
-    return BadInput(str(path), None, f"can't be read: {error.strerror}", "give a directory made by run -o")
+    return BadInput(str(path), None, f"can't be read: {error.strerror}", "give a directory made by stageline run -o")
 
 
 def _records(path: Path, lines: Iterable[bytes], decoder: "msgspec.json.Decoder[T]") -> Iterator[T]:

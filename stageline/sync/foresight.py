@@ -1,4 +1,4 @@
-"""The router of a live session predicts when a microbatch will be back, before its frame arrives.
+"""Lookahead of a live router: it predicts when a microbatch will be back, before its frame arrives.
 
 Everything that decides a completion time leaves through the router, so the router's own copy of the stages computes the
 same time. Without it an arrival would have to wait, in wall time, until whatever is in flight has really come back.

@@ -234,5 +234,5 @@ class Engine:
         replica.depart_ns = max(self.now_ns, replica.depart_ns) + work_ns
         arrival_ns = replica.link.send(replica.depart_ns, microbatch.number, microbatch.tokens)
         service_ns = self.services.service_ns(0, microbatch)
-        replica.mirror_free_ns = max(replica.mirror_free_ns, arrival_ns) + service_ns
+        replica.gate_free_ns = max(replica.gate_free_ns, arrival_ns) + service_ns
         self.travel(0, arrival_ns, microbatch, self.now_ns)

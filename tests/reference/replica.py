@@ -27,7 +27,7 @@ class Replica:
     cache: PlainCache | None = None
     admissions: int = 0
     microbatches: int = 0
-    mirror_free_ns: int = 0
+    gate_free_ns: int = 0
     depart_ns: int = 0  # when the last microbatch left the router's own (serial) work
     had_work: bool = False
     work_since_ns: int = 0
@@ -75,7 +75,7 @@ class Replica:
 
     def gate_ns(self) -> int:
         """The gate is open from here on."""
-        return self.mirror_free_ns - self.plan.links[0].latency_ns
+        return self.gate_free_ns - self.plan.links[0].latency_ns
 
     def reason(self, now_ns: int) -> str:
         """Why nothing is dispatched at this instant, after everything that happened in it."""

@@ -127,9 +127,9 @@ class OpenAiServer:
                 return await stream_reply(
                     request, reply, envelope, self._headers, prompt_tokens=prompt_tokens, usage=usage
                 )
-            prefixes = [(params.echo or "") if echo else "" for params in params_list for _ in range(n)]
+            prefixes = [(params.prompt_text or "") if echo else "" for params in params_list for _ in range(n)]
             text = await whole_reply(
-                reply, envelope, prompt_tokens=prompt_tokens, dilation=self._service.dilation, echo=prefixes
+                reply, envelope, prompt_tokens=prompt_tokens, dilation=self._service.dilation, prefixes=prefixes
             )
             return web.Response(body=text, content_type=_JSON, headers=self._headers)
         finally:

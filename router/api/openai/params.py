@@ -36,8 +36,8 @@ def completion_params(
     if body.best_of is not None and body.best_of != (body.n or 1):
         raise BadInput("best_of", body.best_of, "candidates are not ranked", "leave it out or make it equal to n")
     return [
-        _params(body, prompt, count, echo, body.max_tokens, exact_tokens)
-        for prompt, count, echo in _prompts(body.prompt, tokenizer)
+        _params(body, prompt, count, original, body.max_tokens, exact_tokens)
+        for prompt, count, original in _prompts(body.prompt, tokenizer)
     ]
 
 
@@ -87,7 +87,7 @@ def _prompt(prompt: str | list[int], tokenizer: Tokenizer) -> Prompt:
 
 
 def _params(
-    body: CommonFields, prompt: bytes, count: int, echo: str | list[int], limit: int | None, exact: int
+    body: CommonFields, prompt: bytes, count: int, original: str | list[int], limit: int | None, exact: int
 ) -> GenerationParams:
     stop = [body.stop] if isinstance(body.stop, str) else body.stop or []
     if limit is not None and not 1 <= limit <= MAX_TOKENS:
@@ -101,8 +101,8 @@ def _params(
     return GenerationParams(
         prompt=prompt,
         prompt_tokens=count,
-        ids=tuple(echo) if isinstance(echo, list) else (),
-        echo=echo if isinstance(echo, str) else None,
+        ids=tuple(original) if isinstance(original, list) else (),
+        prompt_text=original if isinstance(original, str) else None,
         max_tokens=limit or 0,
         min_tokens=least,
         exact_tokens=exact,

@@ -55,7 +55,7 @@ class Envelope:
 
 
 class ChoiceEvents:
-    """The tokens of one choice as events. This runs for every token, so all but the text is prepared once."""
+    """The tokens of one choice as events. This runs for every token, so everything but the text is prepared once."""
 
     def __init__(self, opening: bytes, output: Output, *, chat: bool) -> None:
         self._encoded, self._last = output.encoder(), output.tokens - 1

@@ -80,7 +80,7 @@ def test_as_few_stages_as_fit() -> None:
     assert len(found.plan.stages) == 3 and [v.stage for v in found.plan.visits] == [0, 1, 2, 0, 1, 2]
 
 
-def test_what_does_not_fit_names_the_stage_and_the_way_out() -> None:
+def test_what_does_not_fit_names_the_stage_and_the_hint() -> None:
     with pytest.raises(DoesNotFit, match=r"stage-\d needs .* bytes short; smallest change: --devices 3"):
         planned(2, 2)
     with pytest.raises(BadInput, match=r"--chunks: 8 stages of 11 chunks need 88 layers, .*use fewer chunks or stages"):

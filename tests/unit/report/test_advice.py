@@ -74,7 +74,7 @@ def test_a_sound_plan_under_load_is_left_alone(made: Callable[[], Plan]) -> None
         (lambda: planned("llama-3.1-70b"), CALM, "plan with --weights int4"),
     ],
 )
-def test_a_mistake_is_named_with_its_cost_and_a_way_out(made: Callable[[], Plan], workload: str, says: str) -> None:
+def test_a_mistake_is_named_with_its_cost_and_a_hint(made: Callable[[], Plan], workload: str, says: str) -> None:
     assert says in advice(made(), workload)
 
 

@@ -25,8 +25,8 @@ def params(**fields: object) -> GenerationParams:
         ("constant:9", {"max_tokens": 20}, 9, "stop"),
         ("constant:9", {"max_tokens": 20, "ignore_eos": True}, 20, "length"),
         ("constant:9", {"max_tokens": 20, "min_tokens": 12}, 12, "stop"),
-        ("echo", {"echo": "a b c"}, 3, "stop"),
-        ("echo", {"echo": "a b c", "max_tokens": 2}, 2, "length"),
+        ("echo", {"prompt_text": "a b c"}, 3, "stop"),
+        ("echo", {"prompt_text": "a b c", "max_tokens": 2}, 2, "length"),
     ],
 )
 def test_lengths(rule: str, fields: dict[str, object], tokens_: int, reason: str) -> None:
@@ -36,7 +36,7 @@ def test_lengths(rule: str, fields: dict[str, object], tokens_: int, reason: str
 
 
 def test_echo_returns_the_prompt() -> None:
-    output = OutputLengths("echo", seed=0).output(params(echo="one two three"), 0)
+    output = OutputLengths("echo", seed=0).output(params(prompt_text="one two three"), 0)
     assert output.text(0, output.tokens) == "one two three"
 
 
