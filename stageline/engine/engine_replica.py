@@ -106,6 +106,13 @@ class EngineReplica(Replica):
 
     # -- preemption, finishing
 
+    def victim(self, grower: Sequence) -> Sequence | None:
+        """See Replica; where groups take turns only younger ones, or two could preempt each other for ever."""
+        found = super().victim(grower)
+        if found is not None and self.grouping.younger_victims and (found.number or 0) < (grower.number or 0):
+            return None
+        return found
+
     def _free(self, sequence: Sequence) -> None:
         self.grouping.stopped(sequence)
         super()._free(sequence)
