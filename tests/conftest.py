@@ -22,11 +22,14 @@ settings.load_profile("house")
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """The command that replays a failed property with the same draws."""
+    """The command that replays a failed property with the same draws. In CI they always are: there is no seed then."""
     report = yield
-    seed = getattr(getattr(item, "obj", None), "_hypothesis_internal_use_generated_seed", None)
-    if report.failed and seed is not None:
-        report.sections.append(("replay", f".venv/bin/pytest -n 0 '{item.nodeid}' --hypothesis-seed={seed}"))
+    test = getattr(item, "obj", None)
+    if report.failed and getattr(test, "is_hypothesis_test", False):
+        seed = getattr(test, "_hypothesis_internal_use_generated_seed", None)
+        command = f".venv/bin/pytest -n 0 '{item.nodeid}'"
+        fixed = settings.get_profile("house").derandomize
+        report.sections.append(("replay", f"CI=true {command}" if fixed else f"{command} --hypothesis-seed={seed}"))
     return report
 
 

@@ -14,7 +14,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 Value = str | int | float | bool
 
 
-class Seen:
+class ReceivedSpan:
     """One span with its resource."""
 
     def __init__(self, resource: dict[str, Value], span: Span) -> None:
@@ -33,16 +33,16 @@ class Collector:
     """What has come so far."""
 
     def __init__(self) -> None:
-        self.spans: list[Seen] = []
+        self.spans: list[ReceivedSpan] = []
         self.headers: list[dict[str, str]] = []
         self.status = 200
         self.url = ""
 
-    def requests(self) -> list[Seen]:
+    def requests(self) -> list[ReceivedSpan]:
         """Spans of requests, by request."""
         return sorted((s for s in self.spans if s.name == "request"), key=lambda s: int(s.facts["stageline.request"]))
 
-    def children(self, of: Seen) -> list[Seen]:
+    def children(self, of: ReceivedSpan) -> list[ReceivedSpan]:
         """Visits of a request, in the order of time."""
         children = [s for s in self.spans if s.parent_id == of.span_id and s.trace_id == of.trace_id]
         return sorted(children, key=lambda s: s.start_ns)
@@ -56,7 +56,7 @@ class Collector:
         if self.status == 200:
             for group in ExportTraceServiceRequest.FromString(data).resource_spans:
                 resource = _values(group.resource.attributes)
-                self.spans += [Seen(resource, span) for scope in group.scope_spans for span in scope.spans]
+                self.spans += [ReceivedSpan(resource, span) for scope in group.scope_spans for span in scope.spans]
         return web.Response(status=self.status)
 
 

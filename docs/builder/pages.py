@@ -3,11 +3,12 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from docs.builder import commands, http_api, settings
+from docs.builder import catalogue, commands, http_api, settings
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES: dict[str, Callable[[], str]] = {
     "cli.md": commands.page,
     "settings.md": settings.page,
     "http.md": http_api.page,
+    "catalogue.md": catalogue.page,
 }

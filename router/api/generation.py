@@ -30,6 +30,7 @@ class GenerationParams(msgspec.Struct, frozen=True, kw_only=True):
     prompt_tokens: int
     ids: tuple[int, ...] = ()  # the prompt, if it came as token ids
     echo: str | None = None  # the prompt, if it came as text
+    before_answer: str = ""  # what the next turn's prompt has between this prompt and its answer
     max_tokens: int = 0
     min_tokens: int = 0
     exact_tokens: int = 0
@@ -40,6 +41,12 @@ class GenerationParams(msgspec.Struct, frozen=True, kw_only=True):
     def token_ids(self, tokenizer: Tokenizer) -> Sequence[int]:
         """The prompt as token ids."""
         return self.ids or tokenizer.ids(self.prompt.decode("utf-8", "surrogatepass"))
+
+    def next_ids(self, answer: str, tokenizer: Tokenizer) -> Sequence[int]:
+        """How the prompt of the next turn begins, as token ids: this prompt and its answer."""
+        if self.ids:
+            return (*self.ids, *tokenizer.ids(answer))
+        return tokenizer.ids(self.prompt.decode("utf-8", "surrogatepass") + self.before_answer + answer)
 
 
 class Output(msgspec.Struct, frozen=True, kw_only=True):

@@ -87,6 +87,7 @@ class LiveService:
                 priority=priority,
                 conversation=conversation,
                 hash_ids=self._hash_ids(params),
+                output_hash_ids=self._output_hash_ids(params, output),
             )
             for number, (params, output) in enumerate(outputs)
         ]
@@ -97,6 +98,16 @@ class LiveService:
 
     def _hash_ids(self, params: GenerationParams) -> tuple[int, ...]:
         return block_hashes(params.token_ids(self.tokenizer), self._block_tokens) if self._block_tokens else ()
+
+    def _output_hash_ids(self, params: GenerationParams, output: Output) -> tuple[int, ...]:
+        """Identities of the blocks that the answer completes, as the prompt of the next turn will name them."""
+        block = self._block_tokens
+        first = params.prompt_tokens // block if block else 0
+        end = (params.prompt_tokens + output.tokens) // block if block else 0
+        if first == end:
+            return ()
+        ids = params.next_ids(output.text(0, output.tokens), self.tokenizer)
+        return block_hashes(ids[first * block : end * block], block)
 
     def _output(self, params: GenerationParams, choice: int) -> Output:
         limit = self.max_context_tokens

@@ -1,12 +1,15 @@
-"""Models by catalogue name or by the path of a Hugging Face config.json; profiles by name or path."""
+"""Models by catalogue name, Hugging Face id or the path of a config.json; profiles by name or path."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
 from stageline.api.files import read_file
+from stageline.catalog.decode import did_you_mean
 from stageline.catalog.loader import Catalog
+from stageline.catalog.model_file import ModelEntry
 from stageline.cost.efficiencies import EFFICIENCIES_FORMAT, Efficiencies
 from stageline.cost.measured_entries import MeasuredCost
 from stageline.cost.profile import PROFILE_FORMAT, Profile
@@ -17,6 +20,7 @@ from stageline.plan.check_measured import check_measured
 from stageline.units import NS_PER_S
 
 MAX_SCALE = 100.0
+HF_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]*[A-Za-z0-9]")
 
 
 def looks_like_path(text: str) -> bool:
@@ -24,14 +28,35 @@ def looks_like_path(text: str) -> bool:
     return "/" in text or text.endswith(".json")
 
 
-def find_model(text: str, catalog: Catalog) -> ModelSpec:
-    """The model that a name, a config.json or the directory of one stands for. Raises BadInput or UsageError."""
+def find_entry(text: str, catalog: Catalog) -> ModelEntry | None:
+    """The catalogue's entry of a name or a Hugging Face id; None for what is a path. Raises BadInput."""
     if not looks_like_path(text):
-        return catalog.model(text).spec
+        return catalog.model(text)
+    if not HF_ID.fullmatch(text) or text.endswith(".json") or Path(text).exists():
+        return None
+    entry = catalog.model_of_id(text)
+    if entry is None:
+        names = catalog.models()
+        meant = did_you_mean(text, catalog.hf_ids()) or did_you_mean(text.split("/")[1], names)
+        way_out = f"{meant}give the path of its config.json, or a model of the catalogue: {', '.join(names)}"
+        raise BadInput("model", text, "neither a path nor the Hugging Face id of a model in the catalogue", way_out)
+    return entry
+
+
+def find_model(text: str, catalog: Catalog) -> ModelSpec:
+    """The model of a name, a Hugging Face id, a config.json, or a directory with one in it.
+
+    An hf_quant_config.json beside config.json counts too. Raises BadInput or UsageError.
+    """
+    entry = find_entry(text, catalog)
+    if entry:
+        return entry.spec
     path = Path(text)
     path = path / "config.json" if path.is_dir() else path
     name = path.parent.name if path.name == "config.json" and path.parent.name else path.stem
-    return import_config(read_file(path), str(path), name or "model")
+    beside = path.with_name("hf_quant_config.json")
+    quantisation = read_file(beside) if path.name == "config.json" and beside.is_file() else None
+    return import_config(read_file(path), str(path), name or "model", quantisation)
 
 
 def find_profile(text: str, shelves: Sequence[Path]) -> Profile | Efficiencies:

@@ -26,7 +26,9 @@ class LinkEntry(msgspec.Struct, frozen=True, kw_only=True):
     sources: tuple[Citation, ...]
 
 
-class _LinkFile(Network, frozen=True):
+class LinkFile(Network, frozen=True):
+    """One file in links/."""
+
     name: str
     title: str
     source: tuple[Citation, ...]
@@ -46,10 +48,29 @@ def check_network(network: Network, place: str) -> None:
         raise BadInput(f"{place}.latency_ns", network.latency_ns, "can't be negative")
 
 
+def _check_engine(device: Device, place: str) -> None:
+    for name in ("nominal_memory_bytes", "runtime_bytes"):
+        if not 0 <= getattr(device, name) < 1 << 62:
+            raise BadInput(f"{place}: $.{name}", getattr(device, name), "can't be negative")
+    for i, buffers in enumerate(device.collective_buffers):
+        if not (2 <= buffers.devices < 1 << 32 and 0 <= buffers.bytes < 1 << 62):
+            reason = "needs devices of at least 2 and bytes that are not negative"
+            raise BadInput(f"{place}: $.collective_buffers[{i}]", [buffers.devices, buffers.bytes], reason)
+
+
+def _check_collectives(device: Device, place: str) -> None:
+    for i, row in enumerate(device.all_reduce):
+        check_network(Network(bytes_per_s=row.bytes_per_s, latency_ns=row.latency_ns), f"{place}: $.all_reduce[{i}]")
+    for i, exchange in enumerate(device.all_to_all):
+        network = Network(bytes_per_s=exchange.bytes_per_s, latency_ns=exchange.latency_ns)
+        check_network(network, f"{place}: $.all_to_all[{i}]")
+
+
 def _check_device(device: Device, place: str) -> None:
     for name in ("memory_bytes", "bandwidth_bytes_per_s"):
         if not 0 < getattr(device, name) < 1 << 62:
             raise BadInput(f"{place}: $.{name}", getattr(device, name), "must be positive")
+    _check_engine(device, place)
     for name in ("flops", "bandwidth", "memory"):
         if not 0 < getattr(device.share, name) <= 1:
             raise BadInput(f"{place}: $.share.{name}", getattr(device.share, name), "must be above 0 and at most 1")
@@ -63,11 +84,7 @@ def _check_device(device: Device, place: str) -> None:
         check_network(device.scale_up, f"{place}: $.scale_up")
         if device.scale_up.devices < 1:
             raise BadInput(f"{place}: $.scale_up.devices", device.scale_up.devices, "must be positive")
-    for i, row in enumerate(device.all_reduce):
-        check_network(Network(bytes_per_s=row.bytes_per_s, latency_ns=row.latency_ns), f"{place}: $.all_reduce[{i}]")
-    for i, exchange in enumerate(device.all_to_all):
-        network = Network(bytes_per_s=exchange.bytes_per_s, latency_ns=exchange.latency_ns)
-        check_network(network, f"{place}: $.all_to_all[{i}]")
+    _check_collectives(device, place)
     if not 0 <= device.one_shot_ns < 1 << 40:
         raise BadInput(f"{place}: $.one_shot_ns", device.one_shot_ns, "can't be negative")
 
@@ -83,7 +100,7 @@ def device_entry(document: dict[str, Any], place: str) -> DeviceEntry:
 def link_entry(document: dict[str, Any], place: str) -> LinkEntry:
     """A link from its TOML document. Raises BadInput naming file and field."""
     sources = _read_citations(document, place)
-    file = convert(document, _LinkFile, place)
+    file = convert(document, LinkFile, place)
     check_network(file, f"{place}: $")
     network = Network(bytes_per_s=file.bytes_per_s, latency_ns=file.latency_ns)
     return LinkEntry(name=file.name, title=file.title, network=network, sources=sources)

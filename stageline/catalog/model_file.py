@@ -17,29 +17,31 @@ from stageline.model.spec import ElementType, Layer, ModelSpec
 class Block(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A sequence of layers, each named "ATTENTION+FFN", `repeat` times."""
 
-    layers: tuple[str, ...]
+    layers: tuple[str, ...]  # "ATTENTION+FFN", names of the tables below
     repeat: int = 1
 
 
 class ModelFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One file in models/."""
 
-    name: str
+    name: str  # the file's stem
     title: str
     hidden_size: int
     vocab_size: int
-    attention: dict[str, Attention]
-    ffn: dict[str, Ffn]
-    block: tuple[Block, ...]
-    source: tuple[Citation, ...]
+    attention: dict[str, Attention]  # kinds of attention, by a name of the file's choice
+    ffn: dict[str, Ffn]  # kinds of FFN, by a name of the file's choice
+    block: tuple[Block, ...]  # the layers, in order
+    source: tuple[Citation, ...]  # where the numbers were published
+    hf_ids: tuple[str, ...] = ()  # Hugging Face models with exactly these layers and formats
     formats: WeightFormats = WeightFormats()
-    tied_embeddings: bool = False
-    context_tokens: int = 0
-    kv_type: ElementType = "bf16"
-    state_type: ElementType = "fp32"
-    residual_block_layers: int = 0
-    nominal_layer_bytes: int = 0
-    left_out: tuple[str, ...] = ()
+    tied_embeddings: bool = False  # embedding and head share their weights
+    context_tokens: int = 0  # the longest context; 0: unknown
+    kv_type: ElementType = "bf16"  # of the KV cache, unless a plan says otherwise
+    state_type: ElementType = "fp32"  # of recurrent states
+    residual_block_layers: int = 0  # layers per block of attention residuals; 0: a plain residual stream
+    residual_streams: int = 1  # parallel streams of hyper-connections
+    nominal_layer_bytes: int = 0  # the rounded bytes per layer of a published placement; 0: none
+    left_out: tuple[str, ...] = ()  # parts of the checkpoint that are not modelled
 
 
 class ModelEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +50,7 @@ class ModelEntry(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     spec: ModelSpec
     sources: tuple[Citation, ...]
+    hf_ids: tuple[str, ...] = ()  # of the Hugging Face models that have these layers and formats
 
 
 def _layers(file: ModelFile, place: str) -> tuple[Layer, ...]:
@@ -82,8 +85,9 @@ def model_entry(document: dict[str, Any], place: str) -> ModelEntry:
         kv_type=file.kv_type,
         state_type=file.state_type,
         residual_block=file.residual_block_layers,
+        residual_streams=file.residual_streams,
         nominal_layer_bytes=file.nominal_layer_bytes,
         left_out=file.left_out,
     )
     check_spec(spec, place)
-    return ModelEntry(title=file.title, spec=spec, sources=file.source)
+    return ModelEntry(title=file.title, spec=spec, sources=file.source, hf_ids=file.hf_ids)

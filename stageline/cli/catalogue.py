@@ -8,7 +8,7 @@ import msgspec
 from cyclopts import App, Parameter
 
 from stageline import units
-from stageline.api.lookup import find_model, looks_like_path
+from stageline.api.lookup import find_entry, find_model
 from stageline.catalog.citation import Citation, source_of
 from stageline.catalog.loader import Catalog
 from stageline.cli import output
@@ -22,7 +22,7 @@ Folders = Annotated[
     tuple[Path, ...],
     Parameter(negative="", show_default=False, help="Directories with your own models/, devices/ and links/."),
 ]
-ModelName = Annotated[str, Parameter(help="Catalogue name, or path of a Hugging Face config.json.")]
+ModelName = Annotated[str, Parameter(help="Catalogue name, Hugging Face id, or path of a config.json.")]
 DeviceName = Annotated[str, Parameter(help="Catalogue name of a device.")]
 
 
@@ -44,8 +44,8 @@ def models(*, catalog: Folders = (), json: AsJson = False) -> int:
 def show_model(model: ModelName, /, *, catalog: Folders = (), json: AsJson = False) -> int:
     """Show a model layer by layer."""
     shelf = Catalog(catalog)
-    summary = summarise(find_model(model, shelf))
-    sources = () if looks_like_path(model) else shelf.model(model).sources
+    summary, entry = summarise(find_model(model, shelf)), find_entry(model, shelf)
+    sources = entry.sources if entry else ()
     if json:
         output.print_json(msgspec.to_builtins(summary) | {"sources": msgspec.to_builtins(sources)})
         return 0
@@ -57,6 +57,11 @@ def show_model(model: ModelName, /, *, catalog: Folders = (), json: AsJson = Fal
         f"per token   {summary.kv_bytes_per_token:,} B of KV ({summary.kv_type})",
         f"per request {summary.state_bytes_per_request:,} B of state ({summary.state_type})",
     ]
+    if summary.window_bytes_per_request:
+        lines.append(
+            f"windows     {units.bytes_text(summary.window_bytes_per_request)} of a long request's KV; "
+            f"{summary.kv_bytes_per_long_token:,} B per token beyond them"
+        )
     if summary.left_out:
         lines.append(f"left out    {', '.join(summary.left_out)}")
     output.print_lines(lines + _source_lines(sources))

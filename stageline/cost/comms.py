@@ -7,7 +7,7 @@ from stageline.cost.entries import Collective, CollectiveCost, Ring
 from stageline.cost.group import Group
 from stageline.cost.topology import domain_devices, joined, ranks_in_domain
 from stageline.hardware.device import Device
-from stageline.model.attention import Gqa, Mla
+from stageline.model.attention import Attention
 from stageline.model.ffn import Moe
 from stageline.model.formats import ELEMENT_BYTES
 from stageline.model.spec import Layer, ModelSpec
@@ -22,7 +22,7 @@ def _collective(algorithms: Iterable[AlphaBeta], token_bytes: float) -> tuple[Co
 
 
 def collectives(spec: ModelSpec, layer: Layer, device: Device, group: Group) -> tuple[Collective, ...]:
-    """The collectives of one layer: an all-reduce of tokens x hidden over the tensor ranks after attention and FFN.
+    """The collectives of one layer: an all-reduce of tokens x hidden over the tensor ranks, after attention and FFN.
 
     With `sequence_parallel` each all-reduce becomes a reduce-scatter and an all-gather. With expert parallelism,
     dispatch and combine replace the FFN's: each rank sends top_k copies of its part of the tokens, in the experts'
@@ -36,7 +36,7 @@ def collectives(spec: ModelSpec, layer: Layer, device: Device, group: Group) -> 
     else:
         reduced = _collective(reduce, token_bytes)
     if not (isinstance(layer.ffn, Moe) and group.expert_ranks > 1):
-        return reduced * 2
+        return reduced * layer.parts
     ranks, k = group.expert_ranks, layer.ffn.top_k
     copies = k * (layer.ffn.latent_width or spec.hidden) / ranks
     exchange = all_to_all(
@@ -44,10 +44,11 @@ def collectives(spec: ModelSpec, layer: Layer, device: Device, group: Group) -> 
     )
     dispatch = _collective(exchange, copies * DISPATCH_BYTES)
     combine = _collective(exchange, copies * COMBINE_BYTES)
-    return (*reduced, *dispatch, *combine, *_collective(half(reduce), token_bytes))
+    after_attention = reduced * (layer.parts - 1)
+    return (*after_attention, *dispatch, *combine, *_collective(half(reduce), token_bytes))
 
 
-def ring(spec: ModelSpec, attention: Gqa | Mla, device: Device, group: Group) -> Ring | None:
+def ring(spec: ModelSpec, attention: Attention, device: Device, group: Group) -> Ring | None:
     """Ring attention over N context ranks (arXiv 2411.01783); each rank is a tensor group and uses all its links.
 
     KV goes round the ring if attention hides its transfer, or if it is smaller than the queries:
@@ -59,8 +60,7 @@ def ring(spec: ModelSpec, attention: Gqa | Mla, device: Device, group: Group) ->
         return None
     link = network_of(device, n, ranks_in_domain(domain_devices(device), group.outer_devices, group.tensor_devices))
     rate = link.bytes_per_s * group.tensor
-    width = attention.head_dim if isinstance(attention, Gqa) else attention.nope_dim + attention.rope_dim
-    kv, query = attention.kv_elements(), attention.heads * width
+    kv, query = attention.kv_elements(), attention.query_elements()
     kv_bytes, query_bytes = kv * ELEMENT_BYTES[spec.kv_type], query * ELEMENT_BYTES[spec.activation_type]
     flops_per_s = device.peak_flops.bf16 * device.share.flops * group.tensor
     byte_ns = (n - 1) / n * 1e9 / rate

@@ -6,6 +6,7 @@ divided FLOPs and bytes by the rates that the device reaches, so that a run need
 """
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from stageline.cost.measured_entries import MeasuredCost
 
@@ -65,7 +66,7 @@ class Ring(CostStruct, frozen=True):
 class FullAttention(CostStruct, frozen=True):
     """Decode and prefill each take max(pair_ns x query-key pairs, kv_ns x KV tokens read); their sum counts.
 
-    A sliding window caps both: pairs at tokens x window, KV at sequences x window + tokens.
+    A window of the tokens that a query reads caps both: pairs at tokens x window, KV at sequences x window + tokens.
     """
 
     decode_pair_ns: float
@@ -106,6 +107,7 @@ class LayerGroup(CostStruct, frozen=True):
     linear: LinearAttention | None = None
     transfer_token_ns: float = 0.0  # per token and layer, added to everything else
     collectives: tuple[Collective, ...] = ()
+    more_attention: tuple[FullAttention, ...] | UnsetType = UNSET  # over the layer's other caches: indexers, windows
 
 
 class LmHead(CostStruct, frozen=True):

@@ -7,13 +7,17 @@ all other weights.
 
 from typing import NamedTuple
 
-from stageline.model.attention import Gqa
+from stageline.model.attention import Gqa, Mamba2
 from stageline.model.ffn import Moe
 from stageline.model.formats import weight_bytes
 from stageline.model.spec import Layer, ModelSpec
 from stageline.model.tensors import Tensor
 
-REPLICATED = frozenset({"q_a", "kv_a", "latent_norm", "qk_norm", "o_norm", "router", "shared_gate", "norms"})
+REPLICATED = frozenset(
+    {"q_a", "kv_a", "latent_norm", "qk_norm", "o_norm", "router", "shared_gate", "norms"}
+    | {"down_bias", "index", "index_weights", "index_norm", "compressor", "compressor_norm"}
+    | {"index_compressor", "index_compressor_norm"}
+)
 
 
 class Group(NamedTuple):
@@ -55,15 +59,17 @@ class Group(NamedTuple):
 def local_params(layer: Layer, t: Tensor, tensor: int, hidden: int) -> float:
     """Parameters of `t` on one of `tensor` ranks; not for routed experts.
 
-    Every rank holds all of MLA's down projections, router and norms, and ceil(kv_heads / ranks) KV heads. Everything
-    else is split evenly.
+    Every rank holds all of MLA's down projections, indexers, compressors, router and norms, ceil(kv_heads / ranks) KV
+    heads and ceil(groups / ranks) groups of a state-space layer. Everything else is split evenly.
     """
-    if t.name in REPLICATED or tensor == 1:
+    if t.name in REPLICATED or tensor == 1 or t in layer.extra:
         return float(t.params)
-    if t.name == "qkv" and isinstance(layer.attention, Gqa):
-        a = layer.attention
+    a = layer.attention
+    if t.name == "qkv" and isinstance(a, Gqa):
         kv_heads = -(-a.kv_heads // tensor)
-        return hidden * a.head_dim * (a.heads / tensor + 2 * kv_heads)
+        return hidden * (a.head_dim * a.heads / tensor + a.kv_projection() * kv_heads)
+    if t.name == "bc" and isinstance(a, Mamba2):
+        return float(2 * hidden * a.state_dim * -(-a.groups // tensor))
     return t.params / tensor
 
 

@@ -6,8 +6,9 @@ from stageline.cost.totals import BatchTotals
 
 
 def attention_rows(entry: Roofline) -> list[tuple[float, FullAttention]]:
-    """(layers, coefficients) of every group with full attention."""
-    return [(float(g.layers), g.attention) for g in entry.groups if g.attention]
+    """(layers, coefficients) of the full attention of every group, cache by cache."""
+    found = [(float(g.layers), g.attention) for g in entry.groups if g.attention]
+    return found + [(float(g.layers), a) for g in entry.groups for a in g.more_attention or ()]
 
 
 def linear_rows(entry: Roofline) -> list[tuple[float, float, float]]:

@@ -10,19 +10,22 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from msgspec import UNSET
+
 from stageline.cost.comms import collectives, ring
 from stageline.cost.entries import Experts, FullAttention, Gemm, LayerGroup, LinearAttention, LmHead, Roofline
 from stageline.cost.group import Group, local_params
 from stageline.cost.imbalance import imbalance_factors
 from stageline.hardware.device import Device
-from stageline.model.attention import Gqa, Mla
-from stageline.model.ffn import Moe
+from stageline.model.attention_kind import KvCache
+from stageline.model.ffn import Dense, Moe
 from stageline.model.formats import ELEMENT_BYTES, WEIGHT_FORMATS, WeightFormat
 from stageline.model.spec import CONV_STATE_BYTES, Layer, ModelSpec
 
 # Kernels that a layer launches, for the overhead per operation. Assumed: one per projection or fused kernel.
-ATTENTION_OPS = {"gqa": 4, "mla": 7, "kda": 6, "gated-delta": 6}
-DENSE_OPS, MOE_OPS, SHARED_OPS, LATENT_OPS, NORM_OPS = 3, 6, 3, 2, 2
+ATTENTION_OPS = {"gqa": 4, "mla": 7, "compressed": 8, "none": 0}
+ATTENTION_OPS |= {"kda": 6, "gated-delta": 6, "mamba2": 5, "lightning": 5}
+DENSE_OPS, MOE_OPS, SHARED_OPS, LATENT_OPS, INDEX_OPS = 3, 6, 3, 2, 4
 
 
 class HostOverhead(NamedTuple):
@@ -85,22 +88,25 @@ def roofline_entry(
 def _group(spec: ModelSpec, layer: Layer, count: int, rates: Rates, alpha: float) -> LayerGroup:
     overhead = rates.device.overhead
     fitted = overhead.moe_layer_ns if isinstance(layer.ffn, Moe) else overhead.dense_layer_ns
+    full = _full(spec, layer, rates)
     return LayerGroup(
         layers=count,
         overhead_ns=float(fitted + overhead.op_ns * operations(layer)),
         gemms=_gemms(spec, layer, rates),
         experts=_experts(spec, layer, rates, alpha),
-        attention=None if layer.attention.linear else _full(spec, layer, rates),
-        linear=_linear(spec, layer, rates) if layer.attention.linear else None,
+        attention=full[0] if full else None,
+        linear=_linear(spec, layer, rates) if any(layer.attention.state_elements()) else None,
         collectives=collectives(spec, layer, rates.device, rates.group),
+        more_attention=tuple(full[1:]) or UNSET,
     )
 
 
 def operations(layer: Layer) -> int:
     """The number of kernels that a layer launches."""
-    ops = NORM_OPS + ATTENTION_OPS[str(type(layer.attention).__struct_config__.tag)]
+    ops = layer.parts + ATTENTION_OPS[str(type(layer.attention).__struct_config__.tag)]  # a norm before each part
+    ops += INDEX_OPS * (getattr(layer.attention, "index_heads", 0) > 0)
     if not isinstance(layer.ffn, Moe):
-        return ops + DENSE_OPS
+        return ops + DENSE_OPS * isinstance(layer.ffn, Dense)
     return ops + MOE_OPS + SHARED_OPS * (layer.ffn.shared_width > 0) + LATENT_OPS * (layer.ffn.latent_width > 0)
 
 
@@ -139,35 +145,38 @@ def _experts(spec: ModelSpec, layer: Layer, rates: Rates, alpha: float) -> Exper
     )
 
 
-def kv_group_elements(layer: Layer, ranks: int) -> int:
-    """KV cache elements per token, summed over a tensor group.
+def _full(spec: ModelSpec, layer: Layer, rates: Rates) -> list[FullAttention]:
+    """Full attention, cache by cache.
 
-    Each rank holds MLA's whole latent, or ceil(kv_heads / ranks) heads of GQA.
+    Tensor ranks split heads, attention replicas requests, context ranks pairs and KV. Every tensor rank runs the whole
+    indexer. Only the first cache goes round the ring of context ranks.
     """
-    if isinstance(layer.attention, Mla):
-        return layer.attention.kv_elements() * ranks
-    if isinstance(layer.attention, Gqa):
-        return 2 * layer.attention.head_dim * -(-layer.attention.kv_heads // ranks) * ranks
-    return 0
-
-
-def _full(spec: ModelSpec, layer: Layer, rates: Rates) -> FullAttention:
-    """Full attention: tensor ranks split heads, attention replicas requests, context ranks pairs and KV."""
-    assert isinstance(layer.attention, (Gqa, Mla))
     group = rates.group
-    decode, prefill = layer.attention.pair_flops()
-    kv = kv_group_elements(layer, group.tensor) * ELEMENT_BYTES[spec.kv_type]
-    return FullAttention(
-        decode_pair_ns=rates.flops_ns(decode, ATTENTION_FORMAT, group.devices),
-        prefill_pair_ns=rates.flops_ns(prefill, ATTENTION_FORMAT, group.devices),
-        kv_ns=rates.bytes_ns(kv, group.devices),
-        window_tokens=layer.attention.window_tokens if isinstance(layer.attention, Gqa) else 0,
-        ring=ring(spec, layer.attention, rates.device, group),
-    )
+    found = []
+    for i, cache in enumerate(layer.attention.caches()):
+        fmt = WEIGHT_FORMATS[cache.precision]
+        ranks = group.devices if cache.elements else group.devices // group.tensor
+        if not cache.decode_flops:
+            continue
+        found.append(
+            FullAttention(
+                decode_pair_ns=rates.flops_ns(cache.decode_flops, fmt, ranks),
+                prefill_pair_ns=rates.flops_ns(cache.prefill_flops, fmt, ranks),
+                kv_ns=rates.bytes_ns(cache_group_bytes(spec, layer, cache, group.tensor), group.devices),
+                window_tokens=cache.read_tokens,
+                ring=ring(spec, layer.attention, rates.device, group) if i == 0 else None,
+            )
+        )
+    return found
+
+
+def cache_group_bytes(spec: ModelSpec, layer: Layer, cache: KvCache, ranks: int) -> int:
+    """Bytes per token of a cache, summed over a tensor group: each rank holds MLA's whole latent, or its KV heads."""
+    return cache.token_bytes(ELEMENT_BYTES[spec.kv_type]) * layer.attention.copies(ranks)
 
 
 def _linear(spec: ModelSpec, layer: Layer, rates: Rates) -> LinearAttention:
-    """Linear attention: 8 FLOPs per token and element of the recurrent state.
+    """Linear attention: the FLOPs of updating and reading the recurrent state.
 
     A step reads and writes the state of each sequence once. Tensor ranks split the heads and with them the state,
     attention replicas the requests.
@@ -176,7 +185,8 @@ def _linear(spec: ModelSpec, layer: Layer, rates: Rates) -> LinearAttention:
     recurrent, conv = layer.attention.state_elements()
     size = recurrent * ELEMENT_BYTES[spec.state_type] + conv * CONV_STATE_BYTES
     return LinearAttention(
-        token_ns=rates.flops_ns(8 * recurrent, ATTENTION_FORMAT, ranks), sequence_ns=rates.bytes_ns(2 * size, ranks)
+        token_ns=rates.flops_ns(layer.attention.state_flops(), ATTENTION_FORMAT, ranks),
+        sequence_ns=rates.bytes_ns(2 * size, ranks),
     )
 
 

@@ -70,7 +70,8 @@ class HeapPipeline:
     def _run(self, visit: int, arrival: int, prev_end: int, microbatch: Microbatch, times: ServiceTimes) -> int | None:
         """Serve at `visit` and on through stages with one input; completion time, or None when queued again."""
         stages, links, stage_of = self.stages, self.links, self.route.stage_of
-        tokens, number, last = microbatch.totals.tokens, microbatch.number, self.route.visits - 1
+        totals, number, last = microbatch.totals, microbatch.number, self.route.visits - 1
+        tokens = totals.decode_tokens + totals.prefill_tokens
         while True:
             stage, entry = stages[stage_of[visit]], self._entry[visit]
             service = times.get(entry)
@@ -78,7 +79,7 @@ class HeapPipeline:
                 service = times[entry] = stage.service_ns(visit, microbatch)
             prev_end = stage.occupy(visit, arrival, prev_end, microbatch, service)
             if visit == last:
-                return links[visit].send(prev_end, microbatch.totals.sampled, number)
+                return links[visit].send(prev_end, totals.sampled, number)
             arrival = links[visit].send(prev_end, tokens, number)
             visit += 1
             if not self._single[visit]:

@@ -199,8 +199,8 @@ class Replica:
 
     def _schedule_decodes(self, forming: Forming) -> None:
         kept = []
-        ready, allocate_slots, add_decode, speculation = (
-            self._ready, self.kv.allocate_slots, forming.add_decode, self.speculation,
+        ready, allocate_slots, add_decode, speculation, cache = (
+            self._ready, self.kv.allocate_slots, forming.add_decode, self.speculation, self.cache,
         )  # fmt: skip
         tokens = 1
         room = min(forming.limit, forming.tokens_left)  # a decode step is one member and at least one token
@@ -218,6 +218,8 @@ class Replica:
                 else:
                     forming.add_verification(sequence, tokens)
                     room = min(room, forming.tokens_left)
+                if cache is not None:
+                    cache.cache_full_blocks(sequence, forming.grants)
             else:
                 kept.append(sequence)
         self._ready_count -= len(forming.members)
@@ -339,7 +341,7 @@ class Replica:
         self.waiting.prepend(sequence)
 
     def _free(self, sequence: Sequence) -> None:
-        """It no longer runs and holds no KV; the prefix cache keeps the blocks of its prompt."""
+        """It no longer runs and holds no KV; the prefix cache keeps its full blocks."""
         del self.running[sequence.request.index]
         sequence.running = False
         self._unschedule(sequence)
@@ -368,8 +370,7 @@ class Replica:
 
     def _count_waiting(self, sequence: Sequence, sign: int) -> None:
         """It starts (1) or stops (-1) waiting: count the most KV that it will hold."""
-        r = sequence.request
-        blocks = self.mirror.blocks_for(r.prompt_tokens + r.max_output_tokens)
+        blocks = self.mirror.blocks_for(self.kv.max_tokens(sequence.request))
         self._waiting_blocks += sign * blocks
         if self._waiting_kept:
             kept = self.mirror.kept_of(blocks)

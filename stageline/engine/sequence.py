@@ -13,6 +13,7 @@ class Sequence:
 
     __slots__ = (
         "admitted_ns",
+        "block_ids",
         "blocks",
         "cached_blocks",
         "cached_tokens",
@@ -42,6 +43,7 @@ class Sequence:
         self.todo_tokens = request.prompt_tokens
         self.written_tokens = 0
         self.blocks = 0
+        self.block_ids: tuple[int, ...] = ()  # identities of its blocks, answer included; the prefix cache sets them
         self.chain: list[HashBlock] = []  # blocks of the prefix cache that it holds, from the start of the prompt
         self.cached_blocks = 0  # KV blocks of that chain
         self.cached_tokens: int | None = None  # hit at its first admission; None without a cache

@@ -29,6 +29,7 @@ class Request(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     priority: int = 0  # lower goes first under the `priority` queueing policy
     conversation: str = ""  # the user's chat: `session` in trace files and on the wire, `user` over HTTP
     hash_ids: tuple[int, ...] = ()  # identities of the prompt's blocks (prefix cache)
+    output_hash_ids: tuple[int, ...] = ()  # of those that the answer completes, from block floor(prompt / block) on
 
 
 class Cancellation(msgspec.Struct, frozen=True, gc=False, kw_only=True):

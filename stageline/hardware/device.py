@@ -36,6 +36,13 @@ class MeasuredCollective(CatalogStruct, frozen=True):
     bytes_per_s: int
 
 
+class CollectiveBuffers(CatalogStruct, frozen=True):
+    """Memory that a communication library takes on each device of a group of up to `devices`."""
+
+    devices: int
+    bytes: int
+
+
 class Peak(CatalogStruct, frozen=True):
     """Dense peak FLOP/s by precision; 0: the hardware does not support it."""
 
@@ -74,7 +81,7 @@ class Device(CatalogStruct, frozen=True):
     name: str
     title: str
     kind: Literal["wafer", "gpu", "tpu", "lpu"]
-    memory_bytes: int
+    memory_bytes: int  # that a process sees, of which engines take their share
     bandwidth_bytes_per_s: int
     peak_flops: Peak
     share: Share
@@ -83,11 +90,21 @@ class Device(CatalogStruct, frozen=True):
     scale_up: ScaleUp | None = None
     all_reduce: tuple[MeasuredCollective, ...] = ()
     all_to_all: tuple[MeasuredCollective, ...] = ()
+    nominal_memory_bytes: int = 0  # that the device is sold with; 0: a process sees all of it
+    runtime_bytes: int = 0  # of one process beside weights, KV and activations: context and libraries
+    collective_buffers: tuple[CollectiveBuffers, ...] = ()
     one_shot_ns: int = 0  # latency of a one-shot all-reduce inside the scale-up domain; 0: serving engines have none
 
     def usable_bytes(self, memory_share: float | None = None) -> int:
         """floor(memory_bytes x share); `memory_share` replaces the device's own."""
         return int(self.memory_bytes * (self.share.memory if memory_share is None else memory_share))
+
+    def engine_bytes(self, group_devices: int) -> int:
+        """What a serving engine takes of one device beside weights, KV and activations, in a group of devices."""
+        buffers = sorted(self.collective_buffers, key=lambda b: b.devices)
+        if group_devices == 1 or not buffers:
+            return self.runtime_bytes
+        return self.runtime_bytes + next((b.bytes for b in buffers if b.devices >= group_devices), buffers[-1].bytes)
 
 
 def on_topology(

@@ -1,32 +1,18 @@
 """Kinds of attention: their weights, their cache or state, and their FLOPs per query-key pair.
 
-Full attention (GQA, MLA) caches KV per token; linear attention (KDA, gated delta) keeps a constant state per request.
+Full attention (GQA, MLA, compressed) caches KV per token; linear attention (KDA, gated delta, Mamba-2, lightning)
+keeps a constant state per request.
 """
 
-import msgspec
-
+from stageline.model.attention_kind import AttentionKind, KvCache, NoAttention
+from stageline.model.compressed import Compressed
+from stageline.model.linear_attention import GatedDelta, Kda, Lightning, Mamba2
+from stageline.model.splits import Split
 from stageline.model.tensors import Tensor, tensor
 
+INDEX_SCALE_BYTES = 4  # one fp32 scale per token of fp8 index keys
 
-class AttentionKind(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag_field="kind"):
-    """The base of all kinds of attention; the defaults are those of linear attention."""
-
-    @property
-    def linear(self) -> bool:
-        """Whether it keeps a constant state instead of a KV cache."""
-        return True
-
-    def kv_elements(self) -> int:
-        """KV cache elements per token."""
-        return 0
-
-    def state_elements(self) -> tuple[int, int]:
-        """State elements per request: (recurrent, convolution)."""
-        return (0, 0)
-
-    def pair_flops(self) -> tuple[int, int]:
-        """FLOPs per query-key pair: (decode, prefill)."""
-        return (0, 0)
+__all__ = ["Attention", "AttentionKind", "Compressed", "GatedDelta", "Gqa", "Kda", "Lightning", "Mamba2", "Mla"]
 
 
 class Gqa(AttentionKind, frozen=True, tag="gqa"):
@@ -34,40 +20,88 @@ class Gqa(AttentionKind, frozen=True, tag="gqa"):
 
     heads: int
     kv_heads: int
-    head_dim: int
+    head_dim: int  # of queries and keys
+    value_dim: int = 0  # of values; 0: head_dim
     qkv_bias: bool = False
     o_bias: bool = False
     qk_norm: bool = False
+    qk_norm_all_heads: bool = False  # the norms of q and k span all heads, not one
     output_gate: bool = False  # a gate as wide as the query, projected from the hidden state
+    head_gate: bool = False  # one gate per head, projected from the hidden state
+    sinks: bool = False  # one learned attention sink per head
+    shared_kv_projection: bool = False  # values are the projected keys; both are cached
+    borrowed_kv: bool = False  # reads the cache of an earlier layer; no keys and values of its own
     window_tokens: int = 0  # sliding window; 0: none
+    chunk_tokens: int = 0  # attention within chunks of this many tokens; 0: none
 
     @property
     def linear(self) -> bool:
         """Caches KV."""
         return False
 
+    @property
+    def values(self) -> int:
+        """Width of one head's values."""
+        return self.value_dim or self.head_dim
+
+    def kv_projection(self) -> int:
+        """Columns of the key and value projections, per KV head."""
+        if self.borrowed_kv:
+            return 0
+        return self.head_dim if self.shared_kv_projection else self.head_dim + self.values
+
     def tensors(self, hidden: int) -> tuple[Tensor, ...]:
-        """q, k, v and o; the gate; biases; norms of q and k."""
-        query, key = self.heads * self.head_dim, self.kv_heads * self.head_dim
+        """q, k, v and o; gates; biases and sinks; norms of q and k."""
+        query, key = self.heads * self.head_dim, self.kv_heads * self.kv_projection()
+        normed = self.head_dim * (1 if self.borrowed_kv else 2)
+        if self.qk_norm_all_heads:
+            normed = self.head_dim * (self.heads + self.kv_heads)
+        gates = query * self.output_gate + self.heads * self.head_gate
+        bias = (query + key) * self.qkv_bias + hidden * self.o_bias
         return (
-            tensor("qkv", "attention", hidden * (query + 2 * key)),
-            tensor("gate", "attention", hidden * query * self.output_gate),
-            tensor("o", "attention", query * hidden),
-            tensor("bias", "attention_minor", (query + 2 * key) * self.qkv_bias + hidden * self.o_bias),
-            tensor("qk_norm", "norms", 2 * self.head_dim * self.qk_norm),
+            tensor("qkv", "attention", hidden * (query + key)),
+            tensor("gate", "attention", hidden * gates),
+            tensor("o", "attention", self.heads * self.values * hidden),
+            tensor("bias", "attention_minor", bias + self.heads * self.sinks),
+            tensor("qk_norm", "norms", normed * (self.qk_norm or self.qk_norm_all_heads)),
         )
 
-    def kv_elements(self) -> int:
-        """K and V of every KV head."""
-        return 2 * self.kv_heads * self.head_dim
+    def caches(self) -> tuple[KvCache, ...]:
+        """K and V of every KV head: 2 x heads x (head_dim + value_dim) FLOPs per pair.
 
-    def pair_flops(self) -> tuple[int, int]:
-        """4 x heads x head_dim FLOPs per query-key pair, in decode and in prefill."""
-        return (4 * self.heads * self.head_dim,) * 2
+        A query in a chunk reads half of it on average.
+        """
+        flops = 2 * self.heads * (self.head_dim + self.values)
+        reads = self.window_tokens or -(-self.chunk_tokens // 2)
+        kept = self.window_tokens or self.chunk_tokens
+        elements = self.kv_heads * (self.head_dim + self.values)
+        return (KvCache(elements, 0, flops, flops, kept, reads, owned=not self.borrowed_kv),)
+
+    def copies(self, ranks: int) -> int:
+        """More ranks than KV heads hold each head several times."""
+        return -(-ranks // self.kv_heads)
+
+    def splits(self) -> tuple[Split, ...]:
+        """Heads divide; KV heads divide, or ranks copy them."""
+        heads = Split("heads", self.heads, "attention", min(self.head_dim, self.values))
+        return (heads, Split("KV heads", self.kv_heads, "attention", copied=True))
+
+    def query_elements(self) -> int:
+        """heads x head_dim."""
+        return self.heads * self.head_dim
+
+    def activation_elements(self) -> int:
+        """Query, output, the step's key and value, gate."""
+        gate = self.heads * self.head_dim * self.output_gate
+        return (self.heads + self.kv_heads) * (self.head_dim + self.values) + gate
 
 
 class Mla(AttentionKind, frozen=True, tag="mla"):
-    """Multi-head latent attention: the KV cache holds one latent vector and one rotary key per token."""
+    """Multi-head latent attention: the KV cache holds one latent vector and one rotary key per token.
+
+    With `index_top_k` a query attends only to that many tokens, which an indexer chooses: its few heads score every
+    token, in fp8, against index keys of its own. A layer without `index_heads` uses an earlier layer's choice.
+    """
 
     heads: int
     q_rank: int  # 0: the query is not compressed
@@ -76,6 +110,10 @@ class Mla(AttentionKind, frozen=True, tag="mla"):
     rope_dim: int
     value_dim: int
     output_gate: bool = False
+    bias: bool = False  # of the down projections and of the output
+    index_heads: int = 0
+    index_dim: int = 0
+    index_top_k: int = 0  # tokens that a query attends to; 0: all
 
     @property
     def linear(self) -> bool:
@@ -83,8 +121,10 @@ class Mla(AttentionKind, frozen=True, tag="mla"):
         return False
 
     def tensors(self, hidden: int) -> tuple[Tensor, ...]:
-        """Down and up projections of query and KV; output; gate; norms of the latents."""
+        """Down and up projections of query and KV; output; gate; norms of the latents; the indexer."""
         query = self.heads * (self.nope_dim + self.rope_dim)
+        index = self.index_heads * self.index_dim
+        down = self.q_rank + self.kv_rank + self.rope_dim
         return (
             tensor("q_a", "attention", hidden * self.q_rank),
             tensor("q_b", "attention", (self.q_rank or hidden) * query),
@@ -92,74 +132,40 @@ class Mla(AttentionKind, frozen=True, tag="mla"):
             tensor("kv_b", "attention", self.kv_rank * self.heads * (self.nope_dim + self.value_dim)),
             tensor("o", "attention", self.heads * self.value_dim * hidden),
             tensor("gate", "attention", hidden * self.heads * self.value_dim * self.output_gate),
+            tensor("down_bias", "attention_minor", (down + hidden) * self.bias),
             tensor("latent_norm", "norms", self.q_rank + self.kv_rank),
+            tensor("index", "attention", (self.q_rank or hidden) * index + hidden * self.index_dim),
+            tensor("index_weights", "attention_minor", hidden * self.index_heads),
+            tensor("index_norm", "norms", 2 * self.index_dim),
         )
 
-    def kv_elements(self) -> int:
-        """The latent and the rotary key, shared by all heads."""
-        return self.kv_rank + self.rope_dim
+    def caches(self) -> tuple[KvCache, ...]:
+        """The latent and the rotary key, shared by all heads; the indexer's keys.
 
-    def pair_flops(self) -> tuple[int, int]:
-        """FLOPs per query-key pair; decode absorbs the up projections, prefill does not.
-
-        Decode 2 x heads x (2 x kv_rank + rope_dim), prefill 2 x heads x (nope_dim + rope_dim + value_dim).
+        FLOPs per pair: decode absorbs the up projections, 2 x heads x (2 x kv_rank + rope_dim); dense prefill does not,
+        2 x heads x (nope_dim + rope_dim + value_dim); sparse prefill does, because every query reads other tokens. The
+        indexer takes 2 x index_heads x index_dim.
         """
         absorbed = 2 * self.heads * (2 * self.kv_rank + self.rope_dim)
-        return (absorbed, 2 * self.heads * (self.nope_dim + self.rope_dim + self.value_dim))
+        prefill = 2 * self.heads * (self.nope_dim + self.rope_dim + self.value_dim)
+        prefill = absorbed if self.index_top_k else prefill
+        latent = KvCache(self.kv_rank + self.rope_dim, 0, absorbed, prefill, 0, self.index_top_k)
+        if not self.index_heads:
+            return (latent,)
+        scores = 2 * self.index_heads * self.index_dim
+        return (latent, KvCache(0, self.index_dim + INDEX_SCALE_BYTES, scores, scores, precision="fp8"))
+
+    def splits(self) -> tuple[Split, ...]:
+        """Heads divide; every rank holds the latent and the whole indexer."""
+        return (Split("heads", self.heads, "attention", self.value_dim),)
+
+    def query_elements(self) -> int:
+        """heads x (nope_dim + rope_dim)."""
+        return self.heads * (self.nope_dim + self.rope_dim)
+
+    def activation_elements(self) -> int:
+        """Query, key, value, output, gate."""
+        return self.heads * (2 * self.nope_dim + self.rope_dim + 2 * self.value_dim + self.value_dim * self.output_gate)
 
 
-class Kda(AttentionKind, frozen=True, tag="kda"):
-    """Kimi delta attention: one head_dim x head_dim state per head, channel-wise decay, short convolutions."""
-
-    heads: int
-    head_dim: int
-    conv_kernel: int
-    full_rank_gate: bool = False
-
-    def tensors(self, hidden: int) -> tuple[Tensor, ...]:
-        """q, k, v and o; gate (full or low rank); low-rank decay and its constants; beta; convolutions; output norm."""
-        width, low_rank = self.heads * self.head_dim, self.head_dim * (hidden + self.heads * self.head_dim)
-        return (
-            tensor("qkvo", "attention", 4 * hidden * width),
-            tensor("gate", "attention", hidden * width if self.full_rank_gate else low_rank),
-            tensor("decay", "attention_minor", low_rank + width + self.heads),
-            tensor("beta", "attention_minor", hidden * self.heads),
-            tensor("conv", "attention_minor", 3 * width * self.conv_kernel),
-            tensor("o_norm", "norms", self.head_dim),
-        )
-
-    def state_elements(self) -> tuple[int, int]:
-        """heads x head_dim^2; the last conv_kernel - 1 inputs of the q, k and v convolutions."""
-        return (self.heads * self.head_dim**2, (self.conv_kernel - 1) * 3 * self.heads * self.head_dim)
-
-
-class GatedDelta(AttentionKind, frozen=True, tag="gated-delta"):
-    """Gated delta rule: one key_dim x value_dim state per value head, scalar decay, short convolutions."""
-
-    key_heads: int
-    value_heads: int
-    key_dim: int
-    value_dim: int
-    conv_kernel: int
-
-    def _conv_width(self) -> int:
-        return 2 * self.key_heads * self.key_dim + self.value_heads * self.value_dim
-
-    def tensors(self, hidden: int) -> tuple[Tensor, ...]:
-        """q, k and v; gate z; o; decay, beta and the decay constants; convolution; output norm."""
-        value = self.value_heads * self.value_dim
-        return (
-            tensor("qkv", "attention", hidden * self._conv_width()),
-            tensor("z", "attention", hidden * value),
-            tensor("o", "attention", value * hidden),
-            tensor("decay_beta", "attention_minor", 2 * hidden * self.value_heads + 2 * self.value_heads),
-            tensor("conv", "attention_minor", self._conv_width() * self.conv_kernel),
-            tensor("o_norm", "norms", self.value_dim),
-        )
-
-    def state_elements(self) -> tuple[int, int]:
-        """value_heads x key_dim x value_dim; the last conv_kernel - 1 inputs of the convolution."""
-        return (self.value_heads * self.key_dim * self.value_dim, (self.conv_kernel - 1) * self._conv_width())
-
-
-Attention = Gqa | Mla | Kda | GatedDelta
+Attention = Gqa | Mla | Compressed | Kda | GatedDelta | Mamba2 | Lightning | NoAttention

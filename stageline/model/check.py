@@ -3,6 +3,7 @@
 import msgspec
 
 from stageline.errors import BadInput
+from stageline.model.attention import Attention, Compressed, Gqa
 from stageline.model.ffn import Moe
 from stageline.model.spec import ModelSpec
 
@@ -19,8 +20,9 @@ def _positive(struct: msgspec.Struct, optional: frozenset[str], place: str) -> N
             raise BadInput(f"{place}.{name}", value, "out of range", "sizes are positive integers")
 
 
-OPTIONAL = frozenset({"window_tokens", "q_rank", "shared_width", "latent_width"})
-OPTIONAL_SPEC = frozenset({"context", "residual_block", "nominal_layer_bytes"})
+OPTIONAL = frozenset({"window_tokens", "chunk_tokens", "q_rank", "shared_width", "latent_width", "value_dim", "ratio"})
+OPTIONAL |= {"index_heads", "index_dim", "index_top_k"}
+OPTIONAL_SPEC = frozenset({"context", "residual_block", "nominal_layer_bytes", "carried_elements"})
 
 
 def check_spec(spec: ModelSpec, place: str) -> None:
@@ -40,3 +42,17 @@ def check_spec(spec: ModelSpec, place: str) -> None:
         layer.formats.check(f"{at}.formats")
         if isinstance(layer.ffn, Moe) and layer.ffn.top_k > layer.ffn.experts:
             raise BadInput(f"{at}.ffn.top_k", layer.ffn.top_k, f"the layer has only {layer.ffn.experts} experts")
+        _check_attention(layer.attention, f"{at}.attention")
+
+
+def _check_attention(attention: Attention, at: str) -> None:
+    if isinstance(attention, Gqa):
+        if attention.heads % attention.kv_heads:
+            raise BadInput(f"{at}.kv_heads", attention.kv_heads, f"they must divide the {attention.heads} heads")
+        if attention.window_tokens and attention.chunk_tokens:
+            raise BadInput(f"{at}.chunk_tokens", attention.chunk_tokens, "the layer has a sliding window too")
+    indexed = getattr(attention, "index_heads", 0)
+    if indexed and not (getattr(attention, "index_dim", 0) and getattr(attention, "index_top_k", 0)):
+        raise BadInput(f"{at}.index_heads", indexed, "an indexer needs index_dim and index_top_k")
+    if isinstance(attention, Compressed) and indexed and not attention.ratio:
+        raise BadInput(f"{at}.ratio", 0, "an indexer needs compressed entries")

@@ -1,5 +1,7 @@
 """Imports a Hugging Face config.json as a ModelSpec."""
 
+import json
+from difflib import get_close_matches
 from typing import Any
 
 import msgspec
@@ -8,57 +10,100 @@ from stageline.errors import BadInput
 from stageline.model.check import check_spec
 from stageline.model.formats import WeightFormats
 from stageline.model.hf_fields import ConfigFields
-from stageline.model.hf_parts import FAMILIES
-from stageline.model.hf_quant import Quantisation, quantisation
+from stageline.model.hf_layers import Parts, predicted_layers
+from stageline.model.hf_methods import quantisation
+from stageline.model.hf_parts import ALIASES, BY_ARCHITECTURE, FAMILIES, Family
+from stageline.model.hf_quant import Quantisation
 from stageline.model.spec import ElementType, Layer, ModelSpec
 
 BASE_FORMATS = {"bfloat16": "bf16", "float16": "bf16", "float32": "fp32"}
-WRAPPERS = frozenset({"kimi_k3", "kimi_k25", "qwen3_5"})  # multimodal models, whose text model is in text_config
+TEXT_CONFIGS = ("text_config", "llm_config", "language_config")  # of multimodal models
+WRAPPED = {"llama4": "llama4_text", "step3p7": "step3p7", "gemma4": "gemma4_text"}  # if text_config names no type
+NEEDED = (
+    "hidden_size, num_hidden_layers, num_attention_heads, num_key_value_heads, head_dim, intermediate_size, vocab_size"
+)
 
 
-def import_config(data: bytes, place: str, name: str) -> ModelSpec:
+def import_config(data: bytes, place: str, name: str, quantisation_file: bytes | None = None) -> ModelSpec:
     """Import a config.json. Vision towers and MTP layers are left out; `left_out` names them.
 
-    `place` names the file in errors. Raises BadInput naming the field that is malformed or missing, a model type or
-    format that is not modelled, and any unknown field, because it may change sizes.
+    `place` names the file in errors; `quantisation_file` is the hf_quant_config.json beside it. Raises BadInput naming
+    the field that is malformed or missing, a model type or format that is not modelled, and any unknown field that may
+    change sizes.
     """
+    outer = ConfigFields(_parse(data, place), f"{place}: $")
+    side = None
+    if quantisation_file is not None:
+        side_place = place.removesuffix("config.json") + "hf_quant_config.json"
+        side = ConfigFields(_parse(quantisation_file, side_place), f"{side_place}: $")
+    wrapped = next((n for n in TEXT_CONFIGS if n in outer.raw), None)
+    f = outer.inner(wrapped) if wrapped else outer
+    return _import(outer, f, name, side)
+
+
+def _parse(data: bytes, place: str) -> Any:
+    """JSON, with the Infinity and NaN that Python writes."""
     try:
-        document: Any = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return json.loads(data)
+    except (ValueError, RecursionError) as error:
         raise BadInput(place, None, f"not valid JSON: {error}") from None
-    outer = ConfigFields(document, f"{place}: $")
-    if "text_config" in outer.raw:
-        if outer.text("model_type") not in WRAPPERS:
-            raise BadInput(outer.at("model_type"), str(outer.text("model_type")), "this wrapper is not modelled")
-        return _import(outer, outer.inner("text_config"), name)
-    return _import(outer, outer, name)
 
 
-def _import(outer: ConfigFields, f: ConfigFields, name: str) -> ModelSpec:
-    family = f.text("model_type")
-    if family is None or family not in FAMILIES:
-        raise BadInput(f.at("model_type"), str(family), "not modelled", f"known: {', '.join(FAMILIES)}")
+def _family(outer: ConfigFields, f: ConfigFields) -> Family:
+    found, place = f.text("model_type"), f.at("model_type")
+    if found is None and f is not outer:
+        found, place = outer.text("model_type"), outer.at("model_type")
+        if found is None or found not in WRAPPED:
+            raise BadInput(place, str(found), "this wrapper is not modelled", "text_config must name its model_type")
+        found = WRAPPED[found]
+    by_architecture = [BY_ARCHITECTURE[name] for name in f.words("architectures") if name in BY_ARCHITECTURE]
+    name = by_architecture[0] if by_architecture else ALIASES.get(str(found), found)
+    if name in FAMILIES:
+        return FAMILIES[str(name)]
+    close = get_close_matches(str(found), FAMILIES, 3)
+    meant = f"did you mean {' or '.join(close)}? " if close else ""
+    way_out = f"{meant}known: {', '.join(FAMILIES)}; a type that is like one of them can be imported under its name, "
+    raise BadInput(place, str(found), "not modelled", f"{way_out}if it has {NEEDED}; or write a model's TOML file")
+
+
+def _import(outer: ConfigFields, f: ConfigFields, name: str, side: ConfigFields | None) -> ModelSpec:
+    family = _family(outer, f)
+    f.raw = {**family.defaults, **f.raw}
     section = f.get("quantization_config")
-    quant = quantisation(outer.get("quantization_config") if section is None else section, f.at("quantization_config"))
+    section = outer.get("quantization_config") if section is None else section
+    quant = quantisation(section, f.at("quantization_config"), side)
     base = _base_formats(f, outer)
-    parts = FAMILIES[family](f)
-    layers = tuple(Layer(a, b, quant.layer(i, a, b, base)) for i, (a, b) in enumerate(parts))
+    parts = family.reader(f, family.traits)
+    formats = msgspec.structs.replace(base, head=quant.format_of(("lm_head",), base.head))
     spec = ModelSpec(
         name=name,
-        hidden=f.integer("hidden_size"),
-        vocab=f.integer("vocab_size"),
-        layers=layers,
-        formats=msgspec.structs.replace(base, head=quant.format_of("lm_head", base.head)),
-        tied=f.flag("tie_word_embeddings", default=outer.flag("tie_word_embeddings")),
-        context=f.integer("max_position_embeddings", default=0),
+        hidden=f.positive("hidden_size"),
+        vocab=f.positive("vocab_size"),
+        layers=_layers(parts, quant, base),
+        formats=formats,
+        tied=f.flag("tie_word_embeddings", default=outer.flag("tie_word_embeddings", default=family.traits.tied)),
+        context=f.integer("max_position_embeddings", "max_sequence_length", "seq_length", default=0),
         kv_type=_kv_type(f, quant),
         state_type=_state_type(f),
         residual_block=f.integer("attn_res_block_size", default=0),
+        residual_streams=parts.streams,
+        carried_elements=parts.carried,
         left_out=_left_out(outer, f),
+        extra=parts.extra,
     )
     f.finish()
     check_spec(spec, f.place)
     return spec
+
+
+def _layers(parts: Parts, quant: Quantisation, base: WeightFormats) -> tuple[Layer, ...]:
+    layers = []
+    for i, part in enumerate(parts.layers):
+        formats = quant.layer(i, part.attention, part.ffn, base)
+        if parts.routed_format:
+            formats = msgspec.structs.replace(formats, routed_experts=parts.routed_format)
+        layers.append(Layer(part.attention, part.ffn, formats, part.extra))
+    return tuple(layers)
 
 
 def _base_formats(f: ConfigFields, outer: ConfigFields) -> WeightFormats:
@@ -75,12 +120,14 @@ def _kv_type(f: ConfigFields, quant: Quantisation) -> ElementType:
 
 
 def _state_type(f: ConfigFields) -> ElementType:
-    return "bf16" if f.get("mamba_ssm_dtype") == "bfloat16" else "fp32"
+    name = next((t for n in ("mamba_ssm_dtype", "mamba_ssm_cache_dtype") if (t := f.text(n))), "float32")
+    return "bf16" if name in ("bfloat16", "float16") else "fp32"
 
 
 def _left_out(outer: ConfigFields, f: ConfigFields) -> tuple[str, ...]:
-    """Vision tower and multi-token-prediction layers."""
-    left = ["vision tower"] if outer.get("vision_config") is not None else []
-    if f.integer("num_nextn_predict_layers", "mtp_num_hidden_layers", default=0):
-        left.append("MTP layer")
+    """Vision and audio towers, and multi-token-prediction layers."""
+    left = [f"{part} tower" for part in ("vision", "audio") if outer.get(f"{part}_config") is not None]
+    predicted = predicted_layers(f)
+    if predicted:
+        left.append("MTP layer" if predicted == 1 else f"{predicted} MTP layers")
     return tuple(left)

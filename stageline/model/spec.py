@@ -4,9 +4,11 @@ from typing import Literal
 
 import msgspec
 
-from stageline.model.attention import Attention, Gqa
-from stageline.model.ffn import Ffn
+from stageline.model.attention import Attention, Gqa, Mla
+from stageline.model.attention_kind import NoAttention
+from stageline.model.ffn import Ffn, NoFfn
 from stageline.model.formats import ELEMENT_BYTES, WeightFormats, weight_bytes
+from stageline.model.splits import Split
 from stageline.model.tensors import Tensor, tensor
 
 ElementType = Literal["fp32", "bf16", "fp16", "fp8"]
@@ -14,15 +16,26 @@ CONV_STATE_BYTES = 2  # per element: convolution inputs are bf16 activations, wh
 
 
 class Layer(msgspec.Struct, frozen=True):
-    """One transformer layer."""
+    """One transformer layer; it may consist of attention or of an FFN alone."""
 
     attention: Attention
     ffn: Ffn
     formats: WeightFormats
+    extra: tuple[Tensor, ...] = ()  # weights that belong to neither; every tensor rank holds them
+
+    @property
+    def parts(self) -> int:
+        """2, or 1 for attention or an FFN alone."""
+        return 2 - isinstance(self.attention, NoAttention) - isinstance(self.ffn, NoFfn)
 
     def tensors(self, hidden: int) -> tuple[Tensor, ...]:
-        """All weights of the layer: attention, FFN, and the norm before each of them."""
-        return (*self.attention.tensors(hidden), *self.ffn.tensors(hidden), tensor("norms", "norms", 2 * hidden))
+        """All weights of the layer: attention, FFN, the norm before each of them, and what else there is."""
+        norms = tensor("norms", "norms", self.parts * hidden)
+        return (*self.attention.tensors(hidden), *self.ffn.tensors(hidden), norms, *self.extra)
+
+    def splits(self) -> tuple[Split, ...]:
+        """What tensor ranks split."""
+        return (*self.attention.splits(), *self.ffn.splits())
 
     def weight_bytes(self, hidden: int) -> int:
         """Stored bytes of all weights."""
@@ -43,8 +56,11 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
     state_type: ElementType = "fp32"
     activation_type: ElementType = "bf16"
     residual_block: int = 0  # layers per block of attention residuals; 0: a plain residual stream
+    residual_streams: int = 1  # parallel streams of hyper-connections
+    carried_elements: int = 0  # per token, that cross every layer boundary besides the residual streams
     nominal_layer_bytes: int = 0  # the rounded bytes per layer of a published placement; 0: none
     left_out: tuple[str, ...] = ()
+    extra: tuple[Tensor, ...] = ()  # weights outside the layers besides embedding, head and final norm; first stage
 
     def embedding(self) -> Tensor:
         """The input embedding. Tokens look it up, so that none of its parameters are active."""
@@ -60,8 +76,13 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
         return self.layers[index].weight_bytes(self.hidden)
 
     def embedding_bytes(self) -> int:
-        """Stored bytes of the embedding."""
-        return weight_bytes(self.vocab * self.hidden, self.formats.of("embedding"))
+        """Stored bytes of the embedding and of what else the first stage holds outside the layers."""
+        extra = sum(weight_bytes(t.params, self.formats.of(t.weight_class)) for t in self.extra)
+        return weight_bytes(self.vocab * self.hidden, self.formats.of("embedding")) + extra
+
+    def tied_bytes(self) -> int:
+        """Stored bytes that embedding and head share."""
+        return weight_bytes(self.vocab * self.hidden, self.formats.of("embedding")) if self.tied else 0
 
     def head_bytes(self) -> int:
         """Stored bytes of head and final norm; a tied head on another stage is a copy of the embedding."""
@@ -71,12 +92,13 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
     def total_params(self) -> int:
         """Every stored parameter of the text model."""
         layers = sum(t.params for layer in self.layers for t in layer.tensors(self.hidden))
-        return layers + self.embedding().params + self.head().params + self.hidden
+        extra = sum(t.params for t in self.extra)
+        return layers + self.embedding().params + self.head().params + self.hidden + extra
 
     def active_params(self) -> int:
         """Parameters that one token is multiplied with: router and head count, embedding and norms do not."""
         layers = sum(t.active for layer in self.layers for t in layer.tensors(self.hidden))
-        return layers + self.head().active
+        return layers + self.head().active + sum(t.active for t in self.extra)
 
     def weight_bytes(self) -> int:
         """Stored bytes of all weights; tied ones once."""
@@ -85,8 +107,18 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
         return layers + self.embedding_bytes() + head + weight_bytes(self.hidden, self.formats.of("norms"))
 
     def kv_bytes_per_token(self, index: int) -> int:
-        """Bytes of one token's KV in one layer."""
-        return self.layers[index].attention.kv_elements() * ELEMENT_BYTES[self.kv_type]
+        """Bytes that one more token of a sequence adds to one layer's KV.
+
+        Of a layer with windows alone, before they are full; of one that keeps other entries too, only those.
+        """
+        caches = [c for c in self.layers[index].attention.caches() if c.owned]
+        kept = [c for c in caches if not c.kept_tokens] or caches
+        return sum(c.token_bytes(ELEMENT_BYTES[self.kv_type]) for c in kept)
+
+    def window_bytes(self, index: int) -> int:
+        """Bytes of one sequence's windows in one layer, once they are full."""
+        caches = [c for c in self.layers[index].attention.caches() if c.owned]
+        return sum(c.kept_tokens * c.token_bytes(ELEMENT_BYTES[self.kv_type]) for c in caches)
 
     def state_bytes(self, index: int) -> int:
         """Bytes of one request's constant state in one layer."""
@@ -96,11 +128,11 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
     def boundary_elements(self, layers_before: int) -> int:
         """Elements per token that cross the boundary after `layers_before` (l) layers.
 
-        hidden; with attention residuals (1 + ceil(l / residual_block)) x hidden, for the residual stream and the output
-        of every block so far.
+        residual_streams x hidden + carried_elements; with attention residuals (1 + ceil(l / residual_block)) x hidden,
+        for the residual stream and the output of every block so far.
         """
         if self.residual_block == 0:
-            return self.hidden
+            return self.residual_streams * self.hidden + self.carried_elements
         return (1 + -(-layers_before // self.residual_block)) * self.hidden
 
     def boundary_bytes(self, layers_before: int) -> int:
@@ -114,7 +146,15 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def kind_name(layer: Layer) -> str:
-    """The short name of a layer's kind: "kda+moe", "gqa+dense", "gqa-window+dense"."""
-    window = isinstance(layer.attention, Gqa) and layer.attention.window_tokens
-    attention = type(layer.attention).__struct_config__.tag
-    return f"{attention}{'-window' if window else ''}+{type(layer.ffn).__struct_config__.tag}"
+    """The short name of a layer's kind: "kda+moe", "gqa-window+dense", "mamba2"."""
+    names = (_attention_name(layer.attention), str(type(layer.ffn).__struct_config__.tag))
+    return "+".join(name for name in names if name != "none") or "none"
+
+
+def _attention_name(attention: Attention) -> str:
+    name, suffix = str(type(attention).__struct_config__.tag), ""
+    if isinstance(attention, Gqa):
+        suffix = "-window" * (attention.window_tokens > 0) + "-chunk" * (attention.chunk_tokens > 0)
+    elif isinstance(attention, Mla) and attention.index_top_k:
+        suffix = "-sparse"
+    return name + suffix

@@ -13,8 +13,7 @@ fragmentation, kernel workspaces and buffers of collectives come on top.
 """
 
 from stageline.cost.group import Group
-from stageline.model.attention import Attention, GatedDelta, Gqa, Kda
-from stageline.model.ffn import Ffn, Moe
+from stageline.model.ffn import Dense, Ffn, Moe
 from stageline.model.formats import ELEMENT_BYTES
 from stageline.model.spec import ModelSpec
 
@@ -29,7 +28,7 @@ def layer_activation_bytes(spec: ModelSpec, group: Group, tokens: int) -> int:
         stream = -(-stream // group.tensor)
     inner = max(
         max(
-            own * -(-_attention_elements(layer.attention) // group.tensor),
+            own * -(-layer.attention.activation_elements() // group.tensor),
             _ffn_elements(layer.ffn, spec.hidden, own, tokens, group),
         )
         for layer in set(spec.layers)
@@ -42,21 +41,12 @@ def logit_bytes(spec: ModelSpec, group: Group, rows: int) -> int:
     return -(-rows // group.attention_replicas) * -(-spec.vocab // group.tensor) * LOGIT_BYTES
 
 
-def _attention_elements(a: Attention) -> int:
-    """Elements per token, all heads."""
-    if isinstance(a, Gqa):
-        return a.head_dim * (2 * a.heads + 2 * a.kv_heads + a.heads * a.output_gate)
-    if isinstance(a, Kda):
-        return a.heads * a.head_dim * (5 + a.full_rank_gate)  # q, k, v, decay, output; gate
-    if isinstance(a, GatedDelta):
-        return 2 * a.key_heads * a.key_dim + 3 * a.value_heads * a.value_dim  # q, k; v, gate, output
-    return a.heads * (2 * a.nope_dim + a.rope_dim + 2 * a.value_dim + a.value_dim * a.output_gate)
-
-
 def _ffn_elements(ffn: Ffn, hidden: int, own: int, tokens: int, group: Group) -> int:
     """Elements on one device, of its `own` tokens or the expert copies of all `tokens`."""
+    if isinstance(ffn, Dense):
+        return own * -(-(2 + ffn.gated) * ffn.width // group.tensor)
     if not isinstance(ffn, Moe):
-        return own * -(-3 * ffn.width // group.tensor)
+        return 0
     wide = ffn.latent_width or hidden
     copies = -(-tokens * ffn.top_k // group.expert_ranks) if group.experts else own * ffn.top_k
     width = ffn.width if group.experts else -(-ffn.width // group.tensor)

@@ -7,7 +7,7 @@ import msgspec
 from stageline.errors import DoesNotFit, UsageError
 from stageline.hardware.device import Device
 from stageline.model.spec import ModelSpec
-from stageline.plan.build import BALANCE_MICROBATCH, Planned, layer_times, make_plan
+from stageline.plan.build import Planned, layer_times, make_plan
 from stageline.plan.evenness import Cut, better_cut, evenness
 from stageline.plan.fit import SMALLER_WEIGHTS, fits_with
 from stageline.plan.memory import Memory
@@ -39,7 +39,13 @@ def advice(spec: ModelSpec, device: Device, options: PlanOptions, planned: Plann
 def _split_without_need(p: Planning) -> str:
     devices = sum(stage.devices for stage in p.planned.plan.stages)
     alone = msgspec.structs.replace(
-        p.options, devices=1, tensor_parallel=1, expert_parallel=1, context_parallel=1, placement="fewest"
+        p.options,
+        devices=1,
+        tensor_parallel=1,
+        expert_parallel=1,
+        context_parallel=1,
+        placement="fewest",
+        partition="balanced",
     )
     if devices == 1 or not fits_with(p.spec, p.device, alone):
         return ""
@@ -102,7 +108,7 @@ def _unbalanced(p: Planning) -> str:
 def _better_cut(p: Planning, now: Cut) -> str:
     """The flags of a more even cut, by the layer times that the planner balances."""
     context = p.planned.memory.context_tokens
-    sequences = p.options.microbatch or BALANCE_MICROBATCH
+    sequences = p.planned.plan.defaults.microbatch
     found = better_cut(layer_times(p.spec, p.device, p.options, sequences, context), now, p.planned.memory.fits)
     if found is None:
         return "No cut into about as many stages is more even: use more --tp and fewer stages."
@@ -141,7 +147,8 @@ def _replicas_instead_of_split(p: Planning) -> str:
     if copies == 1 or stages * copies > len(p.spec.layers) or requests >= FEW_REQUESTS * stages:
         return ""
     devices = sum(stage.devices for stage in p.planned.plan.stages) * copies
-    joined = make_plan(p.spec, p.device, msgspec.structs.replace(p.options, devices=devices, replicas=1, credits=None))
+    one = msgspec.structs.replace(p.options, devices=devices, replicas=1, credits=None, partition="balanced")
+    joined = make_plan(p.spec, p.device, one)
     if min(joined.requests) <= 2 * copies * requests:
         return ""
     return (

@@ -43,7 +43,7 @@ AT_LEAST_ONE = frozenset(
         "block_tokens",
         "replicas",
     }
-    | {"layers", "top_k", "context_ranks", "most_blocks"}
+    | {"layers", "top_k", "context_ranks", "most_blocks", "read_tokens"}
 )
 
 

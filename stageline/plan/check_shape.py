@@ -1,27 +1,40 @@
 """Checks that a model allows the requested parallelism."""
 
 from stageline.errors import BadInput
-from stageline.model.attention import Attention, GatedDelta
 from stageline.model.ffn import Moe
-from stageline.model.spec import ModelSpec
+from stageline.model.formats import WeightFormat
+from stageline.model.spec import Layer, ModelSpec
+from stageline.model.splits import Split
 from stageline.plan.options import PlanOptions
 
 TP, EP, REDUNDANT = "--tensor-parallel-size", "--ep", "--redundant-experts"
+MOST_RANKS = 1024
 
 
-def heads_of(attention: Attention) -> int:
-    """The heads that tensor ranks split: query heads, or the value heads of a gated delta layer."""
-    return attention.value_heads if isinstance(attention, GatedDelta) else attention.heads
+def ranks_divide(spec: ModelSpec, ranks: int, spread: bool = False) -> bool:
+    """Whether tensor ranks split every layer evenly, and into whole blocks of its weight formats.
+
+    `spread`: experts are spread over ranks, not split by them.
+    """
+    return all(_uneven(layer, ranks, spread) is None for layer in set(spec.layers))
 
 
-def heads_divide(spec: ModelSpec, ranks: int) -> bool:
-    """Whether the ranks split the heads of every layer evenly. KV heads need not divide, because ranks copy them."""
-    return all(heads_of(layer.attention) % ranks == 0 for layer in set(spec.layers))
+def _uneven(layer: Layer, ranks: int, spread: bool) -> Split | None:
+    """The first part of a layer that the ranks don't split evenly."""
+    splits = [s for s in layer.splits() if not (spread and s.spread)]
+    return next((s for s in splits if not s.even(ranks) or _cut_block(layer, s, ranks)), None)
+
+
+def _cut_block(layer: Layer, split: Split, ranks: int) -> int:
+    """The block of the weight format that the ranks would cut; 0: none."""
+    fmt: WeightFormat = layer.formats.of(split.weight_class)
+    cut = [n for n in (fmt.block_out, fmt.block_in) if split.part(ranks) % n and split.part(1) % n == 0]
+    return max(cut, default=0) if ranks > 1 else 0
 
 
 def check_shape(spec: ModelSpec, options: PlanOptions) -> None:
-    """Refuse ranks that split heads or experts unevenly, and expert ranks without experts. Raises BadInput."""
-    _check_heads(spec, options.tensor_parallel)
+    """Refuse ranks that split a layer or experts unevenly, and expert ranks without experts. Raises BadInput."""
+    _check_ranks(spec, options.tensor_parallel, options.expert_parallel > 1)
     experts = {layer.ffn.experts for layer in set(spec.layers) if isinstance(layer.ffn, Moe)}
     ranks, redundant = options.expert_parallel, options.redundant_experts
     if ranks > 1 and not experts:
@@ -45,12 +58,31 @@ def check_shape(spec: ModelSpec, options: PlanOptions) -> None:
             raise BadInput(EP, ranks, reason, f"use {EP} {whole}, or {REDUNDANT} {more}")
 
 
-def _check_heads(spec: ModelSpec, ranks: int) -> None:
-    if heads_divide(spec, ranks):
+def _check_ranks(spec: ModelSpec, ranks: int, spread: bool) -> None:
+    if ranks_divide(spec, ranks, spread):
         return
-    layer = next(i for i, x in enumerate(spec.layers) if heads_of(x.attention) % ranks)
-    heads = heads_of(spec.layers[layer].attention)
-    fits = [n for n in range(1, heads + 1) if heads_divide(spec, n)]
-    below, above = max(n for n in fits if n < ranks), next((n for n in fits if n > ranks), None)
-    way_out = f"use {TP} {below}" + (f" or {above}" if above else "")
-    raise BadInput(TP, ranks, f"it does not divide the {heads} heads of layer {layer} of {spec.name}", way_out)
+    index, split = next((i, s) for i, x in enumerate(spec.layers) if (s := _uneven(x, ranks, spread)))
+    raise BadInput(TP, ranks, _reason(spec, index, split, ranks), _way_out(spec, ranks, spread))
+
+
+def _reason(spec: ModelSpec, index: int, split: Split, ranks: int) -> str:
+    part = f"the {split.size} {split.what}" if split.columns != 1 else f"the {split.what}, {split.size:,},"
+    where = f"{part} of layer {index} of {spec.name}"
+    if split.even(ranks):
+        block = _cut_block(spec.layers[index], split, ranks)
+        name = getattr(spec.layers[index].formats, split.weight_class)
+        return f"a rank's part of {where} has {split.part(ranks):,} columns, not whole blocks of {block} ({name})"
+    if split.copied:
+        return f"it neither divides nor is a multiple of {where}"
+    return f"it does not divide {where}"
+
+
+def _way_out(spec: ModelSpec, ranks: int, spread: bool) -> str:
+    """All ranks that are possible; to spread the experts, if that makes these ranks possible."""
+    most = min(MOST_RANKS, max(split.size for layer in set(spec.layers) for split in layer.splits()))
+    fits = [str(n) for n in range(1, most + 1) if ranks_divide(spec, n, spread)]
+    way_out = f"use {TP} {' or '.join([', '.join(fits[:-1]), fits[-1]] if fits[1:] else fits)}"
+    experts = [layer.ffn.experts for layer in set(spec.layers) if isinstance(layer.ffn, Moe)]
+    if experts and not spread and ranks_divide(spec, ranks, True) and not any(n % ranks for n in experts):
+        way_out += f", or spread the experts with {EP} {ranks}"
+    return way_out

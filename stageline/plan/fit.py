@@ -5,7 +5,7 @@ import msgspec
 from stageline.errors import DoesNotFit, UsageError
 from stageline.hardware.device import Device
 from stageline.model.spec import ModelSpec
-from stageline.plan.check_shape import heads_divide
+from stageline.plan.check_shape import ranks_divide
 from stageline.plan.memory import Memory
 from stageline.plan.options import PlanOptions
 from stageline.plan.partition import fewest
@@ -76,7 +76,8 @@ def _way_out(spec: ModelSpec, device: Device, options: PlanOptions) -> str:
         return f"smallest change: --concurrency {_most_requests(spec, device, one, options.concurrency)}"
     for ranks in (2, 4, 8, 16, 32, 64):
         wider = msgspec.structs.replace(one, tensor_parallel=ranks, concurrency=options.concurrency)
-        if ranks > options.tensor_parallel and heads_divide(spec, ranks) and fits_with(spec, device, wider):
+        allowed = ranks > options.tensor_parallel and ranks_divide(spec, ranks, options.expert_parallel > 1)
+        if allowed and fits_with(spec, device, wider):
             return f"smallest change: --tensor-parallel-size {ranks}"
     return f"use a device with more memory{_or_else(spec, device, one)}"
 

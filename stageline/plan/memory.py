@@ -4,10 +4,8 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
 from stageline.cost.group import Group, layer_group_bytes
-from stageline.cost.roofline_entry import kv_group_elements
+from stageline.cost.roofline_entry import cache_group_bytes
 from stageline.hardware.device import Device
-from stageline.model.attention import Gqa
-from stageline.model.formats import ELEMENT_BYTES
 from stageline.model.spec import Layer, ModelSpec
 from stageline.plan.activations import layer_activation_bytes, logit_bytes
 from stageline.plan.options import DEFAULT_CONTEXT_TOKENS, MAX_MICROBATCH, PlanOptions
@@ -31,18 +29,16 @@ class Memory:
         self.layer_activation_bytes = layer_activation_bytes(spec, group, options.batched_tokens)
         self.logit_bytes = logit_bytes(spec, group, options.microbatch or MAX_MICROBATCH)
         self.activations = options.activations
+        self.engine_bytes = device.engine_bytes(group.devices)  # of one device
         self._devices = group.devices
         self.capacity_bytes = device.usable_bytes(options.memory_share) * group.devices
         self.weights = [nominal_layer_bytes(spec)] * count if self.nominal else _exact(spec, group)
         self.embedding_bytes = 0 if self.nominal else spec.embedding_bytes() * copies
         self.head_bytes = 0 if self.nominal else spec.head_bytes() * copies
-        if spec.tied and not self.nominal:  # a stage with both ends holds the tied weights once
-            self.tied_bytes = spec.embedding_bytes() * copies
-        else:
-            self.tied_bytes = 0
-        element = ELEMENT_BYTES[spec.kv_type]
-        self.kv_token = [kv_group_elements(layer, ranks) * element for layer in spec.layers]
-        self.most_blocks = [0] * count if options.whole_kv else [_window_blocks(spec, x, options) for x in spec.layers]
+        # a stage with both ends holds the tied weights once
+        self.tied_bytes = 0 if self.nominal else spec.tied_bytes() * copies
+        kept = {layer: _kept(spec, layer, options) for layer in set(spec.layers)}
+        self.kept = [kept[layer] for layer in spec.layers]
         self.state = [spec.state_bytes(i) for i in range(count)]
         needs = [w + self.concurrency * self.request_bytes([i]) for i, w in enumerate(self.weights)]
         self._needs = [0, *accumulate(needs)]
@@ -52,8 +48,9 @@ class Memory:
         return max(self.layer_activation_bytes, self.logit_bytes * last)
 
     def kept_free_bytes(self, last: bool) -> int:
-        """Bytes that a stage's ledger leaves to activations; 0 if these use the reserve."""
-        return self.activation_bytes(last) * self._devices if self.activations == "kv" else 0
+        """Bytes that a stage's ledger leaves to activations and the engine; 0 if these use the reserve."""
+        each = self.activation_bytes(last) + self.engine_bytes
+        return each * self._devices if self.activations == "kv" else 0
 
     def ends_bytes(self, first: bool, last: bool) -> int:
         """Bytes of embedding and head, which come with the first and the last layer."""
@@ -65,15 +62,15 @@ class Memory:
         return sum(self.weights[i] for i in layers) + self.ends_bytes(0 in layers, self.layers - 1 in layers)
 
     def block_bytes(self, layers: Iterable[int]) -> int:
-        """KV of one block of tokens, in the layers without a window."""
-        return sum(self.kv_token[i] for i in layers if not self.most_blocks[i]) * self.block_tokens
+        """KV of one block of tokens, in caches without a window."""
+        return sum(size for i in layers for most, size in self.kept[i] if not most) * self.block_tokens
 
     def windows(self, layers: Iterable[int]) -> tuple[KvWindow, ...]:
-        """The sliding-window layers among these, by window."""
+        """The caches with a window in these layers, by window."""
         found: dict[int, int] = {}
-        for i in layers:
-            if self.most_blocks[i]:
-                found[self.most_blocks[i]] = found.get(self.most_blocks[i], 0) + self.kv_token[i] * self.block_tokens
+        for most, size in (cache for i in layers for cache in self.kept[i]):
+            if most:
+                found[most] = found.get(most, 0) + size * self.block_tokens
         return tuple(KvWindow(most_blocks=blocks, block_bytes=size) for blocks, size in sorted(found.items()))
 
     def state_bytes(self, layers: Iterable[int]) -> int:
@@ -83,7 +80,7 @@ class Memory:
     def request_bytes(self, layers: Sequence[int], context_tokens: int | None = None) -> int:
         """KV and state of one request, at the planned context unless `context_tokens` says otherwise."""
         blocks = -(-(context_tokens or self.context_tokens) // self.block_tokens)
-        kept = sum(min(blocks, self.most_blocks[i] or blocks) * self.kv_token[i] for i in layers)
+        kept = sum(min(blocks, most or blocks) * size for i in layers for most, size in self.kept[i])
         return kept * self.block_tokens + self.state_bytes(layers)
 
     def need_bytes(self, layers: Sequence[int]) -> int:
@@ -106,10 +103,19 @@ def nominal_layer_bytes(spec: ModelSpec) -> int:
     return spec.nominal_layer_bytes or -(-spec.weight_bytes() // len(spec.layers))
 
 
-def _window_blocks(spec: ModelSpec, layer: Layer, options: PlanOptions) -> int:
-    """Blocks that a layer's window spans; 0: no window, or one as long as the longest context."""
-    tokens = layer.attention.window_tokens if isinstance(layer.attention, Gqa) else 0
-    return -(-tokens // options.block_tokens) if not spec.context or tokens < spec.context else 0
+def _kept(spec: ModelSpec, layer: Layer, options: PlanOptions) -> list[tuple[int, int]]:
+    """(blocks that a layer's cache keeps at most, bytes per token) of each cache, over the tensor group.
+
+    0 blocks: no window, or one as long as the longest context.
+    """
+    found = []
+    for cache in layer.attention.caches():
+        if not cache.owned:
+            continue
+        tokens = 0 if options.whole_kv or (spec.context and cache.kept_tokens >= spec.context) else cache.kept_tokens
+        size = cache_group_bytes(spec, layer, cache, options.tensor_parallel)
+        found.append((-(-tokens // options.block_tokens), size))
+    return found
 
 
 def _exact(spec: ModelSpec, group: Group) -> list[int]:

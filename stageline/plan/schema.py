@@ -18,11 +18,19 @@ class PlanStruct(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     """The base of a plan's parts, which refuse unknown fields, so that a misspelt one is not ignored."""
 
 
+class ReadLimit(PlanStruct, frozen=True):
+    """Caches of which a query reads only some tokens: sliding windows, chunks, what an indexer chooses."""
+
+    read_tokens: int  # at most, by one query
+    pair_flops: int  # per query-key pair
+    kv_bytes: int = 0  # per token, of caches that are kept whole all the same
+
+
 class StageWork(PlanStruct, frozen=True):
     """Useful work of a stage, and what its devices could do, all of them together. Reports need it, engines do not."""
 
     token_flops: int
-    pair_flops: int  # per query-key pair
+    pair_flops: int  # per query-key pair, of caches that are read whole
     row_flops: int  # per sampled row
     step_bytes: int  # weights that every step reads
     flops_per_s: int  # peak
@@ -30,6 +38,7 @@ class StageWork(PlanStruct, frozen=True):
     expert_bytes: int = 0  # one routed expert of every layer
     experts: int = 0
     experts_per_token: int = 0
+    read_limits: tuple[ReadLimit, ...] | UnsetType = UNSET  # absent if all caches are read whole
 
 
 class KvWindow(PlanStruct, frozen=True):
@@ -91,6 +100,24 @@ class Defaults(PlanStruct, frozen=True):
     batched_tokens: int = 2048  # most new tokens in a microbatch
 
 
+class Serving(PlanStruct, frozen=True):
+    """How the serving engine of a plan schedules: settings of a run, unless flags replace them.
+
+    Policies are names of `stageline.engine.policies`.
+    """
+
+    engine: str  # catalogue name
+    release: str = ""
+    batching: str = "balanced"
+    queueing: str = "fcfs"
+    kv: str = "reserve"
+    prefix_cache: bool = False
+    largest_microbatch: int = 0  # most sequences in a microbatch; 0: that of `Defaults`
+    max_running: int = 0  # most running sequences per replica, all data-parallel ranks together; 0: no limit
+    ranks: int = 1  # data-parallel ranks of one replica; an engine's limits are per rank
+    overhead_ns: int = 0  # host time per microbatch
+
+
 class Plan(PlanStruct, frozen=True):
     """A pipeline, of which `replicas` copies stand behind one router."""
 
@@ -105,6 +132,7 @@ class Plan(PlanStruct, frozen=True):
     max_context_tokens: int = 0  # 0: no limit
     replicas: int = 1
     format: str = PLAN_FORMAT
+    serving: Serving | UnsetType = UNSET  # absent in plans that name no serving engine
     info: dict[str, str | int | float | bool] = {}  # how the plan was made; engines ignore it
 
     def canonical(self) -> bytes:

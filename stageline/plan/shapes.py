@@ -6,7 +6,7 @@ import msgspec
 
 from stageline.model.ffn import Moe
 from stageline.model.spec import ModelSpec
-from stageline.plan.check_shape import heads_of
+from stageline.plan.check_shape import ranks_divide
 from stageline.plan.options import PlanOptions
 
 
@@ -54,17 +54,17 @@ def divisors(n: int) -> list[int]:
 def shapes(spec: ModelSpec, devices: int, most_context: int = 1) -> Iterator[Shape]:
     """Every division of `devices` that the model allows, in a fixed order.
 
-    - Tensor ranks divide the heads of every layer.
+    - Tensor ranks split every layer evenly (`ranks_divide`).
     - Expert ranks are 1, the tensor ranks, or with one tensor rank any divisor of `devices`; all hold equally many
       experts.
     - Context ranks go up to `most_context`, and are 1 with attention replicas.
     """
-    heads = {heads_of(layer.attention) for layer in spec.layers}
     experts = {layer.ffn.experts for layer in spec.layers if isinstance(layer.ffn, Moe)}
     for tp in divisors(devices):
-        if any(h % tp for h in heads):
-            continue
+        split, spread = ranks_divide(spec, tp), ranks_divide(spec, tp, True)
         for ep in divisors(devices) if experts else [1]:
+            if not (spread if ep > 1 else split):
+                continue
             whole = ep == 1 or (ep % tp == 0 and all(n % ep == 0 for n in experts) and tp in (ep, 1))
             group = max(tp, ep)
             if not whole or devices % group:

@@ -84,14 +84,15 @@ def training_activation_bytes(spec: ModelSpec, index: int, t: Training) -> float
     width = getattr(layer.ffn, "width", 4 * hidden) * getattr(layer.ffn, "top_k", 1)
     query = kv = hidden
     if isinstance(layer.attention, Gqa):
-        query, kv = layer.attention.heads * layer.attention.head_dim, layer.attention.kv_elements()
+        query, kv = layer.attention.query_elements(), layer.attention.kv_elements()
     return 2.0 * tokens * (4 * hidden + 2 * query + kv + 3 * width)
 
 
 def flops_per_token(spec: ModelSpec, sequence_tokens: int) -> int:
     """FLOPs of forward and backward: 3 x (2 x active parameters + attention over half the sequence on average)."""
-    pairs = sum(layer.attention.pair_flops()[1] for layer in spec.layers)
-    return 3 * (2 * spec.active_params() + pairs * sequence_tokens // 2)
+    caches = [cache for layer in spec.layers for cache in layer.attention.caches()]
+    pairs = sum(c.prefill_flops * min(sequence_tokens, 2 * c.read_tokens or sequence_tokens) for c in caches)
+    return 3 * (2 * spec.active_params() + pairs // 2)
 
 
 def train(spec: ModelSpec, device: Device, t: Training) -> TrainingReport:

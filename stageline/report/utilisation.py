@@ -64,6 +64,8 @@ def utilisation(
             return None
         steps = sum(r.microbatches / r.visits for r in records if r.visits)
         computed = work.token_flops * done.tokens + work.pair_flops * done.pairs + work.row_flops * done.rows
+        for limit in work.read_limits or ():
+            computed += limit.pair_flops * min(done.pairs, done.tokens * limit.read_tokens)
         moved = _bytes(plan, stage, work, steps, done, speculation)
         peak, rate = work.flops_per_s * seconds, work.bytes_per_s * seconds
         rows.append(StageUtilisation(stage=index, mfu=computed / peak, bandwidth=moved / rate))
@@ -86,6 +88,9 @@ def _bytes(
     for w in stage.windows:  # no token reads more than the window: exact for decoding, a bound for prefill chunks
         read_tokens = min(done.kv_read_tokens, done.tokens * w.most_blocks * plan.block_tokens)
         size += read * read_tokens * w.block_bytes / plan.block_tokens
+    for limit in work.read_limits or ():
+        unread = done.kv_read_tokens - min(done.kv_read_tokens, done.tokens * limit.read_tokens)
+        size -= read * unread * limit.kv_bytes
     return size
 
 

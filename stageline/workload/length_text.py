@@ -34,6 +34,10 @@ class LengthOptions:
         text = self._spec.options.get(name, default)
         return _length(text, self._spec.option(name), lambda file: self._read.column(file, column))
 
+    def max_output(self) -> Length | None:
+        """What `max_output=` describes; None if it is not given."""
+        return self.length("max_output", "", 1) if "max_output" in self._spec.options else None
+
 
 def parse_length(text: str, place: str) -> Length:
     """Parses a distribution of output lengths. Raises BadInput."""

@@ -9,7 +9,7 @@ Requests are numbered from 0 in the order of their lines; `cancel` names one of 
 the session ended well; a replay on the same plan with the same settings gives this digest.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,7 @@ class _Arrival(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     priority: int = 0
     conversation: str = msgspec.field(name="session", default="")
     hash_ids: tuple[int, ...] = ()
+    output_hash_ids: tuple[int, ...] = ()
 
 
 class _Other(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -80,10 +81,20 @@ def _line(value: Any) -> str:
 
 
 class RecordedWorkload(IteratedWorkload):
-    """An IteratedWorkload with the session's settings and, once it has been read to the end, its digest."""
+    """The events of a live session, with its settings and, once they have been read to the end, its digest."""
 
-    header: RecordingHeader
-    end: "RecordedEnd"
+    def __init__(
+        self,
+        events: Iterator[Request | Cancellation],
+        *,
+        header: RecordingHeader,
+        end: "RecordedEnd",
+        description: str,
+        counts: RowCounts,
+        fraction: Callable[[], float],
+    ) -> None:
+        super().__init__(events, description=description, counts=counts, fraction=fraction)
+        self.header, self.end = header, end
 
 
 class RecordedEnd(msgspec.Struct):
@@ -111,14 +122,14 @@ def open_recording(path: Path, options: WorkloadOptions) -> RecordedWorkload:
         file.close()
         raise BadInput(f"{path}:1", None, f"not a recording of a live session: {error}", _WAY_OUT) from None
     counts, end = RowCounts(), RecordedEnd()
-    workload = RecordedWorkload(
+    return RecordedWorkload(
         _events(file, lines, options, counts, end),
+        header=header,
+        end=end,
         description=f"recording:{path.name}",
         counts=counts,
         fraction=file.fraction,
     )
-    workload.header, workload.end = header, end
-    return workload
 
 
 def _header(line: str) -> RecordingHeader:

@@ -44,7 +44,7 @@ def synthetic(spec: SyntheticSpec, options: WorkloadOptions) -> DescribedWorkloa
 
     def requests() -> Iterator[Request]:
         for index, time_ns in enumerate(islice(times, count)):
-            prompt, output = stream(index)
+            prompt, output, most = stream(index)
             counts.accepted += 1
             arrival_ns = scaled_ns(checked_ns(time_ns, spec.option("rate"), index), options.rate_scale)
             yield Request(
@@ -52,7 +52,7 @@ def synthetic(spec: SyntheticSpec, options: WorkloadOptions) -> DescribedWorkloa
                 arrival_ns=checked_ns(arrival_ns, "--rate-scale", index),
                 prompt_tokens=prompt,
                 output_tokens=output,
-                max_output_tokens=output,
+                max_output_tokens=most,
             )
 
     return IteratedWorkload(requests(), description=spec.text, counts=counts, fraction=lambda: counts.accepted / count)
@@ -98,7 +98,7 @@ def _conversations(spec: SyntheticSpec, options: WorkloadOptions) -> IteratedWor
         turns=spec.integer("turns", DEFAULT_TURNS) or DEFAULT_TURNS,
         block_tokens=spec.integer("block", DEFAULT_BLOCK) or DEFAULT_BLOCK,
         system=system,
-        lengths=RequestLengths(options.seed, question, read.length("output", DEFAULT_OUTPUT, 1)),
+        lengths=RequestLengths(options.seed, question, read.length("output", DEFAULT_OUTPUT, 1), read.max_output()),
     )
     counts = RowCounts()
 
@@ -173,4 +173,4 @@ def _timed_trace(spec: SyntheticSpec, options: WorkloadOptions, times: Iterator[
 def _lengths(spec: SyntheticSpec, options: WorkloadOptions) -> RequestLengths:
     read = LengthOptions(spec, options.skip_bad_rows)
     prompt, output = read.length("input", DEFAULT_INPUT, 0), read.length("output", DEFAULT_OUTPUT, 1)
-    return RequestLengths(options.seed, prompt, output)
+    return RequestLengths(options.seed, prompt, output, read.max_output())

@@ -110,10 +110,28 @@ def test_any_bytes(data: bytes) -> None:
             assert str(error).startswith("file")
     with pytest.raises(BadInput, match="file"):
         import_config(data, "file", "x")
+    with pytest.raises(BadInput, match="hf_quant_config"):
+        import_config(b"{}", "file", "x", data)
 
 
 @pytest.mark.parametrize(
-    "name", ["moonshotai--Kimi-K3", "deepseek-ai--DeepSeek-V3", "Qwen--Qwen3-30B-A3B", "nvidia--Kimi-K2.6-NVFP4"]
+    "name",
+    [
+        "moonshotai--Kimi-K3",
+        "deepseek-ai--DeepSeek-V3",
+        "Qwen--Qwen3-30B-A3B",
+        "nvidia--Kimi-K2.6-NVFP4",
+        "openai--gpt-oss-20b",
+        "Qwen--Qwen3.5-35B-A3B",
+        "XiaomiMiMo--MiMo-V2-Flash",
+        "zai-org--GLM-5",
+        "deepseek-ai--DeepSeek-V4-Flash",
+        "google--gemma-4-26B-A4B",
+        "stepfun-ai--Step-3.7-Flash",
+        "meta-llama--Llama-4-Scout-17B-16E-Instruct",
+        "nvidia--Llama-3_3-Nemotron-Super-49B-v1",
+        "nvidia--NVIDIA-Nemotron-3-Nano-30B-A3B-BF16",
+    ],
 )
 def test_configs(shared_data: Path, name: str) -> None:
     text = (shared_data / "configs" / f"{name}.json").read_text()

@@ -1,5 +1,6 @@
 """A failing property prints one command, and that command fails the same way; nothing else does."""
 
+import os
 import shlex
 import shutil
 import subprocess
@@ -119,16 +120,22 @@ def test_a_property(number):
 """
 
 
-def test_any_property_prints_the_command_with_its_seed(root: Path, tmp_path: Path) -> None:
-    """Those that draw no scenarios, too."""
+@pytest.mark.parametrize("ci", ["", "true"])
+def test_any_property_prints_the_command_that_replays_it(root: Path, tmp_path: Path, ci: str) -> None:
+    """Those that draw no scenarios, too: by a seed, and in CI, where draws are fixed, as it is."""
     (tmp_path / "test_some.py").write_text(PROPERTY)
     shutil.copy(root / "tests/conftest.py", tmp_path / "conftest.py")
     pytest_ = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
-    first = subprocess.run([*pytest_, "test_some.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
-    (line,) = [line for line in first.stdout.splitlines() if line.startswith(".venv/bin/pytest ")]
-    again = subprocess.run(
-        [*pytest_, *shlex.split(line)[1:]], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    environment = {name: value for name, value in os.environ.items() if name != "CI"} | ({"CI": ci} if ci else {})
+
+    def run(arguments: list[str]) -> subprocess.CompletedProcess[str]:
+        words = [*pytest_, *arguments]
+        return subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+
+    first = run(["test_some.py"])
+    (line,) = [line for line in first.stdout.splitlines() if ".venv/bin/pytest -n 0" in line]
+    assert line.startswith("CI=true ") == bool(ci)
+    again = run(shlex.split(line.removeprefix("CI=true "))[1:])
     for done in (first, again):
         assert done.returncode == 1
         assert "AssertionError: 100000000" in done.stdout

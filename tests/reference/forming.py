@@ -144,8 +144,7 @@ def add(forming: Forming, sequence: Sequence, tokens: int, decode: bool) -> None
         sequence.todo_tokens -= tokens
     written_before = sequence.written_tokens
     sequence.written_tokens += tokens
-    if not decode:
-        sharing.share(forming.replica, sequence)
+    sharing.share(forming.replica, sequence)
     forming.members.append(
         Member(
             sequence=sequence,

@@ -120,6 +120,6 @@ class Replica:
         for ledger in self.ledgers:
             del ledger.held[sequence.index], ledger.shared[sequence.index]
         if self.cache is not None:
-            self.cache.let_go(sequence.request.hash_ids, sequence.shared)
+            self.cache.let_go(self.cache.identities(sequence.request), sequence.shared)
         sequence.shared = 0
         self.releases.append(sequence.index)

@@ -23,7 +23,8 @@ def chat_params(body: ChatRequest, exact_tokens: int, tokenizer: Tokenizer = SYN
     limit = body.max_completion_tokens if body.max_completion_tokens is not None else body.max_tokens
     prompt = text.encode("utf-8", "surrogatepass")
     last = _content(body.messages[-1])
-    return [_params(body, prompt, tokenizer.count(text), last, limit, exact_tokens)]
+    params = _params(body, prompt, tokenizer.count(text), last, limit, exact_tokens)
+    return [msgspec.structs.replace(params, before_answer="\nassistant: ")]  # see chat_text
 
 
 def completion_params(

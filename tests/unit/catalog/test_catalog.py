@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from stageline.api.lookup import find_entry, find_model
 from stageline.catalog.citation import source_of
 from stageline.catalog.loader import Catalog
-from stageline.errors import BadInput
+from stageline.errors import BadInput, UsageError
 
 SHELF = Catalog()
 
@@ -68,7 +69,7 @@ def test_links_load(name: str) -> None:
 )
 def test_published_figures(name: str, memory: float, bandwidth: float, bf16: float, scale_out: float) -> None:
     device = SHELF.device(name).device
-    assert device.memory_bytes == memory * 1e9
+    assert (device.nominal_memory_bytes or device.memory_bytes) == memory * 1e9
     assert device.bandwidth_bytes_per_s == round(bandwidth * 1e12)
     assert device.peak_flops.bf16 == bf16 * 1e12
     assert device.scale_out.bytes_per_s == scale_out * 1e9
@@ -170,6 +171,10 @@ covers = ["*"]
         ('kind = "gqa"', 'kind = "magic"', "magic"),
         ('[ffn.f]\nkind = "dense"\nwidth = 128', '[ffn.f]\nkind = "moe"\nexperts=2\ntop_k=3\nwidth=8', "top_k"),
         ("[[block]]", '[formats]\nffn = "fp3"\n[[block]]', "formats.ffn"),
+        ("hidden_size = 64", "hiden_size = 64", "did you mean hidden_size? known: name, title"),
+        ("heads = 4", "heads = 4\nkv_head = 4", "did you mean kv_heads"),
+        ("width = 128", "width = 128\nexperts = 2", "known: width, gated, bias"),
+        ("repeat = 3", "repeats = 3", "did you mean repeat? known: layers, repeat"),
     ],
 )
 def test_model_mistakes_are_named(tmp_path: Path, old: str, new: str, named: str) -> None:
@@ -178,3 +183,33 @@ def test_model_mistakes_are_named(tmp_path: Path, old: str, new: str, named: str
     with pytest.raises(BadInput) as error:
         Catalog([tmp_path]).model("mine")
     assert named in str(error.value)
+
+
+def test_models_by_their_hugging_face_id() -> None:
+    shelf = Catalog()
+    found = [find_entry(text, shelf) for text in ("meta-llama/Llama-3.1-8B", "META-LLAMA/meta-llama-3.1-8b-instruct")]
+    assert found == [shelf.model("llama-3.1-8b")] * 2
+    ids = shelf.hf_ids()
+    assert len(ids) == len({name.lower() for name in ids}) > 25
+    assert all(find_model(name, shelf).name in shelf.models() for name in ids)
+    with pytest.raises(BadInput, match=r"did you mean meta-llama/Llama-3\.1-8B"):
+        find_model("meta-llama/Llama-3.2-8B", shelf)
+    with pytest.raises(BadInput, match=r"did you mean Qwen/Qwen3-8B or .*give the path of its config\.json"):
+        find_model("someone/qwen3-8b", shelf)
+    with pytest.raises(UsageError, match=r"nowhere/config\.json"):
+        find_model("nowhere/config.json", shelf)
+
+
+def test_a_directory_that_looks_like_an_id_is_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "meta-llama/Llama-3.1-8B").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=r"Llama-3\.1-8B/config\.json"):
+        find_model("meta-llama/Llama-3.1-8B", Catalog())
+
+
+@pytest.mark.parametrize(
+    ("what", "name", "meant"), [("device", "h100", "h100-sxm"), ("model", "lama-3.1-8b", "llama-3.1-8b")]
+)
+def test_names_that_are_close(what: str, name: str, meant: str) -> None:
+    with pytest.raises(BadInput, match=rf"no {what} of this name .*did you mean {meant}"):
+        getattr(Catalog(), what)(name)

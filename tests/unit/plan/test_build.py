@@ -11,7 +11,7 @@ from stageline.plan.options import PlanOptions
 from stageline.plan.report import plan_report, ranges
 
 SHELF = Catalog()
-H100 = SHELF.device("h100-sxm").device
+H100 = msgspec.structs.replace(SHELF.device("h100-sxm").device, memory_bytes=80 * 10**9)  # a round number
 LLAMA = SHELF.model("llama-3.1-70b").spec
 
 

@@ -1,5 +1,6 @@
 """Interleaved placement: a stage holds several runs of layers, each of them a visit."""
 
+import msgspec
 import pytest
 
 from stageline.catalog.loader import Catalog
@@ -16,7 +17,8 @@ from stageline.report.summary import RunFacts, Summary
 from stageline.testing import ListWorkload
 
 SHELF = Catalog()
-LLAMA, H100 = SHELF.model("llama-3.1-70b").spec, SHELF.device("h100-sxm").device
+LLAMA = SHELF.model("llama-3.1-70b").spec
+H100 = msgspec.structs.replace(SHELF.device("h100-sxm").device, memory_bytes=80 * 10**9)  # a round number
 
 
 def planned(devices: int | None, chunks: int, context: int | None = None) -> Planned:

@@ -21,7 +21,7 @@ BUSY = "closed:users=128,requests=600,input=256,output=64"
 CALM = "closed:users=4,requests=40,input=256,output=32"
 
 
-def planned(model: str, device: str = "h100-sxm", **options: object) -> Plan:
+def planned(model: str, device: str = "h800", **options: object) -> Plan:
     asked = PlanOptions(**options)  # type: ignore[arg-type]
     return make_plan(SHELF.model(model).spec, SHELF.device(device).device, asked).plan
 

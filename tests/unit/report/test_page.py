@@ -7,16 +7,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from stageline.cost.arrays import IntArray
 from stageline.engine.causes import CAUSES
 from stageline.report.page import lanes
-from stageline.report.page.columns import LIMIT, Column, Ints, Packer, zigzag
+from stageline.report.page.columns import LIMIT, Column, Packer, zigzag
 from stageline.report.page.data import page_data
 from stageline.report.page.render import fill_template, write_page
 from stageline.report.rundir import read_stages
 from tests.known import SLOW, TIGHT, write_run
 
 
-def unpack(columns: dict[str, Column], blob: str, name: str) -> Ints:
+def unpack(columns: dict[str, Column], blob: str, name: str) -> IntArray:
     """One column back out of a blob: what the page's script does."""
     column = columns[name]
     raw = zlib.decompress(base64.b64decode(blob))

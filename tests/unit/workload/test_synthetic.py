@@ -192,3 +192,18 @@ def test_closed_loop_has_no_rate() -> None:
 def test_bad_specs_name_the_option(spec: str, reason: str) -> None:
     with pytest.raises(BadInput, match=reason):
         open_workload(spec)
+
+
+@pytest.mark.parametrize(
+    "spec", ["poisson:rate=4", "gamma:rate=4,cv=2", "constant:rate=4", "closed:users=40", "sessions:rate=4,turns=2"]
+)
+def test_max_output_is_what_a_request_may_produce(spec: str) -> None:
+    """It changes no other draw, and an output ends there."""
+    lengths = "output=uniform(1,600)"
+    plain = drain(open_workload(f"{spec},{lengths}", requests=40))
+    limited = drain(open_workload(f"{spec},{lengths},max_output=512", requests=40))
+    assert {r.max_output_tokens for r in limited} == {512}
+    assert [r.output_tokens for r in limited] == [min(512, r.output_tokens) for r in plain]
+    assert max(r.output_tokens for r in plain) > 512
+    varied = drain(open_workload(f"{spec},output=9,max_output=uniform(10,99)", requests=40))
+    assert len({r.max_output_tokens for r in varied}) > 10

@@ -32,7 +32,13 @@ REPLICAS = [State(9, 5, 2), State(3, 7, 0), State(8, 4, 2), State(3, 4, 1)]
 
 
 @pytest.mark.parametrize(
-    ("name", "chosen"), [("round-robin", [0, 1, 2, 3, 0]), ("least-loaded", [1]), ("kv", [2]), ("prefix", [2])]
+    ("name", "chosen"),
+    [
+        ("round-robin", [0, 1, 2, 3, 0]),
+        ("least-loaded", [1]),
+        ("kv", [2]),
+        ("prefix", [2]),
+    ],
 )
 def test_choices_and_ties(name: str, chosen: list[int]) -> None:
     policy = ROUTING.make(Scheduling(balance=name, prefix_cache=True))

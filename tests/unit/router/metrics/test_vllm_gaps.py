@@ -1,10 +1,10 @@
 """Gaps between tokens go into the histograms in bulk, and none is lost."""
 
-from router.metrics.vllm import Engine
+from router.metrics.vllm import ReplicaSeries
 
 
 def test_all_gaps_are_counted_once() -> None:
-    engine = Engine()
+    engine = ReplicaSeries()
     gaps_ns = [20_000_000] * 700 + [1_000_000 + i for i in range(1000)]
     for gap_ns in gaps_ns:
         engine.gap(gap_ns)
@@ -16,7 +16,7 @@ def test_all_gaps_are_counted_once() -> None:
 
 
 def test_few_gaps_wait_until_they_are_asked_for() -> None:
-    engine = Engine()
+    engine = ReplicaSeries()
     engine.gap(30_000_000)
     assert sum(engine.itl[0].counts) == 0
     engine.settle()
