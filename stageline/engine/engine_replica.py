@@ -91,6 +91,8 @@ class EngineReplica(Replica):
                 forming.add_decode(sequence)
             else:
                 forming.add_verification(sequence, tokens)
+            if self.cache is not None:
+                self.cache.cache_full_blocks(sequence, forming.grants)
         self._ready_count -= len(forming.members)
         self._written_tokens += len(forming.members) + forming.draft_tokens
         for sequence in kept:
