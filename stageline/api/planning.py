@@ -33,7 +33,7 @@ class ModelPlan(msgspec.Struct, frozen=True):
     """A plan, and how it came about. `plan` is what engines, servers and the plan file share."""
 
     planned: Planned
-    model: ModelSpec  # in the formats that were keywords for
+    model: ModelSpec  # in the formats that were asked for
     shipped: ModelSpec  # in the formats of the catalogue
     device: Device
     options: PlanOptions
@@ -108,7 +108,7 @@ class PlanInputs(msgspec.Struct, frozen=True):
     """What a plan is made from, looked up and checked."""
 
     shipped: ModelSpec  # in the formats of the catalogue
-    model: ModelSpec  # in the formats that were keywords for
+    model: ModelSpec  # in the formats that were asked for
     device: Device
     options: PlanOptions
     keywords: PlanKeywords = {}

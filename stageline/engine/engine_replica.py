@@ -91,6 +91,8 @@ class EngineReplica(Replica):
                 forming.add_decode(sequence)
             else:
                 forming.add_verification(sequence, tokens)
+            if self.cache is not None:
+                self.cache.cache_full_blocks(sequence, forming.grants)
         self._ready_count -= len(forming.members)
         self._written_tokens += len(forming.members) + forming.draft_tokens
         for sequence in kept:
@@ -105,6 +107,13 @@ class EngineReplica(Replica):
         super()._admit(sequence, chunk, forming)
 
     # -- preemption, finishing
+
+    def victim(self, grower: Sequence) -> Sequence | None:
+        """See Replica; where groups take turns only younger ones, or two could preempt each other for ever."""
+        found = super().victim(grower)
+        if found is not None and self.grouping.younger_victims and (found.number or 0) < (grower.number or 0):
+            return None
+        return found
 
     def _free(self, sequence: Sequence) -> None:
         self.grouping.stopped(sequence)

@@ -19,6 +19,7 @@ class Grouping(ABC):
     """
 
     own_loops = False  # whether each group forms at any instant; else all form at returns while anything is in flight
+    younger_victims = False  # whether a sequence preempts younger ones only
     own_queues = False  # whether each group has a queue of its own
 
     def __init__(self, slots: int, largest: int, max_running: int) -> None:
@@ -112,6 +113,8 @@ class Cadence(Grouping):
 
 class Turns(Grouping):
     """Slots with running sequences of their own, which take turns."""
+
+    younger_victims = True
 
     def __init__(self, slots: int, largest: int, max_running: int) -> None:
         super().__init__(slots, largest, max_running)
