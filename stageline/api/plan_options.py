@@ -73,7 +73,7 @@ def make_options(asked: PlanKeywords, shelf: Catalog, folders: Sequence[Path]) -
         )
     return msgspec.structs.replace(
         PlanOptions(),
-        partition=partition,
+        layer_partition=partition,
         **{name: value for name, value in asked.items() if name in _AS_GIVEN},
         chunks=_chunks(asked),
         devices=_devices(asked, ranks),
