@@ -22,7 +22,7 @@ from router.runs.servicer import RouterServicer
 from router.settings import RouterSettings, stage_addresses
 from stageline.engine.route import Route
 from stageline.engine.router import Router
-from stageline.engine.settings import read_scheduling
+from stageline.engine.settings import plan_scheduling, read_scheduling
 from stageline.errors import BadInput, UsageError
 from stageline.plan.schema import Plan
 from stageline.runtime.dilation import parse_dilation
@@ -68,7 +68,7 @@ def build(settings: RouterSettings) -> Server:
 def live_service(plan: Plan, table: StageTable, settings: RouterSettings, watch: Watch) -> LiveService:
     """The live side of the router. Raises UsageError or BadInput for settings that make no sense."""
     try:
-        scheduling = read_scheduling(settings.scheduling)
+        scheduling = read_scheduling(settings.scheduling, plan_scheduling(plan))
     except (msgspec.MsgspecError, ValueError) as error:
         raise BadInput("--scheduling", settings.scheduling, str(error), "give a JSON object") from None
     route = Route(plan)

@@ -43,6 +43,10 @@ _COUNTS = {  # keywords that are whole numbers from 1, and their flags
     "microbatch": "--microbatch",
     "credits": "--credits",
     "batched_tokens": "--batched-tokens",
+    "max_num_seqs": "--max-num-seqs",
+    "max_num_batched_tokens": "--max-num-batched-tokens",
+    "max_model_len": "--max-model-len",
+    "kv_blocks": "--num-gpu-blocks-override",
 }
 _TIMES = {
     "hop_latency_ns": "--hop-latency",
@@ -52,8 +56,8 @@ _TIMES = {
 }
 _AS_GIVEN = (  # keywords that are the planner's options of the same name
     "placement", "consecutive", "layer_bytes", "sequence_parallel", "overlap", "redundant_experts", "expert_imbalance",
-    "context_tokens", "concurrency", "memory_share", "activations", "block_tokens", "whole_kv", "axes", "microbatch",
-    "credits", "batched_tokens", "tensor_parallel", "context_parallel", "hop_jitter_ns",
+    "concurrency", "memory_share", "activations", "whole_kv", "axes", "microbatch", "credits", "tensor_parallel",
+    "context_parallel", "hop_jitter_ns", "max_model_len", "kv_blocks", "prefix_cache",
 )  # fmt: skip
 
 
@@ -75,6 +79,7 @@ def make_options(asked: PlanKeywords, shelf: Catalog, folders: Sequence[Path]) -
         PlanOptions(),
         layer_partition=partition,
         **{name: value for name, value in asked.items() if name in _AS_GIVEN},
+        context_tokens=asked.get("context_tokens") or asked.get("max_model_len"),
         chunks=_chunks(asked),
         devices=_devices(asked, ranks),
         replicas=1 if asked.get("all_experts") else asked.get("replicas", 1),

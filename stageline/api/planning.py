@@ -11,6 +11,8 @@ from stageline.api.files import write_file
 from stageline.api.keywords import PlanKeywords, checked
 from stageline.api.lookup import find_model
 from stageline.api.plan_options import make_options, with_formats, with_networks
+from stageline.api.provenance import with_provenance
+from stageline.api.serving import check_length, find_engine, with_engine
 from stageline.catalog.loader import Catalog
 from stageline.errors import DoesNotFit
 from stageline.hardware.device import Device
@@ -109,6 +111,7 @@ class PlanInputs(msgspec.Struct, frozen=True):
     model: ModelSpec  # in the formats that were asked for
     device: Device
     options: PlanOptions
+    asked: PlanKeywords = {}
 
 
 def find_inputs(model: str, device: str, asked: PlanKeywords, folders: Sequence[Path]) -> PlanInputs:
@@ -117,13 +120,16 @@ def find_inputs(model: str, device: str, asked: PlanKeywords, folders: Sequence[
     shipped = find_model(model, shelf)
     spec = with_formats(shipped, asked)
     found = with_networks(shelf.device(device).device, asked, shelf)
-    return PlanInputs(shipped, spec, found, make_options(asked, shelf, folders))
+    check_length(asked.get("max_model_len"), spec)
+    options = with_engine(make_options(asked, shelf, folders), find_engine(asked, found, shelf), found, asked)
+    return PlanInputs(shipped, spec, found, options, asked)
 
 
-def plan_inputs(inputs: PlanInputs) -> ModelPlan:
-    """Plan. Raises DoesNotFit, UsageError or BadInput."""
+def plan_inputs(inputs: PlanInputs, command: str = "") -> ModelPlan:
+    """Plan; `command` is kept in the plan. Raises DoesNotFit, UsageError or BadInput."""
     device, options = with_efficiencies(inputs.model, inputs.device, inputs.options)
     planned = make_plan(inputs.model, device, options)
+    planned = planned._replace(plan=with_provenance(planned.plan, inputs.model, options, inputs.asked, command))
     check_plan(planned.plan, "the plan that these flags make")
     return ModelPlan(planned, inputs.model, inputs.shipped, device, options)
 

@@ -4,23 +4,23 @@ import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple, Unpack, cast
+from typing import Any, NamedTuple, Unpack, cast
 
 import msgspec
 
 from stageline.api.dask_trials import run_trials_on_dask
 from stageline.api.keywords import DesignKeywords, PlanKeywords, checked
-from stageline.api.planning import find_inputs
+from stageline.api.planning import PlanInputs, find_inputs
+from stageline.api.provenance import with_provenance
 from stageline.api.ranking import best_by_devices, on_front, with_cost
 from stageline.api.resuming import finish_trials
 from stageline.api.running import check_seed
+from stageline.api.scheduling import settle
 from stageline.api.trials import Candidate, RunTrials, Trial, run_trials
-from stageline.engine.settings import Scheduling
+from stageline.engine.settings import Scheduling, plan_scheduling
 from stageline.errors import BadInput, DoesNotFit, RunFailed, UsageError
-from stageline.hardware.device import Device
 from stageline.model.spec import ModelSpec
 from stageline.plan.build import make_plan
-from stageline.plan.options import PlanOptions
 from stageline.plan.schema import Plan
 from stageline.plan.shapes import Shape, shapes
 from stageline.plan.timing import decode_totals, pipeline_timing
@@ -64,7 +64,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     requests: int | None = 200
     rate_scale: str = "1"
     seed: int = 0
-    scheduling: Scheduling = Scheduling()
+    scheduling: Scheduling | None = None  # None: as the serving engine of each plan schedules, changed by `given`
+    given: dict[str, Any] = {}  # fields of Scheduling
     price: float | None = None  # of one device for an hour
 
     def check(self) -> None:
@@ -94,7 +95,7 @@ def search(
     requests: int | None = 200,
     rate_scale: str | float = 1,
     seed: int = 0,
-    scheduling: Scheduling = Scheduling(),  # noqa: B008  (frozen)
+    scheduling: Scheduling | None = None,
     price: float | None = None,
     jobs: int = 1,
     dask_scheduler: str | None = None,
@@ -185,7 +186,7 @@ def _candidates(
         for device in device_names:
             inputs = find_inputs(model, device, asked, folders)
             for shape in _all_shapes(inputs.model, question):
-                found = _plan_of(inputs.model, inputs.device, shape, inputs.options, bound_ns)
+                found = _plan_of(inputs, shape, bound_ns)
                 if isinstance(found, Skipped):
                     skipped.append(found)
                 else:
@@ -204,7 +205,7 @@ def _candidate(plan: Plan, shape: Shape, q: Question) -> Candidate:
     return Candidate(
         model=plan.model, device=plan.device, name=shape.name, devices=shape.devices, plan=plan,
         workload=q.workload, seed=q.seed, rate_scale=q.rate_scale, requests=q.requests, slo=q.slo,
-        scheduling=q.scheduling,
+        scheduling=q.scheduling or settle(plan_scheduling(plan), q.given, plan),
     )  # fmt: skip
 
 
@@ -213,16 +214,18 @@ def _bound_ns(question: Question) -> int | None:
     objective = parse_slo(question.slo) if question.slo else None
     if objective is None or objective.tpot_ns is None:
         return None
-    return objective.tpot_ns * (1 + question.scheduling.speculate)
+    drafts = question.scheduling.speculate if question.scheduling else question.given.get("speculate", 0)
+    return objective.tpot_ns * (1 + int(drafts))
 
 
-def _plan_of(spec: ModelSpec, device: Device, shape: Shape, base: PlanOptions, bound_ns: int | None) -> Plan | Skipped:
+def _plan_of(inputs: PlanInputs, shape: Shape, bound_ns: int | None) -> Plan | Skipped:
     """The plan of a shape; skipped where it does not fit or where a lower bound already misses the objective."""
+    options = shape.options(inputs.options)
     try:
-        plan = make_plan(spec, device, shape.options(base)).plan
+        plan = make_plan(inputs.model, inputs.device, options).plan
     except (DoesNotFit, BadInput) as error:  # too small, or not a division that this model allows
         return Skipped(shape.name, str(error))
     lone = pipeline_timing(len(plan.stages), plan.visits, plan.links, plan.costs, decode_totals(1, 1)).trip_ns
     if bound_ns is not None and lone > bound_ns:
         return Skipped(shape.name, f"a lone token's trip takes {lone:,} ns, more than the objective's TPOT allows")
-    return plan
+    return with_provenance(plan, inputs.model, options, inputs.asked)

@@ -1,6 +1,6 @@
 """The catalogue: the TOML files that ship with the package, and the user's, which replace those of the same name.
 
-A directory holds models/*.toml, devices/*.toml and links/*.toml; the file's stem is the entry's name.
+A directory holds models/*.toml, devices/*.toml, links/*.toml and engines/*.toml; the file's stem is the entry's name.
 """
 
 from collections.abc import Callable, Iterable
@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from stageline.catalog.decode import did_you_mean, parse_toml
 from stageline.catalog.device_file import DeviceEntry, LinkEntry, device_entry, link_entry
+from stageline.catalog.engine_file import EngineEntry, engine_entry
 from stageline.catalog.model_file import ModelEntry, model_entry
 from stageline.errors import BadInput
 
@@ -29,6 +30,7 @@ class Catalog:
         self._models = _index(roots, "models")
         self._devices = _index(roots, "devices")
         self._links = _index(roots, "links")
+        self._engines = _index(roots, "engines")
 
     def models(self) -> list[str]:
         """Names of all models."""
@@ -41,6 +43,10 @@ class Catalog:
     def links(self) -> list[str]:
         """Names of all links."""
         return sorted(self._links)
+
+    def engines(self) -> list[str]:
+        """Names of all serving engines."""
+        return sorted(self._engines)
 
     def model(self, name: str) -> ModelEntry:
         """A model by name. Raises BadInput if there is none, or for an error in its file."""
@@ -62,6 +68,19 @@ class Catalog:
     def link(self, name: str) -> LinkEntry:
         """A link by name. Raises BadInput if there is none, or for an error in its file."""
         return _entry(self._links, name, "link", link_entry)
+
+    def engine(self, name: str) -> EngineEntry:
+        """A serving engine by name. Raises BadInput if there is none, or for an error in its file."""
+        return _entry(self._engines, name, "engine", engine_entry)
+
+    def engine_for(self, kind: str) -> EngineEntry:
+        """The default serving engine of a device class: the first whose file names it. Raises BadInput."""
+        for name in self.engines():
+            entry = self.engine(name)
+            if kind in entry.engine.default_for:
+                return entry
+        way_out = "name one with --serving-engine, or add the class to its default_for"
+        raise BadInput("engines", kind, "no serving engine is the default of this device class", way_out)
 
 
 def _index(roots: list[Traversable], folder: str) -> dict[str, Traversable]:

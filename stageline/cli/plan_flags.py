@@ -32,7 +32,9 @@ class ModelFlags:
     catalog: Annotated[
         tuple[Path, ...],
         Parameter(
-            negative="", show_default=False, help="Directories with your own models/, devices/, links/ and profiles/."
+            negative="",
+            show_default=False,
+            help="Directories with your own models/, devices/, links/, engines/ and profiles/.",
         ),
     ] = ()
 
@@ -141,8 +143,15 @@ class PlacementFlags:
 class MemoryFlags:
     """What memory is for."""
 
-    context: Annotated[
-        str | None, _flag("Tokens per request to make room for, like 8192 or 128K.", "--context", "--max-model-len")
+    context: Annotated[str | None, _flag("Tokens per request to make room for, like 8192 or 128K.")] = None
+    max_model_len: Annotated[
+        str | None,
+        _flag("Longest prompt and output together, and the --context unless given; default: the model's."),
+    ] = None
+    kv_blocks: Annotated[
+        int | None,
+        WHOLE,
+        _flag("KV blocks of every stage; default: what memory holds.", "--num-gpu-blocks-override", "--kv-blocks"),
     ] = None
     concurrency: Annotated[int, WHOLE, _flag("Requests of that context that every stage must have room for.")] = 1
     memory_share: Annotated[
@@ -155,15 +164,20 @@ class MemoryFlags:
     activations: Annotated[
         Literal["reserve", "kv"], _flag("Take activations from what --memory-share leaves, or from the KV ledger.")
     ] = "reserve"
-    block_tokens: Annotated[int, WHOLE, _flag("Tokens per KV block.", "--block-tokens", "--block-size")] = 16
+    block_tokens: Annotated[
+        int | None, WHOLE, _flag("Tokens per KV block; default: the engine's.", "--block-tokens", "--block-size")
+    ] = None
     whole_kv: Annotated[
         bool, _flag("Count the whole context of sliding-window layers too, as --prefix-cache needs it.")
     ] = False
 
     def keywords(self) -> PlanKeywords:
         """As the API takes them. Raises BadInput for a context that is no number of tokens."""
+        limit = self.max_model_len
         return {
             "context_tokens": None if self.context is None else parse_tokens(self.context, "--context"),
+            "max_model_len": None if limit is None else parse_tokens(limit, "--max-model-len"),
+            "kv_blocks": self.kv_blocks,
             "concurrency": self.concurrency,
             "memory_share": self.memory_share,
             "activations": self.activations,
@@ -235,23 +249,50 @@ class CostFlags:
 class MicrobatchFlags:
     """The plan's defaults, which a run may change."""
 
-    microbatch: Annotated[
+    serving_engine: Annotated[
+        str | None,
+        _flag(
+            "How batches form: a name in the catalogue's engines/ or a TOML file; default: vllm-v1 on GPUs and TPUs, "
+            "pipeline on wafers and LPUs.",
+            "--serving-engine",
+            "--engine-profile",
+        ),
+    ] = None
+    max_num_seqs: Annotated[
+        int | None, WHOLE, _flag("Largest number of running sequences of a data-parallel rank.")
+    ] = None
+    max_num_batched_tokens: Annotated[
         int | None,
         WHOLE,
-        _flag("Nominal and largest number of sequences in a microbatch.", "--microbatch", "--max-num-seqs"),
+        _flag("Largest number of new tokens in a step of a data-parallel rank."),
     ] = None
+    prefix_cache: Annotated[
+        bool | None,
+        Parameter(
+            name="--enable-prefix-caching",
+            negative="--no-enable-prefix-caching",
+            help="Keep the KV of prompts and reuse it; default: the engine's.",
+        ),
+    ] = None
+    microbatch: Annotated[int | None, WHOLE, _flag("Nominal and largest number of sequences in a microbatch.")] = None
     credits_: Annotated[
-        int | None, WHOLE, _flag("Microbatches in flight per replica; default: max(stages, ceil(L/T)).", "--credits")
-    ] = None
-    batched_tokens: Annotated[
-        int,
+        int | None,
         WHOLE,
-        _flag("Largest number of new tokens in a microbatch.", "--batched-tokens", "--max-num-batched-tokens"),
-    ] = 2048
+        _flag("Microbatches in flight per replica; default: the engine's, one with a single stage.", "--credits"),
+    ] = None
+    batched_tokens: Annotated[int | None, WHOLE, _flag("Largest number of new tokens in a microbatch.")] = None
 
     def keywords(self) -> PlanKeywords:
         """As the API takes them."""
-        return {"microbatch": self.microbatch, "credits": self.credits_, "batched_tokens": self.batched_tokens}
+        return {
+            "serving_engine": self.serving_engine,
+            "max_num_seqs": self.max_num_seqs,
+            "max_num_batched_tokens": self.max_num_batched_tokens,
+            "prefix_cache": self.prefix_cache,
+            "microbatch": self.microbatch,
+            "credits": self.credits_,
+            "batched_tokens": self.batched_tokens,
+        }
 
 
 @Parameter(name="*")

@@ -11,6 +11,7 @@ from stageline.cli.output import console
 from stageline.errors import BadInput, UsageError
 from stageline.report.chart import draw_chart
 from stageline.report.digest import digest_of
+from stageline.report.groups import groups_table
 from stageline.report.page.render import write_page
 from stageline.report.perfetto.trace import write_trace
 from stageline.report.rundir import (
@@ -19,6 +20,7 @@ from stageline.report.rundir import (
     RERUN,
     read_events,
     read_requests,
+    read_sizes,
     read_stages,
     read_summary,
 )
@@ -57,7 +59,8 @@ def report_command(
         _page(directory)
     if perfetto is not None:
         _trace(directory, perfetto)
-    console().print(run_report(summary, stages))  # last, so that nothing is printed about a damaged run
+    groups = groups_table(read_sizes(directory), read_events(directory), summary.credits)
+    console().print(run_report(summary, stages, groups))  # last, so that nothing is printed about a damaged run
 
 
 def _check_requests(directory: Path, summary: Summary) -> None:

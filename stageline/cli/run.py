@@ -58,7 +58,7 @@ def run_command(
     objective = None if slo is None else parse_slo(slo)
     loaded = read_plan_file(plan)
     opened = workload.open()
-    base = base_scheduling(opened, workload.seed)
+    base = base_scheduling(opened, workload.seed, scheduling.base(loaded))
     if isinstance(opened, RecordedWorkload) and opened.header.plan_digest != loaded.digest():
         sys.stderr.write("stageline: the session was recorded on another plan; its digest will differ\n")
     place = Cluster(address=cluster, tls=security.files(), api_key=security.api_key)
@@ -71,6 +71,7 @@ def run_command(
         paranoid=paranoid,
         cluster=place if cluster is not None or engine == "cluster" else None,
         text=workload.text(),
+        serving_engine=scheduling.engine,
         command=command_line(),
     )
     with traces.recorder(loaded, workload.seed) as trace, progress_bar("arrivals", _progress) as watch:

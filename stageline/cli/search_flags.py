@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-import msgspec
 from cyclopts import Parameter
 
 from stageline.api.scheduling import check_drafts
@@ -54,7 +53,7 @@ class SearchFlags:
             requests=self.requests,
             rate_scale=self.rate_scale,
             seed=self.seed,
-            scheduling=msgspec.structs.replace(Scheduling(prefix_cache=self.prefix_cache), **drafts),
+            given=drafts | ({"prefix_cache": True} if self.prefix_cache else {}),
             price=self.price,
         )
 

@@ -10,7 +10,7 @@ from stageline.engine.policies.batching import BATCHING
 from stageline.engine.policies.kv import KV
 from stageline.engine.policies.queueing import QUEUEING, QueueState
 from stageline.engine.prompt_cache import PromptCache, make_cache
-from stageline.engine.request_queue import RequestQueue
+from stageline.engine.request_queue import RequestQueue, RequestQueues
 from stageline.engine.rng import STREAM_EXPERTS, draw_at, stream_key
 from stageline.engine.route import Route
 from stageline.engine.sequence import Sequence
@@ -35,7 +35,7 @@ class Replica:
         self.overhead_ns = scheduling.overhead_ns
         largest = scheduling.microbatch or defaults.microbatch
         self.batching = BATCHING.find(scheduling)(route, self.credits, largest, scheduling)
-        self.waiting = RequestQueue(QUEUEING.make(scheduling))
+        self.waiting: RequestQueue | RequestQueues = RequestQueue(QUEUEING.make(scheduling))
         self.running: dict[int, Sequence] = {}  # by request index
         self.mirror = KvMirror(route.plan)
         self.cache = make_cache(self.mirror, route, scheduling)
@@ -167,15 +167,17 @@ class Replica:
             self._empty_stamp_ns = now_ns if empty is None else empty
         if work:
             self._empty_since_ns = None
-        while work and self.credits and now_ns >= self.gate_ns:
+        self._form_all(now_ns, out)
+        self._had_work = self.has_work
+        return out
+
+    def _form_all(self, now_ns: int, out: list[Formed]) -> None:
+        while self.credits and self.has_work and now_ns >= self.gate_ns:
             forming = self._schedule(now_ns)
             if not forming.members:
-                break
+                return
             out.append(self._dispatch(forming, now_ns))
-            work = self.has_work
             self._work_since_ns = self._empty_stamp_ns = now_ns
-        self._had_work = work
-        return out
 
     def next_timer_ns(self, now_ns: int) -> int:
         """When the gate alone would let work start; NEVER if something else is missing."""
@@ -230,18 +232,21 @@ class Replica:
         for sequence in tuple(self._partial):
             if not forming.has_room:
                 break
-            if not sequence.running:
-                continue  # preempted a moment ago
-            chunk = min(sequence.todo_tokens, forming.tokens_left)
-            if self.kv.allocate_slots(self, sequence, chunk, forming):
-                self._prefill(forming, sequence, chunk)
-                if not sequence.todo_tokens:
-                    self._partial.remove(sequence)
+            self._schedule_chunk(forming, sequence)
+
+    def _schedule_chunk(self, forming: Forming, sequence: Sequence) -> None:
+        if not sequence.running or not forming.has_room:
+            return  # it may have been preempted a moment ago
+        chunk = min(sequence.todo_tokens, forming.tokens_left)
+        if self.kv.allocate_slots(self, sequence, chunk, forming):
+            self._prefill(forming, sequence, chunk)
+            if not sequence.todo_tokens:
+                self._partial.remove(sequence)
 
     def _schedule_waiting(self, forming: Forming, now_ns: int) -> None:
-        if self.waiting.state_aware and len(self.running) < self.max_running:
+        if self.waiting.state_aware and self._may_admit():
             self.waiting.reorder(QueueState(now_ns, len(self.running), len(self.waiting), self.cache))
-        while forming.has_room and len(self.running) < self.max_running:
+        while forming.has_room and self._may_admit():
             sequence = self.waiting.peek()
             if sequence is None:
                 break
@@ -252,6 +257,9 @@ class Replica:
                 self._release_prefix(sequence)
                 break  # head-of-line blocking
             self._admit(self.waiting.take(), chunk, forming)
+
+    def _may_admit(self) -> bool:
+        return len(self.running) < self.max_running
 
     def _admit(self, sequence: Sequence, chunk: int, forming: Forming) -> None:
         self._count_waiting(sequence, -1)

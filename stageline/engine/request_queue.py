@@ -68,3 +68,47 @@ class RequestQueue:
         self._heap = [entry for entry in self._heap if entry[2] is not sequence]
         if not self.state_aware:
             heapq.heapify(self._heap)
+
+
+class RequestQueues:
+    """One queue per group of a `Grouping`; `turn` says which one `reorder`, `peek` and `take` mean."""
+
+    def __init__(self, policy: QueueingPolicy, groups: int) -> None:
+        self._queues = [RequestQueue(policy) for _ in range(groups)]
+        self._now = self._queues[0]
+
+    @property
+    def state_aware(self) -> bool:
+        """See RequestQueue."""
+        return self._now.state_aware
+
+    def turn(self, group: int) -> None:
+        """The queue that the next calls mean."""
+        self._now = self._queues[group]
+
+    def __len__(self) -> int:
+        return sum(len(queue) for queue in self._queues)
+
+    def add(self, sequence: Sequence) -> None:
+        """See RequestQueue."""
+        self._queues[sequence.group or 0].add(sequence)
+
+    def prepend(self, sequence: Sequence) -> None:
+        """See RequestQueue."""
+        self._queues[sequence.group or 0].prepend(sequence)
+
+    def remove(self, sequence: Sequence) -> None:
+        """See RequestQueue."""
+        self._queues[sequence.group or 0].remove(sequence)
+
+    def reorder(self, state: QueueState) -> None:
+        """See RequestQueue."""
+        self._now.reorder(state)
+
+    def peek(self) -> Sequence | None:
+        """See RequestQueue."""
+        return self._now.peek()
+
+    def take(self) -> Sequence:
+        """See RequestQueue."""
+        return self._now.take()

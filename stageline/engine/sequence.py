@@ -21,6 +21,7 @@ class Sequence:
         "chain",
         "first_ns",
         "generated",
+        "group",
         "in_flight",
         "last_ns",
         "number",
@@ -47,6 +48,7 @@ class Sequence:
         self.cached_blocks = 0  # KV blocks of that chain
         self.cached_tokens: int | None = None  # hit at its first admission; None without a cache
         self.generated = 0
+        self.group: int | None = None  # step that last sampled for it, or its slot or engine; see `Grouping`
         self.in_flight = 0  # microbatches in flight that it is a member of
         self.preemptions = 0
         self.cancelled = False  # its client left while it was in flight

@@ -5,6 +5,8 @@ from typing import Annotated, Any
 
 import msgspec
 
+from stageline.plan.schema import Plan
+
 MAX_COUNT = 1 << 40
 MAX_SEED = (1 << 63) - 1  # what the wire takes
 Count = Annotated[int, msgspec.Meta(ge=1, le=MAX_COUNT)]
@@ -40,9 +42,34 @@ class Scheduling(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         return [name for name in (self.batching, self.queueing, self.kv, self.balance) if ":" in name]
 
 
-def read_scheduling(text: bytes | str) -> Scheduling:
-    """Settings from JSON, of older versions too. Raises `msgspec.MsgspecError` and says where."""
-    return msgspec.convert(upgraded(msgspec.json.decode(text, type=dict[str, Any])), Scheduling)
+def plan_scheduling(plan: Plan) -> Scheduling:
+    """The settings with which the plan's serving engine runs; the defaults for a plan that names none."""
+    engine = plan.serving
+    if not engine:
+        return Scheduling()
+    return Scheduling(
+        microbatch=engine.largest_microbatch or None,
+        max_running=engine.max_running or None,
+        batching=engine.batching,
+        queueing=engine.queueing,
+        kv=engine.kv,
+        prefix_cache=engine.prefix_cache,
+        overhead_ns=engine.overhead_ns,
+    )
+
+
+def data_parallel_ranks(plan: Plan) -> int:
+    """Data-parallel ranks inside one replica, each with the limits of its own engine."""
+    return plan.serving.ranks if plan.serving else 1
+
+
+def read_scheduling(text: bytes | str, base: Scheduling = Scheduling()) -> Scheduling:  # noqa: B008  (frozen)
+    """Settings from JSON, of older versions too; `base` has what it leaves out.
+
+    Raises `msgspec.MsgspecError` and says where.
+    """
+    given = upgraded(msgspec.json.decode(text, type=dict[str, Any]))
+    return msgspec.convert(msgspec.structs.asdict(base) | given, Scheduling)
 
 
 def upgraded(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,10 +20,11 @@ from stageline.plan.interleave import interleaved
 from stageline.plan.layer_partition import given_cuts
 from stageline.plan.links import links
 from stageline.plan.memory import Memory
-from stageline.plan.options import AXES, MAX_MICROBATCH, PlanOptions
+from stageline.plan.options import AXES, PlanOptions
 from stageline.plan.partition import balanced, fewest
 from stageline.plan.placement import LayerRun, Layers, by_kind, route
 from stageline.plan.schema import Defaults, Plan, StagePlan, Visit
+from stageline.plan.sizing import credits_for, for_ranks, nominal_microbatch, serving, with_blocks
 from stageline.plan.stage_work import stage_work
 from stageline.plan.timing import PipelineTiming, decode_totals, pipeline_timing
 
@@ -45,16 +46,17 @@ def make_plan(spec: ModelSpec, device: Device, options: PlanOptions) -> Planned:
 
     Raises DoesNotFit, and UsageError or BadInput for options that contradict each other or the model.
     """
-    device, options = with_efficiencies(spec, device, options)
+    device, options = with_efficiencies(spec, device, for_ranks(options))
     check_shape(spec, options)
     if options.profile:
         check_profile(options.profile, spec, device.name, options.tensor_parallel)
     memory = Memory(spec, device, options)
     check_fit(spec, device, memory, options)
     layouts = _layouts(spec, device, memory, options)
-    stages = tuple(_stage(i, layers, spec, device, memory, options) for i, layers in enumerate(layouts))
+    made = (_stage(i, layers, spec, device, memory, options) for i, layers in enumerate(layouts))
+    stages = tuple(with_blocks(stage, options.kv_blocks, device.memory_bytes) for stage in made)
     requests = tuple(_requests(stage, memory) for stage in stages)
-    microbatch = options.microbatch or _microbatch(len(stages), min(requests))
+    microbatch = nominal_microbatch(len(stages), min(requests), options)
     decode = decode_totals(microbatch, memory.context_tokens)
     runs = route(layouts)
     priced = (decode, prefill_totals(options.batched_tokens, memory.context_tokens))
@@ -63,7 +65,6 @@ def make_plan(spec: ModelSpec, device: Device, options: PlanOptions) -> Planned:
     costs, visits = _visits(spec, device, options, runs)
     route_links = links(spec, device, options, runs)
     timing = pipeline_timing(len(stages), visits, route_links, costs, decode)
-    in_flight = options.credits or max(len(stages), timing.knee)
     plan = Plan(
         model=spec.name,
         device=device.name,
@@ -71,10 +72,15 @@ def make_plan(spec: ModelSpec, device: Device, options: PlanOptions) -> Planned:
         visits=visits,
         links=route_links,
         costs=costs,
-        defaults=Defaults(microbatch=microbatch, credits=in_flight, batched_tokens=options.batched_tokens),
+        defaults=Defaults(
+            microbatch=microbatch,
+            credits=credits_for(len(stages), timing, options),
+            batched_tokens=options.batched_tokens,
+        ),
         block_tokens=options.block_tokens,
-        max_context_tokens=spec.context,
+        max_context_tokens=options.max_model_len or spec.context,
         replicas=options.replicas,
+        serving=serving(stages, options) or msgspec.UNSET,
         info=_info(spec, memory, options) | _order(axes),
     )
     return Planned(plan=plan, memory=memory, timing=timing, requests=requests, axes=axes)
@@ -93,7 +99,7 @@ def _layouts(spec: ModelSpec, device: Device, memory: Memory, options: PlanOptio
         times = layer_times(spec, device, options, sequences, memory.context_tokens)
         layouts = _balanced_layouts(spec, device, memory, options, times)
         requests = (_room(memory, x) // max(1, memory.request_bytes(x)) for x in layouts)
-        sequences = options.microbatch or _microbatch(len(layouts), min(requests))
+        sequences = nominal_microbatch(len(layouts), min(requests), options)
         if sequences in seen:
             return layouts
 
@@ -183,12 +189,6 @@ def _stage(
 def _requests(stage: StagePlan, memory: Memory) -> int:
     """Requests of the planned context that the stage's ledger holds."""
     return stage.kv_budget_bytes // max(1, memory.request_bytes(stage.layers))
-
-
-def _microbatch(stages: int, requests: int) -> int:
-    """The largest power of two up to 64 for which a full pipeline fits: stages x microbatch <= requests."""
-    fits = max(1, requests // stages)
-    return int(min(MAX_MICROBATCH, 1 << (fits.bit_length() - 1)))
 
 
 def _partition_text(options: PlanOptions) -> str:

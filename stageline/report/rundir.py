@@ -10,14 +10,16 @@ from stageline.engine.types import RequestRecord, StageRecord
 from stageline.errors import BadInput
 from stageline.plan.schema import Plan
 from stageline.report.events import StageEvent
+from stageline.report.groups import Formed, Sizes
 from stageline.report.summary import Summary
 
-PLAN_FILE, SUMMARY_FILE, REQUESTS_FILE, STAGES_FILE, EVENTS_FILE = (
+PLAN_FILE, SUMMARY_FILE, REQUESTS_FILE, STAGES_FILE, EVENTS_FILE, MICROBATCHES_FILE = (
     "plan.json",
     "summary.json",
     "requests.jsonl",
     "stages.json",
     "events.jsonl",
+    "microbatches.jsonl",
 )
 RERUN = "run it again with -o"
 
@@ -57,6 +59,15 @@ def read_events(directory: Path) -> Iterator[StageEvent]:
         return
     with path.open("rb") as file:
         yield from _records(path, file, msgspec.json.Decoder(StageEvent))
+
+
+def read_sizes(directory: Path) -> Sizes:
+    """microbatches.jsonl; nothing when the run was made without --events."""
+    path = directory / MICROBATCHES_FILE
+    if not path.exists():
+        return {}
+    with path.open("rb") as file:
+        return {(m.replica, m.number): m.requests for m in _records(path, file, msgspec.json.Decoder(Formed))}
 
 
 def unreadable(path: Path, error: OSError) -> BadInput:

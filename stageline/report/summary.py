@@ -9,6 +9,7 @@ from stageline.plan.schema import Plan
 from stageline.report.distributions import Latency
 from stageline.report.idle import run_bubble_ratio
 from stageline.report.prefix import PrefixSummary, prefix_summary
+from stageline.report.settings import Facts
 from stageline.report.slo import SloResult
 from stageline.report.speculation import SpeculationSummary, speculation_summary
 from stageline.report.statistics import Statistics
@@ -45,6 +46,7 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
     rows: dict[str, int]
     wall_s: float
     credits: int
+    settings: Facts = {}
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,6 +86,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     utilisation: Utilisation | None = None  # None: the plan does not say what work its stages do
     prefix_cache: PrefixSummary | None = None  # None: the run had none
     speculation: SpeculationSummary | None = None  # None: nothing was drafted
+    plan: Facts = {}  # how the plan was made
+    settings: Facts = {}  # in force during the run
     advice: tuple[Advice, ...] = ()  # the most telling first
 
 
@@ -131,6 +135,8 @@ def run_summary(
         utilisation=utilisation(plan, stages, statistics.work, speculation),
         prefix_cache=prefix_summary(totals.prefix) if totals else None,
         speculation=speculation,
+        plan=plan.info,
+        settings=facts.settings,
     )
 
 

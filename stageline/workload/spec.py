@@ -16,7 +16,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "poisson": ("rate", "requests", "input", "output", "max_output", "trace"),
     "gamma": ("rate", "cv", "requests", "input", "output", "max_output", "trace"),
     "constant": ("rate", "requests", "input", "output", "max_output", "trace"),
-    "closed": ("users", "think", "requests", "input", "output", "max_output"),
+    "closed": ("users", "think", "requests", "input", "output", "max_output", "trace"),
     "sessions": (
         "system_prompts",
         "users",

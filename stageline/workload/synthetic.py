@@ -9,6 +9,7 @@ from stageline.engine.types import Request
 from stageline.errors import BadInput, UsageError
 from stageline.units import parse_duration_ns, parse_ratio
 from stageline.workload.arrivals import constant_times, gamma_times, poisson_times
+from stageline.workload.closed_trace import ClosedTrace
 from stageline.workload.conversations import Conversations, RateStage, staged_times
 from stageline.workload.length_text import LengthOptions
 from stageline.workload.lengths import RequestLengths
@@ -62,14 +63,21 @@ def _count(spec: SyntheticSpec, options: WorkloadOptions, default: int) -> int:
     return min(stated or default, options.requests or stated or default)
 
 
-def _closed(spec: SyntheticSpec, options: WorkloadOptions) -> ClosedLoop:
+def _closed(spec: SyntheticSpec, options: WorkloadOptions) -> ClosedLoop | ClosedTrace:
     if options.rate_scale != 1:
         raise UsageError(
             "--rate-scale does not apply to a closed loop, whose users set the rate; change users= or think="
         )
+    users = positive_integer(spec.required("users"), spec.option("users"))
+    think_ns = parse_duration_ns(spec.options.get("think", "0"), spec.option("think"))
+    if "trace" in spec.options:
+        limit, counts = _count(spec, options, 1 << 60), RowCounts()
+        trace = open_trace(Path(spec.options["trace"]))
+        rows = accepted_rows(trace, counts, skip_bad_rows=options.skip_bad_rows, limit=limit)
+        return ClosedTrace(trace, rows, counts, users=users, think_ns=think_ns, limit=limit, description=spec.text)
     return ClosedLoop(
-        users=positive_integer(spec.required("users"), spec.option("users")),
-        think_ns=parse_duration_ns(spec.options.get("think", "0"), spec.option("think")),
+        users=users,
+        think_ns=think_ns,
         requests=_count(spec, options, DEFAULT_REQUESTS),
         lengths=_lengths(spec, options).at,
         description=spec.text,

@@ -35,6 +35,9 @@ class Replica:
     ran_out_ns: int = 0  # when the last request left
     arrived_at_empty: bool = False  # the first request since then came at this instant
     credit_since_ns: int = 0
+    just_returned: bool = False  # a microbatch came back at this instant
+    last_step: int = 0
+    turn: int = 0  # of slots
     reasons: list[tuple[int, str]] = field(default_factory=lambda: [(0, "empty")])
 
     @property
