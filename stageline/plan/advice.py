@@ -45,7 +45,7 @@ def _split_without_need(p: Planning) -> str:
         expert_parallel=1,
         context_parallel=1,
         placement="fewest",
-        partition="balanced",
+        layer_partition="balanced",
     )
     if devices == 1 or not fits_with(p.spec, p.device, alone):
         return ""
@@ -147,7 +147,7 @@ def _replicas_instead_of_split(p: Planning) -> str:
     if copies == 1 or stages * copies > len(p.spec.layers) or requests >= FEW_REQUESTS * stages:
         return ""
     devices = sum(stage.devices for stage in p.planned.plan.stages) * copies
-    one = msgspec.structs.replace(p.options, devices=devices, replicas=1, credits=None, partition="balanced")
+    one = msgspec.structs.replace(p.options, devices=devices, replicas=1, credits=None, layer_partition="balanced")
     joined = make_plan(p.spec, p.device, one)
     if min(joined.requests) <= 2 * copies * requests:
         return ""

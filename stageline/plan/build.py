@@ -90,8 +90,8 @@ def _layouts(spec: ModelSpec, device: Device, memory: Memory, options: PlanOptio
     """The layers of every stage, with stages in the order of their first layer. Raises DoesNotFit and BadInput."""
     if options.placement == "by-kind":
         return by_kind(spec, memory, options.consecutive)
-    if options.placement == "fewest" and options.partition != "balanced":
-        cuts = given_cuts(spec, device, memory, options.partition, _stage_count(memory, options))
+    if options.placement == "fewest" and options.layer_partition != "balanced":
+        cuts = given_cuts(spec, device, memory, options.layer_partition, _stage_count(memory, options))
         return [tuple(range(start, end)) for start, end in cuts]
     sequences, seen = options.microbatch or BALANCE_MICROBATCH, set[int]()
     while True:  # the microbatch that the plan will use depends on the cut: until it stays the same
@@ -127,8 +127,8 @@ def _room(memory: Memory, layers: Sequence[int]) -> int:
 
 
 def _stage_count(memory: Memory, options: PlanOptions) -> int:
-    if options.devices is None and isinstance(options.partition, tuple):
-        return len(options.partition)
+    if options.devices is None and isinstance(options.layer_partition, tuple):
+        return len(options.layer_partition)
     if options.devices is not None:
         return options.devices // options.stage_devices
     cuts = fewest(memory.layers, memory.fits)
@@ -192,7 +192,11 @@ def _requests(stage: StagePlan, memory: Memory) -> int:
 
 
 def _partition_text(options: PlanOptions) -> str:
-    return options.partition if isinstance(options.partition, str) else ",".join(map(str, options.partition))
+    return (
+        options.layer_partition
+        if isinstance(options.layer_partition, str)
+        else ",".join(map(str, options.layer_partition))
+    )
 
 
 def _order(axes: Sequence[AxisRow]) -> dict[str, str | int | float | bool]:
@@ -205,7 +209,7 @@ def _order(axes: Sequence[AxisRow]) -> dict[str, str | int | float | bool]:
 def _info(spec: ModelSpec, memory: Memory, options: PlanOptions) -> dict[str, str | int | float | bool]:
     info: dict[str, str | int | float | bool] = {
         "placement": options.placement,
-        **({} if options.partition == "balanced" else {"partition": _partition_text(options)}),
+        **({} if options.layer_partition == "balanced" else {"partition": _partition_text(options)}),
         "consecutive": options.consecutive or options.placement == "fewest",
         "layer_bytes": options.layer_bytes,
         "context_tokens": memory.context_tokens,

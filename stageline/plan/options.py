@@ -51,7 +51,7 @@ class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
     consecutive: bool = False  # by-kind only: a stage holds one run of layers
     chunks: int = 1  # interleaved only: runs of layers per stage
     layer_bytes: LayerBytes = "exact"
-    partition: str | tuple[int, ...] = "balanced"  # fewest only: layers per stage, or who splits them
+    layer_partition: str | tuple[int, ...] = "balanced"  # fewest only: layers per stage, or who splits them
     devices: int | None = None  # per replica
     replicas: int = 1
     tensor_parallel: int = 1  # ranks that split every layer

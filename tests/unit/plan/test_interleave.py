@@ -23,11 +23,12 @@ H100 = msgspec.structs.replace(
 )  # a round number, one share for all kinds and formats
 
 
-def planned(devices: int | None, chunks: int, context: int | None = None) -> Planned:
+def planned(devices: int | None, chunks: int, context: int | None = None, microbatch: int | None = None) -> Planned:
     placement = "interleaved" if chunks > 1 else "fewest"
-    return make_plan(
-        LLAMA, H100, PlanOptions(devices=devices, placement=placement, chunks=chunks, context_tokens=context)
+    options = PlanOptions(
+        devices=devices, placement=placement, chunks=chunks, context_tokens=context, microbatch=microbatch
     )
+    return make_plan(LLAMA, H100, options)
 
 
 @pytest.mark.parametrize("chunks", [2, 5, 10])
@@ -64,7 +65,7 @@ def run(found: Planned, requests: list[Request]) -> Summary:
 
 
 def test_a_lone_token_pays_for_the_hops_and_the_slowest_prompts_wait_less() -> None:
-    plain, many = planned(8, 1), planned(8, 5)
+    plain, many = planned(8, 1, microbatch=8), planned(8, 5, microbatch=8)
     lone = [Request(index=0, arrival_ns=0, prompt_tokens=1, output_tokens=9, max_output_tokens=9)]
     assert run(many, lone).tpot_s.mean > run(plain, lone).tpot_s.mean  # type: ignore[operator]
     load = [

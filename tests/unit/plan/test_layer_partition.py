@@ -1,6 +1,5 @@
 """Layers per stage: given, or as vLLM and SGLang split them; and the automatic cut at the plan's own microbatch."""
 
-import msgspec
 import pytest
 
 import stageline
@@ -57,10 +56,9 @@ def test_partitions_that_cannot_be(
 
 
 def test_the_automatic_cut_balances_at_the_plans_own_microbatch() -> None:
-    """A cut that was balanced at 8 sequences was 13.8 % slower for 64 sequences on each of eight H200."""
+    """A cut that was balanced at 8 sequences was 13.8 % slower on eight H200 at the plan's own."""
     own = stageline.plan_model("llama-3.1-8b", "h200", devices=8)
     microbatch = own.plan.defaults.microbatch
     asked = stageline.plan_model("llama-3.1-8b", "h200", devices=8, microbatch=microbatch)
-    assert microbatch == 64
     assert own.planned.timing.busiest_ns == asked.planned.timing.busiest_ns
-    assert msgspec.structs.replace(own.plan, info={}) == msgspec.structs.replace(asked.plan, info={})
+    assert [s.layers for s in own.plan.stages] == [s.layers for s in asked.plan.stages]
