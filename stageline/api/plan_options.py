@@ -78,21 +78,12 @@ def make_options(keywords: PlanKeywords, catalog: Catalog, catalog_dirs: Sequenc
         )
     return msgspec.structs.replace(
         PlanOptions(),
-<<<<<<< HEAD
-        partition=partition,
+        layer_partition=partition,
         **{name: value for name, value in keywords.items() if name in _AS_GIVEN},
         context_tokens=keywords.get("context_tokens") or keywords.get("max_model_len"),
         chunks=_chunks(keywords),
         devices=_devices(keywords, ranks),
         replicas=1 if keywords.get("all_experts") else keywords.get("replicas", 1),
-=======
-        layer_partition=partition,
-        **{name: value for name, value in asked.items() if name in _AS_GIVEN},
-        context_tokens=asked.get("context_tokens") or asked.get("max_model_len"),
-        chunks=_chunks(asked),
-        devices=_devices(asked, ranks),
-        replicas=1 if asked.get("all_experts") else asked.get("replicas", 1),
->>>>>>> memory
         expert_parallel=ranks,
         host=HostOverhead(floor_ns=keywords.get("host_floor_ns", 0), sequence_ns=keywords.get("host_sequence_ns", 0)),
         profile=profile if measured else None,
@@ -103,7 +94,7 @@ def make_options(keywords: PlanKeywords, catalog: Catalog, catalog_dirs: Sequenc
 
 
 def with_formats(spec: ModelSpec, keywords: PlanKeywords) -> ModelSpec:
-    """The model with the formats that were keywords for. Raises BadInput for one that does not exist."""
+    """The model with the formats that were asked for. Raises BadInput for one that does not exist."""
     weights = keywords.get("weights", "as-shipped")
     if weights != "as-shipped":
         format_named(weights, "--weights")
