@@ -70,6 +70,10 @@ class RouterSettings(ServerSettings, frozen=True, forbid_unknown_fields=True, kw
         bool,
         msgspec.Meta(description="Let runs name a queueing policy package.module:Class, and trace files of this host."),
     ] = False
+    stage_deadline: Annotated[
+        str,
+        msgspec.Meta(description="How long a stage may owe an answer or a frame to live sessions, such as 10s."),
+    ] = "10s"
     seed: Annotated[int, msgspec.Meta(ge=0, le=MAX_SEED, description="Seed of live sessions.")] = 0
     scheduling: Annotated[
         str, msgspec.Meta(description='Scheduling of live sessions as JSON, such as {"credits": 8, "kv": "grow"}.')

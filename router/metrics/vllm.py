@@ -37,6 +37,10 @@ class Watch(Observer, Protocol):
         """Microbatches leave the router."""
         ...
 
+    def lost(self, unseen: int) -> None:
+        """The run or session broke off; `unseen` requests had not arrived at the router yet."""
+        ...
+
 
 class ReplicaSeries:
     """What one replica has counted since the server started."""
@@ -97,6 +101,16 @@ class ServingMetrics(Collector):
         for engine, stats in zip(self._engines, self._drafts(), strict=True):
             engine.drafts = stats
         self._live, self._replicas = router.sequences, router.replicas
+        self._most.clear()
+
+    def lost(self, unseen: int) -> None:
+        """See Watch."""
+        for sequence in self._live.values():
+            self._engines[sequence.replica].reasons["error"] += 1
+        self._engines[0].reasons["error"] += unseen
+        for engine, stats in zip(self._engines, self._drafts(), strict=True):
+            engine.drafts = stats
+        self._live, self._replicas = {}, []
         self._most.clear()
 
     def dispatched(self, replica: int, items: Iterable[Item]) -> None:

@@ -141,6 +141,16 @@ class ForesightedConductor(Conductor):
                     overdue_ns = min(overdue_ns, times_ns[0])
         return overdue_ns
 
+    def unknown_ns(self) -> int:
+        """Lower bound on the completions that are not even computed yet; NEVER when all in flight are known."""
+        unknown_ns = NEVER
+        for r, pipeline in enumerate(self._pipelines):
+            if self.in_flight[r] and not self.returns[r] and not pipeline.completions:
+                bound_ns = self.bound_ns(r)
+                if not pipeline.completions:
+                    unknown_ns = min(unknown_ns, bound_ns)
+        return unknown_ns
+
     @property
     def blocked_ns(self) -> int:
         """The earliest event that waits only for the workload to know more; NEVER when there is none."""

@@ -4,13 +4,11 @@ from collections.abc import Iterable
 
 import msgspec
 
-from router.api.generation import GenerationParams
+from router.api.generation import MAX_CHOICES, GenerationParams, checked_stops
 from router.api.openai.schema import ChatRequest, CommonFields, CompletionRequest, Message
 from router.api.tokenizer import SYNTHETIC, Tokenizer
 from stageline.errors import BadInput
 from stageline.workload.rows import MAX_TOKENS
-
-MAX_STOPS = 16
 
 
 def chat_params(body: ChatRequest, exact_tokens: int, tokenizer: Tokenizer = SYNTHETIC) -> list[GenerationParams]:
@@ -70,6 +68,8 @@ def _prompts(prompt: str | list[str | int | list[int]], tokenizer: Tokenizer) ->
         return [_prompt(prompt, tokenizer)]
     if not prompt:
         raise BadInput("prompt", None, "the list is empty", "send at least one prompt")
+    if not isinstance(prompt[0], int) and len(prompt) > MAX_CHOICES:
+        raise BadInput("prompt", len(prompt), f"more than {MAX_CHOICES} prompts in one call", "send them in several")
     ids = [one for one in prompt if isinstance(one, int)]
     if not ids:
         return [_prompt(one, tokenizer) for one in prompt if not isinstance(one, int)]
@@ -90,8 +90,6 @@ def _params(
     body: CommonFields, prompt: bytes, count: int, echo: str | list[int], limit: int | None, exact: int
 ) -> GenerationParams:
     stop = [body.stop] if isinstance(body.stop, str) else body.stop or []
-    if len(stop) > MAX_STOPS:
-        raise BadInput("stop", len(stop), f"more than {MAX_STOPS} stop texts")
     if limit is not None and not 1 <= limit <= MAX_TOKENS:
         raise BadInput("max_tokens", limit, f"not between 1 and {MAX_TOKENS} tokens", "give 1 or more, or null")
     least = body.min_tokens or 0
@@ -109,6 +107,6 @@ def _params(
         min_tokens=least,
         exact_tokens=exact,
         ignore_eos=bool(body.ignore_eos),
-        stop=tuple(s for s in stop if s),
+        stop=checked_stops(stop),
         seed=seed,
     )

@@ -85,6 +85,7 @@ def usage_of(reply: Reply, prompt_tokens: int, dilation: float) -> Usage:
         total_tokens=prompt_tokens + produced,
         prompt_tokens_details=PromptDetails(cached_tokens=sum(r.cached_tokens or 0 for r in firsts)),
         queue_s=_longest_s(records, "admitted_ns"),
+        arrival_s=min((r.arrival_ns for r in records), default=0) / 1e9,
         ttft_s=_longest_s(records, "first_token_ns"),
         e2e_s=_longest_s(records, "last_token_ns"),
         dilation=dilation,
