@@ -60,6 +60,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     cluster: Cluster | None = None  # None: in this process
     text: WorkloadText | None = None  # needed by a cluster for workloads that wait for replies
     command: str = ""  # for summary.json
+    inputs: tuple[Path, ...] = ()  # files that the run is made of, which it must not overwrite
     serving_engine: str | None = None  # that replaces the plan's
 
 
@@ -117,8 +118,11 @@ def run(
         cluster=cluster,
         text=text,
         serving_engine=engine,
+        inputs=input_files(plan, workload),
         command=_command(text, {"seed": seed, "serving_engine": engine, "slo": slo, **given}),
     )
+    if output is not None and not os.fspath(output):
+        raise BadInput("output", output, "it is empty", "name a directory; '.' is the current one")
     directory = None if output is None else Path(output)
     return carry_out(job, directory=directory, events=events, keep_requests=keep_requests)
 
@@ -139,7 +143,7 @@ def carry_out(
     if events and directory is None:
         raise UsageError("--events writes events.jsonl into a run directory: give one with -o DIR")
     started = time.perf_counter()
-    with RunWriter(job.plan, directory, slo=job.slo, events=events, trace=trace) as writer:
+    with RunWriter(job.plan, directory, slo=job.slo, events=events, trace=trace, inputs=job.inputs) as writer:
         if watch is not None:
             watch(RunStatus(job.workload, writer))
         kept = _Kept(writer) if keep_requests else None
@@ -180,6 +184,13 @@ def _opened(
         skip_bad_rows=skip_bad_rows,
         sort=sort,
     )
+
+
+def input_files(plan: object, workload: object) -> tuple[Path, ...]:
+    """The paths that a run may be made of: the plan's, the workload's, and those in a workload's options."""
+    texts = [os.fspath(given) for given in (plan, workload) if isinstance(given, (str, os.PathLike))]
+    named = [option.partition("=")[2] for text in texts for option in text.split(",")]
+    return tuple(Path(text) for text in [*texts, *named] if text)
 
 
 def _execute(job: Job, writer: RunWriter, observer: Observer, *, announced: bool) -> RunTotals:

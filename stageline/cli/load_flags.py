@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from stageline.cli.directory import DIRECTORY
 from stageline.cli.groups import CALLS, OUTPUT, SERVER
 from stageline.cli.numbers import WHOLE
 from stageline.cli.security_flags import SecurityFlags
@@ -95,7 +96,7 @@ class ResultFlags:
     warmup: Annotated[
         str | None, Parameter(help="Number of requests (50) or time (30s) at the start to leave out of the figures.")
     ] = None
-    output: Annotated[Path | None, Parameter(name=("-o", "--output"), help="Directory for results.")] = None
+    output: Annotated[Path | None, DIRECTORY, Parameter(name=("-o", "--output"), help="Directory for results.")] = None
     json: Annotated[bool, Parameter(negative="", help="Print summary.json instead of tables.")] = False
 
     def options(self) -> dict[str, Any]:

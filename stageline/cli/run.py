@@ -8,9 +8,10 @@ from cyclopts import Parameter
 
 from stageline.api.execution import Cluster, EngineName
 from stageline.api.results import RunResult
-from stageline.api.running import Job, RunStatus, carry_out
+from stageline.api.running import Job, RunStatus, carry_out, input_files
 from stageline.api.scheduling import base_scheduling
 from stageline.cli.address import router_address
+from stageline.cli.directory import DIRECTORY
 from stageline.cli.flags import SchedulingFlags, WorkloadFlags
 from stageline.cli.groups import CLUSTER, OUTPUT
 from stageline.cli.output import command_line, console, print_json
@@ -36,7 +37,7 @@ def run_command(
         Parameter(group=OUTPUT, help="Objective, like ttft=2s,tpot=50ms,attainment=0.99; exit code 3 if it is missed."),
     ] = None,
     output: Annotated[
-        Path | None, Parameter(name=("-o", "--output"), group=OUTPUT, help="Run directory to write.")
+        Path | None, DIRECTORY, Parameter(name=("-o", "--output"), group=OUTPUT, help="Run directory to write.")
     ] = None,
     events: Annotated[bool, Parameter(negative="", group=OUTPUT, help="Write events.jsonl too; needs -o.")] = False,
     json: Annotated[bool, Parameter(negative="", group=OUTPUT, help="Print summary.json instead of tables.")] = False,
@@ -73,6 +74,7 @@ def run_command(
         text=workload.text(),
         serving_engine=scheduling.engine,
         command=command_line(),
+        inputs=input_files(plan, workload.workload),
     )
     with traces.recorder(loaded, workload.seed) as trace, progress_bar("arrivals", _progress) as watch:
         result = carry_out(job, directory=output, events=events, trace=trace, watch=watch)

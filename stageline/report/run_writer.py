@@ -1,5 +1,6 @@
 """`RunWriter` observes a run and writes its run directory; without one, it only makes the digest and the summary."""
 
+import os
 from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,6 +12,7 @@ from stageline.errors import UsageError
 from stageline.plan.schema import Plan
 from stageline.report.advice import advise
 from stageline.report.canonical import canonical_line
+from stageline.report.claim import claim
 from stageline.report.digest import Digest
 from stageline.report.events import StageEventWriter
 from stageline.report.groups import MicrobatchWriter
@@ -20,6 +22,7 @@ from stageline.report.rundir import (
     MICROBATCHES_FILE,
     PLAN_FILE,
     REQUESTS_FILE,
+    RUN_FILES,
     STAGES_FILE,
     SUMMARY_FILE,
 )
@@ -45,6 +48,7 @@ class RunWriter:
         slo: Slo | None = None,
         events: bool = False,
         trace: TraceRecorder | None = None,
+        inputs: Iterable[Path] = (),
     ) -> None:
         self.statistics = Statistics(slo)
         self.trace = trace
@@ -54,15 +58,16 @@ class RunWriter:
         self._directory = directory
         self._digest = Digest()
         self._files = ExitStack()
+        self._claim = ExitStack()  # until the last file is written
         self._lines: ReorderBuffer | None = None
         if directory is not None:
-            self._open(directory, events)
+            self._open(directory, events, inputs)
 
-    def _open(self, directory: Path, events: bool) -> None:
+    def _open(self, directory: Path, events: bool, inputs: Iterable[Path]) -> None:
         """Removes the files of an earlier run, so that a run that breaks off can't be taken for it."""
         try:
-            directory.mkdir(parents=True, exist_ok=True)
-            for name in (SUMMARY_FILE, STAGES_FILE, EVENTS_FILE, MICROBATCHES_FILE, REQUESTS_FILE):
+            self._claim.callback(os.close, claim(directory, inputs))
+            for name in RUN_FILES:
                 (directory / name).unlink(missing_ok=True)
             (directory / PLAN_FILE).write_bytes(self._plan.canonical() + b"\n")
             requests = self._files.enter_context((directory / REQUESTS_FILE).open("wb"))
@@ -73,6 +78,7 @@ class RunWriter:
                 self.members = self._files.enter_context(microbatches)
         except OSError as error:
             self._files.close()
+            self._claim.close()
             raise UsageError(f"-o {directory}: can't be written: {error.strerror}; give another directory") from None
 
     @property
@@ -132,7 +138,8 @@ class RunWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._files.close()
+        with self._claim:
+            self._files.close()
 
 
 def _write(path: Path, value: object) -> None:
