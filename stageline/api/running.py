@@ -18,7 +18,7 @@ from stageline.api.scheduling import PRESETS, Preset, base_scheduling, settle
 from stageline.api.serving import engine_scheduling
 from stageline.engine.settings import MAX_SEED, Scheduling
 from stageline.engine.types import Cancellation, Observer, Request, RequestRecord, RunTotals
-from stageline.errors import BadInput, UsageError
+from stageline.errors import DISK_ERRORS, BadInput, UsageError
 from stageline.plan.schema import Plan
 from stageline.report.run_writer import RunWriter
 from stageline.report.settings import settings_in_force
@@ -146,11 +146,14 @@ def carry_out(
     with RunWriter(job.plan, directory, slo=job.slo, events=events, trace=trace, inputs=job.inputs) as writer:
         if watch is not None:
             watch(RunStatus(job.workload, writer))
+        writer.begin(_facts(job, 0.0))
         kept = _Kept(writer) if keep_requests else None
         try:
             totals = _execute(job, writer, kept or writer, announced=directory is not None or trace is not None)
-        except BaseException:
+        except BaseException as error:
             writer.abort(_facts(job, time.perf_counter() - started))
+            if directory is not None and isinstance(error, OSError) and error.errno in DISK_ERRORS:
+                raise writer.broken(error) from error
             raise
         summary = writer.finish(totals, _facts(job, time.perf_counter() - started))
     requests = kept.in_order() if kept else ()

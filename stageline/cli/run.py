@@ -17,6 +17,7 @@ from stageline.cli.groups import CLUSTER, OUTPUT
 from stageline.cli.output import command_line, console, print_json
 from stageline.cli.progress import progress_bar
 from stageline.cli.security_flags import SecurityFlags
+from stageline.cli.signals import ending_in_order
 from stageline.cli.trace_flags import TraceFlags
 from stageline.errors import SloMissed
 from stageline.report.slo import parse_slo
@@ -76,7 +77,11 @@ def run_command(
         command=command_line(),
         inputs=input_files(plan, workload.workload),
     )
-    with traces.recorder(loaded, workload.seed) as trace, progress_bar("arrivals", _progress) as watch:
+    with (
+        ending_in_order(),
+        traces.recorder(loaded, workload.seed) as trace,
+        progress_bar("arrivals", _progress) as watch,
+    ):
         result = carry_out(job, directory=output, events=events, trace=trace, watch=watch)
     _show(result, opened, as_json=json)
 

@@ -2,13 +2,13 @@
 
 import os
 from collections.abc import Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import msgspec
 
 from stageline.engine.types import MemberObserver, RequestRecord, RunTotals, StageObserver, StageRecord
-from stageline.errors import UsageError
+from stageline.errors import RunFailed, UsageError
 from stageline.plan.schema import Plan
 from stageline.report.advice import advise
 from stageline.report.canonical import canonical_line
@@ -58,7 +58,7 @@ class RunWriter:
         self._directory = directory
         self._digest = Digest()
         self._files = ExitStack()
-        self._claim = ExitStack()  # until the last file is written
+        self._claim, self._claimed = ExitStack(), False  # until the last file is written
         self._lines: ReorderBuffer | None = None
         if directory is not None:
             self._open(directory, events, inputs)
@@ -67,6 +67,7 @@ class RunWriter:
         """Removes the files of an earlier run, so that a run that breaks off can't be taken for it."""
         try:
             self._claim.callback(os.close, claim(directory, inputs))
+            self._claimed = True
             for name in RUN_FILES:
                 (directory / name).unlink(missing_ok=True)
             (directory / PLAN_FILE).write_bytes(self._plan.canonical() + b"\n")
@@ -77,8 +78,7 @@ class RunWriter:
                 microbatches = MicrobatchWriter(directory / MICROBATCHES_FILE, self.trace)
                 self.members = self._files.enter_context(microbatches)
         except OSError as error:
-            self._files.close()
-            self._claim.close()
+            self._discard()
             raise UsageError(f"-o {directory}: can't be written: {error.strerror}; give another directory") from None
 
     @property
@@ -110,19 +110,37 @@ class RunWriter:
         if self.trace is not None:
             self.trace.request(record)
 
+    def begin(self, facts: RunFacts) -> None:
+        """Writes a summary of nothing yet: a run that is killed leaves it, and nobody takes it for a complete one."""
+        if self._directory is None:
+            return
+        try:
+            self._write_summary(run_summary(self._plan, None, facts, self.statistics, None))
+        except OSError as error:
+            self._discard()
+            raise self.broken(error) from error
+
     def finish(self, totals: RunTotals, facts: RunFacts) -> Summary:
         """Writes the figures of a complete run."""
         digest = self._digest.finish(totals.stages)
         summary = run_summary(self._plan, totals, facts, self.statistics, digest)
         advice = tuple(advise(self._plan, summary, totals.stages))
         summary = msgspec.structs.replace(summary, advice=advice)
-        self._close(summary, totals.stages)
+        try:
+            self._close(summary, totals.stages)
+        except OSError as error:
+            self._remove(STAGES_FILE)
+            raise self.broken(error) from error
         return summary
 
     def abort(self, facts: RunFacts) -> Summary:
-        """Writes the figures of a run that broke off: no digest, `complete` is false."""
+        """Writes the figures of a run that broke off: no digest, `complete` is false.
+
+        On a full disk the summary of the beginning stays, which says so too.
+        """
         summary = run_summary(self._plan, None, facts, self.statistics, None)
-        self._close(summary, None)
+        with suppress(OSError):
+            self._close(summary, None)
         return summary
 
     def _close(self, summary: Summary, stages: Iterable[StageRecord] | None) -> None:
@@ -132,13 +150,44 @@ class RunWriter:
         if self._directory is not None:
             if stages is not None:
                 _write(self._directory / STAGES_FILE, sorted(stages, key=lambda r: (r.replica, r.stage)))
-            _write(self._directory / SUMMARY_FILE, summary)
+            self._write_summary(summary)
+
+    def _write_summary(self, summary: Summary) -> None:
+        """In one step: no moment without a whole summary."""
+        assert self._directory is not None
+        path = self._directory / SUMMARY_FILE
+        new = path.with_name(f".{SUMMARY_FILE}.new")
+        try:
+            _write(new, summary)
+            new.replace(path)
+        except BaseException:
+            new.unlink(missing_ok=True)
+            raise
+
+    def _discard(self) -> None:
+        """Leaves no file of a run that could not begin: the next one would take them for the user's."""
+        with self._claim, suppress(OSError):
+            self._files.close()
+        if self._claimed:
+            self._remove(*RUN_FILES)
+
+    def _remove(self, *names: str) -> None:
+        for name in names:
+            if self._directory is not None:
+                (self._directory / name).unlink(missing_ok=True)
+
+    def broken(self, error: OSError) -> RunFailed:
+        """What to raise when the directory can't be written to its end: a full disk, for one."""
+        return RunFailed(
+            f"-o {self._directory}: can't be written: {error.strerror}; the run is incomplete: make room, or give "
+            "another directory, and run it again"
+        )
 
     def __enter__(self) -> "RunWriter":
         return self
 
     def __exit__(self, *_: object) -> None:
-        with self._claim:
+        with self._claim, suppress(OSError):  # what can't be written was told by `finish`, or is of a broken run
             self._files.close()
 
 
