@@ -19,7 +19,7 @@ from stageline.cli.progress import progress_bar
 from stageline.cli.security_flags import SecurityFlags
 from stageline.cli.signals import ending_in_order
 from stageline.cli.trace_flags import TraceFlags
-from stageline.errors import SloMissed
+from stageline.errors import SloMissed, UsageError
 from stageline.report.slo import parse_slo
 from stageline.report.text_report import run_report
 from stageline.runtime.plans import read_plan_file
@@ -46,8 +46,9 @@ def run_command(
         bool, Parameter(negative="", group=OUTPUT, help="Check all invariants (laws) during the run; slow.")
     ] = False,
     engine: Annotated[
-        EngineName, Parameter(group=CLUSTER, help="Run in this process or on local servers, with the same result.")
-    ] = "inprocess",
+        EngineName | None,
+        Parameter(group=CLUSTER, help="Run in this process (default) or on local servers, with the same result."),
+    ] = None,
     cluster: Annotated[
         str | None,
         Parameter(group=CLUSTER, help="Run on the cluster whose router is at HOST:PORT (grpcs://HOST:PORT for TLS)."),
@@ -57,6 +58,10 @@ def run_command(
     """Run a workload through a plan in emulated time and show where the time went."""
     if cluster is not None:
         router_address("--cluster", cluster)
+        if engine == "inprocess":
+            raise UsageError(f"--engine inprocess and --cluster {cluster} contradict each other: give one of them")
+    elif engine != "cluster":
+        security.refuse("a run in this process calls no server: add --cluster HOST:PORT or --engine cluster")
     objective = None if slo is None else parse_slo(slo)
     loaded = read_plan_file(plan)
     opened = workload.open()
