@@ -121,10 +121,7 @@ def run(
         inputs=input_files(plan, workload),
         command=_command(text, {"seed": seed, "serving_engine": engine, "slo": slo, **given}),
     )
-    if output is not None and not os.fspath(output):
-        raise BadInput("output", output, "it is empty", "name a directory; '.' is the current one")
-    directory = None if output is None else Path(output)
-    return carry_out(job, directory=directory, events=events, keep_requests=keep_requests)
+    return carry_out(job, directory=_directory(output), events=events, keep_requests=keep_requests)
 
 
 def carry_out(
@@ -187,6 +184,12 @@ def _opened(
         skip_bad_rows=skip_bad_rows,
         sort=sort,
     )
+
+
+def _directory(output: str | os.PathLike[str] | None) -> Path | None:
+    if output is not None and not os.fspath(output):
+        raise BadInput("output", output, "it is empty", "name a directory; '.' is the current one")
+    return None if output is None else Path(output)
 
 
 def input_files(plan: object, workload: object) -> tuple[Path, ...]:

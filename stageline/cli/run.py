@@ -56,12 +56,7 @@ def run_command(
     security: SecurityFlags = SecurityFlags(),  # noqa: B008  (frozen)
 ) -> None:
     """Run a workload through a plan in emulated time and show where the time went."""
-    if cluster is not None:
-        router_address("--cluster", cluster)
-        if engine == "inprocess":
-            raise UsageError(f"--engine inprocess and --cluster {cluster} contradict each other: give one of them")
-    elif engine != "cluster":
-        security.refuse("a run in this process calls no server: add --cluster HOST:PORT or --engine cluster")
+    _check_place(engine, cluster, security)
     objective = None if slo is None else parse_slo(slo)
     loaded = read_plan_file(plan)
     opened = workload.open()
@@ -89,6 +84,16 @@ def run_command(
     ):
         result = carry_out(job, directory=output, events=events, trace=trace, watch=watch)
     _show(result, opened, as_json=json)
+
+
+def _check_place(engine: EngineName | None, cluster: str | None, security: SecurityFlags) -> None:
+    """Raises UsageError or BadInput for flags about where to run that contradict each other."""
+    if cluster is not None:
+        router_address("--cluster", cluster)
+        if engine == "inprocess":
+            raise UsageError(f"--engine inprocess and --cluster {cluster} contradict each other: give one of them")
+    elif engine != "cluster":
+        security.refuse("a run in this process calls no server: add --cluster HOST:PORT or --engine cluster")
 
 
 def _progress(progress: RunStatus) -> str:
