@@ -19,12 +19,22 @@ class Ended(KeyboardInterrupt):
 @contextmanager
 def ending_in_order() -> Iterator[None]:
     """Raise Ended in the block at SIGTERM or SIGHUP, unless the process ignores it, as it does under nohup."""
+    received: list[int] = []
+
+    def end(number: int, frame: Any) -> None:
+        received.append(number)
+        raise Ended(number)
+
     try:
-        before = {number: signal.signal(number, _end) for number in ENDING if _default(number)}
+        before = {number: signal.signal(number, end) for number in ENDING if _default(number)}
     except ValueError:  # not the main thread, which alone gets signals
         before = {}
     try:
         yield
+    except BaseException:
+        if received:  # an event loop may make a cancellation of it
+            raise Ended(received[0]) from None
+        raise
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -32,7 +42,3 @@ def ending_in_order() -> Iterator[None]:
 
 def _default(number: int) -> bool:
     return signal.getsignal(number) is signal.SIG_DFL
-
-
-def _end(number: int, frame: Any) -> None:
-    raise Ended(number)

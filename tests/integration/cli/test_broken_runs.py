@@ -1,5 +1,6 @@
 """Runs that do not come to their end: what they leave, what they say, and how they exit."""
 
+import asyncio
 import json
 import os
 import resource
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from stageline.cli.main import invoke as stageline
+from stageline.cli.signals import Ended, ending_in_order
 from tests.integration.cli.conftest import SPEC
 from tests.integration.cli.test_main import COMMAND, ENVIRONMENT
 
@@ -76,3 +78,13 @@ def test_a_full_disk_names_the_directory(limit: int, left: set[str], plan: str, 
     if left:
         assert summary_of(out)["complete"] is False
     assert stageline([*words]) == 0
+
+
+def test_a_cancellation_that_a_signal_has_caused_is_not_an_error() -> None:
+    """An event loop turns the signal into one."""
+    with pytest.raises(Ended) as caught, ending_in_order():
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+        except KeyboardInterrupt:
+            raise asyncio.CancelledError from None
+    assert caught.value.exit_code == 143
