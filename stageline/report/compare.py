@@ -8,7 +8,7 @@ import msgspec
 
 from stageline.engine.causes import BUBBLES, SHOWN
 from stageline.engine.types import StageRecord
-from stageline.errors import BadInput
+from stageline.errors import BadInput, UsageError
 from stageline.report.idle import cause_shares
 from stageline.report.rundir import RERUN, read_stages, read_summary
 from stageline.report.settings import run_label
@@ -37,7 +37,9 @@ class ComparisonRow(msgspec.Struct, frozen=True):
     better: int
 
     def change(self, run: int) -> float | None:
-        """Relative to the first run; None when either is missing or the first is zero."""
+        """Relative to the first run; None when either is missing or the first is zero. UsageError for no such run."""
+        if not isinstance(run, int) or not 0 <= run < len(self.values):
+            raise UsageError(f"there is no run {run!r}: {len(self.values)} are compared, from 0, the baseline")
         first, value = self.values[0], self.values[run]
         return None if value is None or not first else value / first - 1
 
