@@ -128,12 +128,18 @@ def _way_out(function: Callable[..., object], name: str, hints: Mapping[str, obj
     parameters = inspect.signature(function).parameters.values()
     known = [*(p.name for p in parameters if p.kind is p.KEYWORD_ONLY), *hints]
     here = _COMMANDS_NAMES.get(name, name)
-    near = [here] if here in known else difflib.get_close_matches(name, known, 1)
-    if near:
-        return f"did you mean {near[0]}?"
-    if here in PlanKeywords.__annotations__ and "devices" not in known:
+    if here in known:
+        return f"did you mean {here}?"
+    if function.__name__ == "search" and here in ShapeKeywords.__annotations__:
+        return "a search tries every division of its devices itself"
+    if function.__name__ == "search" and here in SchedulingKeywords.__annotations__:
+        return f"it belongs to the runs: give scheduling=stageline.Scheduling({here}=...)"
+    if here in get_type_hints(PlanKeywords):
         return f"it belongs to the plan: give {here} to plan_model"
-    return f"it takes {', '.join(known)}"
+    if here in SchedulingKeywords.__annotations__:
+        return f"it belongs to the run: give {here} to run"
+    near = difflib.get_close_matches(name, known, 1)
+    return f"did you mean {near[0]}?" if near else f"it takes {', '.join(known)}"
 
 
 def _choices(hint: Any) -> list[str]:

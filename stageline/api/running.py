@@ -170,6 +170,11 @@ def _opened(
     scale = scale_text("run: rate_scale", rate_scale)
     requests = require("run: requests", requests, int, type(None))
     if not isinstance(named, str):
+        if requests is not None or scale != "1" or skip_bad_rows or sort:
+            raise UsageError(
+                "run: requests, rate_scale, skip_bad_rows and sort say how a file or text is opened, and this workload "
+                "is open: give them to open_workload"
+            )
         return None, named
     text = WorkloadText(text=named, seed=seed, rate_scale=scale, requests=requests or 0)
     return text, open_workload(

@@ -9,6 +9,7 @@ import numpy
 import pytest
 
 import stageline
+from stageline.workload import open_workload
 
 LOAD = "poisson:rate=20,requests=4,input=64,output=4"
 api: Any = stageline  # called with what its types forbid
@@ -71,6 +72,7 @@ PLAN_KEYWORDS: list[tuple[dict[str, Any], str]] = [
     ({"ep": 2}, "did you mean expert_parallel?"),
     ({"axis_order": "tp"}, "did you mean axes?"),
     ({"bogus": 2}, "it takes catalog, devices"),
+    ({"kv": "grow"}, "give kv to run"),
     ({"catalog": "nope"}, "nope: no such directory"),
     ({"catalog": 5}, "plan_model: catalog=5: give a path, or a list of paths"),
     ({"catalog": [5]}, "plan_model: catalog=5: give a text or a path"),
@@ -102,12 +104,15 @@ SEARCH_KEYWORDS: list[tuple[dict[str, Any], str]] = [
     ({"resume": 5}, "search: resume=5"),
     ({"catalog": "nope"}, "nope: no such directory"),
     ({"workload": None}, "search: workload=None"),
-    ({"tp": 2}, "no keyword 'tp'"),
+    ({"tp": 2}, "no keyword 'tp': a search tries every division"),
+    ({"kv": "grow"}, "give scheduling=stageline.Scheduling(kv=...)"),
 ]
 CALLS: list[tuple[Call, str]] = [
     (lambda small, ran: api.run(None, LOAD), "run: plan=None: give what plan_model returned, a Plan, or the path"),
     (lambda small, ran: api.run(small, None), "run: workload=None: give a trace file, or a text such as"),
     (lambda small, ran: api.run(small, 5), "run: workload=5"),
+    (lambda small, ran: api.run(small, open_workload(LOAD), requests=2), "give them to open_workload"),
+    (lambda small, ran: api.run(small, LOAD, queueing="json:nope"), "--queueing json:nope"),
     (lambda small, ran: api.run(small, b"x"), "run: workload=b'x'"),
     (lambda small, ran: api.read_plan(None), "read_plan: path=None: give a text or a path"),
     (lambda small, ran: api.read_plan("a\0b"), "read_plan: path='a\\x00b': "),
