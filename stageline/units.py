@@ -125,6 +125,14 @@ def format_duration(ns: float) -> str:
     return f"{_three(ns)} ns"
 
 
+def duration_text(ns: int) -> str:
+    """Exact and as short as units allow, as `parse_duration_ns` reads it: `50us`, `1500ns`."""
+    unit, size = next(
+        (unit, size) for unit, size in (("s", NS_PER_S), ("ms", 10**6), ("us", 10**3), ("ns", 1)) if ns % size == 0
+    )
+    return f"{ns // size}{unit}"
+
+
 def time_text(ns: int) -> str:
     """Two decimals and a fitting unit, for columns of numbers: `1.96 ms`."""
     for unit, scale in (("s", 10**9), ("ms", 10**6), ("us", 10**3)):

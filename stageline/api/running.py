@@ -19,6 +19,7 @@ from stageline.engine.settings import MAX_SEED, Scheduling
 from stageline.engine.types import Cancellation, Observer, Request, RequestRecord, RunTotals
 from stageline.errors import BadInput, UsageError
 from stageline.plan.schema import Plan
+from stageline.report.rerun import Rerun
 from stageline.report.run_writer import RunWriter
 from stageline.report.slo import Slo, parse_slo
 from stageline.report.spans.recorder import TraceRecorder
@@ -163,7 +164,14 @@ def _opened(
     """The workload, and how it was asked for; None for one that was open already."""
     if not isinstance(workload, (str, os.PathLike)):
         return None, workload
-    text = WorkloadText(text=os.fspath(workload), seed=seed, rate_scale=str(rate_scale), requests=requests or 0)
+    text = WorkloadText(
+        text=os.fspath(workload),
+        seed=seed,
+        rate_scale=str(rate_scale),
+        requests=requests or 0,
+        skip_bad_rows=skip_bad_rows,
+        sort=sort,
+    )
     return text, open_workload(
         text.text,
         seed=seed,
@@ -198,6 +206,20 @@ def _facts(job: Job, wall_s: float) -> RunFacts:
         rows=msgspec.structs.asdict(job.workload.counts),
         wall_s=round(wall_s, 3),
         credits=job.scheduling.credits or job.plan.defaults.credits,
+        rerun=None if job.text is None else _rerun(job, job.text),
+    )
+
+
+def _rerun(job: Job, text: WorkloadText) -> Rerun:
+    return Rerun(
+        workload=text.text,
+        seed=text.seed,
+        rate_scale=text.rate_scale,
+        requests=text.requests,
+        skip_bad_rows=text.skip_bad_rows,
+        sort=text.sort,
+        slo="" if job.slo is None else job.slo.flag(),
+        scheduling=job.scheduling,
     )
 
 

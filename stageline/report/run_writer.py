@@ -14,7 +14,7 @@ from stageline.report.canonical import canonical_line
 from stageline.report.digest import Digest
 from stageline.report.events import StageEventWriter
 from stageline.report.reorder import ReorderBuffer
-from stageline.report.rundir import EVENTS_FILE, PLAN_FILE, REQUESTS_FILE, STAGES_FILE, SUMMARY_FILE
+from stageline.report.rundir import EVENTS_FILE, PLAN_FILE, REQUESTS_FILE, STAGES_FILE, SUMMARY_FILE, TUNE_FILE
 from stageline.report.slo import Slo
 from stageline.report.spans.recorder import TraceRecorder
 from stageline.report.statistics import Statistics
@@ -53,7 +53,7 @@ class RunWriter:
         """Removes the files of an earlier run, so that a run that breaks off can't be taken for it."""
         try:
             directory.mkdir(parents=True, exist_ok=True)
-            for name in (SUMMARY_FILE, STAGES_FILE, EVENTS_FILE, REQUESTS_FILE):
+            for name in (SUMMARY_FILE, STAGES_FILE, EVENTS_FILE, REQUESTS_FILE, TUNE_FILE):
                 (directory / name).unlink(missing_ok=True)
             (directory / PLAN_FILE).write_bytes(self._plan.canonical() + b"\n")
             requests = self._files.enter_context((directory / REQUESTS_FILE).open("wb"))

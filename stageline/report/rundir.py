@@ -12,12 +12,13 @@ from stageline.plan.schema import Plan
 from stageline.report.events import StageEvent
 from stageline.report.summary import Summary
 
-PLAN_FILE, SUMMARY_FILE, REQUESTS_FILE, STAGES_FILE, EVENTS_FILE = (
+PLAN_FILE, SUMMARY_FILE, REQUESTS_FILE, STAGES_FILE, EVENTS_FILE, TUNE_FILE = (
     "plan.json",
     "summary.json",
     "requests.jsonl",
     "stages.json",
     "events.jsonl",
+    "tune.json",
 )
 RERUN = "run it again with -o"
 

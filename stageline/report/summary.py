@@ -9,6 +9,7 @@ from stageline.plan.schema import Plan
 from stageline.report.distributions import Latency
 from stageline.report.idle import run_bubble_ratio
 from stageline.report.prefix import PrefixSummary, prefix_summary
+from stageline.report.rerun import Rerun
 from stageline.report.slo import SloResult
 from stageline.report.speculation import SpeculationSummary, speculation_summary
 from stageline.report.statistics import Statistics
@@ -45,6 +46,7 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
     rows: dict[str, int]
     wall_s: float
     credits: int
+    rerun: Rerun | None = None
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,6 +87,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     prefix_cache: PrefixSummary | None = None  # None: the run had none
     speculation: SpeculationSummary | None = None  # None: nothing was drafted
     advice: tuple[Advice, ...] = ()  # the most telling first
+    rerun: Rerun | None = None  # what `tune` makes the run from; None: requests that can't be had again, as live ones
 
 
 def run_summary(
@@ -131,6 +134,7 @@ def run_summary(
         utilisation=utilisation(plan, stages, statistics.work, speculation),
         prefix_cache=prefix_summary(totals.prefix) if totals else None,
         speculation=speculation,
+        rerun=facts.rerun,
     )
 
 
