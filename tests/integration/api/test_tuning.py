@@ -45,7 +45,7 @@ def follow(command: str, out: Path) -> Figures:
 
 def changed(command: str, flags: str) -> str:
     """The command with this flag in place of the one that it had."""
-    name = flags.split()[0]
+    name = flags.split(maxsplit=1)[0]
     kept = re.sub(rf" {name} \S+", "", command)
     return f"{kept} {flags}"
 
