@@ -63,7 +63,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     binding: str
     failure: str | None = None
     cost_per_million_tokens: float | None = None
-    advice: tuple[str, ...] = ()
+    binds: tuple[str, ...] = ()
 
 
 def run_trial(candidate: Candidate) -> Trial:
@@ -101,7 +101,7 @@ def _trial(c: Candidate, s: Summary) -> Trial:
         ttft_p50_s=s.ttft_s.p50 or 0.0, ttft_p99_s=s.ttft_s.p99 or 0.0,
         tpot_p50_s=s.tpot_s.p50 or 0.0, tpot_p99_s=s.tpot_s.p99 or 0.0,
         bubble_ratio=s.bubble_ratio, binding=_binding(s),
-        advice=tuple(f"{line.seen}: {line.try_next}" for line in s.advice),
+        binds=tuple(line.seen for line in s.binds),
     )  # fmt: skip
 
 

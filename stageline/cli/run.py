@@ -88,7 +88,7 @@ def _show(result: RunResult, workload: DescribedWorkload, *, as_json: bool) -> N
     if as_json:
         print_json(summary)
     else:
-        console().print(run_report(summary, result.stages))
+        console().print(run_report(summary, result.stages, directory=result.directory))
     if isinstance(workload, RecordedWorkload) and workload.end.digest:
         same = "the same digest as" if workload.end.digest == summary.digest else "another digest than"
         sys.stderr.write(f"stageline: {same} the recorded session\n")

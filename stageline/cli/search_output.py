@@ -33,12 +33,12 @@ def print_trials(found: SearchResult, *, best_of_each: bool) -> None:
 
 
 def _advice(shown: Sequence[Trial], several: bool) -> list[str]:
-    """Advice for the rows of the table: each piece once, with the divisions that it is for."""
+    """What binds in the rows of the table: each line once, with the divisions that it is for."""
     names_by_line: dict[str, list[str]] = {}
     for t in shown:
-        for line in t.advice:
+        for line in t.binds:
             names_by_line.setdefault(line, []).append(_name(t, several))
-    return [f"advice ({', '.join(names)}): {line}" for line, names in names_by_line.items()][:MAX_ADVICE_LINES]
+    return [f"binds ({', '.join(names)}): {line}" for line, names in names_by_line.items()][:MAX_ADVICE_LINES]
 
 
 def _name(t: Trial, several: bool) -> str:

@@ -10,7 +10,7 @@ import msgspec
 
 
 class Cause(msgspec.Struct, frozen=True, kw_only=True):
-    """One cause. `seen` and `advice` are templates over the figures of `stageline/report/advice.py`."""
+    """One cause. `seen` is a template over the figures of `stageline/report/advice.py`."""
 
     name: str  # in stages.json, metrics and pictures
     meaning: str  # what the idle stage waits for, in a few words
@@ -24,6 +24,12 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
     in_gap: bool = False  # whether a gap before a service is split into it
     bubble: bool = True  # False: the stage had nothing to serve, and bubble ratios leave it out
     optional: bool = False  # left out of records while zero, so that runs without it keep their digests
+
+    @property
+    def moved_by(self) -> str:
+        """What can move it, with the flags of `run` that are its settings."""
+        flags = ", ".join(f"--{setting.replace('_', '-')}" for setting in self.settings)
+        return self.advice + (f" ({flags})" if flags else "")
 
 
 TABLE: tuple[Cause, ...] = (

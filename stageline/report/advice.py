@@ -1,4 +1,7 @@
-"""What a run's figures suggest to try next. Each piece of advice rests on one figure and names it."""
+"""What binds in a run: each line rests on one figure, names it, and says what can move it.
+
+Nothing here is advice: what a setting does to a run takes a trial of it, which `stageline tune` makes.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -36,12 +39,12 @@ def _requests(summary: Summary, context: int) -> Iterator[Advice]:
         limit = f"exceed the model's context of {context:,} tokens, or " if context else ""
         yield Advice(
             f"{counts['refused']:,} of {counts['total']:,} requests were refused: they {limit}fit no empty KV ledger",
-            "shorten them, or plan with --context as long as they are, or more devices",
+            "the length of the requests, and the plan's context and KV room (--context, --devices)",
         )
     if summary.preemptions > 0.05 * counts["total"]:
         yield Advice(
             f"{summary.preemptions:,} preemptions: prompts were computed again",
-            "use --kv reserve, a lower --max-running, or plan with more KV room",
+            "when KV is allocated (--kv), how many requests run (--max-running), and the plan's KV room",
         )
 
 
@@ -49,14 +52,16 @@ def _load(summary: Summary, shares: Mapping[str, float]) -> Iterator[Advice]:
     queue, whole = summary.queue_s.p50, summary.e2e_s.p50
     if queue is not None and whole and queue > OVERLOAD * whole:
         yield Advice(
-            f"Half of the requests queue for {queue / whole:.0%} of their time or longer: the load is above capacity",
-            f"lower the rate below {summary.requests_per_s:,.3g} requests/s, or add --replicas",
+            f"Half of the requests queue for {queue / whole:.0%} of their time or longer; KV ledgers are at most "
+            f"{summary.kv_peak_ratio:.0%} full",
+            "the load (--rate-scale), what admission waits for (--max-running, --microbatch, --credits, "
+            "--batched-tokens, KV room), and --replicas",
         )
     edges = shares["fill"] + shares["drain"]
     if edges > SHORT_RUN:
         yield Advice(
             f"Filling and draining the pipeline took {edges:.0%} of the stages' time: the run is short",
-            CAUSE["fill"].advice,
+            CAUSE["fill"].moved_by,
         )
     if shares["empty"] > IDLE_RUN:
         yield cause_advice("empty", shares["empty"], {})
@@ -83,10 +88,10 @@ def _causes(
 
 
 def cause_advice(name: str, share: float, figures: Mapping[str, object]) -> Advice:
-    """The table's advice on a cause that took `share` of the stages' time; `figures` as from `run_figures`."""
+    """What the table says about a cause that took `share` of the stages' time; `figures` as from `run_figures`."""
     cause = CAUSE[name]
     values = {"share": share, "name": name, "meaning": cause.meaning, **figures}
-    return Advice(cause.seen.format(**values), cause.advice.format(**values))
+    return Advice(cause.seen.format(**values), cause.moved_by)
 
 
 def run_figures(summary: Summary, stages: Sequence[StageRecord]) -> dict[str, object]:
@@ -94,7 +99,6 @@ def run_figures(summary: Summary, stages: Sequence[StageRecord]) -> dict[str, ob
     return {
         "in_flight": in_flight(summary),
         "credits": summary.credits,
-        "more_credits": 2 * summary.credits,
         "busiest": f"stage {summary.busiest_stage} is busy {_max_over_mean(stages):.2f} x the mean",
     }
 
@@ -108,12 +112,12 @@ def _max_over_mean(stages: Sequence[StageRecord]) -> float:
 def _few_in_flight(plan: Plan, summary: Summary, starved: float, shares: Mapping[str, float]) -> Advice:
     """`starved` is the share of the most starved stage; the stages behind it wait for what comes from there."""
     served, knee = in_flight(summary), token_pace(plan, summary).knee * plan.replicas
-    fills = f"raise the load (--rate-scale, more users): about {knee:,} requests at once fill it"
+    fills = f"the load: by the plan's costs, about {knee:,} requests at once fill the pipeline (L/T)"
     return Advice(
         f"Too few microbatches are in flight: {summary.bubble_ratio:.0%} of the time with work is bubbles, with "
         f"{served:.3g} requests served at once; stages wait for tokens to come back for {shares['starved']:.0%} of the "
         f"time (starved; {starved:.0%} where it is most), and for each other for {shares['upstream']:.0%} (upstream)",
-        fills if served < knee else CAUSE["starved"].advice,
+        fills if served < knee else CAUSE["starved"].moved_by,
     )
 
 
@@ -121,5 +125,5 @@ def _even_upstream(share: float) -> Advice:
     return Advice(
         f"Stages wait for the ones before them for {share:.0%} of the time (upstream), though they are even: "
         "microbatches differ in size, and prompts hold up decodes",
-        "try a smaller --batched-tokens, which cuts prompts into smaller chunks",
+        "the size of prefill chunks (--batched-tokens) and the batching policy (--batching)",
     )

@@ -97,8 +97,8 @@ class RunWriter:
         """Writes the figures of a complete run."""
         digest = self._digest.finish(totals.stages)
         summary = run_summary(self._plan, totals, facts, self.statistics, digest)
-        advice = tuple(advise(self._plan, summary, totals.stages))
-        summary = msgspec.structs.replace(summary, advice=advice)
+        binds = tuple(advise(self._plan, summary, totals.stages))
+        summary = msgspec.structs.replace(summary, binds=binds)
         self._close(summary, totals.stages)
         return summary
 

@@ -30,10 +30,10 @@ class RunTopology(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Advice(msgspec.Struct, frozen=True):
-    """One line: what was seen, and what to try."""
+    """One line: what was seen, and what can move it. Whether that helps is for a trial to say."""
 
     seen: str
-    try_next: str
+    moved_by: str
 
 
 class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,7 +86,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     utilisation: Utilisation | None = None  # None: the plan does not say what work its stages do
     prefix_cache: PrefixSummary | None = None  # None: the run had none
     speculation: SpeculationSummary | None = None  # None: nothing was drafted
-    advice: tuple[Advice, ...] = ()  # the most telling first
+    binds: tuple[Advice, ...] = ()  # the most telling first
     rerun: Rerun | None = None  # what `tune` makes the run from; None: requests that can't be had again, as live ones
 
 

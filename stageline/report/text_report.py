@@ -1,6 +1,8 @@
 """A run as text: figures, latency percentiles, and where every stage spent its time. Fits 80 columns."""
 
+import shlex
 from collections.abc import Sequence
+from pathlib import Path
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -14,25 +16,46 @@ from stageline.report.grouping import StageGroup, group_stages
 from stageline.report.prefix import prefix_text
 from stageline.report.speculation import speculation_text
 from stageline.report.summary import Advice, Summary
+from stageline.report.tuned import TuneResult
 from stageline.units import NS_PER_S, format_duration
 
 MAX_STAGE_ROWS = 32
+MAX_TUNED_LINES = 3
 _LATENCIES = (("TTFT", "ttft_s"), ("TPOT", "tpot_s"), ("ITL", "itl_s"), ("E2E", "e2e_s"), ("queue", "queue_s"))
 
 
-def run_report(summary: Summary, stages: Sequence[StageRecord]) -> RenderableType:
-    """Everything, top to bottom."""
+def run_report(
+    summary: Summary,
+    stages: Sequence[StageRecord],
+    *,
+    directory: Path | None = None,
+    tuned: TuneResult | None = None,
+) -> RenderableType:
+    """Everything, top to bottom. `tuned` is what an earlier tuning of the run in `directory` measured."""
     parts: list[RenderableType] = [figures_table(summary), latency_table(summary), stage_table(stages)]
     if summary.slo is not None:
         parts.append(slo_verdict(summary))
-    parts += [advice_line(line) for line in summary.advice]
+    parts += [advice_line(line) for line in summary.binds]
+    parts += [Text(line) for line in tuning_lines(summary, directory, tuned)]
     parts.append(Text(f"digest {summary.digest}" if summary.digest else "incomplete: the run broke off, no digest"))
     return Group(*parts)
 
 
+def tuning_lines(summary: Summary, directory: Path | None, tuned: TuneResult | None) -> list[str]:
+    """What was measured, or how to measure it; nothing for a run that can't be made again."""
+    if tuned is not None:
+        found = tuned.advice()
+        lines = [f"tried for {tuned.objective}: {line}" for line in found[:MAX_TUNED_LINES]]
+        return [*lines, tuned.command] if found else [f"tried for {tuned.objective}: nothing found that helps"]
+    if summary.rerun is None:
+        return []
+    where = shlex.quote(str(directory)) if directory else "DIR, after a run with -o DIR"
+    return [f"to try what can move it: stageline tune {where}"]
+
+
 def advice_line(advice: Advice) -> Text:
-    """What was seen, and what to try."""
-    return Text.assemble(("advice: ", "bold"), f"{advice.seen}. {advice.try_next[:1].upper()}{advice.try_next[1:]}.")
+    """What was seen, and what can move it."""
+    return Text.assemble(("binds: ", "bold"), f"{advice.seen}. What can move it: {advice.moved_by}.")
 
 
 def figures_table(summary: Summary) -> Table:
