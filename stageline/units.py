@@ -149,6 +149,13 @@ def bytes_text(size: int) -> str:
     return f"{size:,} B"
 
 
+def figure_text(value: float) -> str:
+    """Three significant figures, never with an exponent: `1,420`, `12.3`, `0.00123`."""
+    if abs(value) >= 99.95:
+        return f"{value:,.0f}"
+    return f"{value:.3g}" if abs(value) >= 1e-4 or not value else f"{value:.8f}".rstrip("0").rstrip(".")
+
+
 def _three(value: float) -> str:
     if value == 0:
         return "0"

@@ -37,7 +37,7 @@ TABLE: tuple[Cause, ...] = (
         name="starved",
         meaning="all requests wait for their previous token",
         seen="Stages wait for tokens to come back for {share:.0%} of the time (starved): too few microbatches are in "
-        "flight for the {in_flight:.3g} requests that are served at once",
+        "flight for the {in_flight} requests that are served at once",
         advice="more requests at once, or smaller microbatches of the same requests, at a price for each",
         settings=("batched_tokens", "microbatch", "batching", "credits", "max_running", "kv"),
         colour="#E69F00",

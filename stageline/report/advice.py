@@ -13,6 +13,7 @@ from stageline.report.idle import cause_shares, share_with_work
 from stageline.report.plan_advice import plan_advice
 from stageline.report.run_costs import in_flight, token_pace
 from stageline.report.summary import Advice, Summary
+from stageline.units import figure_text
 
 NOTABLE = 0.10  # share of the time with work in the system from which a cause deserves a line
 SHORT_RUN = 0.20  # share of fill and drain from which a run says little about the steady state
@@ -97,7 +98,7 @@ def cause_advice(name: str, share: float, figures: Mapping[str, object]) -> Advi
 def run_figures(summary: Summary, stages: Sequence[StageRecord]) -> dict[str, object]:
     """What the templates of the causes may mention, beside `share`, `name` and `meaning`."""
     return {
-        "in_flight": in_flight(summary),
+        "in_flight": figure_text(in_flight(summary)),
         "credits": summary.credits,
         "busiest": f"stage {summary.busiest_stage} is busy {_max_over_mean(stages):.2f} x the mean",
     }
@@ -115,8 +116,9 @@ def _few_in_flight(plan: Plan, summary: Summary, starved: float, shares: Mapping
     fills = f"the load: by the plan's costs, about {knee:,} requests at once fill the pipeline (L/T)"
     return Advice(
         f"Too few microbatches are in flight: {summary.bubble_ratio:.0%} of the time with work is bubbles, with "
-        f"{served:.3g} requests served at once; stages wait for tokens to come back for {shares['starved']:.0%} of the "
-        f"time (starved; {starved:.0%} where it is most), and for each other for {shares['upstream']:.0%} (upstream)",
+        f"{figure_text(served)} requests served at once; stages wait for tokens to come back for "
+        f"{shares['starved']:.0%} of the time (starved; {starved:.0%} where it is most), and for each other for "
+        f"{shares['upstream']:.0%} (upstream)",
         fills if served < knee else CAUSE["starved"].moved_by,
     )
 

@@ -19,6 +19,7 @@ from stageline.plan.schema import Plan
 from stageline.report.idle import cause_shares, share_with_work
 from stageline.report.run_costs import collective_share, in_flight
 from stageline.report.summary import Advice, Summary
+from stageline.units import figure_text
 
 GROUP_SHARE = 0.10  # of a token's trip: collectives across nodes
 LIMITING = 0.5  # share of the window that the busiest stage is busy when it holds the pipeline back
@@ -164,7 +165,8 @@ def _kv_binds(r: PlannedRun) -> Advice | None:
     mfu = "" if s.utilisation is None else f", when the devices reach {s.utilisation.mfu:.0%} of their FLOPs"
     served = in_flight(s)
     return Advice(
-        f"KV {waited} with {served:.3g} requests served at once, {served / len(r.stages):.2g} per stage{mfu}",
+        f"KV {waited} with {figure_text(served)} requests served at once, "
+        f"{figure_text(served / len(r.stages))} per stage{mfu}",
         CAUSE["kv_blocked"].moved_by,
     )
 

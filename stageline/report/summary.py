@@ -6,6 +6,7 @@ import msgspec
 
 from stageline.engine.types import RunTotals, StageRecord
 from stageline.plan.schema import Plan
+from stageline.report.arrival_span import SpanRates
 from stageline.report.distributions import Latency
 from stageline.report.idle import run_bubble_ratio
 from stageline.report.prefix import PrefixSummary, prefix_summary
@@ -86,6 +87,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     utilisation: Utilisation | None = None  # None: the plan does not say what work its stages do
     prefix_cache: PrefixSummary | None = None  # None: the run had none
     speculation: SpeculationSummary | None = None  # None: nothing was drafted
+    arrivals: SpanRates | None = None  # None: all requests arrived at once
     binds: tuple[Advice, ...] = ()  # the most telling first
     rerun: Rerun | None = None  # what `tune` makes the run from; None: requests that can't be had again, as live ones
 
@@ -134,6 +136,7 @@ def run_summary(
         utilisation=utilisation(plan, stages, statistics.work, speculation),
         prefix_cache=prefix_summary(totals.prefix) if totals else None,
         speculation=speculation,
+        arrivals=statistics.span.rates(),
         rerun=facts.rerun,
     )
 

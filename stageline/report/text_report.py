@@ -17,9 +17,10 @@ from stageline.report.prefix import prefix_text
 from stageline.report.speculation import speculation_text
 from stageline.report.summary import Advice, Summary
 from stageline.report.tuned import TuneResult
-from stageline.units import NS_PER_S, format_duration
+from stageline.units import NS_PER_S, figure_text, format_duration
 
 MAX_STAGE_ROWS = 32
+RANGE_SHARE = 0.01  # difference of shares of the window from which a row of several stages shows both ends
 MAX_TUNED_LINES = 3
 _LATENCIES = (("TTFT", "ttft_s"), ("TPOT", "tpot_s"), ("ITL", "itl_s"), ("E2E", "e2e_s"), ("queue", "queue_s"))
 
@@ -75,7 +76,15 @@ def figures_table(summary: Summary) -> Table:
         "emulated", f"{format_duration(summary.emulated_s * NS_PER_S)} in {summary.wall_s:.1f} s of wall time"
     )
     rate = f"{summary.output_tokens_per_s:,.1f} output tokens/s, {summary.requests_per_s:,.2f} requests/s"
-    table.add_row("throughput", rate)
+    table.add_row("throughput", f"{rate}, the drain after the last arrival included")
+    if a := summary.arrivals:
+        span = format_duration(a.span_s * NS_PER_S)
+        table.add_row("offered", f"{figure_text(a.offered_requests_per_s)} requests/s for {span}")
+        table.add_row(
+            "served",
+            f"{figure_text(a.served_requests_per_s)} requests/s in that time, "
+            f"{figure_text(a.served_output_tokens_per_s)} output tokens/s",
+        )
     table.add_row("bubbles", f"{summary.bubble_ratio:.1%} of the time in which there was work{_binding(summary)}")
     if u := summary.utilisation:
         table.add_row("utilisation", f"{u.mfu:.1%} of peak FLOPs (MFU), {u.bandwidth:.1%} of memory bandwidth")
@@ -123,7 +132,7 @@ def stage_table(stages: Sequence[StageRecord], max_rows: int = MAX_STAGE_ROWS) -
     for name in ("busy%", *(CAUSE[c].heading or c for c in causes), *(["kv top%"] if kv else [])):
         table.add_column(name, justify="right", no_wrap=True)
     for group in groups:
-        cells = [_percent(group.busy_ratio), *(_percent(group.idle_ratio[c]) for c in causes)]
+        cells = [_range(*group.ranges[name]) for name in ("busy", *causes)]
         table.add_row(group.label, *cells, *([_percent(group.kv_peak_ratio)] if kv else []))
     return table
 
@@ -131,8 +140,15 @@ def stage_table(stages: Sequence[StageRecord], max_rows: int = MAX_STAGE_ROWS) -
 def _caption(stages: Sequence[StageRecord], groups: Sequence[StageGroup]) -> str:
     text = "busy and idle by cause, % of the run's window"
     if len(groups) < len(stages):
-        text += "; rows of several stages show their mean"
+        text += "; rows of several stages show the least and the most where they differ"
     return text
+
+
+def _range(least: float, most: float) -> str:
+    """One figure where stages are alike, else the least and the most: a mean would hide what they are."""
+    if most - least <= RANGE_SHARE:
+        return _percent(most)
+    return f"{100 * least:.0f}-{100 * most:.0f}"
 
 
 def _percent(ratio: float) -> str:
