@@ -22,7 +22,7 @@ from router.runs.servicer import RouterServicer
 from router.settings import RouterSettings, stage_addresses
 from stageline.engine.route import Route
 from stageline.engine.router import Router
-from stageline.engine.settings import read_scheduling
+from stageline.engine.settings import plan_scheduling, read_scheduling
 from stageline.errors import BadInput, UsageError
 from stageline.plan.schema import Plan
 from stageline.runtime.dilation import parse_dilation
@@ -30,6 +30,7 @@ from stageline.runtime.open_ports import warn_of_open_port
 from stageline.runtime.plans import read_plan_file
 from stageline.runtime.server import Server, serve
 from stageline.runtime.text_format import encode
+from stageline.units import NS_PER_S, parse_duration_ns
 from stageline.wire.channels import Dialer
 
 
@@ -47,6 +48,7 @@ def build(settings: RouterSettings) -> Server:
     registry.register(serving)
     ProcessCollector(registry=registry)
     if live:
+        live.supervisor.on_session = collector.on_session
         registry.register(LiveCollector(live.supervisor))
     servicer = RouterServicer(
         plan,
@@ -68,7 +70,7 @@ def build(settings: RouterSettings) -> Server:
 def live_service(plan: Plan, table: StageTable, settings: RouterSettings, watch: Watch) -> LiveService:
     """The live side of the router. Raises UsageError or BadInput for settings that make no sense."""
     try:
-        scheduling = read_scheduling(settings.scheduling)
+        scheduling = read_scheduling(settings.scheduling, plan_scheduling(plan))
     except (msgspec.MsgspecError, ValueError) as error:
         raise BadInput("--scheduling", settings.scheduling, str(error), "give a JSON object") from None
     route = Route(plan)
@@ -77,6 +79,7 @@ def live_service(plan: Plan, table: StageTable, settings: RouterSettings, watch:
         scheduling=scheduling,
         seed=settings.seed,
         dilation=parse_dilation(settings.dilation, route),
+        deadline_ns=_deadline_ns(settings.stage_deadline),
         queue=settings.queue,
         payload=settings.payload,
         record=Path(settings.record) if settings.record else None,
@@ -86,6 +89,13 @@ def live_service(plan: Plan, table: StageTable, settings: RouterSettings, watch:
     names = ModelNames(plan.model, settings.served_model_name)
     traces = LiveTraces(plan, settings.otlp, settings.trace_sample) if settings.otlp else None
     return LiveService(LiveSupervisor(route, table, options, watch, traces), lengths, tokenizer, names)
+
+
+def _deadline_ns(text: str) -> int:
+    deadline_ns = parse_duration_ns(text, "--stage-deadline")
+    if deadline_ns < NS_PER_S:
+        raise BadInput("--stage-deadline", text, "shorter than 1s", "a busy host needs more; give 1s or more")
+    return deadline_ns
 
 
 def openai_server(live: LiveService, settings: RouterSettings, registry: CollectorRegistry) -> OpenAiServer:

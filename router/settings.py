@@ -23,20 +23,23 @@ class RouterSettings(ServerSettings, frozen=True, forbid_unknown_fields=True, kw
         ),
     ] = ""
     advertise: Annotated[str, msgspec.Meta(description="Address at which stages reach this router, host:port.")] = ""
-    window: Annotated[int, msgspec.Meta(ge=0, description="Frames in flight per replica; 0: two per core.")] = 0
+    window: Annotated[
+        int, msgspec.Meta(ge=0, description="Flow-control window: frames in flight per replica; 0: two per core.")
+    ] = 0
     payload: Annotated[
         Literal["size", "capped", "full"],
-        msgspec.Meta(description="How many activation bytes are really sent, unless a run says otherwise."),
+        msgspec.Meta(description="How many activation bytes are actually sent, unless a run says otherwise."),
     ] = "size"
     live: Annotated[bool, msgspec.Meta(description="Serve clients in wall time, over HTTP and Generate.")] = True
     http_host: Annotated[str, msgspec.Meta(description="Address of the HTTP API; empty: that of --grpc-host.")] = ""
     http_port: Annotated[
-        int, msgspec.Meta(ge=-1, le=65535, description="Port of the HTTP API; 0: a free one, -1: off.")
+        int, msgspec.Meta(ge=-1, le=65535, description="Port of the HTTP API; 0: any free port, -1: none.")
     ] = 8000
     dilation: Annotated[
         str,
         msgspec.Meta(
-            description="Wall time per emulated time of live sessions: a factor, or auto for what this host sustains."
+            description="Wall time per emulated time in live sessions: a factor, or auto for the smallest that this "
+            "host sustains."
         ),
     ] = "1"
     record: Annotated[
@@ -47,7 +50,7 @@ class RouterSettings(ServerSettings, frozen=True, forbid_unknown_fields=True, kw
         msgspec.Meta(description="OTLP/HTTP collector of request spans, like http://localhost:4318; empty: none."),
     ] = ""
     trace_sample: Annotated[
-        float, msgspec.Meta(ge=0, le=1, description="Share of live requests without a traceparent to trace.")
+        float, msgspec.Meta(ge=0, le=1, description="Fraction of live requests without a traceparent to trace.")
     ] = DEFAULT_RATIO
     served_model_name: Annotated[
         str, msgspec.Meta(description="Names of the model, separated by commas; empty: the plan's.")
@@ -55,24 +58,29 @@ class RouterSettings(ServerSettings, frozen=True, forbid_unknown_fields=True, kw
     output_lengths: Annotated[
         str,
         msgspec.Meta(
-            description="Tokens of an output: max (what a request asks for), echo, constant:128, uniform(a,b), "
+            description="Output length in tokens: max (what a request asks for), echo, constant:128, uniform(a,b), "
             "lognormal(mean,cv=x) or trace(FILE)."
         ),
     ] = "max"
     tokenizer: Annotated[
-        str, msgspec.Meta(description="A tokenizer.json to count prompts with; empty: a synthetic tokenizer.")
+        str, msgspec.Meta(description="Path of a tokenizer.json to count prompts with; empty: a synthetic tokenizer.")
     ] = ""
     queue: Annotated[
-        int, msgspec.Meta(ge=1, description="Largest number of live requests that wait for admission.")
+        int, msgspec.Meta(ge=1, description="Maximum number of live requests that wait for admission.")
     ] = 1000
-    api_key: Annotated[str, msgspec.Meta(description="API key that clients must show (HTTP, gRPC); empty: none.")] = ""
+    api_key: Annotated[str, msgspec.Meta(description="API key that HTTP and gRPC clients must send; empty: none.")] = ""
     trust_runs: Annotated[
         bool,
-        msgspec.Meta(description="Let runs name a queueing policy package.module:Class, and trace files of this host."),
+        msgspec.Meta(description="Let runs name a queueing policy package.module:Class and trace files on this host."),
     ] = False
+    stage_deadline: Annotated[
+        str,
+        msgspec.Meta(description="How long a stage may owe an answer or a frame to live sessions, such as 10s."),
+    ] = "10s"
     seed: Annotated[int, msgspec.Meta(ge=0, le=MAX_SEED, description="Seed of live sessions.")] = 0
     scheduling: Annotated[
-        str, msgspec.Meta(description='Scheduling of live sessions as JSON, such as {"credits": 8, "kv": "grow"}.')
+        str,
+        msgspec.Meta(description='Scheduling settings of live sessions as JSON, such as {"credits": 8, "kv": "grow"}.'),
     ] = "{}"
 
     @property

@@ -11,7 +11,7 @@ from grpc import aio
 import stageline
 from stage_server.session import StageSession
 from stageline.engine.route import Route
-from stageline.errors import Busy, PlanMismatch, ProtocolError, SessionUnknown, StagelineError
+from stageline.errors import Busy, PlanMismatch, ProtocolError, SessionUnknown, StagelineError, Unavailable
 from stageline.plan.parse import parse_plan
 from stageline.plan.schema import Plan
 from stageline.runtime.server import Announce, Endpoints
@@ -133,6 +133,8 @@ class StageServicer(stage_pb2_grpc.StageServicer):
     ) -> stage_pb2.CloseReply:
         """See stage.proto."""
         if self._session and self._session.id == request.session:
+            if request.broken:
+                self._session.shell.fail(Unavailable(request.broken))
             self._session.shell.close()
             async with self._changed:
                 await self._changed.wait_for(lambda: not self._session or self._session.id != request.session)

@@ -1,8 +1,8 @@
-"""Every error that a user or a peer can cause or meet.
+"""Every error that a user or a peer can cause.
 
     StagelineError
-    |- UsageError          a flag or a combination of flags that makes no sense       exit 2
-    |  |- BadInput         a file, row, field or flag: place, value, reason, way out  exit 2
+    |- UsageError          a flag, or a combination of flags, that can't be used      exit 2
+    |  |- BadInput         a file, row, field or flag: place, value, reason, hint     exit 2
     |  `- Unauthenticated  a key or a certificate is missing or not trusted           exit 2
     |- DoesNotFit          the model does not fit the devices                         exit 4
     |- SloMissed           the run is complete, but missed its SLO                    exit 3
@@ -22,7 +22,7 @@ it with its traceback and fails the session.
 
 
 class StagelineError(Exception):
-    """The root. The message is one sentence for the user: place, value and way out."""
+    """The root. The message is one sentence for the user: where, what is wrong, and what to do."""
 
     exit_code = 1
     grpc_code = "INTERNAL"
@@ -32,7 +32,7 @@ class StagelineError(Exception):
 
 
 class UsageError(StagelineError):
-    """A flag, or a combination of flags, that makes no sense."""
+    """A flag, or a combination of flags, that can't be used."""
 
     exit_code = 2
     grpc_code = "INVALID_ARGUMENT"
@@ -41,12 +41,12 @@ class UsageError(StagelineError):
 
 
 class BadInput(UsageError):
-    """A file, row, field or flag that can't be used: `place`, `value`, `reason` and `way_out`."""
+    """A file, row, field or flag that can't be used: `place`, `value`, `reason` and `hint`."""
 
-    def __init__(self, place: str, value: object, reason: str, way_out: str = "") -> None:
-        self.place, self.value, self.reason, self.way_out = place, value, reason, way_out
+    def __init__(self, place: str, value: object, reason: str, hint: str = "") -> None:
+        self.place, self.value, self.reason, self.hint = place, value, reason, hint
         text = f"{place}: {reason}" + (f" (got {value!r})" if value is not None else "")
-        super().__init__(text + (f"; {way_out}" if way_out else ""))
+        super().__init__(text + (f"; {hint}" if hint else ""))
 
 
 class Unauthenticated(UsageError):

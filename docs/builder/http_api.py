@@ -35,11 +35,14 @@ _TIMES = f"A body that does not arrive within {BODY_S:g} s is answered with 408,
 _CASES: tuple[tuple[str, StagelineError], ...] = (
     ("the body is malformed, or a field can't be used", BadInput("FIELD", None, "reason")),
     ("prompt and output are longer than the model's context", ContextTooLong("reason")),
-    ("prompt and output fit no KV ledger, not even an empty one", BadInput("prompt", None, "reason")),
+    ("prompt and output do not fit even an empty KV ledger", BadInput("prompt", None, "reason")),
     ("the key is missing or wrong", Unauthenticated("reason")),
     ("no such model is served", UnknownModel("reason")),
     ("more than `--queue` requests wait", Busy("reason")),
-    ("no live session: a stage is missing, a virtual run is under way, the router stops", Unavailable("reason")),
+    (
+        "no live session: a stage is missing, a run in emulated time is in progress, the router is shutting down",
+        Unavailable("reason"),
+    ),
     ("the session broke off under the request", RunFailed("reason")),
 )
 

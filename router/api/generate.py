@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 from grpc import aio
 
-from router.api.generation import GenerationParams
+from router.api.generation import GenerationParams, checked_stops
 from router.api.tokenizer import Tokenizer
 from router.live.service import Choice, LiveService
 from router.live.stream import STALL_S
@@ -63,12 +63,12 @@ def params_of(request: router_pb2.GenerateRequest, tokenizer: Tokenizer) -> Gene
         prompt=msgspec.json.encode(ids) if ids else text.encode(),
         prompt_tokens=count,
         ids=tuple(ids),
-        echo=text or None,
+        prompt_text=text or None,
         max_tokens=request.max_tokens,
         min_tokens=request.min_tokens,
         exact_tokens=request.output_tokens,
         ignore_eos=request.ignore_eos,
-        stop=tuple(s for s in request.stop if s),
+        stop=checked_stops(request.stop),
         seed=request.seed,
     )
 

@@ -1,8 +1,8 @@
-"""Decides a request's output when it arrives, because the engine must know its length then.
+"""Decides a request's output when it arrives, because the scheduler must know its length by then.
 
 The number of output tokens is the first that applies of: the exact number in a header or field; with `ignore_eos`,
 max_tokens; the router's length distribution or, with `echo`, the prompt's length, at most max_tokens; max_tokens;
-DEFAULT_TOKENS. `min_tokens` may raise it, and a stop text that occurs in the output shortens it.
+DEFAULT_TOKENS. `min_tokens` may raise it, and a stop string that occurs in the output shortens it.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +18,12 @@ from stageline.errors import BadInput
 from stageline.workload.length_text import parse_length
 from stageline.workload.lengths import Length
 
-MAX_SEARCHED_TOKENS = 1 << 15  # stop texts are searched in this many tokens, so that no request can block the router
+# What one call may cost: the event loop serves everybody.
+MAX_CHOICES = 128
+MAX_SEARCHED_TOKENS = 1 << 15  # stop texts are searched in this many tokens, shared by all choices of a call
+MAX_STOPS = 16
+MAX_STOP_CHARACTERS = 1024
+_SEARCH_BLOCK_TOKENS = 256
 DEFAULT_TOKENS = 128  # if neither the request nor the router sets an output length
 Reason = Literal["stop", "length"]
 
@@ -29,7 +34,8 @@ class GenerationParams(msgspec.Struct, frozen=True, kw_only=True):
     prompt: bytes  # decides the output's text, with the seed: the prompt's text in UTF-8, or its ids as JSON
     prompt_tokens: int
     ids: tuple[int, ...] = ()  # the prompt, if it came as token ids
-    echo: str | None = None  # the prompt, if it came as text
+    prompt_text: str | None = None  # the prompt, if it came as text
+    before_answer: str = ""  # what the next turn's prompt has between this prompt and its answer
     max_tokens: int = 0
     min_tokens: int = 0
     exact_tokens: int = 0
@@ -40,6 +46,12 @@ class GenerationParams(msgspec.Struct, frozen=True, kw_only=True):
     def token_ids(self, tokenizer: Tokenizer) -> Sequence[int]:
         """The prompt as token ids."""
         return self.ids or tokenizer.ids(self.prompt.decode("utf-8", "surrogatepass"))
+
+    def next_ids(self, answer: str, tokenizer: Tokenizer) -> Sequence[int]:
+        """How the prompt of the next turn begins, as token ids: this prompt and its answer."""
+        if self.ids:
+            return (*self.ids, *tokenizer.ids(answer))
+        return tokenizer.ids(self.prompt.decode("utf-8", "surrogatepass") + self.before_answer + answer)
 
 
 class Output(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,6 +83,16 @@ class Output(msgspec.Struct, frozen=True, kw_only=True):
         return "".join([word(key, i) for i in range(start, end)])
 
 
+def checked_stops(stops: Sequence[str]) -> tuple[str, ...]:
+    """The stop texts of a request, without empty ones. Raises BadInput for too many or too long ones."""
+    if len(stops) > MAX_STOPS:
+        raise BadInput("stop", len(stops), f"more than {MAX_STOPS} stop texts")
+    longest = max(map(len, stops), default=0)
+    if longest > MAX_STOP_CHARACTERS:
+        raise BadInput("stop", longest, f"a stop text of more than {MAX_STOP_CHARACTERS} characters", "shorten it")
+    return tuple(stop for stop in stops if stop)
+
+
 class OutputLengths:
     """The router's rule for outputs: `max` (the request's max_tokens), `echo` (its prompt), or a distribution."""
 
@@ -90,11 +112,14 @@ class OutputLengths:
         self._drawn += 1
         return self._length.tokens(draw_at(self._key, self._drawn - 1))
 
-    def output(self, params: GenerationParams, choice: int) -> Output:
-        """The output of one choice. Raises BadInput if min_tokens and max_tokens contradict each other."""
+    def output(self, params: GenerationParams, choice: int, searched: int = MAX_SEARCHED_TOKENS) -> Output:
+        """The output of one choice; stop texts are looked for in its first `searched` tokens.
+
+        Raises BadInput if min_tokens and max_tokens contradict each other.
+        """
         if params.max_tokens and params.min_tokens > params.max_tokens:
             raise BadInput("min_tokens", params.min_tokens, f"more than max_tokens ({params.max_tokens})")
-        words = tuple(self._tokenizer.pieces(params.echo)) if self.echo and params.echo else None
+        words = tuple(self._tokenizer.pieces(params.prompt_text)) if self.echo and params.prompt_text else None
         tokens = self._tokens(params, len(words) if words else 0)
         most = max(tokens, params.max_tokens)
         if words is not None:
@@ -103,7 +128,7 @@ class OutputLengths:
         reason: Reason = "length" if limit and tokens >= limit else "stop"
         key = output_key(params.prompt, params.seed, choice)
         output = Output(tokens=tokens, max_tokens=most, reason=reason, key=key, words=words, tokenizer=self._tokenizer)
-        return _stopped(output, params) if params.stop else output
+        return _stopped(output, params, searched) if params.stop else output
 
     def shortened(self, output: Output, tokens: int) -> Output:
         """The output cut to `tokens`, where the model's context ends."""
@@ -119,24 +144,31 @@ class OutputLengths:
         return min(tokens, params.max_tokens) if params.max_tokens else tokens
 
 
-def _stopped(output: Output, params: GenerationParams) -> Output:
-    """Cuts the output before the first stop text. The token that completes the stop text still counts as produced."""
-    longest = max(len(stop) for stop in params.stop)
-    text, ends = "", []
-    for position in range(min(output.tokens, MAX_SEARCHED_TOKENS)):
-        before = len(text)
-        text += output.piece(position)
-        ends.append(len(text))
-        if position + 1 < params.min_tokens:
+def _stopped(output: Output, params: GenerationParams, searched: int) -> Output:
+    """Cuts the output before the first stop text. The token that completes the stop text still counts as produced.
+
+    The text is searched once, block by block; only a block that has a stop text is looked at token by token.
+    """
+    tokens, overlap, text = min(output.tokens, searched), max(map(len, params.stop)) - 1, ""
+    ends: list[int] = []
+    for start in range(0, tokens, _SEARCH_BLOCK_TOKENS):
+        before, first = max(0, len(text) - overlap), len(ends)
+        block = [output.piece(position) for position in range(start, min(tokens, start + _SEARCH_BLOCK_TOKENS))]
+        for length in map(len, block):
+            ends.append((ends[-1] if ends else 0) + length)
+        text += "".join(block)
+        if len(ends) < params.min_tokens or all(text.find(stop, before) < 0 for stop in params.stop):
             continue
-        found = [at for stop in params.stop if (at := text.find(stop, max(0, before - longest + 1))) >= 0]
-        if found:
-            return _cut(output, ends, text, min(found))
+        for position in range(max(first, params.min_tokens - 1), len(ends)):
+            begin = max(0, (ends[position - 1] if position else 0) - overlap)
+            found = [at for stop in params.stop if (at := text.find(stop, begin, ends[position])) >= 0]
+            if found:
+                return _cut(output, ends[: position + 1], text, min(found))
     return output
 
 
 def _cut(output: Output, ends: list[int], text: str, at: int) -> Output:
-    """Keeps the text before `at`; later tokens are produced without text."""
+    """Keeps the text before `at`; tokens after it count, but have no text."""
     starts = [0, *ends[:-1]]
     words = tuple(text[min(a, at) : min(b, at)] for a, b in zip(starts, ends, strict=True))
     return msgspec.structs.replace(output, tokens=len(ends), reason="stop", words=words)

@@ -99,18 +99,25 @@ class StageConnections:
             return
         self._closing = True
         self._shell.close()
-        request = stage_pb2.CloseRequest(session=self.session)
+        broken = str(self._shell.error) if self._shell.error else ""
+        request = stage_pb2.CloseRequest(session=self.session, broken=broken)
         if self._watchers:
             calls = [
                 answer(s.stub.Close(request, timeout=grpc_options.HELLO_S), s.place)
                 for s, watcher in zip(self._table, self._watchers, strict=True)
-                if not watcher.done()
+                if not watcher.done() and not s.lost
             ]
             await asyncio.gather(*calls, return_exceptions=True)
         for watcher in self._watchers:
             watcher.cancel()
         await asyncio.gather(*self._watchers, return_exceptions=True)
         await asyncio.gather(*(link.close() for link in self.out_links))
+
+    def lose(self, error: LocatedError) -> None:
+        """A stage hangs: the same end as if it had crashed."""
+        self._lost.append(error)
+        self._blamed.set()
+        self._shell.fail(error)
 
     async def snapshots(self, start_ns: int, end_ns: int) -> list[stage_pb2.SnapshotReply]:
         """The final accounts of all stages, in the order of replicas and stages."""

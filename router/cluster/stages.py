@@ -1,6 +1,7 @@
 """The stage servers as the router sees them: a channel each, and whether they serve."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
@@ -34,17 +35,51 @@ class RemoteStage:
         self.replica, self.stage, self.address = replica, stage, address
         self.name = stage_name(plan, replica, stage)
         self.place = f"{self.name} at {address}"
-        self.healthy = False
+        self.lost = False  # it hangs: its connection stands, and it does not answer
+        self._serving = False
+        self._changed: Callable[[], None] = lambda: None
+        self._search: asyncio.Task[None] | None = None
         self.trouble: Unauthenticated | None = None
         self._channel = dialer.channel(address)
         self.stub: StageAsyncStub = StageStub(self._channel)
 
+    @property
+    def healthy(self) -> bool:
+        """Whether it serves, as far as is known."""
+        return self._serving and not self.lost
+
+    async def answers(self) -> None:
+        """Return when the stage has answered, or its connection has broken."""
+        with contextlib.suppress(aio.AioRpcError):
+            await self.stub.Describe(stage_pb2.DescribeRequest())
+
+    def give_up(self) -> None:
+        """The stage hangs: it is not healthy until it answers again."""
+        if not self.lost:
+            self.lost = True
+            self._search = asyncio.create_task(self._find())
+            self._changed()
+
+    async def _find(self) -> None:
+        while self.lost:
+            try:
+                await self.stub.Describe(stage_pb2.DescribeRequest(), timeout=_METRICS_S)
+                self.lost = False
+            except aio.AioRpcError:
+                await asyncio.sleep(_RETRY_S)
+        log.info("a stage that was lost answers again", extra={"party": self.name})
+        self._changed()
+
     async def close(self) -> None:
         """Close the channel."""
+        if self._search:
+            self._search.cancel()
+            await asyncio.gather(self._search, return_exceptions=True)
         await self._channel.close()
 
     async def watch(self, changed: Callable[[], None]) -> None:
         """Keep `healthy` up to date, for ever; `changed` is called after every change."""
+        self._changed = changed
         stub = health_pb2_grpc.HealthStub(self._channel)
         while True:
             try:
@@ -65,8 +100,8 @@ class RemoteStage:
             self.trouble = error
 
     def _set(self, healthy: bool, changed: Callable[[], None]) -> None:
-        if healthy != self.healthy:
-            self.healthy = healthy
+        if healthy != self._serving:
+            self._serving = healthy
             changed()
 
 

@@ -11,7 +11,7 @@ from stageline.errors import StagelineError
 from stageline.sync.realtime import LiveClock
 from stageline.units import NS_PER_S
 
-LATENESS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+LATENESS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
 
 
 class Lateness:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TextIO
 
 from stageline.engine.types import Request
-from stageline.errors import RunFailed, UsageError
+from stageline.errors import UsageError
 from stageline.workload.recording import RecordingHeader, cancel_line, end_line, header_line, request_line
 
 log = logging.getLogger(__name__)
@@ -23,6 +23,7 @@ class Recorder:
         self._files = 0
         self._file: TextIO | None = None
         self._header: RecordingHeader | None = None
+        self.failures = 0  # recordings that ended early because a line could not be written
         if not path.parent.is_dir():
             raise UsageError(f"--record {path}: there is no directory {path.parent}")
         if path.is_dir():
@@ -45,20 +46,37 @@ class Recorder:
         file, self._file, self._header = self._file, None, None
         if file is None:
             return None
-        with file:
-            if digest:
-                file.write(end_line(digest))
+        try:
+            with file:
+                if digest:
+                    file.write(end_line(digest))
+        except OSError as error:
+            self._give_up(error)
+            return None
         return Path(file.name)
 
     def _line(self, line: str) -> None:
-        if self._file is None:
-            assert self._header is not None
-            try:
+        if self._header is None:
+            return  # the recording has ended early
+        try:
+            if self._file is None:
                 self._file = self._open()
-            except OSError as error:
-                raise RunFailed(f"--record {self._path}: can't be written: {error.strerror}") from None
-            self._file.write(header_line(self._header))
-        self._file.write(line)
+                self._file.write(header_line(self._header))
+            self._file.write(line)
+        except OSError as error:
+            self._give_up(error)
+
+    def _give_up(self, error: OSError) -> None:
+        """End the recording, without a digest; serving goes on."""
+        log.error(
+            "the recording ends here, without a digest: it can't be written",
+            extra={"recording": self._file.name if self._file else self._path, "error": error.strerror or str(error)},
+        )
+        self.failures += 1
+        file, self._file, self._header = self._file, None, None
+        if file is not None:
+            with contextlib.suppress(OSError):
+                file.close()
 
     def _open(self) -> TextIO:
         """The next file, flushed line by line. Raises OSError."""

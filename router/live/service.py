@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from router.api.generation import GenerationParams, Output, OutputLengths
+from router.api.generation import MAX_CHOICES, MAX_SEARCHED_TOKENS, GenerationParams, Output, OutputLengths
 from router.api.tokenizer import Tokenizer
 from router.api.tokens import block_hashes
 from router.live.names import ModelNames
@@ -13,8 +13,6 @@ from stageline.engine.types import Request
 from stageline.errors import BadInput, UsageError
 from stageline.report.spans.context import TraceContext
 from stageline.workload.rows import MAX_TOKENS
-
-MAX_CHOICES = 128
 
 
 class Choice(NamedTuple):
@@ -74,7 +72,8 @@ class LiveService:
         """
         if not 1 <= n * len(params_list) <= MAX_CHOICES:
             raise BadInput("n", n, f"1 to {MAX_CHOICES} outputs can be asked for at once")
-        outputs = [(params, self._output(params, choice)) for params in params_list for choice in range(n)]
+        searched = MAX_SEARCHED_TOKENS // (n * len(params_list))
+        outputs = [(params, self._output(params, choice, searched)) for params in params_list for choice in range(n)]
         live = self.supervisor.open_session(len(outputs))
         index, arrival_ns = live.next_arrival()
         requests = [
@@ -87,6 +86,7 @@ class LiveService:
                 priority=priority,
                 conversation=conversation,
                 hash_ids=self._hash_ids(params),
+                output_hash_ids=self._output_hash_ids(params, output),
             )
             for number, (params, output) in enumerate(outputs)
         ]
@@ -98,7 +98,17 @@ class LiveService:
     def _hash_ids(self, params: GenerationParams) -> tuple[int, ...]:
         return block_hashes(params.token_ids(self.tokenizer), self._block_tokens) if self._block_tokens else ()
 
-    def _output(self, params: GenerationParams, choice: int) -> Output:
+    def _output_hash_ids(self, params: GenerationParams, output: Output) -> tuple[int, ...]:
+        """Identities of the blocks that the answer completes, as the prompt of the next turn will name them."""
+        block = self._block_tokens
+        first = params.prompt_tokens // block if block else 0
+        end = (params.prompt_tokens + output.tokens) // block if block else 0
+        if first == end:
+            return ()
+        ids = params.next_ids(output.text(0, output.tokens), self.tokenizer)
+        return block_hashes(ids[first * block : end * block], block)
+
+    def _output(self, params: GenerationParams, choice: int, searched: int) -> Output:
         limit = self.max_context_tokens
         asked = params.prompt_tokens + max(params.max_tokens, params.exact_tokens, params.min_tokens, 1)
         if asked > limit:
@@ -109,7 +119,7 @@ class LiveService:
             )
         if not params.prompt_tokens:
             raise BadInput("prompt", None, "it is empty", "send at least one token")
-        output = self._lengths.output(params, choice)
+        output = self._lengths.output(params, choice, searched)
         if params.prompt_tokens + output.tokens <= limit:
             return output
         return self._lengths.shortened(output, limit - params.prompt_tokens)

@@ -50,11 +50,12 @@ class LiveSession:
         ahead_ns = int(options.tolerance_ns / options.dilation)
         self.conductor = ForesightedConductor(self.router, self.workload, options.seed, self._trace, ahead_ns)
         dispatched = watch.dispatched if watch else None
-        machine = LiveMachine(self.conductor, self.workload, self.clock, options.tolerance_ns, dispatched)
-        self.shell = SessionShell("the router", machine, follower=self._delivery)
+        self.machine = LiveMachine(self.conductor, self.workload, self.clock, options.tolerance_ns, dispatched)
+        self.shell = SessionShell("the router", self.machine, follower=self._delivery)
         self.connections = StageConnections(self.id, route, table, self.shell, options.payload, self.clock)
-        self._recorder = recorder
+        self._recorder, self._watch = recorder, watch
         self._next = 0
+        self.lost_requests = self.unseen_requests = 0  # that had not ended, and had not even arrived, when it broke off
 
     # -- its life
 
@@ -81,10 +82,19 @@ class LiveSession:
     async def close(self, error: StagelineError | None) -> None:
         """Let the stages go; streams that are still open end with the error."""
         self.shell.close()
+        if error:
+            self._count_lost()
         self._delivery.fail(error or Unavailable("the live session has ended"))
         if self._trace:
             self._trace.abandon(max(0, self.clock.at_ns(time.monotonic_ns())))
         await self.connections.close()
+
+    def _count_lost(self) -> None:
+        self.lost_requests = len(self.router.sequences)
+        while self.workload.pending:
+            self.unseen_requests += isinstance(self.workload.take(), Request)
+        if self._watch:
+            self._watch.lost(self.unseen_requests)
 
     # -- clients
 
@@ -100,7 +110,8 @@ class LiveSession:
 
     def next_arrival(self) -> tuple[int, int]:
         """Index and arrival of a request that comes now; valid until the event loop's next iteration."""
-        return self._next, self.workload.move_to(self.clock.at_ns(time.monotonic_ns()))
+        self.shell.wake()
+        return self._next, self.machine.stamp_ns(time.monotonic_ns())
 
     def submit(
         self, requests: Sequence[Request], listener: Listener, parent: TraceContext | None = None

@@ -1,7 +1,8 @@
-"""Keeps a live session open: opens it when all stages serve, reopens it after a failure, yields to virtual runs."""
+"""Keeps a live session open: opens it when all stages serve, reopens it after a failure, pauses it for other runs."""
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from router.cluster.stages import StageTable
 from router.live.delivery import Lateness
@@ -9,6 +10,7 @@ from router.live.options import LiveOptions
 from router.live.recorder import Recorder
 from router.live.session import LiveSession
 from router.live.traces import LiveTraces
+from router.live.watchdog import Watchdog
 from router.metrics.vllm import Watch
 from stageline.engine.route import Route
 from stageline.errors import Busy, StagelineError, Unavailable
@@ -32,6 +34,7 @@ class LiveSupervisor:
         self.route, self.options = route, options
         self.lateness = Lateness()
         self.session: LiveSession | None = None
+        self.on_session: Callable[[], None] = lambda: None  # called when `session` has opened or ended
         self.reason = "the live session is not open yet"
         self.last_digest = ""
         self.slipped_ns = 0  # of sessions that are over
@@ -43,6 +46,7 @@ class LiveSupervisor:
         self._task: asyncio.Task[None] | None = None
         self._current: LiveSession | None = None  # also while it opens or closes
         self._tasks: set[asyncio.Task[None]] = set()
+        self._watchdog: Watchdog | None = None
         self._paused = False
         self._draining = False
         self._changed = asyncio.Condition()
@@ -66,15 +70,15 @@ class LiveSupervisor:
         task.add_done_callback(self._tasks.discard)
 
     async def pause(self) -> None:
-        """End an idle session, for a virtual run. Raises Busy when it has requests."""
+        """End an idle session, for a run in emulated time. Raises Busy when it has requests."""
         if self.session and self.session.requests:
             raise Busy(f"{self.session.requests} live requests are being served; a run can begin when there are none")
         self._paused, self.session = True, None
-        self.reason = "a virtual run is under way; one session at a time"
+        self.reason = "a run in emulated time is in progress; one session at a time"
         await self._leave()
 
     def resume(self) -> None:
-        """The virtual run is over."""
+        """The run in emulated time is over."""
         self._paused = False
         self.look_again()
 
@@ -98,9 +102,24 @@ class LiveSupervisor:
     # -- clients
 
     @property
+    def recording_failures(self) -> int:
+        """Recordings that ended early."""
+        return self._recorder.failures if self._recorder else 0
+
+    @property
     def ready(self) -> bool:
         """Whether requests are taken."""
         return self.session is not None and not self._draining
+
+    @property
+    def degraded(self) -> str:
+        """Why requests that are taken do not get on; empty: they do."""
+        return self._watchdog.reason if self._watchdog else ""
+
+    def overdue_ns(self) -> dict[tuple[int, int], int]:
+        """For how long each (replica, stage) has owed an answer; 0: it does not hang."""
+        watchdog = self._watchdog
+        return {(s.replica, s.stage): watchdog.owed_ns(s) if watchdog else 0 for s in self._table}
 
     def open_session(self, requests: int) -> LiveSession:
         """The session that takes that many requests now. Raises Unavailable or Busy."""
@@ -119,7 +138,7 @@ class LiveSupervisor:
         if error is not None:
             self.reason = f"internal error: {type(error).__name__}: {error}"
             log.critical("live sessions can't be kept any longer", exc_info=error)
-            self._current = None  # virtual runs go on
+            self._current = None  # runs in emulated time still work
             self.look_again()
 
     async def _keep(self, advertise: str) -> None:
@@ -163,6 +182,7 @@ class LiveSupervisor:
             lost = Unavailable(f"the live session broke off: {error}") if error else None
             self.failures += bool(error)
             await session.close(lost)
+            self.on_session()
         return error
 
     def _begin(self, session: LiveSession) -> None:
@@ -173,10 +193,15 @@ class LiveSupervisor:
             )  # fmt: skip
             self._recorder.begin(header)
         self.session, self.reason = session, ""
+        self.on_session()
         log.info("live session open", extra={"session": session.id, "dilation": self.options.dilation})
 
     async def _last(self, session: LiveSession) -> StagelineError | None:
         """Until it breaks off or has to leave."""
+        self._watchdog = Watchdog(
+            self._table, session.machine, session.clock, self.options.deadline_ns, session.connections.lose
+        )
+        watching = asyncio.ensure_future(self._watchdog.run())
         failing = asyncio.ensure_future(session.failure())
         leaving = asyncio.ensure_future(self._must_leave())
         try:
@@ -191,9 +216,10 @@ class LiveSupervisor:
                 log.info("live session ended", extra={"digest": digest, "recording": path})
             return None
         finally:
-            for task in (failing, leaving):
+            self._watchdog = None
+            for task in (failing, leaving, watching):
                 task.cancel()
-            await asyncio.gather(failing, leaving, return_exceptions=True)
+            await asyncio.gather(failing, leaving, watching, return_exceptions=True)
 
     def _end_recording(self, digest: str | None) -> str:
         path = self._recorder.end(digest) if self._recorder else None

@@ -26,6 +26,10 @@ class Activity(Protocol):
     def connections(self) -> StageConnections: ...
     @property
     def conductor(self) -> Conductor: ...
+    @property
+    def lost_requests(self) -> int: ...
+    @property
+    def unseen_requests(self) -> int: ...
 
 
 class RouterCollector(Collector):
@@ -42,6 +46,10 @@ class RouterCollector(Collector):
         self._run: RunSession | None = None
         self._seen: Activity | None = None
         self._past: Counter[tuple[str, ...]] = Counter()
+
+    def on_session(self) -> None:
+        """A live session has opened or ended: it counts, however rarely somebody scrapes."""
+        self._current()
 
     def on_run(self, run: RunSession | None) -> None:
         """A run begins, or (None) the one before has ended."""
@@ -89,9 +97,10 @@ def counts_of(activity: Activity) -> Counter[tuple[str, ...]]:
     """The counters of one run or session, by metric and label values."""
     router, decoders = activity.router, [link.decoder for link in activity.connections.in_links]
     counts: Counter[tuple[str, ...]] = Counter()
-    counts[names.REQUESTS.name,] = router.arrived
+    unseen = activity.unseen_requests
+    counts[names.REQUESTS.name,] = router.arrived + unseen
     counts[names.FINISHED.name,] = router.finished
-    counts[names.FAILED.name,] = router.failed
+    counts[names.FAILED.name,] = router.failed + activity.lost_requests + unseen
     counts[names.MICROBATCHES.name,] = sum(r.formed for r in router.replicas)
     counts[names.FRAMES.name,] = sum(d.frames for d in decoders)
     counts[names.FRAME_MICROBATCHES.name,] = sum(d.items for d in decoders)

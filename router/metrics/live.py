@@ -27,6 +27,9 @@ class LiveCollector(Collector):
         yield names.LIVE_REQUESTS.single(session.requests if session else 0)
         yield names.LIVE_WAITING.single(session.waiting if session else 0)
         yield names.SLIP.single(slip_ns / NS_PER_S)
+        yield names.RECORDING_FAILURES.single(supervisor.recording_failures)
+        overdue = supervisor.overdue_ns().items()
+        yield names.STAGE_OVERDUE.family(((str(s), str(r)), owed_ns / NS_PER_S) for (r, s), owed_ns in overdue)
         yield names.LIVE_FAILURES.single(supervisor.failures)
         lateness = supervisor.lateness
         bounds = [*(str(bound) for bound in LATENESS_S), "+Inf"]

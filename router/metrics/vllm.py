@@ -37,6 +37,10 @@ class Watch(Observer, Protocol):
         """Microbatches leave the router."""
         ...
 
+    def lost(self, unseen: int) -> None:
+        """The run or session broke off; `unseen` requests had not arrived at the router yet."""
+        ...
+
 
 class ReplicaSeries:
     """What one replica has counted since the server started."""
@@ -84,7 +88,7 @@ class ServingMetrics(Collector):
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self._engines = [ReplicaSeries() for _ in range(plan.replicas)]
+        self._series = [ReplicaSeries() for _ in range(plan.replicas)]
         self._labels = [(plan.model, str(r)) for r in range(plan.replicas)]
         self._replicas: list[Replica] = []
         self._live: Mapping[int, Sequence] = {}
@@ -94,14 +98,24 @@ class ServingMetrics(Collector):
 
     def begin(self, router: Router) -> None:
         """See Watch."""
-        for engine, stats in zip(self._engines, self._drafts(), strict=True):
-            engine.drafts = stats
+        for series, stats in zip(self._series, self._drafts(), strict=True):
+            series.drafts = stats
         self._live, self._replicas = router.sequences, router.replicas
+        self._most.clear()
+
+    def lost(self, unseen: int) -> None:
+        """See Watch."""
+        for sequence in self._live.values():
+            self._series[sequence.replica].reasons["error"] += 1
+        self._series[0].reasons["error"] += unseen
+        for series, stats in zip(self._series, self._drafts(), strict=True):
+            series.drafts = stats
+        self._live, self._replicas = {}, []
         self._most.clear()
 
     def dispatched(self, replica: int, items: Iterable[Item]) -> None:
         """See Watch."""
-        step = self._engines[replica].step
+        step = self._series[replica].step
         for item in items:
             totals = item.microbatch.totals
             step(totals.decode_tokens + totals.prefill_tokens)
@@ -109,33 +123,33 @@ class ServingMetrics(Collector):
     def token(self, index: int, now_ns: int, since_ns: int | None) -> None:
         """See Observer."""
         sequence = self._live[index]
-        engine = self._engines[sequence.replica]
-        engine.tokens += 1
+        series = self._series[sequence.replica]
+        series.tokens += 1
         if since_ns is not None:
-            engine.gap(now_ns - since_ns)
+            series.gap(now_ns - since_ns)
             return
         request = sequence.request
-        engine.counts[vllm.PROMPT_TOKENS.name] += request.prompt_tokens
+        series.counts[vllm.PROMPT_TOKENS.name] += request.prompt_tokens
         self._most[index] = request.max_output_tokens
-        for buckets in engine.ttft:
+        for buckets in series.ttft:
             buckets.observe((now_ns - request.arrival_ns) / NS_PER_S)
 
     def request(self, record: RequestRecord) -> None:
         """See Observer."""
         most = self._most.pop(record.index, 0)
-        engine = self._engines[record.replica or 0]
-        engine.counts[vllm.PREEMPTIONS.name] += record.preemptions
+        series = self._series[record.replica or 0]
+        series.counts[vllm.PREEMPTIONS.name] += record.preemptions
         if record.cached_tokens is not None:
-            engine.counts[vllm.CACHE_QUERIES.name] += record.prompt_tokens
-            engine.counts[vllm.CACHE_HITS.name] += record.cached_tokens
+            series.counts[vllm.CACHE_QUERIES.name] += record.prompt_tokens
+            series.counts[vllm.CACHE_HITS.name] += record.cached_tokens
         if record.outcome == "finished":
-            engine.reasons["length" if record.output_tokens >= most else "stop"] += 1
-            self._finished(engine, record, most)
+            series.reasons["length" if record.output_tokens >= most else "stop"] += 1
+            self._finished(series, record, most)
         else:
-            engine.reasons[_REASONS[record.outcome]] += 1
+            series.reasons[_REASONS[record.outcome]] += 1
 
     @staticmethod
-    def _finished(engine: ReplicaSeries, record: RequestRecord, most: int) -> None:
+    def _finished(series: ReplicaSeries, record: RequestRecord, most: int) -> None:
         times = times_of(record)
         if times is None:
             return
@@ -147,9 +161,9 @@ class ServingMetrics(Collector):
             vllm.DECODE: times.e2e_ns - times.ttft_ns,
         }
         for spec, ns in seconds.items():
-            engine.histograms[spec.name].observe(ns / NS_PER_S)
+            series.histograms[spec.name].observe(ns / NS_PER_S)
         if times.tpot_ns is not None:
-            engine.histograms[vllm.TPOT.name].observe(times.tpot_ns / NS_PER_S)
+            series.histograms[vllm.TPOT.name].observe(times.tpot_ns / NS_PER_S)
         tokens = ((vllm.REQUEST_PROMPT, record.prompt_tokens), (vllm.REQUEST_OUTPUT, record.output_tokens))
         for spec, count in (
             *tokens,
@@ -157,13 +171,13 @@ class ServingMetrics(Collector):
             (vllm.PARAM_MAX, most),
             (vllm.PARAM_N, 1),
         ):
-            engine.histograms[spec.name].observe(count)
+            series.histograms[spec.name].observe(count)
 
     # -- what is scraped
 
     def collect(self) -> Iterable[Metric]:
         """The families; see docs/metrics.md."""
-        replicas: list[Replica | None] = [*self._replicas] or [None] * len(self._engines)
+        replicas: list[Replica | None] = [*self._replicas] or [None] * len(self._series)
         yield vllm.RUNNING.family(self._each(len(r.running) if r else 0 for r in replicas))
         yield vllm.WAITING.family(self._each(len(r.waiting) if r else 0 for r in replicas))
         yield vllm.KV_USAGE.family(self._each(r.mirror.fill(0, 0) / 2**40 if r else 0 for r in replicas))
@@ -171,26 +185,26 @@ class ServingMetrics(Collector):
         more = (str(self._plan.block_tokens), str(blocks))
         yield vllm.CACHE_CONFIG.family(((*labels, *more), 1) for labels in self._labels)
         yield vllm.LORA.family(((*labels, "0", "", ""), 0) for labels in self._labels)
-        for engine in self._engines:
-            engine.settle()
-            engine.counts[vllm.GENERATION_TOKENS.name] = engine.tokens
+        for series in self._series:
+            series.settle()
+            series.counts[vllm.GENERATION_TOKENS.name] = series.tokens
         for spec in _COUNTERS:
-            yield spec.family(self._each(engine.counts[spec.name] for engine in self._engines))
+            yield spec.family(self._each(series.counts[spec.name] for series in self._series))
         drafts = [(s.steps, s.drafted_tokens, s.accepted_tokens) for s in self._drafts()]
         for spec, values in zip(_DRAFT_COUNTERS, zip(*drafts, strict=True), strict=True):
             yield spec.family(self._each(values))
-        pairs = zip(self._labels, self._engines, strict=True)
+        pairs = zip(self._labels, self._series, strict=True)
         yield vllm.SUCCESS.family(((*labels, reason), n) for labels, e in pairs for reason, n in e.reasons.items())
         for spec in _HISTOGRAMS:
             yield spec.histogram(self._buckets(spec, self._labels))
-        names = [(str(r),) for r in range(len(self._engines))]
+        names = [(str(r),) for r in range(len(self._series))]
         for spec in (own.TTFT, own.ITL):
             yield spec.histogram(self._buckets(spec, names))
 
     def _drafts(self) -> list[SpeculationStats]:
         """By replica, with those of what is under way."""
         now = [r.speculation.stats() if r.speculation else SpeculationStats() for r in self._replicas]
-        past = [engine.drafts for engine in self._engines]
+        past = [series.drafts for series in self._series]
         return [a + b for a, b in zip(past, now or [SpeculationStats()] * len(past), strict=True)]
 
     def _each(self, values: Iterable[float]) -> Iterable[tuple[tuple[str, ...], float]]:
@@ -199,4 +213,4 @@ class ServingMetrics(Collector):
     def _buckets(
         self, spec: MetricSpec, labels: Iterable[tuple[str, ...]]
     ) -> Iterable[tuple[tuple[str, ...], Buckets]]:
-        return zip(labels, (engine.histograms[spec.name] for engine in self._engines), strict=True)
+        return zip(labels, (series.histograms[spec.name] for series in self._series), strict=True)

@@ -232,8 +232,8 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
         except msgspec.DecodeError as error:
             raise BadInput("scheduling", None, str(error)) from None
         if scheduling.users_classes and not self._trust_runs:
-            named, way_out = scheduling.users_classes[0], "start the router with --trust-runs"
-            raise BadInput("scheduling policy", named, "a class by name", way_out)
+            named, hint = scheduling.users_classes[0], "start the router with --trust-runs"
+            raise BadInput("scheduling policy", named, "a class by name", hint)
         workload, total = await self._workload(start, context)
         return RunSession(
             self._route,

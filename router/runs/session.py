@@ -80,6 +80,16 @@ class RunSession:
         """Let all stages go."""
         await self.connections.close()
 
+    @property
+    def lost_requests(self) -> int:
+        """Requests that had not ended when the run broke off."""
+        return len(self.router.sequences) if self.shell.error else 0
+
+    @property
+    def unseen_requests(self) -> int:
+        """Requests that it took and that had not arrived when it broke off: its client has them still."""
+        return 0
+
     def progress(self) -> router_pb2.Progress:
         """How far the run is."""
         replicas = self.router.replicas

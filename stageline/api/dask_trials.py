@@ -33,6 +33,6 @@ def run_trials_on_dask(address: str, candidates: Sequence[Candidate]) -> Iterato
         for future in as_completed(futures, loop=client.loop):
             failure = future.exception()
             if failure is not None:
-                way_out = "workers need this version of stageline, and the workload's file under the same path"
-                raise RunFailed(f"--scheduler {address}: a worker failed: {failure}; {way_out}")
+                hint = "workers need this version of stageline, and the workload's file under the same path"
+                raise RunFailed(f"--scheduler {address}: a worker failed: {failure}; {hint}")
             yield future.result()

@@ -1,4 +1,4 @@
-"""Which engine carries out a run: the seam between `run` and whatever computes it."""
+"""Chooses the engine that carries out a run: in-process or cluster."""
 
 from typing import Literal
 
@@ -27,7 +27,7 @@ class WorkloadText(msgspec.Struct, frozen=True, kw_only=True):
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     """The cluster that carries out a run. No address: local processes, started for this run and stopped after it."""
 
-    address: str | None = None  # HOST:PORT of the router's gRPC; by TLS: grpcs://HOST:PORT
+    address: str | None = None  # of the router's gRPC: HOST:PORT, or grpcs://HOST:PORT for TLS
     tls: TlsFiles = TlsFiles()
     api_key: str = ""
 

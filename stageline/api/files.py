@@ -1,4 +1,4 @@
-"""Reading inputs and writing results that a user names: an error names the path."""
+"""Reads and writes the files that a user names; errors name the path."""
 
 from pathlib import Path
 

@@ -21,7 +21,7 @@ from stageline.workload.rows import RowCounts
 from stageline.workload.timings import MeasuredTimes, Timings
 from stageline.workload.workloads import IteratedWorkload
 
-SCALES = (0.8, 1.6)  # in which the scale of attention is looked for
+SCALES = (0.8, 1.6)  # the range in which the attention scale is searched
 HALVINGS = 7
 MAX_RUNS = 80
 MIN_SHARE = 0.02
@@ -29,7 +29,7 @@ Point = tuple[float, float, float]  # share of FLOP/s, share of bandwidth, us pe
 
 
 class Serving(NamedTuple):
-    """The settings of the measured engine."""
+    """The settings of the serving engine that was measured."""
 
     max_num_seqs: int
     batched_tokens: int
@@ -76,8 +76,8 @@ def emulate(
         batched_tokens=m.serving.batched_tokens, batching="greedy", kv="grow",
     )  # fmt: skip
     seen = Records()
-    source = IteratedWorkload(iter(m.timings.requests), description="", counts=RowCounts(), fraction=lambda: 0.0)
-    inprocess.run(plan, scheduling, source, seed=0, observer=seen)
+    workload = IteratedWorkload(iter(m.timings.requests), description="", counts=RowCounts(), fraction=lambda: 0.0)
+    inprocess.run(plan, scheduling, workload, seed=0, observer=seen)
     return [_times(seen.rows[i]) for i in range(len(m.timings.requests))]
 
 

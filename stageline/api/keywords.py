@@ -31,6 +31,7 @@ class DesignKeywords(TypedDict, total=False):
     kv_cache_dtype: ElementName  # "auto": the model's
     state_dtype: ElementName
     placement: Placement
+    layer_partition: str
     chunks: int | None  # with "interleaved": runs of layers per stage
     consecutive: bool
     layer_bytes: LayerBytes
@@ -42,7 +43,7 @@ class DesignKeywords(TypedDict, total=False):
     concurrency: int  # requests of that context that every stage must have room for
     memory_share: float | None
     activations: Literal["reserve", "kv"]
-    block_tokens: int
+    block_tokens: int | None  # None: the serving engine's
     whole_kv: bool
     axes: tuple[Axis, ...]  # innermost first; empty: the cheapest order
     devices_per_node: int | None
@@ -57,7 +58,13 @@ class DesignKeywords(TypedDict, total=False):
     host_sequence_ns: int
     microbatch: int | None
     credits: int | None
-    batched_tokens: int
+    batched_tokens: int | None  # of a microbatch; None: the serving engine's, on every data-parallel rank
+    serving_engine: str | None  # catalogue name or TOML file; None: the default of the device class
+    max_num_seqs: int | None  # running sequences of one data-parallel rank; None: the serving engine's
+    max_num_batched_tokens: int | None  # of one data-parallel rank
+    max_model_len: int | None  # longest prompt and output together; None: the model's
+    kv_blocks: int | None  # KV blocks of every stage; None: what memory holds
+    prefix_cache: bool | None  # None: the serving engine's default
 
 
 class PlanKeywords(ShapeKeywords, DesignKeywords, total=False):
@@ -71,6 +78,8 @@ class SchedulingKeywords(TypedDict, total=False):
     credits: int | None
     batched_tokens: int | None
     max_running: int | None
+    max_num_seqs: int | None  # running sequences of one data-parallel rank
+    max_num_batched_tokens: int | None  # of one data-parallel rank
     batching: str  # policies: a name of stageline.engine.policies
     queueing: str  # or package.module:Class
     kv: str

@@ -59,11 +59,11 @@ def find_model(text: str, catalog: Catalog) -> ModelSpec:
     return import_config(read_file(path), str(path), name or "model", quantisation)
 
 
-def find_profile(text: str, shelves: Sequence[Path]) -> Profile | Efficiencies:
+def find_profile(text: str, catalog_dirs: Sequence[Path]) -> Profile | Efficiencies:
     """The profile in a file, or in `profiles/NAME.json` of a --catalog directory. Raises BadInput."""
     if looks_like_path(text):
         return read_profile(Path(text))
-    found = {path.stem: path for shelf in shelves for path in sorted((shelf / "profiles").glob("*.json"))}
+    found = {path.stem: path for directory in catalog_dirs for path in sorted((directory / "profiles").glob("*.json"))}
     if text not in found:
         known = f"known: {', '.join(sorted(found))}" if found else "give --catalog DIR with profiles/ in it, or a file"
         raise BadInput("--profile", text, "no profile of this name", known)

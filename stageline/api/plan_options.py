@@ -1,4 +1,4 @@
-"""What a plan is asked for, checked and turned into the planner's own options. Messages name the command's flags."""
+"""What a plan is keywords for, checked and turned into the planner's own options. Messages name the command's flags."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,9 +12,11 @@ from stageline.catalog.loader import Catalog
 from stageline.cost.profile import Profile
 from stageline.cost.roofline_entry import HostOverhead
 from stageline.errors import UsageError
-from stageline.hardware.device import Device, Network, on_topology
+from stageline.hardware.device import Device, on_topology
+from stageline.hardware.networks import Network
 from stageline.model.formats import format_named
 from stageline.model.spec import ElementType, ModelSpec
+from stageline.plan.layer_partition import FLAG, parse_partition
 from stageline.plan.options import AXES, PlanOptions
 from stageline.units import MAX_TIME_NS
 
@@ -42,6 +44,10 @@ _COUNTS = {  # keywords that are whole numbers from 1, and their flags
     "microbatch": "--microbatch",
     "credits": "--credits",
     "batched_tokens": "--batched-tokens",
+    "max_num_seqs": "--max-num-seqs",
+    "max_num_batched_tokens": "--max-num-batched-tokens",
+    "max_model_len": "--max-model-len",
+    "kv_blocks": "--num-gpu-blocks-override",
 }
 _TIMES = {
     "hop_latency_ns": "--hop-latency",
@@ -51,65 +57,72 @@ _TIMES = {
 }
 _AS_GIVEN = (  # keywords that are the planner's options of the same name
     "placement", "consecutive", "layer_bytes", "sequence_parallel", "overlap", "redundant_experts", "expert_imbalance",
-    "context_tokens", "concurrency", "memory_share", "activations", "block_tokens", "whole_kv", "axes", "microbatch",
-    "credits", "batched_tokens", "tensor_parallel", "context_parallel", "hop_jitter_ns",
+    "concurrency", "memory_share", "activations", "whole_kv", "axes", "microbatch", "credits", "tensor_parallel",
+    "context_parallel", "hop_jitter_ns", "max_model_len", "kv_blocks", "prefix_cache",
 )  # fmt: skip
 
 
-def make_options(asked: PlanKeywords, shelf: Catalog, folders: Sequence[Path]) -> PlanOptions:
-    """The planner's options. `folders` hold profiles/. Raises UsageError or BadInput."""
-    _check_ranges(asked)
-    network = _network(asked.get("network"), shelf)
-    profile = find_profile(text, folders) if (text := asked.get("profile")) else None
+def make_options(keywords: PlanKeywords, catalog: Catalog, catalog_dirs: Sequence[Path]) -> PlanOptions:
+    """The planner's options. `catalog_dirs` hold profiles/. Raises UsageError or BadInput."""
+    _check_ranges(keywords)
+    network = _network(keywords.get("network"), catalog)
+    profile = find_profile(text, catalog_dirs) if (text := keywords.get("profile")) else None
     measured = isinstance(profile, Profile)
-    ranks = _expert_parallel(asked)
-    if asked.get("context_parallel", 1) > 1 and ranks > asked.get("tensor_parallel", 1):
+    ranks = _expert_parallel(keywords)
+    if keywords.get("context_parallel", 1) > 1 and ranks > keywords.get("tensor_parallel", 1):
         raise UsageError("--cp can't be combined with replicas of attention: give --ep no larger than --tp")
+    partition = parse_partition(keywords.get("layer_partition", "balanced"))
+    if partition != "balanced" and keywords.get("placement", "fewest") != "fewest":
+        raise UsageError(
+            f"{FLAG} can't be combined with --placement {keywords.get('placement')}, which places layers itself"
+        )
     return msgspec.structs.replace(
         PlanOptions(),
-        **{name: value for name, value in asked.items() if name in _AS_GIVEN},
-        chunks=_chunks(asked),
-        devices=_devices(asked, ranks),
-        replicas=1 if asked.get("all_experts") else asked.get("replicas", 1),
+        layer_partition=partition,
+        **{name: value for name, value in keywords.items() if name in _AS_GIVEN},
+        context_tokens=keywords.get("context_tokens") or keywords.get("max_model_len"),
+        chunks=_chunks(keywords),
+        devices=_devices(keywords, ranks),
+        replicas=1 if keywords.get("all_experts") else keywords.get("replicas", 1),
         expert_parallel=ranks,
-        host=HostOverhead(floor_ns=asked.get("host_floor_ns", 0), sequence_ns=asked.get("host_sequence_ns", 0)),
+        host=HostOverhead(floor_ns=keywords.get("host_floor_ns", 0), sequence_ns=keywords.get("host_sequence_ns", 0)),
         profile=profile if measured else None,
         efficiencies=None if measured else profile,
-        hop_latency_ns=_of_network(asked.get("hop_latency_ns"), network.latency_ns if network else None),
-        hop_bytes_per_s=_of_network(asked.get("hop_bytes_per_s"), network.bytes_per_s if network else None),
+        hop_latency_ns=_of_network(keywords.get("hop_latency_ns"), network.latency_ns if network else None),
+        hop_bytes_per_s=_of_network(keywords.get("hop_bytes_per_s"), network.bytes_per_s if network else None),
     )
 
 
-def with_formats(spec: ModelSpec, asked: PlanKeywords) -> ModelSpec:
+def with_formats(spec: ModelSpec, keywords: PlanKeywords) -> ModelSpec:
     """The model with the formats that were asked for. Raises BadInput for one that does not exist."""
-    weights = asked.get("weights", "as-shipped")
+    weights = keywords.get("weights", "as-shipped")
     if weights != "as-shipped":
         format_named(weights, "--weights")
         spec = spec.requantised(weights)
-    kv = _element_type(asked.get("kv_cache_dtype", "auto"), spec.kv_type)
-    state = _element_type(asked.get("state_dtype", "auto"), spec.state_type)
+    kv = _element_type(keywords.get("kv_cache_dtype", "auto"), spec.kv_type)
+    state = _element_type(keywords.get("state_dtype", "auto"), spec.state_type)
     return msgspec.structs.replace(spec, kv_type=kv, state_type=state)
 
 
-def with_networks(device: Device, asked: PlanKeywords, shelf: Catalog) -> Device:
-    """The device with the networks that were asked for; rows measured on other networks are dropped."""
-    up, out = (_network(name, shelf) for name in (asked.get("scale_up"), asked.get("scale_out")))
-    return on_topology(device, devices=asked.get("devices_per_node"), scale_up=up, scale_out=out)
+def with_networks(device: Device, keywords: PlanKeywords, catalog: Catalog) -> Device:
+    """The device with the networks that were keywords for; rows measured on other networks are dropped."""
+    up, out = (_network(name, catalog) for name in (keywords.get("scale_up"), keywords.get("scale_out")))
+    return on_topology(device, devices=keywords.get("devices_per_node"), scale_up=up, scale_out=out)
 
 
-def _network(name: str | None, shelf: Catalog) -> Network | None:
-    return shelf.link(name).network if name else None
+def _network(name: str | None, catalog: Catalog) -> Network | None:
+    return catalog.link(name).network if name else None
 
 
-def _check_ranges(asked: PlanKeywords) -> None:
+def _check_ranges(keywords: PlanKeywords) -> None:
     for name, flag in _COUNTS.items():
-        _between(flag, asked.get(name), 1, MAX_OPTION)
+        _between(flag, keywords.get(name), 1, MAX_OPTION)
     for name, flag in _TIMES.items():
-        _between(flag, asked.get(name), 0, MAX_TIME_NS)
-    _between("--hop-bandwidth", asked.get("hop_bytes_per_s"), 1, MAX_TIME_NS)
-    _between("--redundant-experts", asked.get("redundant_experts"), 0, MAX_OPTION)
-    _between("--expert-imbalance", asked.get("expert_imbalance"), 0, MAX_EXPONENT)
-    share, axes = asked.get("memory_share"), asked.get("axes", ())
+        _between(flag, keywords.get(name), 0, MAX_TIME_NS)
+    _between("--hop-bandwidth", keywords.get("hop_bytes_per_s"), 1, MAX_TIME_NS)
+    _between("--redundant-experts", keywords.get("redundant_experts"), 0, MAX_OPTION)
+    _between("--expert-imbalance", keywords.get("expert_imbalance"), 0, MAX_EXPONENT)
+    share, axes = keywords.get("memory_share"), keywords.get("axes", ())
     if share is not None and not 0 < share <= 1:
         raise UsageError(f"--memory-share {share}: must be above 0 and at most 1")
     if len(set(axes)) < len(axes):
@@ -127,33 +140,33 @@ def _element_type(name: ElementName, default: ElementType) -> ElementType:
     return default if name == "auto" else SYNONYMS.get(name) or cast(ElementType, name)
 
 
-def _devices(asked: PlanKeywords, expert_parallel: int) -> int | None:
+def _devices(keywords: PlanKeywords, expert_parallel: int) -> int | None:
     """Devices per replica, given or from the number of stages."""
-    devices, stages = asked.get("devices"), asked.get("stages")
+    devices, stages = keywords.get("devices"), keywords.get("stages")
     if stages is None:
         return devices
-    each = max(asked.get("tensor_parallel", 1), expert_parallel) * asked.get("context_parallel", 1)
+    each = max(keywords.get("tensor_parallel", 1), expert_parallel) * keywords.get("context_parallel", 1)
     if devices not in (None, stages * each):
         raise UsageError(f"--devices {devices}: {stages} stages of {each} device(s) need {stages * each}")
     return stages * each
 
 
-def _chunks(asked: PlanKeywords) -> int:
-    chunks = asked.get("chunks")
-    if asked.get("placement") == "interleaved":
+def _chunks(keywords: PlanKeywords) -> int:
+    chunks = keywords.get("chunks")
+    if keywords.get("placement") == "interleaved":
         return 2 if chunks is None else chunks
     if chunks not in (None, 1):
         raise UsageError(f"--chunks {chunks}: only --placement interleaved has several; give both")
     return 1
 
 
-def _expert_parallel(asked: PlanKeywords) -> int:
+def _expert_parallel(keywords: PlanKeywords) -> int:
     """Ranks that experts are spread over: a multiple of the tensor ranks, or 1."""
-    ranks, tensor = asked.get("expert_parallel", 1), asked.get("tensor_parallel", 1)
-    if asked.get("all_experts"):
+    ranks, tensor = keywords.get("expert_parallel", 1), keywords.get("tensor_parallel", 1)
+    if keywords.get("all_experts"):
         if ranks > 1:
             raise UsageError("--ep and --enable-expert-parallel say the same thing: give one of them")
-        ranks = tensor * asked.get("replicas", 1)
+        ranks = tensor * keywords.get("replicas", 1)
     if ranks > 1 and ranks % tensor:
         raise UsageError(f"--ep {ranks} is not a multiple of --tensor-parallel-size {tensor}")
     return ranks

@@ -11,6 +11,8 @@ from stageline.api.files import write_file
 from stageline.api.keywords import PlanKeywords, checked
 from stageline.api.lookup import find_model
 from stageline.api.plan_options import make_options, with_formats, with_networks
+from stageline.api.provenance import with_provenance
+from stageline.api.serving import check_length, find_engine, with_engine
 from stageline.catalog.loader import Catalog
 from stageline.errors import DoesNotFit
 from stageline.hardware.device import Device
@@ -90,8 +92,8 @@ def plan_model(
     >>> planned.report().devices
     4
     """
-    asked = cast(PlanKeywords, checked("plan_model", keywords, PlanKeywords))
-    return plan_inputs(find_inputs(model, device, asked, [Path(folder) for folder in catalog]))
+    given = cast(PlanKeywords, checked("plan_model", keywords, PlanKeywords))
+    return plan_inputs(find_inputs(model, device, given, [Path(directory) for directory in catalog]))
 
 
 def read_plan(path: str | os.PathLike[str]) -> Plan:
@@ -109,21 +111,27 @@ class PlanInputs(msgspec.Struct, frozen=True):
     model: ModelSpec  # in the formats that were asked for
     device: Device
     options: PlanOptions
+    keywords: PlanKeywords = {}
 
 
-def find_inputs(model: str, device: str, asked: PlanKeywords, folders: Sequence[Path]) -> PlanInputs:
+def find_inputs(model: str, device: str, keywords: PlanKeywords, catalog_dirs: Sequence[Path]) -> PlanInputs:
     """Look up the names. Raises BadInput or UsageError."""
-    shelf = Catalog(folders)
+    shelf = Catalog(catalog_dirs)
     shipped = find_model(model, shelf)
-    spec = with_formats(shipped, asked)
-    found = with_networks(shelf.device(device).device, asked, shelf)
-    return PlanInputs(shipped, spec, found, make_options(asked, shelf, folders))
+    spec = with_formats(shipped, keywords)
+    found = with_networks(shelf.device(device).device, keywords, shelf)
+    check_length(keywords.get("max_model_len"), spec)
+    options = with_engine(
+        make_options(keywords, shelf, catalog_dirs), find_engine(keywords, found, shelf), found, keywords
+    )
+    return PlanInputs(shipped, spec, found, options, keywords)
 
 
-def plan_inputs(inputs: PlanInputs) -> ModelPlan:
-    """Plan. Raises DoesNotFit, UsageError or BadInput."""
+def plan_inputs(inputs: PlanInputs, command: str = "") -> ModelPlan:
+    """Plan; `command` is kept in the plan. Raises DoesNotFit, UsageError or BadInput."""
     device, options = with_efficiencies(inputs.model, inputs.device, inputs.options)
     planned = make_plan(inputs.model, device, options)
+    planned = planned._replace(plan=with_provenance(planned.plan, inputs.model, options, inputs.keywords, command))
     check_plan(planned.plan, "the plan that these flags make")
     return ModelPlan(planned, inputs.model, inputs.shipped, device, options)
 

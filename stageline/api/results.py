@@ -77,8 +77,8 @@ def compare(*runs: RunResult | str | os.PathLike[str]) -> Comparison:
 
     >>> import stageline
     >>> plan = stageline.plan_model("llama-3.1-8b", "h100-sxm")
-    >>> load = "poisson:rate=20,requests=50,input=512,output=32"
-    >>> both = stageline.compare(stageline.run(plan, load), stageline.run(plan, load, batched_tokens=256))
+    >>> workload = "poisson:rate=20,requests=50,input=512,output=32"
+    >>> both = stageline.compare(stageline.run(plan, workload), stageline.run(plan, workload, batched_tokens=256))
     >>> next(row.verdict(1) for row in both.rows if row.name == "TTFT p50")
     'worse'
     """

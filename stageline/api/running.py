@@ -14,20 +14,22 @@ from stageline.api.execution import Cluster, WorkloadText, execute
 from stageline.api.keywords import SchedulingKeywords, checked
 from stageline.api.planning import ModelPlan, as_plan
 from stageline.api.results import RunResult
-from stageline.api.scheduling import Preset, base_scheduling, settle
+from stageline.api.scheduling import PRESETS, Preset, base_scheduling, settle
+from stageline.api.serving import engine_scheduling
 from stageline.engine.settings import MAX_SEED, Scheduling
 from stageline.engine.types import Cancellation, Observer, Request, RequestRecord, RunTotals
 from stageline.errors import BadInput, UsageError
 from stageline.plan.schema import Plan
 from stageline.report.rerun import Rerun
 from stageline.report.run_writer import RunWriter
+from stageline.report.settings import settings_in_force
 from stageline.report.slo import Slo, parse_slo
 from stageline.report.spans.recorder import TraceRecorder
 from stageline.report.summary import RunFacts
 from stageline.workload import DescribedWorkload, open_workload
 
 
-class TrialProgress:
+class RunStatus:
     """How far a run is; read it from another thread while the run is under way."""
 
     def __init__(self, workload: DescribedWorkload, writer: RunWriter) -> None:
@@ -44,7 +46,7 @@ class TrialProgress:
         return self._writer.statistics.requests
 
 
-WatchRun = Callable[[TrialProgress], None]
+WatchRun = Callable[[RunStatus], None]
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,6 +61,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     cluster: Cluster | None = None  # None: in this process
     text: WorkloadText | None = None  # needed by a cluster for workloads that wait for replies
     command: str = ""  # for summary.json
+    serving_engine: str | None = None  # that replaces the plan's
 
 
 def run(
@@ -71,6 +74,7 @@ def run(
     skip_bad_rows: bool = False,
     sort: bool = False,
     slo: str | Slo | None = None,
+    serving_engine: str | None = None,
     preset: Preset | None = None,
     output: str | os.PathLike[str] | None = None,
     events: bool = False,
@@ -86,7 +90,8 @@ def run(
     `requests`, `rate_scale`, `skip_bad_rows` and `sort` say how a file or text is opened. `slo` is a text such as
     "ttft=2s,tpot=50ms": the summary says whether it was met. `output` is the run directory to write, with `events`
     also events.jsonl. `keep_requests=False` leaves `requests` empty and saves the memory. `SchedulingKeywords` has the
-    other keywords; what is not given is the preset's, then the plan's.
+    other keywords; what is not given is that of `serving_engine` (a catalogue name or a TOML file; None: the plan's).
+    `preset="vllm"` is an older name of `serving_engine="vllm-v1"`.
 
     Raises BadInput for a file or text that can't be used, UsageError for settings that contradict each other, and
     RunFailed or Unavailable for a cluster that fails.
@@ -101,16 +106,19 @@ def run(
     check_seed(seed)
     text, opened = _opened(workload, seed, rate_scale, requests, skip_bad_rows=skip_bad_rows, sort=sort)
     given = checked("run", scheduling, SchedulingKeywords)
+    engine = serving_engine or (PRESETS[preset] if preset else None)
+    base = base_scheduling(opened, seed, engine_scheduling(loaded, engine))
     job = Job(
         plan=loaded,
         workload=opened,
-        scheduling=settle(base_scheduling(opened, seed), given, loaded, slo=objective, preset=preset),
+        scheduling=settle(base, given, loaded, slo=objective),
         seed=seed,
         slo=objective,
         paranoid=paranoid,
         cluster=cluster,
         text=text,
-        command=_command(text, {"seed": seed, "preset": preset, "slo": slo, **given}),
+        serving_engine=engine,
+        command=_command(text, {"seed": seed, "serving_engine": engine, "slo": slo, **given}),
     )
     directory = None if output is None else Path(output)
     return carry_out(job, directory=directory, events=events, keep_requests=keep_requests)
@@ -134,7 +142,7 @@ def carry_out(
     started = time.perf_counter()
     with RunWriter(job.plan, directory, slo=job.slo, events=events, trace=trace) as writer:
         if watch is not None:
-            watch(TrialProgress(job.workload, writer))
+            watch(RunStatus(job.workload, writer))
         kept = _Kept(writer) if keep_requests else None
         try:
             totals = _execute(job, writer, kept or writer, announced=directory is not None or trace is not None)
@@ -190,7 +198,7 @@ def _execute(job: Job, writer: RunWriter, observer: Observer, *, announced: bool
         seed=job.seed,
         observer=observer,
         stage_observer=writer.stage_observer,
-        members=writer.trace,
+        members=writer.members,
         paranoid=job.paranoid,
         cluster=job.cluster,
         text=job.text,
@@ -206,6 +214,7 @@ def _facts(job: Job, wall_s: float) -> RunFacts:
         rows=msgspec.structs.asdict(job.workload.counts),
         wall_s=round(wall_s, 3),
         credits=job.scheduling.credits or job.plan.defaults.credits,
+        settings=settings_in_force(job.plan, job.scheduling, job.serving_engine),
         rerun=None if job.text is None else _rerun(job, job.text),
     )
 

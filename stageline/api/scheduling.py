@@ -1,13 +1,13 @@
-"""How a run is scheduled: what the workload brings along, then a preset, then what the caller sets."""
+"""How a run is scheduled: by a recorded session or the serving engine, then by what the caller sets."""
 
 from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
 
-from stageline.engine.policies.axes import check_policies
+from stageline.engine.policies.all_policies import check_policies
 from stageline.engine.policies.batching import BATCHING
-from stageline.engine.settings import Scheduling
+from stageline.engine.settings import Scheduling, data_parallel_ranks
 from stageline.errors import UsageError
 from stageline.plan.schema import Plan
 from stageline.report.slo import Slo
@@ -15,25 +15,29 @@ from stageline.workload import DescribedWorkload
 from stageline.workload.recording import RecordedWorkload
 
 Preset = Literal["vllm"]
-VLLM_MAX_NUM_SEQS = 256  # vLLM's long-standing default of --max-num-seqs
+PRESETS = {"vllm": "vllm-v1"}  # older names of serving engines
+_RANK_LIMITS = (  # of one data-parallel rank; the field of Scheduling, of the whole replica; the flag of that field
+    ("max_num_seqs", "max_running", "--max-running"),
+    ("max_num_batched_tokens", "batched_tokens", "--batched-tokens"),
+)
 
 
-def base_scheduling(workload: DescribedWorkload, seed: int) -> Scheduling:
-    """The settings of a recorded session, else the defaults. Raises UsageError for a recording with another seed."""
+def base_scheduling(workload: DescribedWorkload, seed: int, engine: Scheduling) -> Scheduling:
+    """The settings of a recorded session, else those of the serving engine.
+
+    Raises UsageError for a recording with another seed.
+    """
     if not isinstance(workload, RecordedWorkload):
-        return Scheduling(hash_block_tokens=workload.hash_block_tokens)
+        return msgspec.structs.replace(engine, hash_block_tokens=workload.hash_block_tokens)
     if workload.header.seed != seed:
         recorded = workload.header.seed
         raise UsageError(f"the session was recorded with seed {recorded}: give --seed {recorded}")
     return workload.header.scheduling
 
 
-def settle(
-    base: Scheduling, given: Mapping[str, Any], plan: Plan, *, slo: Slo | None = None, preset: Preset | None = None
-) -> Scheduling:
-    """`base`, changed by the preset and then by what was given. Raises UsageError for what contradicts itself."""
-    if preset == "vllm":
-        given = _vllm(plan, given.get("max_running") or VLLM_MAX_NUM_SEQS) | dict(given)
+def settle(base: Scheduling, given: Mapping[str, Any], plan: Plan, *, slo: Slo | None = None) -> Scheduling:
+    """`base`, changed by what was given. Raises UsageError for what contradicts itself."""
+    given = _of_replica(base, given, plan)
     wanted = msgspec.structs.asdict(base) | dict(given)
     if not wanted["prefix_cache"] and "snapshot_tokens" in given:
         raise UsageError("--snapshot-tokens needs a prefix cache: add --prefix-cache")
@@ -49,22 +53,27 @@ def settle(
     return settings
 
 
+def _of_replica(base: Scheduling, given: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
+    """What was given, with an engine's limits per data-parallel rank as limits of the replica. Raises UsageError."""
+    found, ranks = dict(given), data_parallel_ranks(plan)
+    for name, field, flag in _RANK_LIMITS:
+        limit = found.pop(name, None)
+        if limit is None:
+            continue
+        if found.get(field) is not None:
+            raise UsageError(f"--{name.replace('_', '-')} and {flag} both set the same limit: give one of them")
+        found[field] = limit * ranks
+    if "max_running" in found and base.microbatch and base.max_running and "microbatch" not in found:
+        share = base.microbatch * found["max_running"] // base.max_running  # of all that run, in one batch
+        found["microbatch"] = max(1, share)
+    return found
+
+
 def check_drafts(base: Scheduling, given: Mapping[str, Any]) -> None:
     """Draft tokens and their acceptance go together. Raises UsageError."""
     drafts = given.get("speculate", base.speculate)
     if drafts and not base.speculate and "acceptance_ppm" not in given:
-        raise UsageError("--speculate needs the share of drafts that turn out right: give --acceptance 0.7")
+        raise UsageError("--speculate needs the probability that a draft is accepted: give --acceptance 0.7")
     for name, flag in (("acceptance_ppm", "--acceptance"), ("draft_ns", "--draft-cost")):
         if name in given and not drafts:
             raise UsageError(f"{flag} needs draft tokens: give --speculate 4")
-
-
-def _vllm(plan: Plan, max_num_seqs: int) -> dict[str, Any]:
-    """One microbatch in flight per stage, as many sequences as run in each, KV by block with preemption."""
-    return {
-        "credits": len(plan.stages),
-        "max_running": max_num_seqs,
-        "microbatch": max_num_seqs,
-        "batching": "greedy",
-        "kv": "grow",
-    }

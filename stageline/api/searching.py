@@ -4,23 +4,23 @@ import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple, Unpack, cast
+from typing import Any, NamedTuple, Unpack, cast
 
 import msgspec
 
 from stageline.api.dask_trials import run_trials_on_dask
 from stageline.api.keywords import DesignKeywords, PlanKeywords, checked
-from stageline.api.planning import find_inputs
+from stageline.api.planning import PlanInputs, find_inputs
+from stageline.api.provenance import with_provenance
 from stageline.api.ranking import best_by_devices, on_front, with_cost
 from stageline.api.resuming import finish_trials
 from stageline.api.running import check_seed
+from stageline.api.scheduling import settle
 from stageline.api.trials import Candidate, RunTrials, Trial, run_trials
-from stageline.engine.settings import Scheduling
+from stageline.engine.settings import Scheduling, plan_scheduling
 from stageline.errors import BadInput, DoesNotFit, RunFailed, UsageError
-from stageline.hardware.device import Device
 from stageline.model.spec import ModelSpec
 from stageline.plan.build import make_plan
-from stageline.plan.options import PlanOptions
 from stageline.plan.schema import Plan
 from stageline.plan.shapes import Shape, shapes
 from stageline.plan.timing import decode_totals, pipeline_timing
@@ -64,7 +64,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     requests: int | None = 200
     rate_scale: str = "1"
     seed: int = 0
-    scheduling: Scheduling = Scheduling()
+    scheduling: Scheduling | None = None  # None: as the serving engine of each plan schedules, changed by `given`
+    given: dict[str, Any] = {}  # fields of Scheduling
     price: float | None = None  # of one device for an hour
 
     def check(self) -> None:
@@ -94,7 +95,7 @@ def search(
     requests: int | None = 200,
     rate_scale: str | float = 1,
     seed: int = 0,
-    scheduling: Scheduling = Scheduling(),  # noqa: B008  (frozen)
+    scheduling: Scheduling | None = None,
     price: float | None = None,
     jobs: int = 1,
     dask_scheduler: str | None = None,
@@ -114,12 +115,12 @@ def search(
     or BadInput for arguments that can't be used. Whether a trial meets `slo` is its `slo_met`.
 
     >>> import stageline
-    >>> load = "poisson:rate=4,input=256,output=16"
-    >>> found = stageline.search("llama-3.1-8b", "h100-sxm", devices=2, workload=load, requests=10)
+    >>> workload = "poisson:rate=4,input=256,output=16"
+    >>> found = stageline.search("llama-3.1-8b", "h100-sxm", devices=2, workload=workload, requests=10)
     >>> sorted(trial.name for trial in found.trials)
     ['dp2', 'pp2', 'tp2']
     """
-    asked = cast(PlanKeywords, checked("search", design, DesignKeywords))
+    given = cast(PlanKeywords, checked("search", design, DesignKeywords))
     question = Question(
         workload=os.fspath(workload),
         devices=(devices,) if isinstance(devices, int) else tuple(devices),
@@ -133,13 +134,15 @@ def search(
         price=price,
     )
     names = [[found] if isinstance(found, str) else list(found) for found in (models, device_names)]
-    place = choose_place(jobs, dask_scheduler)
-    folders = [Path(folder) for folder in catalog]
-    return run_search(question, names[0], names[1], asked, folders, place, None if resume is None else Path(resume))
+    runner = choose_runner(jobs, dask_scheduler)
+    catalog_dirs = [Path(directory) for directory in catalog]
+    return run_search(
+        question, names[0], names[1], given, catalog_dirs, runner, None if resume is None else Path(resume)
+    )
 
 
-def choose_place(jobs: int, dask_scheduler: str | None) -> RunTrials:
-    """Where trials run: here, in several processes, or on Dask workers. Raises UsageError."""
+def choose_runner(jobs: int, dask_scheduler: str | None) -> RunTrials:
+    """What runs the trials: this process, several processes, or Dask workers. Raises UsageError."""
     if not 1 <= jobs <= MAX_JOBS:
         raise UsageError(f"--jobs {jobs}: must lie between 1 and {MAX_JOBS}")
     if dask_scheduler is not None:
@@ -151,20 +154,20 @@ def run_search(
     question: Question,
     models: Sequence[str],
     device_names: Sequence[str],
-    asked: PlanKeywords,
-    folders: Sequence[Path],
-    place: RunTrials,
+    keywords: PlanKeywords,
+    catalog_dirs: Sequence[Path],
+    runner: RunTrials,
     resume: Path | None = None,
     watch: Callable[[int, int], None] = lambda done, total: None,
 ) -> SearchResult:
     """Run the search; `watch` is told how many trials are done, and of how many. Raises as `search` does."""
     question.check()
-    candidates, skipped = _candidates(question, models, device_names, asked, folders)
+    candidates, skipped = _candidates(question, models, device_names, keywords, catalog_dirs)
     if not candidates:
         why = "; ".join(f"{x.name}: {x.reason}" for x in skipped[:3])
         count = f"none of the {len(skipped)} divisions of {_numbers(question.devices)} device(s)"
         raise DoesNotFit(f"{count} can serve this: {why}")
-    trials = [with_cost(t, question.price) for t in finish_trials(candidates, resume, place, watch)]
+    trials = [with_cost(t, question.price) for t in finish_trials(candidates, resume, runner, watch)]
     if all(t.failure is not None for t in trials):
         raise RunFailed(f"all {len(trials)} divisions failed; the first: {trials[0].failure}")
     return SearchResult(tuple(trials), tuple(skipped))
@@ -175,7 +178,11 @@ def _numbers(devices: Sequence[int]) -> str:
 
 
 def _candidates(
-    question: Question, models: Sequence[str], device_names: Sequence[str], asked: PlanKeywords, folders: Sequence[Path]
+    question: Question,
+    models: Sequence[str],
+    device_names: Sequence[str],
+    keywords: PlanKeywords,
+    catalog_dirs: Sequence[Path],
 ) -> tuple[list[Candidate], list[Skipped]]:
     """What to run and what not, models and devices in the order given."""
     candidates: list[Candidate] = []
@@ -183,9 +190,9 @@ def _candidates(
     bound_ns = _bound_ns(question)
     for model in models:
         for device in device_names:
-            inputs = find_inputs(model, device, asked, folders)
+            inputs = find_inputs(model, device, keywords, catalog_dirs)
             for shape in _all_shapes(inputs.model, question):
-                found = _plan_of(inputs.model, inputs.device, shape, inputs.options, bound_ns)
+                found = _plan_of(inputs, shape, bound_ns)
                 if isinstance(found, Skipped):
                     skipped.append(found)
                 else:
@@ -204,7 +211,7 @@ def _candidate(plan: Plan, shape: Shape, q: Question) -> Candidate:
     return Candidate(
         model=plan.model, device=plan.device, name=shape.name, devices=shape.devices, plan=plan,
         workload=q.workload, seed=q.seed, rate_scale=q.rate_scale, requests=q.requests, slo=q.slo,
-        scheduling=q.scheduling,
+        scheduling=q.scheduling or settle(plan_scheduling(plan), q.given, plan),
     )  # fmt: skip
 
 
@@ -213,16 +220,18 @@ def _bound_ns(question: Question) -> int | None:
     objective = parse_slo(question.slo) if question.slo else None
     if objective is None or objective.tpot_ns is None:
         return None
-    return objective.tpot_ns * (1 + question.scheduling.speculate)
+    drafts = question.scheduling.speculate if question.scheduling else question.given.get("speculate", 0)
+    return objective.tpot_ns * (1 + int(drafts))
 
 
-def _plan_of(spec: ModelSpec, device: Device, shape: Shape, base: PlanOptions, bound_ns: int | None) -> Plan | Skipped:
+def _plan_of(inputs: PlanInputs, shape: Shape, bound_ns: int | None) -> Plan | Skipped:
     """The plan of a shape; skipped where it does not fit or where a lower bound already misses the objective."""
+    options = shape.options(inputs.options)
     try:
-        plan = make_plan(spec, device, shape.options(base)).plan
+        plan = make_plan(inputs.model, inputs.device, options).plan
     except (DoesNotFit, BadInput) as error:  # too small, or not a division that this model allows
         return Skipped(shape.name, str(error))
     lone = pipeline_timing(len(plan.stages), plan.visits, plan.links, plan.costs, decode_totals(1, 1)).trip_ns
     if bound_ns is not None and lone > bound_ns:
         return Skipped(shape.name, f"a lone token's trip takes {lone:,} ns, more than the objective's TPOT allows")
-    return plan
+    return with_provenance(plan, inputs.model, options, inputs.keywords)

@@ -9,11 +9,13 @@ from typing import NamedTuple
 import msgspec
 
 from stageline.api.files import write_file
-from stageline.api.moves import Move, moves
+from stageline.api.moves import Move, Value, moves
 from stageline.api.rerunning import Attempt, RunAttempts, StoredRun, checked_again, run_attempts, stored_run
 from stageline.api.scheduling import settle
 from stageline.api.searching import MAX_JOBS
+from stageline.engine.settings import plan_scheduling
 from stageline.errors import UsageError
+from stageline.report.rerun import flag
 from stageline.report.rundir import PLAN_FILE, TUNE_FILE
 from stageline.report.slo import parse_slo
 from stageline.report.tuned import NOTABLE, OBJECTIVES, Figures, Measured, Objective, TuneResult, gain
@@ -117,8 +119,8 @@ class _Tuner:
             run_digest=self._stored.summary.digest or "",
             objective=self._objective,
             before=self._before,
-            measured=tuple(_measured(t) for t in single),
-            best=None if best is None else _measured(best),
+            measured=tuple(self._measured(t) for t in single),
+            best=None if best is None else self._measured(best),
             command=self._command(() if best is None else best.moves),
             short_trials=self._short_trials,
             full_trials=self._full_trials,
@@ -157,7 +159,7 @@ class _Tuner:
     def _try(self, sets: Sequence[tuple[Move, ...]], requests: int | None) -> list[Figures | None]:
         stored = self._stored
         attempts = [
-            Attempt(plan=stored.plan, rerun=stored.rerun, changes={m.setting: m.value for m in made}, requests=requests)
+            Attempt(plan=stored.plan, rerun=stored.rerun, changes=self._changes(made), requests=requests)
             for made in sets
         ]
         self._left -= len(sets) * (requests or stored.requests)
@@ -191,15 +193,21 @@ class _Tuner:
                     best = more
         return best
 
+    def _changes(self, made: Iterable[Move]) -> dict[str, Value]:
+        """Fields of `Scheduling`. The size of microbatches does not follow the number of running sequences."""
+        changes: dict[str, Value] = {m.setting: m.value for m in made}
+        size = self._stored.rerun.scheduling.microbatch
+        return {"microbatch": size, **changes} if "max_running" in changes and size else changes
+
+    def _measured(self, tried: _Tried) -> Measured:
+        words = [word for name, value in self._changes(tried.moves).items() for word in flag(name, value)]
+        return Measured(flags=" ".join(words), gain=tried.gain, figures=tried.figures)
+
     def _command(self, made: Iterable[Move]) -> str:
         stored = self._stored
         slo = parse_slo(stored.rerun.slo) if stored.rerun.slo else None
-        changed = settle(stored.rerun.scheduling, {m.setting: m.value for m in made}, stored.plan, slo=slo)
-        return stored.rerun.command(str(stored.directory / PLAN_FILE), changed)
-
-
-def _measured(tried: _Tried) -> Measured:
-    return Measured(flags=" ".join(m.flags for m in tried.moves), gain=tried.gain, figures=tried.figures)
+        changed = settle(stored.rerun.scheduling, self._changes(made), stored.plan, slo=slo)
+        return stored.rerun.command(str(stored.directory / PLAN_FILE), plan_scheduling(stored.plan), changed)
 
 
 def _one_per_setting(tried: Iterable[_Tried]) -> list[_Tried]:

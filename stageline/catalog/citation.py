@@ -44,6 +44,18 @@ def check_sources(document: Any, sources: tuple[Citation, ...], place: str) -> N
             raise BadInput(f"{place}: $.{path}", None, reason, 'name it in the `covers` of one, or use covers = ["*"]')
 
 
+_NOT_SETTINGS = ("name", "title", "left_out", "source")
+
+
+def check_settings(document: dict[str, Any], sources: tuple[Citation, ...], place: str) -> None:
+    """Refuse a setting with no source or with several, whatever its type. Raises BadInput naming it."""
+    for path in (name for name in document if name not in _NOT_SETTINGS):
+        found = [s for s in sources if s.reaches(path)] or [s for s in sources if "*" in s.covers]
+        if len(found) != 1:
+            reason = "no [[source]] covers this setting" if not found else "several [[source]] cover this setting"
+            raise BadInput(f"{place}: $.{path}", None, reason, 'name it in the `covers` of one, or use covers = ["*"]')
+
+
 def source_of(path: str, sources: tuple[Citation, ...]) -> Citation | None:
     """The source of a number; None for a default that no source covers."""
     specific = next((s for s in sources if s.reaches(path)), None)

@@ -27,34 +27,34 @@ MAX_SETTING = 1 << 20
 
 
 def calibrate_command(
-    timings: Annotated[Path, Parameter(help="Folder of kernel timings, or a JSONL or CSV file of measured requests.")],
+    timings: Annotated[Path, Parameter(help="Kernel timings (directory), or measured requests (JSONL or CSV file).")],
     model: Annotated[str, Parameter(help="Model that was measured: catalogue name, or path of a config.json.")],
     device: Annotated[str, Parameter(help="Catalogue name of the device that was measured.")],
     /,
     *,
     out: Annotated[Path, Parameter(name=["--output", "-o"], help="Profile to write, for plan --profile.")],
-    name: Annotated[str | None, Parameter(help="Name of the profile; default: the stem of its file.")] = None,
+    name: Annotated[str | None, Parameter(help="Name of the profile; default: its file's name.")] = None,
     requests: Annotated[
         Path | None,
-        Parameter(help="MeasuredRun requests, to which the scale of attention is fitted; with kernel timings."),
+        Parameter(help="Measured requests to fit the attention scale to; with kernel timings."),
     ] = None,
     attention_scale: Annotated[
-        float | None, DECIMAL, Parameter(help="Scale of attention, instead of a fitted one; with kernel timings.")
+        float | None, DECIMAL, Parameter(help="Attention scale to use instead of a fitted one; with kernel timings.")
     ] = None,
     max_num_seqs: Annotated[
-        int, WHOLE, Parameter(name=["--max-num-seqs", "--max-running"], help="Requests that the engine ran at once.")
+        int, WHOLE, Parameter(name=["--max-num-seqs", "--max-running"], help="Requests that the server ran at once.")
     ] = 256,
     batched_tokens: Annotated[
         int,
         WHOLE,
         Parameter(
-            name=["--batched-tokens", "--max-num-batched-tokens"], help="Largest number of new tokens in a step."
+            name=["--batched-tokens", "--max-num-batched-tokens"], help="Maximum number of new tokens in a step."
         ),
     ] = 2048,
     tensor_parallel: Annotated[
         int,
         WHOLE,
-        Parameter(name=["--tensor-parallel-size", "--tp"], help="Devices that the engine split the model over."),
+        Parameter(name=["--tensor-parallel-size", "--tp"], help="Tensor-parallel size of the server."),
     ] = 1,
     catalog: Annotated[
         tuple[Path, ...],
@@ -62,14 +62,14 @@ def calibrate_command(
     ] = (),
     json: Annotated[bool, Parameter(negative="", help="Print the residuals as JSON.")] = False,
 ) -> int:
-    """Make a profile of measured costs from timings of kernels or of requests; docs/planning.md has both."""
+    """Make a cost profile from kernel timings or from measured requests; see docs/planning.md."""
     serving = Serving(
         _count(max_num_seqs, "--max-num-seqs"),
         _count(batched_tokens, "--batched-tokens"),
         _count(tensor_parallel, "--tp"),
     )
-    shelf = Catalog(catalog)
-    spec, found = find_model(model, shelf), shelf.device(device).device
+    lookup = Catalog(catalog)
+    spec, found = find_model(model, lookup), lookup.device(device).device
     profile: Profile | Efficiencies
     if timings.is_dir():
         profile = _from_kernels(timings, name or out.stem, spec, found, attention_scale)

@@ -13,6 +13,7 @@ from stageline.catalog.citation import Citation, source_of
 from stageline.catalog.loader import Catalog
 from stageline.cli import output
 from stageline.cli.output import AsJson
+from stageline.hardware.device import Device
 from stageline.model.summary import ModelSummary, summarise
 
 models_app = App(name="models", help="List the catalogue's models, or show one.")
@@ -29,8 +30,8 @@ DeviceName = Annotated[str, Parameter(help="Catalogue name of a device.")]
 @models_app.default
 def models(*, catalog: Folders = (), json: AsJson = False) -> int:
     """List the catalogue's models."""
-    shelf = Catalog(catalog)
-    found = [summarise(shelf.model(name).spec) for name in shelf.models()]
+    lookup = Catalog(catalog)
+    found = [summarise(lookup.model(name).spec) for name in lookup.models()]
     if json:
         output.print_json([_model_row(s) for s in found])
         return 0
@@ -106,9 +107,9 @@ def _source_lines(sources: tuple[Citation, ...]) -> list[str]:
 @devices_app.default
 def devices(*, catalog: Folders = (), json: AsJson = False) -> int:
     """List the catalogue's devices and networks."""
-    shelf = Catalog(catalog)
-    found = [shelf.device(name).device for name in shelf.devices()]
-    links = [shelf.link(name) for name in shelf.links()]
+    lookup = Catalog(catalog)
+    found = [lookup.device(name).device for name in lookup.devices()]
+    links = [lookup.link(name) for name in lookup.links()]
     if json:
         networks = [{"name": e.name, "title": e.title} | msgspec.to_builtins(e.network) for e in links]
         output.print_json({"devices": msgspec.to_builtins(found), "links": networks})
@@ -140,16 +141,35 @@ def devices(*, catalog: Folders = (), json: AsJson = False) -> int:
 @devices_app.command(name="show")
 def show_device(device: DeviceName, /, *, catalog: Folders = (), json: AsJson = False) -> int:
     """Show a device, every number with its source."""
-    entry = Catalog(catalog).device(device)
+    shelf = Catalog(catalog)
+    entry = shelf.device(device)
     if json:
         output.print_json(msgspec.to_builtins(entry.device) | {"sources": msgspec.to_builtins(entry.sources)})
         return 0
     rows = [
-        [path, f"{value:,}", _mark(path, entry.sources)] for path, value in _numbers(msgspec.to_builtins(entry.device))
+        [path, f"{value:,}", _mark(path, entry.sources)]
+        for path, value in _numbers(msgspec.to_builtins(msgspec.structs.replace(entry.device, costs=None)))
     ]
     output.print_table(entry.device.title, [("field", False), ("value", True), ("mark", False)], rows)
-    output.print_lines(_source_lines(entry.sources))
+    output.print_lines([*_cost_lines(entry.device, shelf), *_source_lines(entry.sources)])
     return 0
+
+
+def _cost_lines(device: Device, shelf: Catalog) -> list[str]:
+    """Whose kernel constants the device has, and the constants of each kind and format."""
+    found = shelf.costs(device)
+    if found is None:
+        return ["kernels     no constants: one share of the peaks for all kinds and formats"]
+    own = found.costs.name == device.name
+    whose = (
+        "its own" if own else f"those of {found.costs.name}, whose architecture it shares, on its own peaks (assumed)"
+    )
+    lines = [f"kernels     {whose}"]
+    for kind in ("gemm", "prefill", "decode", "moe", "linear"):
+        for row in getattr(found.costs, kind):
+            values = [f"{k} {v:g}" for k, v in msgspec.structs.asdict(row).items() if k != "format"]
+            lines.append(f"{kind:<11} {row.format}: {', '.join(values)}")
+    return lines + _source_lines(found.sources)
 
 
 def _mark(path: str, sources: tuple[Citation, ...]) -> str:

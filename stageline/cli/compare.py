@@ -17,10 +17,10 @@ from stageline.report.page.compare import comparison_page
 
 def compare_command(
     *directories: Annotated[Path, Parameter(help="Run directories, made by stageline run -o.")],
-    html: Annotated[Path | None, Parameter(help="Write the comparison as a page, too.")] = None,
+    html: Annotated[Path | None, Parameter(help="Also write the comparison as an HTML page.")] = None,
     json: Annotated[bool, Parameter(negative="", help="Print JSON instead of tables.")] = False,
 ) -> None:
-    """Show what changed between runs, and what that did to latency, throughput and bubbles against the first run."""
+    """Compare runs with the first one: settings that differ, latency, throughput and bubbles."""
     if len(directories) < 2:
         raise UsageError("compare needs two run directories or more; stageline report shows one")
     runs = sides(directories)

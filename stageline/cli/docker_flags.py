@@ -18,7 +18,7 @@ class DockerFlags:
     """Where the servers run."""
 
     docker: Annotated[
-        bool, Parameter(negative="", help="Run servers as containers of the engine that DOCKER_HOST names.")
+        bool, Parameter(negative="", help="Run servers as containers of the Docker daemon that DOCKER_HOST names.")
     ] = False
     detach: Annotated[
         bool, Parameter(name=("--detach", "-d"), negative="", help="Return once the containers are healthy.")

@@ -1,30 +1,35 @@
 """Flags that several commands share: each field is one flag. `stageline run --help` prints them."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
 from stageline.api.execution import WorkloadText
 from stageline.api.running import check_seed
-from stageline.api.scheduling import Preset, settle
+from stageline.api.scheduling import PRESETS, Preset, settle
+from stageline.api.serving import engine_scheduling
 from stageline.cli.groups import SCHEDULING, WORKLOAD
 from stageline.cli.numbers import WHOLE
 from stageline.cli.speculation_flags import SpeculationFlags
-from stageline.engine.policies.axes import AXES
+from stageline.engine.policies.all_policies import POLICIES
 from stageline.engine.policies.batching import BATCHING
 from stageline.engine.policies.kv import KV
 from stageline.engine.policies.queueing import QUEUEING
 from stageline.engine.policies.routing import ROUTING
 from stageline.engine.settings import MAX_COUNT, Scheduling
-from stageline.errors import BadInput
+from stageline.errors import BadInput, UsageError
 from stageline.plan.schema import Plan
 from stageline.report.slo import Slo
 from stageline.units import NS_PER_S, parse_duration_ns
 from stageline.workload import DescribedWorkload, open_workload
 
 MAX_OVERHEAD_NS = 900 * NS_PER_S
-_NUMBERS = ("microbatch", "credits", "batched_tokens", "max_running", "snapshot_tokens")
+_NUMBERS = (
+    "microbatch", "credits", "batched_tokens", "max_running", "max_num_seqs", "max_num_batched_tokens",
+    "snapshot_tokens",
+)  # fmt: skip
 
 
 @Parameter(name="*", group=WORKLOAD)
@@ -39,8 +44,8 @@ class WorkloadFlags:
         ),
     ]
     seed: Annotated[int, WHOLE, Parameter(help="Seed of every random draw, 0 or more.")] = 0
-    rate_scale: Annotated[str, Parameter(help="Factor on the rate of arrivals, like 2, 0.5 or 3/2.")] = "1"
-    requests: Annotated[int | None, WHOLE, Parameter(help="Largest number of requests; default: all.")] = None
+    rate_scale: Annotated[str, Parameter(help="Factor on the arrival rate, like 2, 0.5 or 3/2.")] = "1"
+    requests: Annotated[int | None, WHOLE, Parameter(help="Maximum number of requests; default: all.")] = None
     skip_bad_rows: Annotated[bool, Parameter(negative="", help="Skip bad rows and count them.")] = False
     sort: Annotated[bool, Parameter(negative="", help="Read all rows first and sort them by time.")] = False
 
@@ -71,7 +76,7 @@ class WorkloadFlags:
 @Parameter(name="*", group=SCHEDULING)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulingFlags:
-    """How the router schedules. What is not given is the preset's, or the plan's."""
+    """How the router schedules. What is not given is the serving engine's, or the plan's."""
 
     microbatch: Annotated[int | None, WHOLE, Parameter(help="Largest number of sequences in a microbatch.")] = None
     credits: Annotated[int | None, WHOLE, Parameter(help="Microbatches in flight per replica.")] = None
@@ -81,33 +86,72 @@ class SchedulingFlags:
     queueing: Annotated[str | None, Parameter(help=f"Order of waiting requests: {QUEUEING.choices}.")] = None
     kv: Annotated[str | None, Parameter(help=f"KV for all tokens up front, or block by block: {KV.choices}.")] = None
     balance: Annotated[str | None, Parameter(help=f"Replica of an arriving request: {ROUTING.choices}.")] = None
-    prefix_cache: Annotated[bool, Parameter(negative="", help="Keep the KV of prompts and reuse it.")] = False
+    max_num_seqs: Annotated[
+        int | None, WHOLE, Parameter(help="Largest number of running sequences of a data-parallel rank.")
+    ] = None
+    max_num_batched_tokens: Annotated[
+        int | None, WHOLE, Parameter(help="Largest number of new tokens in a step of a data-parallel rank.")
+    ] = None
+    prefix_cache: Annotated[
+        bool | None,
+        Parameter(
+            name=("--prefix-cache", "--enable-prefix-caching"),
+            negative="--no-enable-prefix-caching",
+            help="Keep the KV of prompts and reuse it; default: the serving engine's.",
+        ),
+    ] = None
     snapshot_tokens: Annotated[
         int | None,
         WHOLE,
-        Parameter(help="Distance of the linear layers' state snapshots in the prefix cache; default: 8192."),
+        Parameter(help="Tokens between state snapshots of linear layers in the prefix cache; default: 8192."),
     ] = None
     overhead: Annotated[str | None, Parameter(help="Router time per microbatch, like 50us.")] = None
     policy: Annotated[str | None, Parameter(show=False)] = None  # older name of --queueing package.module:Class
-    preset: Annotated[Preset | None, Parameter(help="Schedule as a serving engine does; other flags override it.")] = (
-        None
-    )
+    serving_engine: Annotated[
+        str | None,
+        Parameter(
+            name=("--serving-engine", "--engine-profile"),
+            help="Schedule as a serving engine does: a name in the catalogue's engines/ or a TOML file; default: the "
+            "plan's. Other flags override it.",
+        ),
+    ] = None
+    preset: Annotated[Preset | None, Parameter(show=False)] = None  # older name of --serving-engine vllm-v1
+    catalog: Annotated[
+        tuple[Path, ...],
+        Parameter(negative="", show_default=False, help="Directories with your own engines/."),
+    ] = ()
     speculation: SpeculationFlags = SpeculationFlags()  # noqa: RUF009  (frozen)
 
-    def settings(self, plan: Plan, slo: Slo | None, base: Scheduling = Scheduling()) -> Scheduling:  # noqa: B008  (frozen)
-        """The engine's settings: `base`, changed by the flags given. UsageError or BadInput, naming the flag."""
+    @property
+    def engine(self) -> str | None:
+        """The serving engine that replaces the plan's. Raises UsageError for two of them."""
+        if self.preset is None:
+            return self.serving_engine
+        if self.serving_engine is not None:
+            raise UsageError(f"--preset {self.preset} names a serving engine, too: give --serving-engine alone")
+        return PRESETS[self.preset]
+
+    def base(self, plan: Plan) -> Scheduling:
+        """The settings of the serving engine, before other flags. Raises UsageError or BadInput."""
+        return engine_scheduling(plan, self.engine, self.catalog)
+
+    def settings(self, plan: Plan, slo: Slo | None, base: Scheduling | None = None) -> Scheduling:
+        """The engine's settings: `base`, by default the serving engine's, changed by the flags given.
+
+        Raises UsageError or BadInput, naming the flag.
+        """
         given: dict[str, object] = {name: value for name in _NUMBERS if (value := self._positive(name)) is not None}
-        given |= {axis: name for axis in AXES if (name := getattr(self, axis)) is not None}
+        given |= {setting: name for setting in POLICIES if (name := getattr(self, setting)) is not None}
         if self.policy is not None:
             given["queueing"] = self.policy
-        if self.prefix_cache:
-            given["prefix_cache"] = True
+        if self.prefix_cache is not None:
+            given["prefix_cache"] = self.prefix_cache
         if self.overhead is not None:
             overhead_ns = given["overhead_ns"] = parse_duration_ns(self.overhead, "--overhead")
             if overhead_ns > MAX_OVERHEAD_NS:
                 raise BadInput("--overhead", self.overhead, "above 15 minutes per microbatch", "give a shorter time")
         given |= self.speculation.given()
-        return settle(base, given, plan, slo=slo, preset=self.preset)
+        return settle(self.base(plan) if base is None else base, given, plan, slo=slo)
 
     def _positive(self, name: str) -> int | None:
         value: int | None = getattr(self, name)

@@ -16,20 +16,22 @@ from stageline.report.spans.context import DEFAULT_RATIO
 class LiveFlags:
     """Settings of the router, except `dilation`, which `up` reads itself."""
 
-    http_port: Annotated[int, WHOLE, Parameter(help="Port of the OpenAI-compatible server; 0: any, -1: none.")] = 8000
+    http_port: Annotated[
+        int, WHOLE, Parameter(help="Port of the OpenAI-compatible server; 0: any free port, -1: none.")
+    ] = 8000
     dilation: Annotated[
         str, Parameter(help="Wall time per emulated time: auto, 1 for real time, or a factor like 50.")
     ] = "auto"
     record: Annotated[Path | None, Parameter(help="Record live sessions into this file, for run --workload.")] = None
     seed: Annotated[int, WHOLE, Parameter(help="Seed of live sessions.")] = 0
-    output_lengths: Annotated[str, Parameter(help="Tokens of an output: max, echo, constant:128, lognormal(...).")] = (
-        "max"
-    )
+    output_lengths: Annotated[
+        str, Parameter(help="Output length in tokens: max, echo, constant:128, lognormal(...).")
+    ] = "max"
     served_model_name: Annotated[
         str, Parameter(show_default=False, help="Names of the model, separated by commas; default: the plan's.")
     ] = ""
     tokenizer: Annotated[
-        Path | None, Parameter(help="A tokenizer.json to count prompts with; needs stageline[tokenizer].")
+        Path | None, Parameter(help="Path of a tokenizer.json to count prompts with; needs stageline[tokenizer].")
     ] = None
     otlp: Annotated[
         str,
@@ -37,7 +39,7 @@ class LiveFlags:
             show_default=False, help="Send request spans to this OTLP/HTTP collector, like http://localhost:4318."
         ),
     ] = ""
-    trace_sample: Annotated[float, DECIMAL, Parameter(help="Share of requests without a traceparent to trace.")] = (
+    trace_sample: Annotated[float, DECIMAL, Parameter(help="Fraction of requests without a traceparent to trace.")] = (
         DEFAULT_RATIO
     )
 

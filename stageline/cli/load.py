@@ -32,7 +32,7 @@ def load_command(
     *,
     result: ResultFlags = ResultFlags(),  # noqa: B008  (frozen)
 ) -> int:
-    """Send a workload to a server, open loop or closed, and report its latency from the intended start."""
+    """Send a workload to a server, open or closed loop, and report throughput and latency."""
     fields = target.options() | calls.options() | result.options()
     options = LoadOptions(**fields, seed=workload.seed, command=command_line())
     return _report(_run(options, workload), result.output, as_json=result.json)
@@ -62,6 +62,9 @@ def _report(result: "LoadResult", directory: Path | None, *, as_json: bool) -> i
         return 130
     if not summary.calls["finished"]:
         raise RunFailed(f"no call of {summary.calls['total']} finished: {'; '.join(summary.remarks[:3])}")
+    lost = summary.calls["rejected"] + summary.calls["failed"]
+    if 2 * lost > summary.calls["total"]:
+        raise RunFailed(f"{lost} of {summary.calls['total']} calls failed: {'; '.join(summary.remarks[:3])}")
     if summary.slo is not None and not summary.slo.met:
         raise SloMissed(slo_text(summary))
     return 0

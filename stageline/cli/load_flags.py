@@ -51,19 +51,21 @@ class TargetFlags:
 class CallFlags:
     """What is sent, and when."""
 
-    prompts: Annotated[PromptKind, Parameter(help="Send prompts of completions as token ids (exact), or as text.")] = (
-        "ids"
-    )
-    turns: Annotated[int, WHOLE, Parameter(help="Calls per request, each with the conversation so far.")] = 1
-    think: Annotated[str, Parameter(help="Time from a reply to the next turn, like 5s.")] = "0"
-    ramp: Annotated[str | None, Parameter(help="Steps of the rate, like 0.5:30s,1:60s,2.")] = None
+    prompts: Annotated[
+        PromptKind, Parameter(help="Send the prompts of completions as token ids (exact) or as text.")
+    ] = "ids"
+    turns: Annotated[int, WHOLE, Parameter(help="Turns per conversation; each call sends the conversation so far.")] = 1
+    think: Annotated[str, Parameter(help="Think time between a reply and the next turn, like 5s.")] = "0"
+    ramp: Annotated[str | None, Parameter(help="Rate steps, as FACTOR:DURATION, like 0.5:30s,1:60s,2.")] = None
     duration: Annotated[str | None, Parameter(help="Time after which nothing more is sent, like 60s.")] = None
     connections: Annotated[
-        int, WHOLE, Parameter(help="Largest number of calls in flight; others wait, which counts as latency.")
+        int, WHOLE, Parameter(help="Maximum number of calls in flight; others wait, and the wait counts as latency.")
     ] = 1024
-    timeout: Annotated[str, Parameter(help="Wall time after which a call has failed.")] = "600s"
+    timeout: Annotated[str, Parameter(help="Wall time after which a call counts as failed.")] = "600s"
     ignore_eos: Annotated[bool, Parameter(help="Ask for exact lengths (ignore_eos, min_tokens).")] = True
-    extra_body: Annotated[str, Parameter(show_default=False, help="Members of every request body, as JSON.")] = ""
+    extra_body: Annotated[
+        str, Parameter(show_default=False, help="Extra fields of every request body, as a JSON object.")
+    ] = ""
 
     def options(self) -> dict[str, Any]:
         """Fields of `LoadOptions`. Raises UsageError or BadInput."""
@@ -85,13 +87,13 @@ class ResultFlags:
     """What is measured, and where it goes."""
 
     slo: Annotated[
-        str | None, Parameter(help="Objective, like ttft=2s,tpot=50ms,attainment=0.99; missed: exit code 3.")
+        str | None, Parameter(help="Objective, like ttft=2s,tpot=50ms,attainment=0.99; exit code 3 if it is missed.")
     ] = None
     wall: Annotated[
-        bool, Parameter(negative="", help="Take rates, times and SLO in wall time, not in emulated time.")
+        bool, Parameter(negative="", help="Read rates, times and SLO as wall time, not as emulated time.")
     ] = False
     warmup: Annotated[
-        str | None, Parameter(help="Requests (50) or time (30s) at the start that the figures leave out.")
+        str | None, Parameter(help="Number of requests (50) or time (30s) at the start to leave out of the figures.")
     ] = None
     output: Annotated[Path | None, Parameter(name=("-o", "--output"), help="Directory for results.")] = None
     json: Annotated[bool, Parameter(negative="", help="Print summary.json instead of tables.")] = False

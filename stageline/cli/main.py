@@ -10,13 +10,15 @@ from itertools import pairwise
 from pathlib import Path
 
 from cyclopts import App
-from cyclopts.exceptions import CycloptsError
+from cyclopts.exceptions import CycloptsError, MissingArgumentError
 
 from stageline import __version__
 from stageline.cli.calibrate import calibrate_command
 from stageline.cli.catalogue import devices_app, models_app
 from stageline.cli.compare import compare_command
+from stageline.cli.engines import engines_app
 from stageline.cli.load import load_command
+from stageline.cli.output import GIVEN
 from stageline.cli.plan import plan_command
 from stageline.cli.render import render_app
 from stageline.cli.report import report_command
@@ -51,19 +53,27 @@ app.command("stageline.cli.docker:cluster_app", name="cluster", help="Break and 
 app.command(render_app)
 app.command(models_app)
 app.command(devices_app)
+app.command(engines_app)
 
 
 NEGATIVE = re.compile(r"-[0-9][0-9.a-zA-Zµ/%]*")
+OF_THE_PLAN = frozenset(
+    {
+        "--max-model-len", "--gpu-memory-utilization", "--num-gpu-blocks-override", "--block-size", "--kv-cache-dtype",
+        "--tensor-parallel-size", "--pipeline-parallel-size", "--data-parallel-size", "--enable-expert-parallel",
+    }
+)  # fmt: skip
 DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 
 def invoke(argv: Sequence[str]) -> int:
     """Run one command and return its exit code. An error of the user prints one line, never a traceback."""
+    GIVEN.set(tuple(argv))
     try:
         result = app(list(argv), exit_on_error=False, print_error=False, result_action="return_value")
         sys.stdout.flush()
     except CycloptsError as error:
-        return _complain(f"{error}{_dash_hint(argv)}", UsageError.exit_code)
+        return _complain(f"{error}{_dash_hint(argv)}{_plan_hint(argv)}", UsageError.exit_code)
     except StagelineError as error:
         return _complain(str(error), error.exit_code)
     except BrokenPipeError:
@@ -79,12 +89,27 @@ def invoke(argv: Sequence[str]) -> int:
     return result if isinstance(result, int) else 0
 
 
+def _missing(error: CycloptsError) -> str:
+    """What to say when a required argument or flag is not there at all; empty for other errors."""
+    if not isinstance(error, MissingArgumentError) or error.argument is None or error.keyword or error.argument.tokens:
+        return ""
+    command = " ".join(["stageline", *(error.command_chain or ())])
+    return f"{error.argument.name} is missing; {command} --help lists what it needs"
+
+
 def _dash_hint(argv: Sequence[str]) -> str:
     """How to write a value that begins with a dash, which the parser takes for a flag."""
     for flag, value in pairwise(argv):
         if flag.startswith("--") and NEGATIVE.fullmatch(value):
             return f" A value that begins with a dash is written {flag}={value}."
     return ""
+
+
+def _plan_hint(argv: Sequence[str]) -> str:
+    """Which of a serving command's flags a run can't change, because the plan is made with them."""
+    given = [word.partition("=")[0] for word in argv] if argv[:1] in (["run"], ["up"]) else []
+    found = [flag for flag in given if flag in OF_THE_PLAN]
+    return f" {', '.join(found)}: fixed when the plan is made; give it to stageline plan." if found else ""
 
 
 def _close_stdout() -> None:
@@ -106,3 +131,7 @@ def main() -> None:
     if sys.stdout is None:  # closed by the caller
         sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - until the end
     sys.exit(invoke(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    main()

@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+from contextvars import ContextVar
 from typing import Annotated
 
 import msgspec
@@ -47,6 +48,22 @@ def print_lines(lines: list[str]) -> None:
         out.print(line, markup=False)
 
 
+GIVEN: ContextVar[tuple[str, ...]] = ContextVar("GIVEN", default=())  # the words of the command under way
+_ABOUT_OUTPUT = ("-o", "--output", "--json", "--explain", "--device-map")
+
+
 def command_line() -> str:
     """The command as it was given, for the files that it writes."""
-    return shlex.join(["stageline", *sys.argv[1:]])
+    return shlex.join(["stageline", *GIVEN.get()])
+
+
+def plan_command_line() -> str:
+    """The command without what it writes and prints: the same plan has the same text."""
+    kept, words = ["stageline"], iter(GIVEN.get())
+    for word in words:
+        name, equals, _ = word.partition("=")
+        if name not in _ABOUT_OUTPUT:
+            kept.append(word)
+        elif name in ("-o", "--output") and not equals:
+            next(words, None)
+    return shlex.join(kept)

@@ -29,18 +29,18 @@ def plan_command(
         Path | None, Parameter(name=("-o", "--output"), group=OUTPUT, help="Write the plan file here.")
     ] = None,
     json: Annotated[bool, Parameter(negative="", group=OUTPUT, help="Print JSON instead of tables.")] = False,
-    explain: Annotated[bool, Parameter(negative="", group=OUTPUT, help="Print how the plan came about.")] = False,
+    explain: Annotated[bool, Parameter(negative="", group=OUTPUT, help="Print the derivation of the plan.")] = False,
     device_map: Annotated[
         bool, Parameter(negative="", group=OUTPUT, help="Print only the device map, in the Hugging Face form.")
     ] = False,
 ) -> int:
     """Place a model's layers on devices and size the pipeline."""
-    asked = design.keywords()
-    asked.update(shape.keywords())
-    inputs = find_inputs(model, device, asked, design.folders)
+    keywords = design.keywords()
+    keywords.update(shape.keywords())
+    inputs = find_inputs(model, device, keywords, design.catalog_dirs)
     if learning.training:
         return plan_training(inputs.model, inputs.device, learning, shape, as_json=json)
-    planned = plan_inputs(inputs)
+    planned = plan_inputs(inputs, output.plan_command_line())
     if out:
         planned.write(out)
     if device_map:
@@ -108,6 +108,7 @@ def _summary_lines(s: PlanReport) -> list[str]:
         *_memory_lines(s),
         f"one token's trip  {units.time_text(s.trip_ns)} (L); busiest stage {units.time_text(s.busiest_ns)} (T); "
         f"network floor {units.time_text(s.network_floor_ns)}",
+        *([f"serving engine    {s.serving}"] if s.serving else []),
         f"in flight         {s.credits} credits x microbatch {s.microbatch}; knee L/T = {s.knee} microbatches; "
         f"published rule stages x microbatch = {s.published_in_flight} requests",
     ]

@@ -25,14 +25,16 @@ class ModelFlags:
     """Formats of the model, and where models are found."""
 
     weights: Annotated[
-        str, _flag("Format of all linear weights: as-shipped, bf16, fp8, int8, int4, mxfp4 or nvfp4.")
+        str, _flag("Weight format of all linear layers: as-shipped, bf16, fp8, int8, int4, mxfp4 or nvfp4.")
     ] = "as-shipped"
     kv_cache_dtype: Annotated[ElementName, _flag("Type of the KV cache; auto is the model's.")] = "auto"
-    state_dtype: Annotated[ElementName, _flag("Type of the state of linear attention; auto is the model's.")] = "auto"
+    state_dtype: Annotated[ElementName, _flag("Type of the linear-attention state; auto is the model's.")] = "auto"
     catalog: Annotated[
         tuple[Path, ...],
         Parameter(
-            negative="", show_default=False, help="Directories with your own models/, devices/, links/ and profiles/."
+            negative="",
+            show_default=False,
+            help="Directories with your own models/, devices/, links/, engines/ and profiles/.",
         ),
     ] = ()
 
@@ -50,25 +52,27 @@ class ShapeFlags:
     replicas: Annotated[
         int, WHOLE, _flag("Copies of the pipeline behind one router.", "--replicas", "--data-parallel-size")
     ] = 1
-    tensor_parallel: Annotated[int, WHOLE, _flag("Devices per stage.", "--tensor-parallel-size", "--tp")] = 1
+    tensor_parallel: Annotated[
+        int, WHOLE, _flag("Tensor-parallel ranks per stage.", "--tensor-parallel-size", "--tp")
+    ] = 1
     stages: Annotated[
         int | None,
         WHOLE,
         _flag(
-            "Pipeline stages per replica; default: --devices over devices per stage.",
+            "Pipeline stages per replica; default: --devices divided by the devices per stage.",
             "--pipeline-parallel-size",
             "--pp",
         ),
     ] = None
     context_parallel: Annotated[
-        int, WHOLE, _flag("Ranks that share a prompt and its KV.", "--cp", "--context-parallel-size")
+        int, WHOLE, _flag("Context-parallel ranks, which split a prompt and its KV.", "--cp", "--context-parallel-size")
     ] = 1
     expert_parallel: Annotated[
-        int, WHOLE, _flag("Ranks that experts are spread over; more than --tp replicate attention.", "--ep")
+        int, WHOLE, _flag("Expert-parallel ranks; beyond --tp they replicate attention.", "--ep")
     ] = 1
     all_experts: Annotated[
         bool,
-        _flag("Spread experts over --tp x --data-parallel-size ranks, as vLLM does.", "--enable-expert-parallel"),
+        _flag("Expert parallelism over --tp x --data-parallel-size ranks, as in vLLM.", "--enable-expert-parallel"),
     ] = False
 
     def keywords(self) -> PlanKeywords:
@@ -92,19 +96,26 @@ class PlacementFlags:
     placement: Annotated[
         Placement,
         _flag(
-            "Place layers on the fewest devices (consecutive, balanced), by kind (the published rule), or interleaved "
-            "(--chunks runs of layers per stage)."
+            "Place layers on the fewest devices (consecutive and balanced), by kind (the published rule), or "
+            "interleaved (--chunks model chunks per stage)."
         ),
     ] = "fewest"
+    layer_partition: Annotated[
+        str,
+        _flag(
+            "Layers per stage, like 20,20,20,20 (VLLM_PP_LAYER_PARTITION, SGLANG_PP_LAYER_PARTITION), or who splits "
+            "them: balanced (by time, at the plan's microbatch), vllm, sglang."
+        ),
+    ] = "balanced"
     chunks: Annotated[
         int | None, WHOLE, _flag("Runs of layers per stage with --placement interleaved; default: 2.")
     ] = None
     consecutive: Annotated[bool, _flag("Let a stage hold consecutive layers only, with --placement by-kind.")] = False
     layer_bytes: Annotated[
-        LayerBytes, _flag("Size layers by their real bytes, or by one round number for every layer.")
+        LayerBytes, _flag("Count the real bytes of every layer, or one round number for all layers.")
     ] = "exact"
     sequence_parallel: Annotated[bool, _flag("Use reduce-scatter and all-gather instead of all-reduce.")] = False
-    overlap: Annotated[bool, _flag("Hide collectives behind the work of another half batch.")] = False
+    overlap: Annotated[bool, _flag("Overlap the collectives of one half batch with the work of the other.")] = False
     redundant_experts: Annotated[
         int,
         WHOLE,
@@ -119,6 +130,7 @@ class PlacementFlags:
         """As the API takes them."""
         return {
             "placement": self.placement,
+            "layer_partition": self.layer_partition,
             "chunks": self.chunks,
             "consecutive": self.consecutive,
             "layer_bytes": self.layer_bytes,
@@ -131,31 +143,46 @@ class PlacementFlags:
 @Parameter(name="*", group=MEMORY)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryFlags:
-    """What memory is for."""
+    """What has to fit in memory."""
 
-    context: Annotated[
-        str | None, _flag("Tokens per request to make room for, like 8192 or 128K.", "--context", "--max-model-len")
+    context: Annotated[str | None, _flag("Tokens per request to make room for, like 8192 or 128K.")] = None
+    max_model_len: Annotated[
+        str | None,
+        _flag("Longest prompt and output together, and the --context unless given; default: the model's."),
+    ] = None
+    kv_blocks: Annotated[
+        int | None,
+        WHOLE,
+        _flag("KV blocks of every stage; default: what memory holds.", "--num-gpu-blocks-override", "--kv-blocks"),
     ] = None
     concurrency: Annotated[int, WHOLE, _flag("Requests of that context that every stage must have room for.")] = 1
     memory_share: Annotated[
         float | None,
         DECIMAL,
         _flag(
-            "Usable share of memory; default: 1.0 on wafers, 0.9 on GPUs.", "--memory-share", "--gpu-memory-utilization"
+            "Usable fraction of memory; default: 1.0 on wafers, 0.9 on GPUs.",
+            "--memory-share",
+            "--gpu-memory-utilization",
         ),
     ] = None
     activations: Annotated[
-        Literal["reserve", "kv"], _flag("Take activations from what --memory-share leaves, or from the KV ledger.")
+        Literal["reserve", "kv"],
+        _flag("Keep activations in what --memory-share leaves free, or take them from the KV ledger."),
     ] = "reserve"
-    block_tokens: Annotated[int, WHOLE, _flag("Tokens per KV block.", "--block-tokens", "--block-size")] = 16
+    block_tokens: Annotated[
+        int | None, WHOLE, _flag("Tokens per KV block; default: the engine's.", "--block-tokens", "--block-size")
+    ] = None
     whole_kv: Annotated[
-        bool, _flag("Count the whole context of sliding-window layers too, as --prefix-cache needs it.")
+        bool, _flag("Keep the whole context in sliding-window layers too; --prefix-cache needs it.")
     ] = False
 
     def keywords(self) -> PlanKeywords:
         """As the API takes them. Raises BadInput for a context that is no number of tokens."""
+        limit = self.max_model_len
         return {
             "context_tokens": None if self.context is None else parse_tokens(self.context, "--context"),
+            "max_model_len": None if limit is None else parse_tokens(limit, "--max-model-len"),
+            "kv_blocks": self.kv_blocks,
             "concurrency": self.concurrency,
             "memory_share": self.memory_share,
             "activations": self.activations,
@@ -170,7 +197,7 @@ class NetworkFlags:
     """How devices are wired."""
 
     axis_order: Annotated[
-        str | None, _flag("Axes from neighbouring devices outwards, like cp,tp,pp; default: the cheapest order.")
+        str | None, _flag("Parallel axes, innermost first, like cp,tp,pp; default: the cheapest order.")
     ] = None
     devices_per_node: Annotated[int | None, WHOLE, _flag("Devices that share the scale-up link.")] = None
     scale_up: Annotated[str | None, _flag("Catalogue name of the network inside a node.")] = None
@@ -178,7 +205,7 @@ class NetworkFlags:
     network: Annotated[str | None, _flag("Catalogue name of the network of every hop; default: the device's.")] = None
     hop_latency: Annotated[str | None, _flag("Latency of every hop, like 2us.")] = None
     hop_bandwidth: Annotated[str | None, _flag("Bandwidth of every hop, like 300GB/s.")] = None
-    hop_jitter: Annotated[str, _flag("Largest jitter of every hop.")] = "0ns"
+    hop_jitter: Annotated[str, _flag("Maximum jitter of every hop.")] = "0ns"
 
     def keywords(self) -> PlanKeywords:
         """As the API takes them. Raises UsageError or BadInput."""
@@ -202,15 +229,15 @@ class CostFlags:
 
     profile: Annotated[
         str | None,
-        _flag("Measured costs, made by stageline calibrate: a file, or a name in the profiles/ of a --catalog."),
+        _flag("Profile made by stageline calibrate: a file, or a name in profiles/ of a --catalog."),
     ] = None
     expert_imbalance: Annotated[
         float,
         DECIMAL,
-        _flag("Exponent of expert popularity, of which the most loaded rank decides: usually 1.01-1.2; 0: uniform."),
+        _flag("Exponent of expert popularity (usually 1.01-1.2; 0: uniform); the most loaded rank sets the pace."),
     ] = 0.0
-    host_floor: Annotated[str, _flag("Shortest step that the host manages, like 28ms.")] = "0ns"
-    host_sequence: Annotated[str, _flag("Host time per sequence of a step, like 340us.")] = "0ns"
+    host_floor: Annotated[str, _flag("Minimum duration of a step, set by the host, like 28ms.")] = "0ns"
+    host_sequence: Annotated[str, _flag("Host time per sequence in a step, like 340us.")] = "0ns"
 
     def keywords(self) -> PlanKeywords:
         """As the API takes them. Raises BadInput for times that are none."""
@@ -227,23 +254,50 @@ class CostFlags:
 class MicrobatchFlags:
     """The plan's defaults, which a run may change."""
 
-    microbatch: Annotated[
+    serving_engine: Annotated[
+        str | None,
+        _flag(
+            "How batches form: a name in the catalogue's engines/ or a TOML file; default: vllm-v1 on GPUs and TPUs, "
+            "pipeline on wafers and LPUs.",
+            "--serving-engine",
+            "--engine-profile",
+        ),
+    ] = None
+    max_num_seqs: Annotated[
+        int | None, WHOLE, _flag("Largest number of running sequences of a data-parallel rank.")
+    ] = None
+    max_num_batched_tokens: Annotated[
         int | None,
         WHOLE,
-        _flag("Nominal and largest number of sequences in a microbatch.", "--microbatch", "--max-num-seqs"),
+        _flag("Largest number of new tokens in a step of a data-parallel rank."),
     ] = None
+    prefix_cache: Annotated[
+        bool | None,
+        Parameter(
+            name="--enable-prefix-caching",
+            negative="--no-enable-prefix-caching",
+            help="Keep the KV of prompts and reuse it; default: the engine's.",
+        ),
+    ] = None
+    microbatch: Annotated[int | None, WHOLE, _flag("Nominal and largest number of sequences in a microbatch.")] = None
     credits_: Annotated[
-        int | None, WHOLE, _flag("Microbatches in flight per replica; default: max(stages, ceil(L/T)).", "--credits")
-    ] = None
-    batched_tokens: Annotated[
-        int,
+        int | None,
         WHOLE,
-        _flag("Largest number of new tokens in a microbatch.", "--batched-tokens", "--max-num-batched-tokens"),
-    ] = 2048
+        _flag("Microbatches in flight per replica; default: the engine's, one with a single stage.", "--credits"),
+    ] = None
+    batched_tokens: Annotated[int | None, WHOLE, _flag("Largest number of new tokens in a microbatch.")] = None
 
     def keywords(self) -> PlanKeywords:
         """As the API takes them."""
-        return {"microbatch": self.microbatch, "credits": self.credits_, "batched_tokens": self.batched_tokens}
+        return {
+            "serving_engine": self.serving_engine,
+            "max_num_seqs": self.max_num_seqs,
+            "max_num_batched_tokens": self.max_num_batched_tokens,
+            "prefix_cache": self.prefix_cache,
+            "microbatch": self.microbatch,
+            "credits": self.credits_,
+            "batched_tokens": self.batched_tokens,
+        }
 
 
 @Parameter(name="*")
@@ -259,7 +313,7 @@ class DesignFlags:
     microbatches: MicrobatchFlags = MicrobatchFlags()
 
     @property
-    def folders(self) -> tuple[Path, ...]:
+    def catalog_dirs(self) -> tuple[Path, ...]:
         """Directories of the user's own catalogue."""
         return self.model.catalog
 

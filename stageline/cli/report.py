@@ -11,6 +11,7 @@ from stageline.cli.output import console
 from stageline.errors import BadInput, UsageError
 from stageline.report.chart import draw_chart
 from stageline.report.digest import digest_of
+from stageline.report.groups import groups_table
 from stageline.report.page.render import write_page
 from stageline.report.perfetto.trace import write_trace
 from stageline.report.rundir import (
@@ -19,6 +20,7 @@ from stageline.report.rundir import (
     RERUN,
     read_events,
     read_requests,
+    read_sizes,
     read_stages,
     read_summary,
 )
@@ -35,14 +37,16 @@ def report_command(
     directory: Annotated[Path, Parameter(help="Run directory, made by stageline run -o.")],
     *,
     chart: Annotated[bool, Parameter(help="Write pipeline.svg and pipeline.png into the directory.")] = True,
-    html: Annotated[bool, Parameter(help="Write report.html, one page that opens from disk.")] = True,
-    perfetto: Annotated[Path | None, Parameter(help="Write a trace for ui.perfetto.dev, too; needs events.")] = None,
+    html: Annotated[bool, Parameter(help="Write report.html, one self-contained page.")] = True,
+    perfetto: Annotated[
+        Path | None, Parameter(help="Also write a trace for ui.perfetto.dev; needs a run with --events.")
+    ] = None,
     microbatches: Annotated[
-        int | None, WHOLE, Parameter(help="Microbatches in the timeline, when there are events.")
+        int | None, WHOLE, Parameter(help="Number of microbatches in the chart's timeline; needs a run with --events.")
     ] = None,
     verify: Annotated[bool, Parameter(negative="", help="Recompute the digest from the files and compare it.")] = False,
 ) -> None:
-    """Print a run's tables, draw its pipeline chart and write its page."""
+    """Print the tables of a run, draw its pipeline chart and write its HTML page."""
     if microbatches is not None and microbatches < 1:
         raise BadInput("--microbatches", microbatches, "not 1 or more", "give a number of microbatches")
     summary = read_summary(directory)
@@ -58,8 +62,9 @@ def report_command(
         _page(directory)
     if perfetto is not None:
         _trace(directory, perfetto)
+    groups = groups_table(read_sizes(directory), read_events(directory), summary.credits)
     tuned = read_tune(directory, summary.digest)
-    shown = run_report(summary, stages, directory=directory, tuned=tuned)
+    shown = run_report(summary, stages, groups, directory=directory, tuned=tuned)
     console().print(shown)  # last, so that nothing is printed about a damaged run
 
 

@@ -8,7 +8,7 @@ from cyclopts import Parameter
 
 from stageline.api.execution import Cluster, EngineName
 from stageline.api.results import RunResult
-from stageline.api.running import Job, TrialProgress, carry_out
+from stageline.api.running import Job, RunStatus, carry_out
 from stageline.api.scheduling import base_scheduling
 from stageline.cli.address import router_address
 from stageline.cli.flags import SchedulingFlags, WorkloadFlags
@@ -33,7 +33,7 @@ def run_command(
     *,
     slo: Annotated[
         str | None,
-        Parameter(group=OUTPUT, help="Objective, like ttft=2s,tpot=50ms,attainment=0.99; missed: exit code 3."),
+        Parameter(group=OUTPUT, help="Objective, like ttft=2s,tpot=50ms,attainment=0.99; exit code 3 if it is missed."),
     ] = None,
     output: Annotated[
         Path | None, Parameter(name=("-o", "--output"), group=OUTPUT, help="Run directory to write.")
@@ -41,14 +41,14 @@ def run_command(
     events: Annotated[bool, Parameter(negative="", group=OUTPUT, help="Write events.jsonl too; needs -o.")] = False,
     json: Annotated[bool, Parameter(negative="", group=OUTPUT, help="Print summary.json instead of tables.")] = False,
     paranoid: Annotated[
-        bool, Parameter(negative="", group=OUTPUT, help="Check the laws during the run, on the event heap.")
+        bool, Parameter(negative="", group=OUTPUT, help="Check all invariants (laws) during the run; slow.")
     ] = False,
     engine: Annotated[
         EngineName, Parameter(group=CLUSTER, help="Run in this process or on local servers, with the same result.")
     ] = "inprocess",
     cluster: Annotated[
         str | None,
-        Parameter(group=CLUSTER, help="Run on the cluster whose router is at HOST:PORT, by TLS: grpcs://HOST:PORT."),
+        Parameter(group=CLUSTER, help="Run on the cluster whose router is at HOST:PORT (grpcs://HOST:PORT for TLS)."),
     ] = None,
     security: SecurityFlags = SecurityFlags(),  # noqa: B008  (frozen)
 ) -> None:
@@ -58,10 +58,10 @@ def run_command(
     objective = None if slo is None else parse_slo(slo)
     loaded = read_plan_file(plan)
     opened = workload.open()
-    base = base_scheduling(opened, workload.seed)
+    base = base_scheduling(opened, workload.seed, scheduling.base(loaded))
     if isinstance(opened, RecordedWorkload) and opened.header.plan_digest != loaded.digest():
         sys.stderr.write("stageline: the session was recorded on another plan; its digest will differ\n")
-    place = Cluster(address=cluster, tls=security.files(), api_key=security.api_key)
+    target = Cluster(address=cluster, tls=security.files(), api_key=security.api_key)
     job = Job(
         plan=loaded,
         workload=opened,
@@ -69,8 +69,9 @@ def run_command(
         seed=workload.seed,
         slo=objective,
         paranoid=paranoid,
-        cluster=place if cluster is not None or engine == "cluster" else None,
+        cluster=target if cluster is not None or engine == "cluster" else None,
         text=workload.text(),
+        serving_engine=scheduling.engine,
         command=command_line(),
     )
     with traces.recorder(loaded, workload.seed) as trace, progress_bar("arrivals", _progress) as watch:
@@ -78,7 +79,7 @@ def run_command(
     _show(result, opened, as_json=json)
 
 
-def _progress(progress: TrialProgress) -> str:
+def _progress(progress: RunStatus) -> str:
     return f"{progress.requests:,} requests done"
 
 

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-import msgspec
 from cyclopts import Parameter
 
 from stageline.api.scheduling import check_drafts
@@ -20,8 +19,15 @@ from stageline.errors import UsageError
 class SearchFlags:
     """The workload, the objective, and how devices may be divided."""
 
-    workload: Annotated[str, Parameter(help="Trace file, or poisson:rate=4,input=1024,output=128 and the like.")]
-    devices: Annotated[str, Parameter(help="Devices in all: 8, or 46..118 for the curve of what each adds.")]
+    workload: Annotated[
+        str, Parameter(help="Trace file, or a synthetic workload like poisson:rate=4,input=1024,output=128.")
+    ]
+    devices: Annotated[
+        str,
+        Parameter(
+            help="Total number of devices, like 8, or a range like 46..118 for the best division at every number."
+        ),
+    ]
     slo: Annotated[str | None, Parameter(help="Objective, like ttft=2s,tpot=50ms,attainment=0.99.")] = None
     microbatches: Annotated[
         str, Parameter(show_default=False, help="Microbatch sizes to try, like 1,8,64; default: the planner's choice.")
@@ -30,15 +36,17 @@ class SearchFlags:
         int,
         WHOLE,
         Parameter(
-            name=("--max-context-parallel", "--most-context-parallel"), help="Largest context-parallel degree to try."
+            name=("--max-context-parallel", "--most-context-parallel"), help="Maximum context-parallel size to try."
         ),
     ] = 1
-    requests: Annotated[int | None, WHOLE, Parameter(help="Largest number of requests of the workload.")] = 200
-    rate_scale: Annotated[str, Parameter(help="Factor on the rate of arrivals, like 2, 0.5 or 3/2.")] = "1"
+    requests: Annotated[int | None, WHOLE, Parameter(help="Maximum number of requests.")] = 200
+    rate_scale: Annotated[str, Parameter(help="Factor on the arrival rate, like 2, 0.5 or 3/2.")] = "1"
     seed: Annotated[int, WHOLE, Parameter(help="Seed of every random draw, 0 or more.")] = 0
-    prefix_cache: Annotated[bool, Parameter(negative="", help="Keep the KV of prompts and reuse it.")] = False
+    prefix_cache: Annotated[
+        bool, Parameter(negative="", help="Keep the KV of prompts and reuse it for prompts that begin alike.")
+    ] = False
     price: Annotated[
-        float | None, DECIMAL, Parameter(help="Price of one device for an hour, for the cost of tokens.")
+        float | None, DECIMAL, Parameter(help="Price of one device per hour, to compute the cost of tokens.")
     ] = None
 
     def question(self, speculation: SpeculationFlags) -> Question:
@@ -54,7 +62,7 @@ class SearchFlags:
             requests=self.requests,
             rate_scale=self.rate_scale,
             seed=self.seed,
-            scheduling=msgspec.structs.replace(Scheduling(prefix_cache=self.prefix_cache), **drafts),
+            given=drafts | ({"prefix_cache": True} if self.prefix_cache else {}),
             price=self.price,
         )
 

@@ -14,14 +14,18 @@ from stageline.cli.numbers import WHOLE
 class ServerFlags:
     """Settings of the router and the stage servers."""
 
-    grpc_port: Annotated[int, WHOLE, Parameter(help="The router's gRPC port; 0: any.")] = 50051
-    metrics_port: Annotated[int, WHOLE, Parameter(help="The router's /metrics port; 0: any, -1: none.")] = 9090
+    grpc_port: Annotated[int, WHOLE, Parameter(help="The router's gRPC port; 0: any free port.")] = 50051
+    metrics_port: Annotated[int, WHOLE, Parameter(help="The router's /metrics port; 0: any free port, -1: none.")] = (
+        9090
+    )
     payload: Annotated[
-        Literal["size", "capped", "full"], Parameter(help="How many activation bytes are really sent.")
+        Literal["size", "capped", "full"], Parameter(help="How many activation bytes are actually sent.")
     ] = "capped"
-    window: Annotated[int, WHOLE, Parameter(help="Frames in flight per replica; 0: two per core.")] = 0
+    window: Annotated[
+        int, WHOLE, Parameter(help="Flow-control window: frames in flight per replica; 0: two per core.")
+    ] = 0
     log_level: Annotated[
-        Literal["debug", "info", "warning", "error"], Parameter(help="Least severe message that servers log.")
+        Literal["debug", "info", "warning", "error"], Parameter(help="Lowest level that servers log.")
     ] = "warning"
     log_format: Annotated[Literal["text", "json"], Parameter(help="Format of the servers' logs.")] = "text"
     fail_fast: Annotated[bool, Parameter(negative="", help="Stop all servers as soon as one ends.")] = False

@@ -23,7 +23,7 @@ class SpeculationFlags:
     """Draft tokens that decode steps verify."""
 
     speculate: Annotated[int | None, WHOLE, Parameter(help="Draft tokens per decode step; 0: none.")] = None
-    acceptance: Annotated[str | None, Parameter(help="Probability that a draft token is right, like 0.7.")] = None
+    acceptance: Annotated[str | None, Parameter(help="Probability that a draft token is accepted, like 0.7.")] = None
     draft_cost: Annotated[
         str | None,
         Parameter(help="Time to draft one token for a microbatch, like 500us; default: 0 (n-gram look-up)."),

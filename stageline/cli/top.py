@@ -1,4 +1,4 @@
-"""`stageline top`: a live view of a cluster, over ssh too."""
+"""`stageline top`: watch a running cluster in a terminal, also over ssh."""
 
 import asyncio
 import signal
@@ -28,13 +28,13 @@ _ANSWER_S = 5.0  # a router that takes longer counts as gone
 
 
 def top(
-    address: Annotated[str, Parameter(help="Address of the router's gRPC, HOST:PORT; by TLS: grpcs://HOST:PORT.")],
+    address: Annotated[str, Parameter(help="gRPC address of the router, HOST:PORT, or grpcs://HOST:PORT for TLS.")],
     *,
     security: SecurityFlags = SecurityFlags(),  # noqa: B008  (frozen)
-    interval: Annotated[float, DECIMAL, Parameter(help="Seconds between two looks.")] = 1.0,
-    once: Annotated[bool, Parameter(negative="", help="Print what two looks show, and stop.")] = False,
+    interval: Annotated[float, DECIMAL, Parameter(help="Seconds between updates.")] = 1.0,
+    once: Annotated[bool, Parameter(negative="", help="Print one screen and exit.")] = False,
 ) -> None:
-    """Watch a cluster: occupancy and bubbles of every stage, KV, queue, rates, latencies, slip. Ctrl-C ends it."""
+    """Watch a running cluster: occupancy, bubbles and KV of every stage, queue, rates, latencies; Ctrl-C exits."""
     if not MIN_INTERVAL_S <= interval <= MAX_INTERVAL_S:  # not a number is neither
         raise BadInput(
             "--interval",

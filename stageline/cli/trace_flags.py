@@ -28,7 +28,7 @@ class TraceFlags:
         str | None, Parameter(help="Send request spans to this OTLP/HTTP collector, like http://localhost:4318.")
     ] = None
     trace_sample: Annotated[
-        float | None, DECIMAL, Parameter(help=f"Share of requests to trace; default: {DEFAULT_RATIO}.")
+        float | None, DECIMAL, Parameter(help=f"Fraction of requests to trace; default: {DEFAULT_RATIO}.")
     ] = None
     trace_anchor: Annotated[
         int | None, WHOLE, Parameter(help="Unix time in ns that stands for emulated time 0; default: now.")

@@ -29,15 +29,15 @@ class TrainingFlags:
         WHOLE,
         Parameter(help="ZeRO stage: 1 shards the optimiser over data ranks, 2 also gradients, 3 also weights."),
     ] = 1
-    sequence: Annotated[str, Parameter(help="Tokens per sequence, like 8192 or 128K.")] = "8192"
+    sequence: Annotated[str, Parameter(help="Sequence length in tokens, like 8192 or 128K.")] = "8192"
     batch: Annotated[int, WHOLE, Parameter(help="Sequences per data rank and step, one per microbatch.")] = 1
-    interleaved: Annotated[int, WHOLE, Parameter(help="Pieces of the model per stage.")] = 1
+    interleaved: Annotated[int, WHOLE, Parameter(help="Model chunks per stage, as in an interleaved pipeline.")] = 1
     recompute: Annotated[
-        bool, Parameter(negative="", help="Keep only the inputs of layers, and recompute the rest.")
+        bool, Parameter(negative="", help="Keep only the inputs of layers and recompute the rest.")
     ] = False
-    tokens: Annotated[int, WHOLE, Parameter(help="Tokens of the whole run, for its duration; 0: unknown.")] = 0
+    tokens: Annotated[int, WHOLE, Parameter(help="Tokens of the whole run, to compute its duration; 0: unknown.")] = 0
     price: Annotated[
-        float, DECIMAL, Parameter(help="Price of one device for an hour, for the cost of the run; 0: unknown.")
+        float, DECIMAL, Parameter(help="Price of one device per hour, to compute the cost of the run; 0: unknown.")
     ] = 0.0
 
 
@@ -53,20 +53,20 @@ def plan_training(spec: ModelSpec, device: Device, f: TrainingFlags, shape: Shap
     ranks = (shape.tensor_parallel, shape.context_parallel, shape.stages or 1, shape.replicas)
     if max(*ranks, f.batch, f.interleaved) > MAX_RANKS:
         raise UsageError(f"--tp, --cp, --pp, --replicas, --batch, --interleaved: at most {MAX_RANKS:,}")
-    asked = Training(
+    training = Training(
         tp=ranks[0], cp=ranks[1], pp=ranks[2], dp=ranks[3], zero=f.zero,
         sequence_tokens=units.parse_tokens(f.sequence, "--sequence"), batch_sequences=f.batch,
         interleaved=f.interleaved, recompute=f.recompute, tokens=f.tokens, price_per_device_hour=f.price,
     )  # fmt: skip
-    found = train(spec, device, asked)
+    found = train(spec, device, training)
     if as_json:
         output.print_json(found)
     else:
         output.print_lines(_lines(found))
     if not found.fits:
         short = found.total_bytes - found.usable_bytes
-        way_out = "shard more (--tp, --pp, --zero 3) or keep less (--recompute)"
-        raise DoesNotFit(f"the fullest device needs {short:,} bytes more than it has; {way_out}")
+        hint = "shard more (--tp, --pp, --zero 3) or keep less (--recompute)"
+        raise DoesNotFit(f"the fullest device needs {short:,} bytes more than it has; {hint}")
     return 0
 
 

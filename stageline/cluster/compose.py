@@ -89,7 +89,7 @@ def _stage(plan: Plan) -> dict[str, Yaml]:
 
 
 def _check(command: tuple[str, ...], interval_s: int) -> dict[str, Yaml]:
-    """Docker engines from version 25 on check every second while a container starts."""
+    """From version 25 on, Docker checks every second while a container starts."""
     return healthcheck(command, interval_s) | {"start_interval": "1s"}
 
 

@@ -1,4 +1,4 @@
-"""A cluster of containers on a Docker engine. Everything it creates has its label; it touches nothing without it."""
+"""A cluster of containers on a Docker daemon. Everything it creates has its label; it touches nothing without it."""
 
 import io
 import tarfile
@@ -155,7 +155,7 @@ class DockerCluster:
         )
 
     def _await_health(self) -> None:
-        """Waits until every stage serves. Asks inside the router's container: the engine may be remote."""
+        """Waits until every stage serves. Asks inside the router's container: the daemon may be remote."""
         router, deadline = self.member(containers.ROUTER), time.monotonic() + READY_S
         while time.monotonic() < deadline:
             try:

@@ -1,4 +1,4 @@
-"""The Docker engine that DOCKER_HOST names, and its errors as Stageline's."""
+"""The Docker daemon that DOCKER_HOST names, and its errors as Stageline's."""
 
 import os
 from collections.abc import Iterator
@@ -16,20 +16,20 @@ _TIMEOUT_S = 120
 
 @contextmanager
 def docker_client() -> Iterator[docker.DockerClient]:
-    """A client of the engine. Raises Unavailable when no engine answers, RunFailed when it refuses a call."""
+    """A client of the daemon. Raises Unavailable when none answers, RunFailed when it refuses a call."""
     where = os.environ.get("DOCKER_HOST") or "the default socket"
     try:
         client = docker.from_env(timeout=_TIMEOUT_S, max_pool_size=CONNECTIONS)
     except DockerException as error:
         raise Unavailable(
-            f"no Docker engine answers at {where} ({_reason(error)}); start it, or set DOCKER_HOST to one that runs"
+            f"no Docker daemon answers at {where} ({_reason(error)}); start it, or set DOCKER_HOST to one that runs"
         ) from None
     try:
         yield client
     except APIError as error:
-        raise RunFailed(f"the Docker engine refused: {error.explanation or error}") from None
+        raise RunFailed(f"the Docker daemon refused: {error.explanation or error}") from None
     except (DockerException, requests.RequestException) as error:
-        raise Unavailable(f"the Docker engine at {where} was lost ({_reason(error)})") from None
+        raise Unavailable(f"the Docker daemon at {where} was lost ({_reason(error)})") from None
     finally:
         client.close()
 

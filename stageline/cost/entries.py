@@ -29,10 +29,14 @@ class CostStruct(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 class Gemm(CostStruct, frozen=True):
-    """A matrix multiplication that reads its weights once per step: max(token_ns x tokens, weights_ns)."""
+    """A matrix multiplication that reads its weights once per step: max(token_ns x tokens, weights_ns).
+
+    With `unhidden`, that share of the lesser of the two is added.
+    """
 
     token_ns: float
     weights_ns: float
+    unhidden: float | UnsetType = UNSET
 
 
 class Experts(CostStruct, frozen=True):
@@ -46,6 +50,7 @@ class Experts(CostStruct, frozen=True):
     top_k: int
     token_ns: float  # compute of all top_k experts of a token
     expert_ns: float  # reading one expert's weights
+    unhidden: float | UnsetType = UNSET  # share of the lesser of compute and reading that is added
     imbalance: tuple[float, ...] = ()  # ascending, >= 1: work of the busiest rank / mean; a draw picks one
 
 
@@ -63,10 +68,27 @@ class Ring(CostStruct, frozen=True):
     decode_ns: float = 0.0  # of a decode step: gather queries, merge partial outputs
 
 
+class Phase(CostStruct, frozen=True):
+    """An attention kernel of one phase, decode or prefill, as measured; 0 without a sequence in that phase.
+
+    fixed_ns + max(pairs, KV) + unhidden x min(pairs, KV) + token_ns x tokens + sequence_ns x sequences
+    + span_ns x KV tokens / sequences, where pairs = pair_ns x query-key pairs and KV = kv_ns x KV tokens. Linear
+    attention has neither; its span is tokens / sequences.
+    """
+
+    fixed_ns: float
+    kv_ns: float = 0.0
+    unhidden: float = 0.0
+    token_ns: float = 0.0
+    sequence_ns: float = 0.0
+    span_ns: float = 0.0
+
+
 class FullAttention(CostStruct, frozen=True):
     """Decode and prefill each take max(pair_ns x query-key pairs, kv_ns x KV tokens read); their sum counts.
 
-    A window of the tokens that a query reads caps both: pairs at tokens x window, KV at sequences x window + tokens.
+    A window of the tokens that a query reads caps both: pairs at tokens x window, KV at sequences x window + tokens. A
+    `Phase` takes the place of that maximum, and its `kv_ns` that of the entry's.
     """
 
     decode_pair_ns: float
@@ -74,13 +96,20 @@ class FullAttention(CostStruct, frozen=True):
     kv_ns: float
     window_tokens: int = 0
     ring: Ring | None = None
+    decode: Phase | UnsetType = UNSET
+    prefill: Phase | UnsetType = UNSET
 
 
 class LinearAttention(CostStruct, frozen=True):
-    """A step reads and writes each sequence's state once: max(token_ns x tokens, sequence_ns x sequences)."""
+    """A step reads and writes each sequence's state once: max(token_ns x tokens, sequence_ns x sequences).
+
+    With phases, decode and prefill each take their own time instead.
+    """
 
     token_ns: float
     sequence_ns: float
+    decode: Phase | UnsetType = UNSET
+    prefill: Phase | UnsetType = UNSET
 
 
 class CollectiveCost(CostStruct, frozen=True):

@@ -1,6 +1,9 @@
 """The service model of a `Roofline` entry: a table look-up, and a few comparisons per kind of attention."""
 
-from stageline.cost.entries import FullAttention, Ring, Roofline
+from collections.abc import Callable
+from functools import partial
+
+from stageline.cost.entries import FullAttention, LinearAttention, Phase, Ring, Roofline
 from stageline.cost.tables import halves_tables, imbalanced_experts, work_table
 from stageline.cost.totals import BatchTotals
 
@@ -11,13 +14,17 @@ def attention_rows(entry: Roofline) -> list[tuple[float, FullAttention]]:
     return found + [(float(g.layers), a) for g in entry.groups for a in g.more_attention or ()]
 
 
-def linear_rows(entry: Roofline) -> list[tuple[float, float, float]]:
-    """(layers, token_ns, sequence_ns) of every group with linear attention."""
-    return [(float(g.layers), g.linear.token_ns, g.linear.sequence_ns) for g in entry.groups if g.linear]
+def linear_rows(entry: Roofline) -> list[tuple[float, LinearAttention]]:
+    """(layers, coefficients) of every group with linear attention."""
+    return [(float(g.layers), g.linear) for g in entry.groups if g.linear]
 
 
 class RooflineModel:
-    """See `Roofline`. Monotone in every field of BatchTotals, except where a ring switches between KV and queries."""
+    """See `Roofline`.
+
+    Monotone in every field of BatchTotals, except where a ring switches between KV and
+    queries, and where one more sequence shortens the mean span of a `Phase`.
+    """
 
     def __init__(self, entry: Roofline) -> None:
         self.entry = entry
@@ -25,8 +32,10 @@ class RooflineModel:
         self._values = self.table.values  # grows in place
         self._halves = halves_tables(entry)
         self._experts = imbalanced_experts(entry)
-        self._full = attention_rows(entry)
-        self._linear = linear_rows(entry)
+        self._full = [(layers, _attention_of(a)) for layers, a in attention_rows(entry)]
+        linear = linear_rows(entry)
+        self._linear = [(n, a.token_ns, a.sequence_ns) for n, a in linear if not (a.decode and a.prefill)]
+        self._linear_phases = [(n, _linear_of(a.decode, a.prefill)) for n, a in linear if a.decode and a.prefill]
         self._head = (entry.head.row_ns, entry.head.weights_ns, entry.head.overhead_ns) if entry.head else None
         self._host = bool(entry.floor_ns or entry.sequence_ns or entry.step_ns)
         self.uses_draw = bool(self._experts)
@@ -43,8 +52,10 @@ class RooflineModel:
             update = token_ns * tokens
             state = sequence_ns * (totals.decode_sequences + totals.prefill_sequences)
             ns += layers * (update if update > state else state)
+        for layers, scan in self._linear_phases:
+            ns += layers * scan(totals)
         for layers, attention in self._full:
-            ns += layers * _attention_ns(attention, totals)
+            ns += layers * attention(totals)
         if self._halves:
             work, collectives = self._halves
             ns = min(whole + ns, max(work.at(tokens) + ns, collectives.at(tokens)))
@@ -70,16 +81,73 @@ def _attention_ns(a: FullAttention, totals: BatchTotals) -> float:
         kv = min(kv, totals.decode_sequences * window + totals.decode_tokens)
         prefill_pairs = min(prefill_pairs, totals.prefill_tokens * window)
         prefill_kv = min(prefill_kv, totals.prefill_sequences * window + totals.prefill_tokens)
-    work, read = a.decode_pair_ns * pairs, a.kv_ns * kv
-    decode = work if work > read else read
-    work, read = a.prefill_pair_ns * prefill_pairs, a.kv_ns * prefill_kv
-    prefill = work if work > read else read
+    work = a.decode_pair_ns * pairs
+    if a.decode:
+        decode = _phase_of(a.decode)(work, kv, totals.decode_tokens, totals.decode_sequences)
+    else:
+        read = a.kv_ns * kv
+        decode = work if work > read else read
+    work = a.prefill_pair_ns * prefill_pairs
+    if a.prefill:
+        prefill = _phase_of(a.prefill)(work, prefill_kv, totals.prefill_tokens, totals.prefill_sequences)
+    else:
+        read = a.kv_ns * prefill_kv
+        prefill = work if work > read else read
     if a.ring:
         if totals.decode_tokens:
             decode += a.ring.decode_ns
         if totals.prefill_tokens:
             prefill = max(prefill, _passed_ns(a.ring, totals)) + a.ring.steps_ns
     return decode + prefill
+
+
+def _phase_of(p: Phase) -> Callable[[float, int, int, int], float]:
+    """A phase as a function of (work, kv, tokens, sequences); its coefficients are looked up once."""
+    kv_ns, unhidden, fixed_ns = p.kv_ns, p.unhidden, p.fixed_ns
+    token_ns, sequence_ns, span_ns = p.token_ns, p.sequence_ns, p.span_ns
+
+    def phase_ns(work: float, kv: int, tokens: int, sequences: int) -> float:
+        if not sequences:
+            return 0.0
+        read = kv_ns * kv
+        ns = fixed_ns + (work + unhidden * read if work > read else read + unhidden * work)
+        return ns + token_ns * tokens + sequence_ns * sequences + span_ns * kv / sequences
+
+    return phase_ns
+
+
+def _attention_of(a: FullAttention) -> Callable[[BatchTotals], float]:
+    """Attention of one layer, by totals."""
+    if a.window_tokens or a.ring or not (a.decode and a.prefill):
+        return partial(_attention_ns, a)
+    decode, prefill, decode_pair_ns, prefill_pair_ns = (
+        _phase_of(a.decode), _phase_of(a.prefill), a.decode_pair_ns, a.prefill_pair_ns
+    )  # fmt: skip
+
+    def attention_ns(t: BatchTotals) -> float:
+        ns = 0.0
+        if t.decode_sequences:
+            work = decode_pair_ns * t.decode_pairs
+            ns = decode(work, t.decode_kv_tokens, t.decode_tokens, t.decode_sequences)
+        if t.prefill_sequences:
+            work = prefill_pair_ns * t.prefill_pairs
+            ns += prefill(work, t.prefill_kv_tokens, t.prefill_tokens, t.prefill_sequences)
+        return ns
+
+    return attention_ns
+
+
+def _linear_of(decode: Phase, prefill: Phase) -> Callable[[BatchTotals], float]:
+    """Linear attention of one layer, by totals."""
+    one, many = _phase_of(decode), _phase_of(prefill)
+
+    def linear_ns(t: BatchTotals) -> float:
+        ns = one(0.0, t.decode_tokens, t.decode_tokens, t.decode_sequences) if t.decode_sequences else 0.0
+        if t.prefill_sequences:
+            ns += many(0.0, t.prefill_tokens, t.prefill_tokens, t.prefill_sequences)
+        return ns
+
+    return linear_ns
 
 
 def _passed_ns(ring: Ring, totals: BatchTotals) -> float:

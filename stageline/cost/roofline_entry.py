@@ -12,14 +12,16 @@ from typing import NamedTuple
 
 from msgspec import UNSET
 
+from stageline.cost import kernel_entry
 from stageline.cost.comms import collectives, ring
 from stageline.cost.entries import Experts, FullAttention, Gemm, LayerGroup, LinearAttention, LmHead, Roofline
 from stageline.cost.group import Group, local_params
 from stageline.cost.imbalance import imbalance_factors
 from stageline.hardware.device import Device
+from stageline.model.attention import GatedDelta, Kda
 from stageline.model.attention_kind import KvCache
 from stageline.model.ffn import Dense, Moe
-from stageline.model.formats import ELEMENT_BYTES, WEIGHT_FORMATS, WeightFormat
+from stageline.model.formats import ELEMENT_BYTES, WEIGHT_FORMATS, WeightFormat, format_named
 from stageline.model.spec import CONV_STATE_BYTES, Layer, ModelSpec
 
 # Kernels that a layer launches, for the overhead per operation. Assumed: one per projection or fused kernel.
@@ -86,6 +88,8 @@ def roofline_entry(
 
 
 def _group(spec: ModelSpec, layer: Layer, count: int, rates: Rates, alpha: float) -> LayerGroup:
+    if rates.device.costs:
+        return _kernel_group(spec, layer, count, rates, alpha)
     overhead = rates.device.overhead
     fitted = overhead.moe_layer_ns if isinstance(layer.ffn, Moe) else overhead.dense_layer_ns
     full = _full(spec, layer, rates)
@@ -99,6 +103,30 @@ def _group(spec: ModelSpec, layer: Layer, count: int, rates: Rates, alpha: float
         collectives=collectives(spec, layer, rates.device, rates.group),
         more_attention=tuple(full[1:]) or UNSET,
     )
+
+
+def _kernel_group(spec: ModelSpec, layer: Layer, count: int, rates: Rates, alpha: float) -> LayerGroup:
+    """With the constants of the device's kernels; what they lack has the device's shares of its peaks."""
+    device, group, costs = rates.device, rates.group, rates.device.costs
+    assert costs is not None
+    gemms, folded = kernel_entry.gemms(spec, layer, device, costs, group)
+    overhead, token_ns = kernel_entry.elementwise_ns(layer, device) + folded.overhead_ns, folded.token_ns
+    experts = _experts(spec, layer, rates, alpha)
+    if experts:
+        measured = kernel_entry.experts(spec, layer, device, costs, group, experts.imbalance)
+        overhead += measured[1].overhead_ns if measured else device.overhead.op_ns * MOE_OPS
+        token_ns += measured[1].token_ns if measured else 0.0
+        experts = measured[0] if measured else experts
+    full = _full(spec, layer, rates)
+    first = kernel_entry.full(spec, layer, full[0], device, costs, group) if full else None
+    linear = _linear(spec, layer, rates) if any(layer.attention.state_elements()) else None
+    if isinstance(layer.attention, (Kda, GatedDelta)):
+        linear = kernel_entry.linear(layer.attention, costs, group) or linear
+    return LayerGroup(
+        layers=count, overhead_ns=overhead, gemms=gemms, experts=experts, attention=first, linear=linear,
+        transfer_token_ns=token_ns, collectives=collectives(spec, layer, device, group),
+        more_attention=tuple(full[1:]) or UNSET,
+    )  # fmt: skip
 
 
 def operations(layer: Layer) -> int:
@@ -192,8 +220,13 @@ def _linear(spec: ModelSpec, layer: Layer, rates: Rates) -> LinearAttention:
 
 def _head(spec: ModelSpec, rates: Rates) -> LmHead:
     """The LM head: tensor ranks split the vocabulary, attention replicas the rows."""
-    fmt = spec.formats.of("embedding" if spec.tied else "head")
-    params = spec.vocab * spec.hidden / rates.group.tensor
+    name = spec.formats.embedding if spec.tied else spec.formats.head
+    fmt, params = format_named(name, "head"), spec.vocab * spec.hidden / rates.group.tensor
+    if rates.device.costs:
+        gemm, fixed_ns = kernel_entry.head_gemm(
+            params, name, rates.device, rates.device.costs, rates.group.attention_replicas
+        )
+        return LmHead(row_ns=gemm.token_ns, weights_ns=gemm.weights_ns, overhead_ns=fixed_ns)
     return LmHead(
         row_ns=rates.flops_ns(2 * params, fmt, rates.group.attention_replicas),
         weights_ns=rates.weights_ns(params, fmt),

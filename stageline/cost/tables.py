@@ -27,10 +27,11 @@ def distinct_experts(experts: int, top_k: int, limit: int = TABLE_LIMIT) -> list
 def _experts_ns(part: Experts) -> Callable[[int], float]:
     """Time of one layer's routed experts, by token count."""
     table = distinct_experts(part.experts, part.top_k)
-    last = len(table) - 1
+    last, unhidden = len(table) - 1, part.unhidden or 0.0
 
     def experts_ns(tokens: int) -> float:
-        return max(part.token_ns * tokens, part.expert_ns * table[min(tokens, last)])
+        work, reading = part.token_ns * tokens, part.expert_ns * table[min(tokens, last)]
+        return max(work, reading) + unhidden * min(work, reading)
 
     return experts_ns
 
@@ -50,15 +51,15 @@ def _collectives_ns(group: LayerGroup) -> Callable[[int], float]:
 
 def _group_ns(group: LayerGroup, *, collectives: bool) -> Callable[[int], float]:
     """Time of a group's token-only operations, by token count; without experts that have an imbalance table."""
-    gemms = [(g.token_ns, g.weights_ns) for g in group.gemms]
+    gemms = [(g.token_ns, g.weights_ns, g.unhidden or 0.0) for g in group.gemms]
     experts_ns = _experts_ns(group.experts) if group.experts and not group.experts.imbalance else None
     collectives_ns = _collectives_ns(group) if group.collectives and collectives else None
     layers, overhead, transfer = float(group.layers), group.overhead_ns, group.transfer_token_ns
 
     def group_ns(tokens: int) -> float:
         ns = overhead + transfer * tokens
-        for token_ns, weights_ns in gemms:
-            ns += max(token_ns * tokens, weights_ns)
+        for token_ns, weights_ns, unhidden in gemms:
+            ns += max(token_ns * tokens, weights_ns) + unhidden * min(token_ns * tokens, weights_ns)
         if experts_ns:
             ns += experts_ns(tokens)
         if collectives_ns:
@@ -124,17 +125,21 @@ def halves_tables(entry: Roofline) -> tuple[TokenTable, TokenTable] | None:
 
 
 class ImbalancedExperts:
-    """A group's experts whose busiest rank a draw picks: layers x max(token_ns x tokens x factor, reading)."""
+    """A group's experts whose busiest rank a draw picks: layers x max(token_ns x tokens x factor, reading).
+
+    `unhidden` of the lesser of the two is added.
+    """
 
     def __init__(self, group: LayerGroup, part: Experts) -> None:
         self.layers, self.token_ns, self.factors = float(group.layers), part.token_ns, part.imbalance
+        self.unhidden = part.unhidden or 0.0
         self.reading = [part.expert_ns * n for n in distinct_experts(part.experts, part.top_k)]
 
     def ns(self, tokens: int, draw: int) -> float:
         """The time of `tokens`; `draw` picks the factor, 0 the smallest."""
         work = self.token_ns * tokens * self.factors[draw % len(self.factors)]
         reading = self.reading[min(tokens, len(self.reading) - 1)]
-        return self.layers * (work if work > reading else reading)
+        return self.layers * (max(work, reading) + self.unhidden * min(work, reading))
 
 
 def imbalanced_experts(entry: Roofline) -> list[ImbalancedExperts]:

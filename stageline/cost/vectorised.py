@@ -4,11 +4,13 @@ It imports numpy, so stage servers never load it.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from stageline.cost.arrays import Columns, DrawArray, FloatArray, IntArray, VectorisedModel
-from stageline.cost.entries import Affine, CostEntry, FullAttention, Ring, Roofline
+from stageline.cost.entries import Affine, CostEntry, FullAttention, Phase, Ring, Roofline
 from stageline.cost.measured_entries import MeasuredCost
 from stageline.cost.roofline import attention_rows, linear_rows
 from stageline.cost.tables import (
@@ -53,8 +55,13 @@ def _roofline(entry: Roofline) -> VectorisedModel:
         ns = np.zeros(len(tokens))
         for experts in imbalanced:
             ns = ns + experts(tokens, draws)
-        for layers, token_ns, sequence_ns in linear:
-            ns = ns + layers * np.maximum(token_ns * tokens, sequence_ns * sequences)
+        for layers, part in linear:
+            if not (part.decode and part.prefill):
+                ns = ns + layers * np.maximum(part.token_ns * tokens, part.sequence_ns * sequences)
+        for layers, part in linear:
+            if part.decode and part.prefill:
+                both = _linear_phase(part.decode, c, "decode") + _linear_phase(part.prefill, c, "prefill")
+                ns = ns + layers * both
         for layers, attention in full:
             decode = _attention(c, "decode", attention.decode_pair_ns, attention)
             prefill = _attention(c, "prefill", attention.prefill_pair_ns, attention)
@@ -99,8 +106,8 @@ def _imbalanced(part: ImbalancedExperts) -> Callable[[IntArray, DrawArray | None
 
     def experts_ns(tokens: IntArray, draws: DrawArray | None) -> FloatArray:
         picked = factors[draws % np.uint64(len(factors))] if draws is not None else factors[0]
-        work = part.token_ns * tokens * picked
-        out: FloatArray = part.layers * np.maximum(work, reading[np.minimum(tokens, len(reading) - 1)])
+        work, read = part.token_ns * tokens * picked, reading[np.minimum(tokens, len(reading) - 1)]
+        out: FloatArray = part.layers * (np.maximum(work, read) + part.unhidden * np.minimum(work, read))
         return out
 
     return experts_ns
@@ -111,8 +118,26 @@ def _attention(c: Columns, phase: str, pair_ns: float, a: FullAttention) -> Floa
     if a.window_tokens:
         pairs = np.minimum(pairs, c[f"{phase}_tokens"] * a.window_tokens)
         kv = np.minimum(kv, c[f"{phase}_sequences"] * a.window_tokens + c[f"{phase}_tokens"])
+    measured = a.decode if phase == "decode" else a.prefill
+    if measured:
+        return _phase(measured, pair_ns * pairs, kv, c[f"{phase}_tokens"], c[f"{phase}_sequences"])
     out: FloatArray = np.maximum(pair_ns * pairs, a.kv_ns * kv)
     return out
+
+
+def _phase(
+    p: Phase, work: npt.NDArray[np.floating[Any]], kv: IntArray, tokens: IntArray, sequences: IntArray
+) -> FloatArray:
+    read = p.kv_ns * kv
+    ns = p.fixed_ns + (np.maximum(work, read) + p.unhidden * np.minimum(work, read))
+    ns = ns + p.token_ns * tokens + p.sequence_ns * sequences + p.span_ns * kv / np.maximum(sequences, 1)
+    out: FloatArray = np.where(sequences > 0, ns, 0.0)
+    return out
+
+
+def _linear_phase(p: Phase, c: Columns, phase: str) -> FloatArray:
+    tokens, sequences = c[f"{phase}_tokens"], c[f"{phase}_sequences"]
+    return _phase(p, np.zeros(len(tokens)), tokens, tokens, sequences)
 
 
 def _ring(c: Columns, ring: Ring, decode: FloatArray, prefill: FloatArray) -> tuple[FloatArray, FloatArray]:

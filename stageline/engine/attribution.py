@@ -37,7 +37,7 @@ def split_gap(start_ns: int, end_ns: int, microbatch: Microbatch, prev_end_ns: i
     """
     mark, parts = start_ns, []
     for stamp in cause_ends(microbatch, prev_end_ns, end_ns):
-        upto = mark if stamp <= mark else stamp if stamp < end_ns else end_ns  # a clamp, a third as dear as min and max
+        upto = mark if stamp <= mark else stamp if stamp < end_ns else end_ns  # a clamp, faster than min and max
         parts.append(upto - mark)
         mark = upto
     return tuple(parts)

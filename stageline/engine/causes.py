@@ -47,7 +47,7 @@ TABLE: tuple[Cause, ...] = (
     Cause(
         name="empty",
         meaning="no request in the system",
-        seen="No request was in the system for {share:.0%} of the time: these are idle latencies",
+        seen="No request was in the system for {share:.0%} of the time: these are latencies of an idle system",
         advice="the load (--rate-scale, --requests)",
         colour="#F5F5F5",
         dark_colour="#23262A",

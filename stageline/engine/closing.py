@@ -1,6 +1,6 @@
-"""The end of a run on any engine: its window, and the totals that the router counted."""
+"""What every engine does at the end of a run: find its window and add up the router's totals."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence as Seq
 
 from stageline.engine.conductor import Conductor
 from stageline.engine.types import RunTotals, StageRecord
@@ -12,7 +12,7 @@ def window_of(conductor: Conductor) -> tuple[int, int]:
     return start, max(start, conductor.last_completion_ns)
 
 
-def close_run(conductor: Conductor, records: Sequence[StageRecord]) -> RunTotals:
+def close_run(conductor: Conductor, records: Seq[StageRecord]) -> RunTotals:
     """The totals of a run, given its stage records by replica and stage."""
     start, end = window_of(conductor)
     router = conductor.router

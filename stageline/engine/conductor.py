@@ -1,11 +1,11 @@
-"""The order of the router's events, and which of them are safe to process now.
+"""Conservative event order: which of the router's events come next, and which are safe to process now.
 
-Both engines use it: the in-process one delivers completions as it computes them, the cluster's as frames arrive. The
-bound of a replica is a lower bound on its next completion: the head of its return queue; else max(promise of the return
-link, oldest microbatch in flight + shortest trip); NEVER with nothing in flight. An arrival at t waits until no replica
-can complete at or before t. A formation at t waits for its own replica only, and a completion only for its turn in its
-replica's order. A reactive workload is stricter: any completion may create an arrival for any replica, so both wait for
-all replicas.
+Both engines use it: the in-process engine reports completions as it computes them, the cluster engine as frames
+arrive. The bound of a replica is a lower bound on its next completion: the head of its return queue; else max(promise
+of the return link, oldest microbatch in flight + shortest trip); NEVER with nothing in flight. An arrival at t waits
+until no replica can complete at or before t. A formation at t waits for its own replica only, and a completion only for
+its turn in its replica's order. A reactive workload is stricter: any completion may create an arrival for any replica,
+so both wait for all replicas.
 """
 
 from collections import deque
@@ -18,7 +18,7 @@ from stageline.engine.types import NEVER, Cancellation, Request, Workload
 
 
 class Forecast(Protocol):
-    """Computes what the stages will do with the microbatches in flight, before their completions arrive."""
+    """Foresight: computes what the stages will do with the microbatches in flight, before their completions arrive."""
 
     def bound_ns(self, replica: int, until_ns: int) -> int:
         """Lower bound on the next completion, given that nothing more is dispatched before `until_ns`."""
@@ -52,7 +52,7 @@ class Conductor:
         self._trip_ns = router.route.trip_ns
         self.next_arrival_ns = NEVER  # lower bound on the next arrival
         self.arrival_known = False  # whether the workload can name what arrives then
-        self._look()
+        self._refresh_next_arrival()
 
     @property
     def done(self) -> bool:
@@ -96,7 +96,7 @@ class Conductor:
 
     def advance(self) -> None:
         """Process every event that is safe."""
-        self._look()
+        self._refresh_next_arrival()
         replicas = range(len(self.returns))
         acted = True
         while acted:
@@ -136,7 +136,7 @@ class Conductor:
         if ended:
             for index in ended:
                 self.workload.finished(index, now_ns)
-            self._look()
+            self._refresh_next_arrival()
 
     def _form(self, r: int, now_ns: int) -> None:
         items = self.router.form(r, now_ns)
@@ -160,7 +160,7 @@ class Conductor:
             self._cancel(event.index, now)
         else:
             self._admit(event, now)
-        self._look()
+        self._refresh_next_arrival()
         return True
 
     def _admit(self, request: Request, now_ns: int) -> None:
@@ -181,7 +181,7 @@ class Conductor:
     def _form_at(self, replica: int, now_ns: int) -> None:
         self.next_form_ns[replica] = min(self.next_form_ns[replica], now_ns)
 
-    def _look(self) -> None:
+    def _refresh_next_arrival(self) -> None:
         """Ask the workload for its next arrival, or for a lower bound on it."""
         now = self.workload.next_arrival_ns()
         self.arrival_known = now is not None

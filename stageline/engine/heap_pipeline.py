@@ -1,11 +1,11 @@
-"""The stages and links of one replica as one event heap: exact for every route, also those that revisit a stage.
+"""The stages and links of one replica as one event heap: exact for every route, including those that revisit a stage.
 
 Only arrivals at stages with several inputs go through the heap. A stage with one input serves in FIFO order, so a
 microbatch is served there at once and moves on, down to the next shared stage or back to the router.
 """
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Sequence as Seq
 
 from stageline.engine.ledger import Ledger
 from stageline.engine.link import Link
@@ -27,7 +27,7 @@ class HeapPipeline:
         replica: int,
         seed: int,
         observer: StageObserver | None = None,
-        ledgers: Sequence[Ledger] | None = None,
+        ledgers: Seq[Ledger] | None = None,
     ) -> None:
         """`ledgers`, by stage: the subclass that gives them applies the KV changes itself."""
         self.route, self.replica = route, replica

@@ -1,7 +1,8 @@
-"""The in-process engine: conductor, router and pipelines in one process. It drives; the machines hold the rules."""
+"""The in-process engine: drives conductor, router and pipelines in one process. The rules are in those machines."""
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from collections.abc import Sequence as Seq
 
 from stageline.engine.closing import close_run, window_of
 from stageline.engine.conductor import Conductor
@@ -15,7 +16,7 @@ from stageline.engine.vector_pipeline import VectorPipeline, compile_models
 from stageline.errors import LawBroken
 from stageline.plan.schema import Plan
 
-Pipelines = Sequence[HeapPipeline]  # by replica
+Pipelines = Seq[HeapPipeline]  # by replica
 
 
 def run(
@@ -31,7 +32,7 @@ def run(
 ) -> RunTotals:
     """Run a whole workload through a plan in emulated time.
 
-    Raises LawBroken when a law fails (with `paranoid` all that apply are checked after every round of safe events).
+    Raises LawBroken when a law fails. With `paranoid`, all that apply are checked after every round of safe events.
     """
     route = Route(plan)
     router = Router(route, scheduling, seed, observer, members)
@@ -102,6 +103,6 @@ def _serve(conductor: Conductor, pipelines: Pipelines) -> bool:
 
 
 def totals(conductor: Conductor, pipelines: Pipelines) -> RunTotals:
-    """The accounts of the run, over its window: first arrival to last completion."""
+    """The totals of the run over its window, which is first arrival to last completion."""
     start, end = window_of(conductor)
     return close_run(conductor, [s.record(start, end) for p in pipelines for s in p.stages])

@@ -1,4 +1,4 @@
-"""The numbered laws, one function each. Tests and `--paranoid` check them after every round of safe events.
+"""The numbered laws (invariants), one function each; tests and `--paranoid` check them after every round of events.
 
 L1 requests in = finished + failed + in system
 L2 ledgers never negative, never over budget, zero at the end
@@ -10,7 +10,8 @@ L7 in flight <= credits
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from collections.abc import Sequence as Seq
 
 from stageline.engine.conductor import Conductor
 from stageline.engine.heap_pipeline import HeapPipeline
@@ -19,10 +20,10 @@ from stageline.engine.types import StageObserver
 from stageline.errors import LawBroken
 
 
-def require(condition: bool, law: str, story: str) -> None:
-    """Raise LawBroken with the law's number and its story."""
+def require(condition: bool, law: str, detail: str) -> None:
+    """Raise LawBroken with the law's number and what is wrong."""
     if not condition:
-        raise LawBroken(f"{law}: {story}")
+        raise LawBroken(f"{law}: {detail}")
 
 
 def check_l1(router: Router) -> None:
@@ -31,7 +32,7 @@ def check_l1(router: Router) -> None:
     require(router.arrived == total, "L1", f"{router.arrived} arrived, {total} accounted for")
 
 
-def check_l2(router: Router, pipelines: Sequence[HeapPipeline]) -> None:
+def check_l2(router: Router, pipelines: Seq[HeapPipeline]) -> None:
     """Ledgers add up. With nothing in flight the mirror equals every stage's ledger."""
     for replica, pipeline in zip(router.replicas, pipelines, strict=True):
         mirror = replica.mirror
@@ -90,7 +91,7 @@ def check_l7(router: Router) -> None:
         )  # fmt: skip
 
 
-def check_all(conductor: Conductor, pipelines: Sequence[HeapPipeline]) -> None:
+def check_all(conductor: Conductor, pipelines: Seq[HeapPipeline]) -> None:
     """Every law that can be checked between two events."""
     check_l1(conductor.router)
     check_l2(conductor.router, pipelines)

@@ -1,7 +1,7 @@
-"""The prefix cache of one replica (rule 8): resident blocks of prompts, their users, and the order of eviction.
+"""The prefix cache of one replica (rule 8): blocks of prompts and answers, their users, and the order of eviction.
 
 A hash block (one hash id of the workload, one or more KV blocks long) hangs below the block before it in the prompt.
-The block owns its KV, so that it counts once in every ledger however many requests share it. A state snapshot is read
+The block owns its KV, so it counts once in every ledger, however many requests use it. A state snapshot is read
 only when a request is admitted, so it can be evicted while its block is in use.
 """
 
@@ -52,11 +52,11 @@ class PrefixCache:
         self._snapshots = 0
         self._fresh: list[HashBlock] = []  # their snapshots are granted by the microbatch being formed
 
-    def match(self, hash_ids: Seq[int], prompt_tokens: int) -> list[HashBlock]:
-        """The longest usable resident chain of full blocks. At least one token of the prompt is left to compute."""
+    def match(self, hash_ids: Seq[int], tokens: int) -> list[HashBlock]:
+        """The longest usable resident chain of full blocks. At least one of `tokens` is left to compute."""
         chain: list[HashBlock] = []
         block = self._root
-        for key in hash_ids[: (prompt_tokens - 1) // self.hash_block_tokens]:
+        for key in hash_ids[: (tokens - 1) // self.hash_block_tokens]:
             found = block.children.get(key)
             if found is None:
                 break

@@ -1,4 +1,4 @@
-"""The prefix cache as sequences use it: cached blocks of a prompt, blocks it adds, and the prefill that was saved."""
+"""The prefix cache as sequences use it: cached blocks of a prompt, blocks that prompt and answer add, prefill saved."""
 
 from stageline.cost.totals import BatchTotals
 from stageline.engine.mirror import KvMirror
@@ -6,7 +6,7 @@ from stageline.engine.prefix import Grant, PrefixCache
 from stageline.engine.route import Route
 from stageline.engine.sequence import Sequence
 from stageline.engine.settings import Scheduling
-from stageline.engine.types import PrefixStats
+from stageline.engine.types import PrefixStats, Request
 from stageline.errors import UsageError
 
 
@@ -31,7 +31,8 @@ class PromptCache(PrefixCache):
 
     def acquire(self, sequence: Sequence) -> int:
         """Hold the longest usable chain for a sequence about to be admitted; returns how many tokens it covers."""
-        chain = self.match(sequence.request.hash_ids, sequence.request.prompt_tokens)
+        sequence.block_ids = self._identities(sequence.request)
+        chain = self.match(sequence.block_ids, sequence.todo_tokens)
         for block in chain:
             self.hold(block)
         sequence.chain = chain
@@ -39,16 +40,21 @@ class PromptCache(PrefixCache):
         return len(chain) * self.hash_block_tokens
 
     def release(self, sequence: Sequence) -> None:
-        """Let go of its chain: it stopped running or was not admitted. The blocks stay until they are evicted."""
+        """Release its blocks: it stopped running, or was not admitted. The blocks stay until they are evicted."""
         self.let_go(sequence.chain)
         sequence.chain = []
         sequence.cached_blocks = 0
 
     def cache_full_blocks(self, sequence: Sequence, grants: list[Grant]) -> None:
-        """Cache the full blocks of the prompt that a dispatched chunk completes. They can be hit from now on."""
+        """Cache the blocks full of known tokens that a dispatched step or chunk completes: they can be hit from now on.
+
+        Drafts that are being verified are not known; `generated` counts neither them nor what they may yield.
+        """
+        if len(sequence.chain) == len(sequence.block_ids):
+            return
         request = sequence.request
-        full = min(request.prompt_tokens, sequence.written_tokens) // self.hash_block_tokens
-        for key in request.hash_ids[len(sequence.chain) : full]:
+        known = min(request.prompt_tokens + sequence.generated, sequence.written_tokens)
+        for key in sequence.block_ids[len(sequence.chain) : known // self.hash_block_tokens]:
             self.extend(sequence.chain, key, request.index, grants)
             sequence.blocks -= self.kv_blocks
             sequence.cached_blocks += self.kv_blocks
@@ -66,6 +72,12 @@ class PromptCache(PrefixCache):
         if hit not in self._saved_ns:
             self._saved_ns[hit] = self._prefill_ns(hit)
         self._total_saved_ns += self._saved_ns[hit]
+
+    def _identities(self, request: Request) -> tuple[int, ...]:
+        """Of the prompt's full blocks and those that the answer completes, up to the first that has none."""
+        full = request.prompt_tokens // self.hash_block_tokens
+        ids = request.hash_ids
+        return ids if len(ids) < full else ids[:full] + request.output_hash_ids
 
     def _prefill_ns(self, tokens: int) -> int:
         """Service time of the first `tokens` of a prompt in the largest chunks allowed, each alone."""
@@ -101,7 +113,7 @@ def make_cache(mirror: KvMirror, route: Route, scheduling: Scheduling) -> Prompt
     if hash_block_tokens % plan.block_tokens:
         raise UsageError(
             f"--prefix-cache: {hash_block_tokens}-token blocks are not a multiple of the plan's KV blocks of "
-            f"{plan.block_tokens}; plan with --block-tokens that divide them"
+            f"{plan.block_tokens}; plan with a --block-tokens that divides them"
         )
     if not any(s.state_bytes for s in plan.stages):
         return PromptCache(mirror, hash_block_tokens, 0, route, chunk_tokens)

@@ -1,4 +1,4 @@
-"""The router's side of one pipeline: who runs, when a microbatch may leave, and who is in it (rules 5, 6 and 9)."""
+"""The scheduler of one pipeline: which requests run, when a microbatch may leave, who is in it (rules 5, 6 and 9)."""
 
 import heapq
 from collections import deque
@@ -10,7 +10,7 @@ from stageline.engine.policies.batching import BATCHING
 from stageline.engine.policies.kv import KV
 from stageline.engine.policies.queueing import QUEUEING, QueueState
 from stageline.engine.prompt_cache import PromptCache, make_cache
-from stageline.engine.request_queue import RequestQueue
+from stageline.engine.request_queue import RequestQueue, RequestQueues
 from stageline.engine.rng import STREAM_EXPERTS, draw_at, stream_key
 from stageline.engine.route import Route
 from stageline.engine.sequence import Sequence
@@ -24,7 +24,7 @@ Formed = tuple[Item, Members]  # a microbatch on link 0, and who is in it
 
 
 class Replica:
-    """Credits, gate, mirror ledger, running and waiting sequences of one pipeline."""
+    """The credits (in-flight limit), gate, mirror, waiting and running sequences of one pipeline."""
 
     def __init__(self, route: Route, index: int, scheduling: Scheduling, seed: int) -> None:
         defaults = route.plan.defaults
@@ -35,7 +35,7 @@ class Replica:
         self.overhead_ns = scheduling.overhead_ns
         largest = scheduling.microbatch or defaults.microbatch
         self.batching = BATCHING.find(scheduling)(route, self.credits, largest, scheduling)
-        self.waiting = RequestQueue(QUEUEING.make(scheduling))
+        self.waiting: RequestQueue | RequestQueues = RequestQueue(QUEUEING.make(scheduling))
         self.running: dict[int, Sequence] = {}  # by request index
         self.mirror = KvMirror(route.plan)
         self.cache = make_cache(self.mirror, route, scheduling)
@@ -167,15 +167,17 @@ class Replica:
             self._empty_stamp_ns = now_ns if empty is None else empty
         if work:
             self._empty_since_ns = None
-        while work and self.credits and now_ns >= self.gate_ns:
+        self._form_all(now_ns, out)
+        self._had_work = self.has_work
+        return out
+
+    def _form_all(self, now_ns: int, out: list[Formed]) -> None:
+        while self.credits and self.has_work and now_ns >= self.gate_ns:
             forming = self._schedule(now_ns)
             if not forming.members:
-                break
+                return
             out.append(self._dispatch(forming, now_ns))
-            work = self.has_work
             self._work_since_ns = self._empty_stamp_ns = now_ns
-        self._had_work = work
-        return out
 
     def next_timer_ns(self, now_ns: int) -> int:
         """When the gate alone would let work start; NEVER if something else is missing."""
@@ -196,9 +198,10 @@ class Replica:
         return forming
 
     def _schedule_decodes(self, forming: Forming) -> None:
+        """A decode step of every running sequence that is ready, by admission number, as far as there is room."""
         kept = []
-        ready, allocate_slots, add_decode, speculation = (
-            self._ready, self.kv.allocate_slots, forming.add_decode, self.speculation,
+        ready, allocate_slots, add_decode, speculation, cache = (
+            self._ready, self.kv.allocate_slots, forming.add_decode, self.speculation, self.cache,
         )  # fmt: skip
         tokens = 1
         room = min(forming.limit, forming.tokens_left)  # a decode step is one member and at least one token
@@ -216,6 +219,8 @@ class Replica:
                 else:
                     forming.add_verification(sequence, tokens)
                     room = min(room, forming.tokens_left)
+                if cache is not None:
+                    cache.cache_full_blocks(sequence, forming.grants)
             else:
                 kept.append(sequence)
         self._ready_count -= len(forming.members)
@@ -225,21 +230,25 @@ class Replica:
                 self._push_ready(sequence)
 
     def _schedule_chunks(self, forming: Forming) -> None:
+        """Chunked prefill: the next chunk of every running sequence whose prompt is not fully scheduled yet."""
         for sequence in tuple(self._partial):
             if not forming.has_room:
                 break
-            if not sequence.running:
-                continue  # preempted a moment ago
-            chunk = min(sequence.todo_tokens, forming.tokens_left)
-            if self.kv.allocate_slots(self, sequence, chunk, forming):
-                self._prefill(forming, sequence, chunk)
-                if not sequence.todo_tokens:
-                    self._partial.remove(sequence)
+            self._schedule_chunk(forming, sequence)
+
+    def _schedule_chunk(self, forming: Forming, sequence: Sequence) -> None:
+        if not sequence.running or not forming.has_room:
+            return  # it may have been preempted a moment ago
+        chunk = min(sequence.todo_tokens, forming.tokens_left)
+        if self.kv.allocate_slots(self, sequence, chunk, forming):
+            self._prefill(forming, sequence, chunk)
+            if not sequence.todo_tokens:
+                self._partial.remove(sequence)
 
     def _schedule_waiting(self, forming: Forming, now_ns: int) -> None:
-        if self.waiting.state_aware and len(self.running) < self.max_running:
+        if self.waiting.state_aware and self._may_admit():
             self.waiting.reorder(QueueState(now_ns, len(self.running), len(self.waiting), self.cache))
-        while forming.has_room and len(self.running) < self.max_running:
+        while forming.has_room and self._may_admit():
             sequence = self.waiting.peek()
             if sequence is None:
                 break
@@ -250,6 +259,9 @@ class Replica:
                 self._release_prefix(sequence)
                 break  # head-of-line blocking
             self._admit(self.waiting.take(), chunk, forming)
+
+    def _may_admit(self) -> bool:
+        return len(self.running) < self.max_running
 
     def _admit(self, sequence: Sequence, chunk: int, forming: Forming) -> None:
         self._count_waiting(sequence, -1)
@@ -316,7 +328,7 @@ class Replica:
     # -- preemption, finishing
 
     def victim(self, grower: Sequence) -> Sequence | None:
-        """The youngest running sequence with nothing in flight; members of the forming microbatch are in flight."""
+        """The youngest running sequence with nothing in flight; members of the one being formed count as in flight."""
         idle = (s for s in self.running.values() if not s.in_flight and s is not grower)
         return max(idle, key=_number, default=None)
 
@@ -331,7 +343,7 @@ class Replica:
         self.waiting.prepend(sequence)
 
     def _free(self, sequence: Sequence) -> None:
-        """It no longer runs and holds no KV; the prefix cache keeps the blocks of its prompt."""
+        """It no longer runs and holds no KV; the prefix cache keeps its full blocks."""
         del self.running[sequence.request.index]
         sequence.running = False
         self._unschedule(sequence)
@@ -360,8 +372,7 @@ class Replica:
 
     def _count_waiting(self, sequence: Sequence, sign: int) -> None:
         """It starts (1) or stops (-1) waiting: count the most KV that it will hold."""
-        r = sequence.request
-        blocks = self.mirror.blocks_for(r.prompt_tokens + r.max_output_tokens)
+        blocks = self.mirror.blocks_for(self.kv.max_tokens(sequence.request))
         self._waiting_blocks += sign * blocks
         if self._waiting_kept:
             kept = self.mirror.kept_of(blocks)

@@ -11,9 +11,8 @@ from stageline.engine.sequence import Sequence
 class RequestQueue:
     """Preempted sequences first, the last one preempted at the head; then the others by policy, equal keys by arrival.
 
-    The policy is asked at two moments only: a static one when a sequence is added, a state-aware one in `reorder`. In
-    between the order is data. So `take` removes the very sequence that `peek` has shown, whatever the policy would say
-    by then.
+    Keys are computed at two moments only: those of a static policy when a sequence is added, those of a state-aware one
+    in `reorder`. In between the order does not change, so `take` removes the very sequence that `peek` has shown.
     """
 
     def __init__(self, policy: QueueingPolicy) -> None:
@@ -25,7 +24,7 @@ class RequestQueue:
 
     @property
     def state_aware(self) -> bool:
-        """Whether the order must be taken anew at every formation."""
+        """Whether the order must be computed again at every formation."""
         return self._key_at_formation is not None
 
     def __len__(self) -> int:
@@ -44,7 +43,7 @@ class RequestQueue:
         self._preempted.appendleft(sequence)
 
     def reorder(self, state: QueueState) -> None:
-        """Take the order of a state-aware policy as of now; O(n). It holds until the next call."""
+        """Sort by the keys that a state-aware policy computes now; O(n). The order holds until the next call."""
         key = self._key_at_formation
         if key is not None:
             self._heap = [(key(s.request, state), number, s) for _, number, s in self._heap]
@@ -61,10 +60,54 @@ class RequestQueue:
         return self._preempted.popleft() if self._preempted else heapq.heappop(self._heap)[2]
 
     def remove(self, sequence: Sequence) -> None:
-        """Take one out of the middle: its client left. O(n)."""
+        """Remove one from the middle: its client left. O(n)."""
         if sequence in self._preempted:
             self._preempted.remove(sequence)
             return
         self._heap = [entry for entry in self._heap if entry[2] is not sequence]
         if not self.state_aware:
             heapq.heapify(self._heap)
+
+
+class RequestQueues:
+    """One queue per group of a `Grouping`; `turn` says which one `reorder`, `peek` and `take` mean."""
+
+    def __init__(self, policy: QueueingPolicy, groups: int) -> None:
+        self._queues = [RequestQueue(policy) for _ in range(groups)]
+        self._now = self._queues[0]
+
+    @property
+    def state_aware(self) -> bool:
+        """See RequestQueue."""
+        return self._now.state_aware
+
+    def turn(self, group: int) -> None:
+        """The queue that the next calls mean."""
+        self._now = self._queues[group]
+
+    def __len__(self) -> int:
+        return sum(len(queue) for queue in self._queues)
+
+    def add(self, sequence: Sequence) -> None:
+        """See RequestQueue."""
+        self._queues[sequence.group or 0].add(sequence)
+
+    def prepend(self, sequence: Sequence) -> None:
+        """See RequestQueue."""
+        self._queues[sequence.group or 0].prepend(sequence)
+
+    def remove(self, sequence: Sequence) -> None:
+        """See RequestQueue."""
+        self._queues[sequence.group or 0].remove(sequence)
+
+    def reorder(self, state: QueueState) -> None:
+        """See RequestQueue."""
+        self._now.reorder(state)
+
+    def peek(self) -> Sequence | None:
+        """See RequestQueue."""
+        return self._now.peek()
+
+    def take(self) -> Sequence:
+        """See RequestQueue."""
+        return self._now.take()

@@ -13,8 +13,10 @@ STREAM_ACCEPTANCE = 3  # a = request, b = 0, c = output token that a draft stand
 STREAM_ARRIVAL = 16  # a = 0, b = 0, c = request
 STREAM_INPUT = 17
 STREAM_OUTPUT = 18
+STREAM_MAX_OUTPUT = 19
 STREAM_SYSTEM = 20  # lengths of system prompts
 STREAM_BLOCK = 21  # identities of blocks: a, b = which text, c = position in it
+STREAM_ANSWER = 23  # identities of blocks of answers in traces: a = row, b = 0, c = block
 STREAM_PROMPT = 22  # a = kind of name, b = 0, c = name: the content of prompts that a load client sends
 
 

@@ -1,4 +1,4 @@
-"""What follows from a plan alone: visits and their stages, minimum times, compiled service models."""
+"""The route of a plan: visits and their stages, minimum times (the lookahead of synchronisation), service models."""
 
 from stageline.cost.service import ServiceModel, compile_cost
 from stageline.engine.link import Link

@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+from stageline.engine.engine_replica import make_replica
 from stageline.engine.microbatch import Item
 from stageline.engine.policies.routing import ROUTING
 from stageline.engine.replica import Replica
@@ -20,7 +21,7 @@ class Router:
         self, route: Route, scheduling: Scheduling, seed: int, observer: Observer, members: MemberObserver | None = None
     ) -> None:
         self.route = route
-        self.replicas = [Replica(route, i, scheduling, seed) for i in range(route.plan.replicas)]
+        self.replicas = [make_replica(route, i, scheduling, seed) for i in range(route.plan.replicas)]
         self._routing = ROUTING.make(scheduling)
         self._observer, self._members = observer, members
         self.sequences: dict[int, Sequence] = {}  # arrived and not ended, by request index

@@ -13,6 +13,7 @@ class Sequence:
 
     __slots__ = (
         "admitted_ns",
+        "block_ids",
         "blocks",
         "cached_blocks",
         "cached_tokens",
@@ -20,6 +21,7 @@ class Sequence:
         "chain",
         "first_ns",
         "generated",
+        "group",
         "in_flight",
         "last_ns",
         "number",
@@ -41,10 +43,12 @@ class Sequence:
         self.todo_tokens = request.prompt_tokens
         self.written_tokens = 0
         self.blocks = 0
+        self.block_ids: tuple[int, ...] = ()  # identities of its blocks, answer included; the prefix cache sets them
         self.chain: list[HashBlock] = []  # blocks of the prefix cache that it holds, from the start of the prompt
         self.cached_blocks = 0  # KV blocks of that chain
         self.cached_tokens: int | None = None  # hit at its first admission; None without a cache
         self.generated = 0
+        self.group: int | None = None  # step that last sampled for it, or its slot or engine; see `Grouping`
         self.in_flight = 0  # microbatches in flight that it is a member of
         self.preemptions = 0
         self.cancelled = False  # its client left while it was in flight

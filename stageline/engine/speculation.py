@@ -26,7 +26,7 @@ class Speculation:
         return max(1, min(1 + self.draft_tokens, may_come, tokens_left))
 
     def verify(self, sequence: Sequence, drafts: int) -> tuple[int, int]:
-        """A step with `drafts` >= 1 completed. Returns (drafts before the first rejection, accepted drafts)."""
+        """A step with `drafts` >= 1 completed. Returns (drafts before the first rejection, those that are output)."""
         request, generated = sequence.request, sequence.generated
         key = stream_key(self._seed, STREAM_ACCEPTANCE, request.index, 0)
         right = 0

@@ -18,7 +18,7 @@ class Request(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """One request as the router sees it arrive.
 
     `index` numbers the accepted rows of a workload from 0 in file order; it names the request everywhere.
-    `output_tokens` is what it will produce (>= 1), `max_output_tokens` what it may (what `reserve` takes).
+    `output_tokens` is how many it will produce (>= 1), `max_output_tokens` how many it may: `reserve` allocates them.
     """
 
     index: int
@@ -29,6 +29,7 @@ class Request(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     priority: int = 0  # lower goes first under the `priority` queueing policy
     conversation: str = ""  # the user's chat: `session` in trace files and on the wire, `user` over HTTP
     hash_ids: tuple[int, ...] = ()  # identities of the prompt's blocks (prefix cache)
+    output_hash_ids: tuple[int, ...] = ()  # of those that the answer completes, from block floor(prompt / block) on
 
 
 class Cancellation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -65,7 +66,7 @@ class StageRecord(msgspec.Struct, frozen=True, kw_only=True):
     kv_peak_bytes: int
     kv_budget_bytes: int
     microbatches: int  # services, all visits together
-    visits: int  # visits of the route per microbatch
+    visits: int  # times that the route visits this stage
 
 
 class PrefixStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,7 +142,7 @@ class MemberObserver(Protocol):
 
 
 class StageObserver(Protocol):
-    """Sees every service and gap of the stages. Slows a run down, so `--events` and the like ask for it."""
+    """Sees every service and gap of the stages. It slows a run down, so only --events and --otlp use it."""
 
     def served(
         self, replica: int, stage: int, visit: int, number: int, arrival_ns: int, start_ns: int, end_ns: int

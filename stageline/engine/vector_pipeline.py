@@ -6,7 +6,7 @@ for a whole batch; a link obeys the same recurrence with its serialisation times
 that the result equals the heap's to the nanosecond (a property test compares them).
 """
 
-from collections.abc import Sequence
+from collections.abc import Sequence as Seq
 
 import numpy as np
 
@@ -36,7 +36,7 @@ class VectorPipeline(HeapPipeline):
     ledger here, and the pipeline applies the changes once.
     """
 
-    def __init__(self, route: Route, replica: int, seed: int, models: Sequence[VectorisedModel]) -> None:
+    def __init__(self, route: Route, replica: int, seed: int, models: Seq[VectorisedModel]) -> None:
         """`models`, by cost entry of the plan: see `compile_models`."""
         distinct: dict[tuple[object, ...], Ledger] = {}
         ledgers = [distinct.setdefault(_weight(s), Ledger(s)) for s in route.plan.stages]

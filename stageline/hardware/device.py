@@ -5,35 +5,16 @@ from typing import Literal
 import msgspec
 
 from stageline.errors import UsageError
+from stageline.hardware.costs import KernelCosts
+from stageline.hardware.networks import CatalogStruct, MeasuredCollective, Network, ScaleUp
 from stageline.model.formats import Precision
 
 
-class CatalogStruct(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The base of the catalogue's values, which refuse unknown fields."""
-
-
-class Network(CatalogStruct, frozen=True):
-    """One direction of a link: a transfer takes latency_ns + bytes / bytes_per_s."""
-
-    bytes_per_s: int
-    latency_ns: int
-
-
-class ScaleUp(Network, frozen=True):
-    """The fast link of a scale-up domain (NVLink, xGMI, ICI, PCIe inside a node)."""
-
-    devices: int  # in one domain
-
-
-class MeasuredCollective(CatalogStruct, frozen=True):
-    """Measured time of a whole collective over `devices`: latency_ns + bytes / bytes_per_s (algorithm bandwidth).
-
-    Bytes are the reduced vector of an all-reduce, and what one rank sends in an all-to-all.
-    """
+class CollectiveBuffers(CatalogStruct, frozen=True):
+    """Memory that a communication library takes on each device of a group of up to `devices`."""
 
     devices: int
-    latency_ns: int
-    bytes_per_s: int
+    bytes: int
 
 
 class Peak(CatalogStruct, frozen=True):
@@ -74,7 +55,7 @@ class Device(CatalogStruct, frozen=True):
     name: str
     title: str
     kind: Literal["wafer", "gpu", "tpu", "lpu"]
-    memory_bytes: int
+    memory_bytes: int  # that a process sees, of which engines take their share
     bandwidth_bytes_per_s: int
     peak_flops: Peak
     share: Share
@@ -83,11 +64,23 @@ class Device(CatalogStruct, frozen=True):
     scale_up: ScaleUp | None = None
     all_reduce: tuple[MeasuredCollective, ...] = ()
     all_to_all: tuple[MeasuredCollective, ...] = ()
+    nominal_memory_bytes: int = 0  # that the device is sold with; 0: a process sees all of it
+    runtime_bytes: int = 0  # of one process beside weights, KV and activations: context and libraries
+    collective_buffers: tuple[CollectiveBuffers, ...] = ()
     one_shot_ns: int = 0  # latency of a one-shot all-reduce inside the scale-up domain; 0: serving engines have none
+    costs_of: str = ""  # the device whose kernel constants it takes, by architecture; empty: its own, if it has any
+    costs: KernelCosts | None = None  # None: `share` and `overhead` hold for all kinds and formats
 
     def usable_bytes(self, memory_share: float | None = None) -> int:
         """floor(memory_bytes x share); `memory_share` replaces the device's own."""
         return int(self.memory_bytes * (self.share.memory if memory_share is None else memory_share))
+
+    def engine_bytes(self, group_devices: int) -> int:
+        """What a serving engine takes of one device beside weights, KV and activations, in a group of devices."""
+        buffers = sorted(self.collective_buffers, key=lambda b: b.devices)
+        if group_devices == 1 or not buffers:
+            return self.runtime_bytes
+        return self.runtime_bytes + next((b.bytes for b in buffers if b.devices >= group_devices), buffers[-1].bytes)
 
 
 def on_topology(
@@ -119,4 +112,15 @@ def on_topology(
         all_reduce=tuple(r for r in device.all_reduce if r.devices <= inside or r.devices > outside),
         all_to_all=tuple(r for r in device.all_to_all if r.devices <= inside or r.devices > outside),
         one_shot_ns=0 if scale_up or count == 1 else device.one_shot_ns,
+        costs=device.costs and _on_topology(device.costs, inside),
+    )
+
+
+def _on_topology(costs: KernelCosts, inside: int) -> KernelCosts:
+    """Without the collectives of groups that the changed node can't have measured."""
+    return msgspec.structs.replace(
+        costs,
+        all_reduce=tuple(r for r in costs.all_reduce if r.devices <= inside),
+        reduce_scatter=tuple(r for r in costs.reduce_scatter if r.devices <= inside),
+        all_gather=tuple(r for r in costs.all_gather if r.devices <= inside),
     )

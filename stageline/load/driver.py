@@ -180,6 +180,7 @@ class Driver:
             server_queue_ns=emulated.queue_ns if emulated else None,
             server_ttft_ns=emulated.ttft_ns if emulated else None,
             server_e2e_ns=emulated.e2e_ns if emulated else None,
+            server_arrival_ns=emulated.arrival_ns if emulated else None,
         )
 
 

@@ -57,10 +57,16 @@ class HttpTarget:
                 _fail(reply, "timeout", f"no complete reply after {self._timeout_s:g} s")
             except ProtocolError as error:
                 _fail(reply, "no event stream", str(error))
+            except aiohttp.ClientConnectorCertificateError as error:
+                _fail(reply, "certificate not trusted", str(error.certificate_error))
             except aiohttp.ClientConnectorError as error:
                 _fail(reply, "unreachable", str(error))
+                reply.retry_after_ns = RETRY_NS
             except (aiohttp.ClientError, OSError) as error:
                 _fail(reply, "cut" if reply.chunks else "disconnected", str(error) or type(error).__name__)
+                reply.retry_after_ns = (
+                    RETRY_NS  # it is gone, or about to come back: a closed loop must not burn its calls
+                )
         reply.end_ns = self._clock.now_ns()
 
     async def _exchange(self, call: Call, reply: CallReply) -> None:
@@ -107,7 +113,7 @@ def _handle(payload: bytes, now_ns: int, reply: CallReply) -> bool:
     if chunk.error is not None:
         reply.end("failed", "error event", error_text(chunk.error))
         return False
-    for choice in chunk.choices:
+    for choice in chunk.choices or ():
         if text := choice.added():
             reply.chunk(now_ns, text)
     if chunk.usage is not None:
@@ -119,8 +125,9 @@ def read_usage(usage: ChunkUsage, reply: CallReply) -> None:
     """Copies the server's token counts, and its emulated times if it has them."""
     reply.prompt_tokens, reply.output_tokens = usage.prompt_tokens, usage.completion_tokens
     if usage.queue_s is not None and usage.ttft_s is not None and usage.e2e_s is not None:
-        times_ns = (round(s * NS_PER_S) for s in (usage.queue_s, usage.ttft_s, usage.e2e_s))
-        reply.emulated = Emulated(*times_ns)
+        queue_ns, ttft_ns, e2e_ns = (round(s * NS_PER_S) for s in (usage.queue_s, usage.ttft_s, usage.e2e_s))
+        arrival_ns = None if usage.arrival_s is None else round(usage.arrival_s * NS_PER_S)
+        reply.emulated = Emulated(queue_ns, ttft_ns, e2e_ns, arrival_ns)
 
 
 def retry_after_ns(text: str, now: datetime) -> int:

@@ -29,6 +29,7 @@ class Emulated(msgspec.Struct, frozen=True):
     queue_ns: int
     ttft_ns: int
     e2e_ns: int
+    arrival_ns: int | None = None  # since the server's clock began
 
 
 class CallReply(msgspec.Struct, kw_only=True):

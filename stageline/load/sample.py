@@ -35,6 +35,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     server_queue_ns: int | None = None
     server_ttft_ns: int | None = None
     server_e2e_ns: int | None = None
+    server_arrival_ns: int | None = None  # since the server's clock began
 
     @property
     def lag_ns(self) -> int:

@@ -16,6 +16,7 @@ class Delta(msgspec.Struct, gc=False):
     content: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
+    tool_calls: list[Any] | None = None
 
 
 class ChunkChoice(msgspec.Struct, gc=False):
@@ -29,7 +30,9 @@ class ChunkChoice(msgspec.Struct, gc=False):
         """The text that the chunk adds; may be empty."""
         if self.delta is None:
             return self.text or ""
-        return self.delta.content or self.delta.reasoning_content or self.delta.reasoning or ""
+        delta = self.delta
+        text = delta.content or delta.reasoning_content or delta.reasoning
+        return text or (str(delta.tool_calls) if delta.tool_calls else "")
 
 
 class ChunkUsage(msgspec.Struct, gc=False):
@@ -38,6 +41,7 @@ class ChunkUsage(msgspec.Struct, gc=False):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     queue_s: float | None = None
+    arrival_s: float | None = None
     ttft_s: float | None = None
     e2e_s: float | None = None
 
@@ -45,7 +49,7 @@ class ChunkUsage(msgspec.Struct, gc=False):
 class Chunk(msgspec.Struct, gc=False):
     """One event: choices, usage or an error."""
 
-    choices: list[ChunkChoice] = []
+    choices: list[ChunkChoice] | None = None  # null in the usage chunk of some servers
     usage: ChunkUsage | None = None
     error: Any = None
 

@@ -76,11 +76,12 @@ def clock_figures(tally: Tally, gaps: Histogram) -> tuple[ClockFigures, ClockFig
     if tally.emulated is None or tally.dilation is None:
         return wall, None
     itl = _over(latency(gaps), tally.dilation)
-    return wall, _figures(tally, tally.emulated.latencies(itl), tally.dilation)
+    return wall, _figures(tally, tally.emulated.latencies(itl), tally.dilation, tally.server.span_ns)
 
 
-def _figures(tally: Tally, latencies: Latencies, factor: Fraction) -> ClockFigures:
-    duration_s = float(tally.span_ns / factor) / NS_PER_S
+def _figures(tally: Tally, latencies: Latencies, factor: Fraction, span_ns: int | None = None) -> ClockFigures:
+    """`span_ns`: on the clock itself; None: wall time over `factor`."""
+    duration_s = float(tally.span_ns / factor if span_ns is None else span_ns) / NS_PER_S
     return ClockFigures(
         duration_s=duration_s,
         requests_per_s=tally.outcomes["finished"] / duration_s if duration_s else 0.0,

@@ -10,6 +10,7 @@ from stageline.load.sample import Sample
 from stageline.report.distributions import ExactValues, Latency, latency, rank_of
 from stageline.report.request_times import RequestTimes
 from stageline.report.slo import Slo
+from stageline.units import NS_PER_S
 
 
 class Latencies(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,6 +59,33 @@ class ClockTally:
         )
 
 
+class ServerWindow:
+    """From the first arrival to the last token on the server's own clock, which stands still while its host slips."""
+
+    def __init__(self) -> None:
+        self._window_ns: tuple[int, int] | None = None
+        self._latest = (0, 0)  # when the last call was sent, and its arrival
+        self._known = True  # every call has stamps, of one and the same clock
+
+    def add(self, sample: Sample) -> None:
+        """Adds a finished call."""
+        arrival_ns, e2e_ns, sent_ns = sample.server_arrival_ns, sample.server_e2e_ns, sample.sent_ns
+        if arrival_ns is None or e2e_ns is None or sent_ns is None:
+            self._known = False
+            return
+        latest_ns, latest_arrival_ns = self._latest
+        if sent_ns > latest_ns + NS_PER_S and arrival_ns < latest_arrival_ns:
+            self._known = False  # another session, another clock
+        self._latest = max(self._latest, (sent_ns, arrival_ns))
+        first_ns, last_ns = self._window_ns or (arrival_ns, 0)
+        self._window_ns = min(first_ns, arrival_ns), max(last_ns, arrival_ns + e2e_ns)
+
+    @property
+    def span_ns(self) -> int | None:
+        """None when the server does not say."""
+        return self._window_ns[1] - self._window_ns[0] if self._known and self._window_ns else None
+
+
 class Tally:
     """Totals of some calls. `dilation` None: there is no emulated clock, and the SLO is judged in wall time."""
 
@@ -73,6 +101,7 @@ class Tally:
         self.prompt_tokens = self.output_tokens = self.chunks = 0
         self.other_prompts = self.other_outputs = 0
         self.window_ns: tuple[int, int] | None = None
+        self.server = ServerWindow()
 
     @property
     def calls(self) -> int:
@@ -106,6 +135,7 @@ class Tally:
         self.other_prompts += sample.prompt_tokens not in (None, sample.asked_prompt_tokens)
         self.other_outputs += sample.output_tokens != sample.asked_output_tokens
         self.wall.add(times)
+        self.server.add(sample)
         if self.emulated is not None and self.dilation is not None:
             emulated = sample.emulated_times(self.dilation)
             assert emulated is not None

@@ -39,7 +39,13 @@ def advice(spec: ModelSpec, device: Device, options: PlanOptions, planned: Plann
 def _split_without_need(p: Planning) -> str:
     devices = sum(stage.devices for stage in p.planned.plan.stages)
     alone = msgspec.structs.replace(
-        p.options, devices=1, tensor_parallel=1, expert_parallel=1, context_parallel=1, placement="fewest"
+        p.options,
+        devices=1,
+        tensor_parallel=1,
+        expert_parallel=1,
+        context_parallel=1,
+        placement="fewest",
+        layer_partition="balanced",
     )
     if devices == 1 or not fits_with(p.spec, p.device, alone):
         return ""
@@ -125,7 +131,8 @@ def _replicas_instead_of_split(p: Planning) -> str:
     if copies == 1 or stages * copies > len(p.spec.layers) or requests >= FEW_REQUESTS * stages:
         return ""
     devices = sum(stage.devices for stage in p.planned.plan.stages) * copies
-    joined = make_plan(p.spec, p.device, msgspec.structs.replace(p.options, devices=devices, replicas=1, credits=None))
+    one = msgspec.structs.replace(p.options, devices=devices, replicas=1, credits=None, layer_partition="balanced")
+    joined = make_plan(p.spec, p.device, one)
     if min(joined.requests) <= 2 * copies * requests:
         return ""
     return (

@@ -17,12 +17,14 @@ from stageline.plan.cost_entry import cost_entry
 from stageline.plan.fit import check_fit
 from stageline.plan.fitted_efficiencies import with_efficiencies
 from stageline.plan.interleave import interleaved
+from stageline.plan.layer_partition import given_cuts
 from stageline.plan.links import links
 from stageline.plan.memory import Memory
-from stageline.plan.options import AXES, MAX_MICROBATCH, PlanOptions
+from stageline.plan.options import AXES, PlanOptions
 from stageline.plan.partition import balanced, fewest
 from stageline.plan.placement import LayerRun, Layers, by_kind, route
 from stageline.plan.schema import Defaults, Plan, StagePlan, Visit
+from stageline.plan.sizing import credits_for, for_ranks, nominal_microbatch, serving, with_blocks
 from stageline.plan.stage_work import stage_work
 from stageline.plan.timing import PipelineTiming, decode_totals, pipeline_timing
 
@@ -44,16 +46,17 @@ def make_plan(spec: ModelSpec, device: Device, options: PlanOptions) -> Planned:
 
     Raises DoesNotFit, and UsageError or BadInput for options that contradict each other or the model.
     """
-    device, options = with_efficiencies(spec, device, options)
+    device, options = with_efficiencies(spec, device, for_ranks(options))
     check_shape(spec, options)
     if options.profile:
         check_profile(options.profile, spec, device.name, options.tensor_parallel)
     memory = Memory(spec, device, options)
     check_fit(spec, device, memory, options)
     layouts = _layouts(spec, device, memory, options)
-    stages = tuple(_stage(i, layers, spec, device, memory, options) for i, layers in enumerate(layouts))
+    made = (_stage(i, layers, spec, device, memory, options) for i, layers in enumerate(layouts))
+    stages = tuple(with_blocks(stage, options.kv_blocks, device.memory_bytes) for stage in made)
     requests = tuple(_requests(stage, memory) for stage in stages)
-    microbatch = options.microbatch or _microbatch(len(stages), min(requests))
+    microbatch = nominal_microbatch(len(stages), min(requests), options)
     decode = decode_totals(microbatch, memory.context_tokens)
     runs = route(layouts)
     priced = (decode, prefill_totals(options.batched_tokens, memory.context_tokens))
@@ -62,7 +65,6 @@ def make_plan(spec: ModelSpec, device: Device, options: PlanOptions) -> Planned:
     costs, visits = _visits(spec, device, options, runs)
     route_links = links(spec, device, options, runs)
     timing = pipeline_timing(len(stages), visits, route_links, costs, decode)
-    in_flight = options.credits or max(len(stages), timing.knee)
     plan = Plan(
         model=spec.name,
         device=device.name,
@@ -70,10 +72,15 @@ def make_plan(spec: ModelSpec, device: Device, options: PlanOptions) -> Planned:
         visits=visits,
         links=route_links,
         costs=costs,
-        defaults=Defaults(microbatch=microbatch, credits=in_flight, batched_tokens=options.batched_tokens),
+        defaults=Defaults(
+            microbatch=microbatch,
+            credits=credits_for(len(stages), timing, options),
+            batched_tokens=options.batched_tokens,
+        ),
         block_tokens=options.block_tokens,
-        max_context_tokens=spec.context,
+        max_context_tokens=options.max_model_len or spec.context,
         replicas=options.replicas,
+        serving=serving(stages, options) or msgspec.UNSET,
         info=_info(spec, memory, options) | _order(axes),
     )
     return Planned(plan=plan, memory=memory, timing=timing, requests=requests, axes=axes)
@@ -83,8 +90,24 @@ def _layouts(spec: ModelSpec, device: Device, memory: Memory, options: PlanOptio
     """The layers of every stage, with stages in the order of their first layer. Raises DoesNotFit and BadInput."""
     if options.placement == "by-kind":
         return by_kind(spec, memory, options.consecutive)
-    totals = decode_totals(options.microbatch or BALANCE_MICROBATCH, memory.context_tokens)
-    times = layer_times(spec, device, options, totals.decode_tokens, memory.context_tokens)
+    if options.placement == "fewest" and options.layer_partition != "balanced":
+        cuts = given_cuts(spec, device, memory, options.layer_partition, _stage_count(memory, options))
+        return [tuple(range(start, end)) for start, end in cuts]
+    sequences, seen = options.microbatch or BALANCE_MICROBATCH, set[int]()
+    while True:  # the microbatch that the plan will use depends on the cut: until it stays the same
+        seen.add(sequences)
+        times = layer_times(spec, device, options, sequences, memory.context_tokens)
+        layouts = _balanced_layouts(spec, device, memory, options, times)
+        requests = (_room(memory, x) // max(1, memory.request_bytes(x)) for x in layouts)
+        sequences = nominal_microbatch(len(layouts), min(requests), options)
+        if sequences in seen:
+            return layouts
+
+
+def _balanced_layouts(
+    spec: ModelSpec, device: Device, memory: Memory, options: PlanOptions, times: list[int]
+) -> list[Layers]:
+    """The layers of every stage, cut evenly by the times of layers."""
     if options.placement == "interleaved":
         return interleaved(spec, device, memory, options, times)
     stages = _stage_count(memory, options)
@@ -97,7 +120,15 @@ def _layouts(spec: ModelSpec, device: Device, memory: Memory, options: PlanOptio
     return [tuple(range(start, end)) for start, end in cuts]
 
 
+def _room(memory: Memory, layers: Sequence[int]) -> int:
+    """What weights and activations leave of a stage."""
+    kept = memory.kept_free_bytes(layers[-1] == memory.layers - 1)
+    return memory.capacity_bytes - memory.weight_bytes(layers) - kept
+
+
 def _stage_count(memory: Memory, options: PlanOptions) -> int:
+    if options.devices is None and isinstance(options.layer_partition, tuple):
+        return len(options.layer_partition)
     if options.devices is not None:
         return options.devices // options.stage_devices
     cuts = fewest(memory.layers, memory.fits)
@@ -147,7 +178,7 @@ def _stage(
         device=device.name,
         weight_bytes=weights,
         memory_bytes=memory.capacity_bytes,
-        kv_budget_bytes=memory.capacity_bytes - weights - memory.kept_free_bytes(layers[-1] == memory.layers - 1),
+        kv_budget_bytes=_room(memory, layers),
         kv_block_bytes=memory.block_bytes(layers),
         state_bytes=memory.state_bytes(layers),
         kv_windows=memory.windows(layers) or msgspec.UNSET,
@@ -160,10 +191,12 @@ def _requests(stage: StagePlan, memory: Memory) -> int:
     return stage.kv_budget_bytes // max(1, memory.request_bytes(stage.layers))
 
 
-def _microbatch(stages: int, requests: int) -> int:
-    """The largest power of two up to 64 for which a full pipeline fits: stages x microbatch <= requests."""
-    fits = max(1, requests // stages)
-    return int(min(MAX_MICROBATCH, 1 << (fits.bit_length() - 1)))
+def _partition_text(options: PlanOptions) -> str:
+    return (
+        options.layer_partition
+        if isinstance(options.layer_partition, str)
+        else ",".join(map(str, options.layer_partition))
+    )
 
 
 def _order(axes: Sequence[AxisRow]) -> dict[str, str | int | float | bool]:
@@ -176,6 +209,7 @@ def _order(axes: Sequence[AxisRow]) -> dict[str, str | int | float | bool]:
 def _info(spec: ModelSpec, memory: Memory, options: PlanOptions) -> dict[str, str | int | float | bool]:
     info: dict[str, str | int | float | bool] = {
         "placement": options.placement,
+        **({} if options.layer_partition == "balanced" else {"partition": _partition_text(options)}),
         "consecutive": options.consecutive or options.placement == "fewest",
         "layer_bytes": options.layer_bytes,
         "context_tokens": memory.context_tokens,

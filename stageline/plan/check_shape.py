@@ -38,8 +38,8 @@ def check_shape(spec: ModelSpec, options: PlanOptions) -> None:
     experts = {layer.ffn.experts for layer in set(spec.layers) if isinstance(layer.ffn, Moe)}
     ranks, redundant = options.expert_parallel, options.redundant_experts
     if ranks > 1 and not experts:
-        way_out = f"omit it, or use {TP} {ranks} or --replicas {ranks}"
-        raise BadInput(EP, ranks, f"{spec.name} is dense and has no experts to spread", way_out)
+        hint = f"omit it, or use {TP} {ranks} or --replicas {ranks}"
+        raise BadInput(EP, ranks, f"{spec.name} is dense and has no experts to spread", hint)
     if redundant and ranks == 1:
         reason = "one rank holds every expert, so that copies have no use"
         raise BadInput(REDUNDANT, redundant, reason, f"spread experts with {EP}, or omit it")

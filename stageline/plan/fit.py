@@ -29,8 +29,8 @@ def check_fit(spec: ModelSpec, device: Device, memory: Memory, options: PlanOpti
     if options.placement == "interleaved":
         return  # its stages hold layers that are not consecutive; `interleaved` checks them
     if stages > memory.layers:
-        way_out = "use --replicas for more copies or --tensor-parallel-size for more devices per stage"
-        raise UsageError(f"--devices {options.devices}: {spec.name} has {memory.layers} layers to cut; {way_out}")
+        hint = "use --replicas for more copies or --tensor-parallel-size for more devices per stage"
+        raise UsageError(f"--devices {options.devices}: {spec.name} has {memory.layers} layers to cut; {hint}")
     if stages < len(cuts):
         raise DoesNotFit(_count_message(spec, device, memory, options, len(cuts)))
 
@@ -43,7 +43,7 @@ def _layer_message(spec: ModelSpec, device: Device, memory: Memory, options: Pla
     requests = f" and {memory.concurrency} request(s) of {memory.context_tokens:,} tokens"
     return (
         f"{what}{requests} need {need:,} bytes; a stage of {options.stage_devices} {device.name} has "
-        f"{memory.capacity_bytes:,} usable: {short:,} bytes short; {_way_out(spec, device, options)}"
+        f"{memory.capacity_bytes:,} usable: {short:,} bytes short; {_hint(spec, device, options)}"
     )
 
 
@@ -69,7 +69,7 @@ def fits_with(spec: ModelSpec, device: Device, options: PlanOptions) -> bool:
     return options.devices is None or len(cuts) <= options.devices // options.stage_devices
 
 
-def _way_out(spec: ModelSpec, device: Device, options: PlanOptions) -> str:
+def _hint(spec: ModelSpec, device: Device, options: PlanOptions) -> str:
     """The first change that makes every layer fit: fewer requests, a larger tensor group, smaller weights."""
     one = msgspec.structs.replace(options, concurrency=1, devices=None)
     if options.concurrency > 1 and fits_with(spec, device, one):

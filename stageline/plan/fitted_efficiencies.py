@@ -9,7 +9,9 @@ from stageline.plan.options import PlanOptions
 
 
 def with_efficiencies(spec: ModelSpec, device: Device, options: PlanOptions) -> tuple[Device, PlanOptions]:
-    """The device with the fitted shares, and options with the fitted host time per step. Idempotent.
+    """The device with the fitted shares in place of its kernel constants, and options with the fitted host time.
+
+    Idempotent.
 
     Raises UsageError if they were fitted to another model, device or tensor group.
     """
@@ -19,4 +21,4 @@ def with_efficiencies(spec: ModelSpec, device: Device, options: PlanOptions) -> 
     check_measured_on(fit, spec, device.name, options.tensor_parallel)
     share = msgspec.structs.replace(device.share, flops=fit.flops_share, bandwidth=fit.bandwidth_share)
     host = options.host._replace(step_ns=float(fit.step_ns))
-    return msgspec.structs.replace(device, share=share), msgspec.structs.replace(options, host=host)
+    return msgspec.structs.replace(device, share=share, costs=None), msgspec.structs.replace(options, host=host)

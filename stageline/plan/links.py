@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from stageline.cost.topology import domain_devices, joined
-from stageline.hardware.device import Device, Network
+from stageline.hardware.device import Device
+from stageline.hardware.networks import Network
 from stageline.model.spec import ModelSpec
 from stageline.plan.options import PlanOptions
 from stageline.plan.placement import LayerRun

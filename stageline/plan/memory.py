@@ -29,6 +29,7 @@ class Memory:
         self.layer_activation_bytes = layer_activation_bytes(spec, group, options.batched_tokens)
         self.logit_bytes = logit_bytes(spec, group, options.microbatch or MAX_MICROBATCH)
         self.activations = options.activations
+        self.engine_bytes = device.engine_bytes(group.devices)  # of one device
         self._devices = group.devices
         self.capacity_bytes = device.usable_bytes(options.memory_share) * group.devices
         self.weights = [nominal_layer_bytes(spec)] * count if self.nominal else _exact(spec, group)
@@ -47,8 +48,9 @@ class Memory:
         return max(self.layer_activation_bytes, self.logit_bytes * last)
 
     def kept_free_bytes(self, last: bool) -> int:
-        """Bytes that a stage's ledger leaves to activations; 0 if these use the reserve."""
-        return self.activation_bytes(last) * self._devices if self.activations == "kv" else 0
+        """Bytes that a stage's ledger leaves to activations and the engine; 0 if these use the reserve."""
+        each = self.activation_bytes(last) + self.engine_bytes
+        return each * self._devices if self.activations == "kv" else 0
 
     def ends_bytes(self, first: bool, last: bool) -> int:
         """Bytes of embedding and head, which come with the first and the last layer."""

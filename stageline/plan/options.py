@@ -15,7 +15,8 @@ Axis = Literal["tp", "ep", "cp", "pp", "dp"]
 AXES: tuple[Axis, ...] = ("tp", "ep", "cp", "pp", "dp")  # the default order, innermost first, if costs are equal
 
 DEFAULT_CONTEXT_TOKENS = 8192
-MAX_MICROBATCH = 64  # that the planner chooses by itself
+MAX_MICROBATCH = 64  # sampled rows whose logits count as activations, if no microbatch was given
+CreditsRule = Literal["stages", "fill"]  # microbatches in flight: one per stage, or as many as fill the pipeline
 
 
 class Strides(NamedTuple):
@@ -28,6 +29,21 @@ class Strides(NamedTuple):
     dp: int = 0
 
 
+class EngineRules(NamedTuple):
+    """How a serving engine schedules. Policies are names of `stageline.engine.policies`."""
+
+    engine: str
+    release: str
+    batch_holds: Literal["all", "share"]  # at most: all that may run, or an equal share of them per stage
+    batching: str
+    pipelined_batching: str  # with several stages
+    queueing: str
+    kv: str
+    prefix_cache: bool
+    prefix_cache_with_state: bool  # also for models with linear attention
+    overhead_ns: int = 0
+
+
 class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The planner's options. None: the planner's choice, or the device's value."""
 
@@ -35,6 +51,7 @@ class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
     consecutive: bool = False  # by-kind only: a stage holds one run of layers
     chunks: int = 1  # interleaved only: runs of layers per stage
     layer_bytes: LayerBytes = "exact"
+    layer_partition: str | tuple[int, ...] = "balanced"  # fewest only: layers per stage, or who splits them
     devices: int | None = None  # per replica
     replicas: int = 1
     tensor_parallel: int = 1  # ranks that split every layer
@@ -58,6 +75,13 @@ class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
     microbatch: int | None = None
     credits: int | None = None
     batched_tokens: int = 2048
+    rank_tokens: int | None = None  # of one data-parallel rank; replaces `batched_tokens`
+    max_num_seqs: int | None = None  # most running sequences of one data-parallel rank
+    max_model_len: int | None = None  # longest prompt and output together; None: the model's
+    kv_blocks: int | None = None  # KV blocks of every stage; None: what memory holds
+    prefix_cache: bool | None = None  # None: the serving engine's default
+    credits_rule: CreditsRule = "fill"
+    serving: EngineRules | None = None
     block_tokens: int = 16
     whole_kv: bool = False  # sliding-window layers keep KV of the whole context
     profile: Profile | None = None  # measured costs instead of the roofline

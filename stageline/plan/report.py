@@ -5,7 +5,7 @@ import msgspec
 from stageline.plan.axes import AxisRow
 from stageline.plan.build import Planned
 from stageline.plan.capacity import ContextCapacity, by_context, crossover_tokens
-from stageline.plan.schema import StagePlan
+from stageline.plan.schema import Plan, StagePlan
 
 
 class DeviceMemory(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +51,8 @@ class PlanReport(msgspec.Struct, frozen=True, kw_only=True):
     trip_ns: int  # L
     busiest_ns: int  # T
     network_floor_ns: int
+    serving: str  # the serving engine in one line; "" if the plan names none
+    max_model_len: int  # longest prompt and output together; 0: no limit
     digest: str
     stages: tuple[StageRow, ...]
     axes: tuple[AxisRow, ...]  # innermost first
@@ -82,11 +84,27 @@ def plan_report(planned: Planned) -> PlanReport:
         trip_ns=timing.trip_ns,
         busiest_ns=timing.busiest_ns,
         network_floor_ns=timing.network_ns,
+        serving=serving_text(plan),
+        max_model_len=plan.max_context_tokens,
         digest=plan.digest(),
         stages=tuple(_row(planned, i, stage) for i, stage in enumerate(plan.stages)),
         axes=planned.axes,
         by_context=by_context(plan.stages, planned.memory, plan.max_context_tokens),
         state_binds_below_tokens=crossover_tokens(plan.stages, planned.memory, plan.max_context_tokens),
+    )
+
+
+def serving_text(plan: Plan) -> str:
+    """How the plan's serving engine schedules, in one line."""
+    engine = plan.serving
+    if not engine:
+        return ""
+    running = f"at most {engine.max_running:,} running, " if engine.max_running else ""
+    kv = {"grow": "KV block by block with preemption", "reserve": "KV reserved for the longest output"}
+    cache = "on" if engine.prefix_cache else "off"
+    return (
+        f"{engine.engine} {engine.release}: {engine.batching} batches, {running}"
+        f"{plan.defaults.batched_tokens:,} new tokens a step, {kv.get(engine.kv, engine.kv)}, prefix cache {cache}"
     )
 
 

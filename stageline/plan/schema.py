@@ -100,6 +100,24 @@ class Defaults(PlanStruct, frozen=True):
     batched_tokens: int = 2048  # most new tokens in a microbatch
 
 
+class Serving(PlanStruct, frozen=True):
+    """How the serving engine of a plan schedules: settings of a run, unless flags replace them.
+
+    Policies are names of `stageline.engine.policies`.
+    """
+
+    engine: str  # catalogue name
+    release: str = ""
+    batching: str = "balanced"
+    queueing: str = "fcfs"
+    kv: str = "reserve"
+    prefix_cache: bool = False
+    largest_microbatch: int = 0  # most sequences in a microbatch; 0: that of `Defaults`
+    max_running: int = 0  # most running sequences per replica, all data-parallel ranks together; 0: no limit
+    ranks: int = 1  # data-parallel ranks of one replica; an engine's limits are per rank
+    overhead_ns: int = 0  # host time per microbatch
+
+
 class Plan(PlanStruct, frozen=True):
     """A pipeline, of which `replicas` copies stand behind one router."""
 
@@ -114,6 +132,7 @@ class Plan(PlanStruct, frozen=True):
     max_context_tokens: int = 0  # 0: no limit
     replicas: int = 1
     format: str = PLAN_FORMAT
+    serving: Serving | UnsetType = UNSET  # absent in plans that name no serving engine
     info: dict[str, str | int | float | bool] = {}  # how the plan was made; engines ignore it
 
     def canonical(self) -> bytes:

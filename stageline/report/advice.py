@@ -15,9 +15,9 @@ from stageline.report.run_costs import in_flight, token_pace
 from stageline.report.summary import Advice, Summary
 from stageline.units import figure_text
 
-NOTABLE = 0.10  # share of the time with work in the system from which a cause deserves a line
-SHORT_RUN = 0.20  # share of fill and drain from which a run says little about the steady state
-IDLE_RUN = 0.5  # share of the time without any request from which latencies are idle ones
+NOTABLE = 0.10  # minimum share of the time with work in the system for a cause to get a line
+SHORT_RUN = 0.20  # share of fill and drain above which a run says little about the steady state
+IDLE_RUN = 0.5  # share of the time without any request above which latencies are those of an idle system
 OVERLOAD = 0.5  # share of the end-to-end time that a median request queues
 NOT_FULL = 0.25  # share of its time that a stage is starved: the other stages' `upstream` then has the same reason
 RULED = frozenset({"empty", "kv_blocked", "fill", "drain"})  # causes with a rule of their own
@@ -39,12 +39,13 @@ def _requests(summary: Summary, context: int) -> Iterator[Advice]:
     if counts["refused"]:
         limit = f"exceed the model's context of {context:,} tokens, or " if context else ""
         yield Advice(
-            f"{counts['refused']:,} of {counts['total']:,} requests were refused: they {limit}fit no empty KV ledger",
+            f"{counts['refused']:,} of {counts['total']:,} requests were refused: they {limit}do not fit even an empty "
+            "KV ledger",
             "the length of the requests, and the plan's context and KV room (--context, --devices)",
         )
     if summary.preemptions > 0.05 * counts["total"]:
         yield Advice(
-            f"{summary.preemptions:,} preemptions: prompts were computed again",
+            f"{summary.preemptions:,} preemptions: prompts had to be prefilled again",
             "when KV is allocated (--kv), how many requests run (--max-running), and the plan's KV room",
         )
 
@@ -117,15 +118,15 @@ def _few_in_flight(plan: Plan, summary: Summary, starved: float, shares: Mapping
     return Advice(
         f"Too few microbatches are in flight: {summary.bubble_ratio:.0%} of the time with work is bubbles, with "
         f"{figure_text(served)} requests served at once; stages wait for tokens to come back for "
-        f"{shares['starved']:.0%} of the time (starved; {starved:.0%} where it is most), and for each other for "
-        f"{shares['upstream']:.0%} (upstream)",
+        f"{shares['starved']:.0%} of the time (starved; {starved:.0%} on the most starved stage), and for each other "
+        f"for {shares['upstream']:.0%} (upstream)",
         fills if served < knee else CAUSE["starved"].moved_by,
     )
 
 
 def _even_upstream(share: float) -> Advice:
     return Advice(
-        f"Stages wait for the ones before them for {share:.0%} of the time (upstream), though they are even: "
-        "microbatches differ in size, and prompts hold up decodes",
+        f"Stages wait for the ones before them for {share:.0%} of the time (upstream), though they are balanced: "
+        "microbatches differ in size, and prefills delay decodes",
         "the size of prefill chunks (--batched-tokens) and the batching policy (--batching)",
     )

@@ -11,6 +11,7 @@ from stageline.engine.types import StageRecord
 from stageline.errors import BadInput
 from stageline.report.idle import cause_shares
 from stageline.report.rundir import RERUN, read_stages, read_summary
+from stageline.report.settings import run_label
 from stageline.report.summary import Summary
 from stageline.units import NS_PER_S, format_duration
 
@@ -84,7 +85,10 @@ def _settings(summary: Summary) -> dict[str, str]:
     topology = msgspec.structs.asdict(summary.topology)
     facts = {name: str(value) for name, value in topology.items()}
     facts["plan_digest"] = facts["plan_digest"][:12]
+    facts |= {"driven as": run_label(summary.plan, summary.settings)} if summary.plan else {}
+    facts |= {f"plan {name}": str(value) for name, value in summary.plan.items() if name not in ("command", "profile")}
     facts |= {"workload": summary.workload, "seed": str(summary.seed), "credits": str(summary.credits)}
+    facts |= {name: str(value) for name, value in summary.settings.items()}
     facts["engine"] = summary.engine
     return facts | {k: v for k, v in command_flags(summary.command).items() if k.removeprefix("--") not in facts}
 

@@ -24,7 +24,7 @@ def cause_shares(stages: Sequence[StageRecord]) -> dict[str, float]:
 
 
 def share_with_work(shares: Mapping[str, float]) -> float:
-    """Share of the stages' time in which there was something to serve: all of it but what is no bubble."""
+    """Share of the stages' time in which there was something to serve: all but the causes that are not bubbles."""
     return 1 - sum(shares[cause] for cause in NOT_BUBBLES)
 
 

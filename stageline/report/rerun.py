@@ -6,11 +6,10 @@ from typing import Any
 
 import msgspec
 
-from stageline.engine.settings import Scheduling
+from stageline.engine.settings import MAX_COUNT, Scheduling
 from stageline.units import duration_text
 
 PPM = 1_000_000
-_DEFAULT = Scheduling()
 _VALUES = (  # a field and its flag, which takes the value as it is
     "microbatch", "credits", "batched_tokens", "max_running", "batching", "queueing", "kv", "balance",
     "snapshot_tokens", "speculate",
@@ -30,8 +29,8 @@ class Rerun(msgspec.Struct, frozen=True, kw_only=True):
     slo: str  # empty: no objective
     scheduling: Scheduling
 
-    def command(self, plan: str, scheduling: Scheduling | None = None) -> str:
-        """The command that makes this run, or the same with other settings."""
+    def command(self, plan: str, base: Scheduling, scheduling: Scheduling | None = None) -> str:
+        """The command that makes this run, or the same with other settings; `base` is what the plan file sets."""
         words = ["stageline", "run", plan, "--workload", self.workload]
         if self.seed:
             words += ["--seed", str(self.seed)]
@@ -42,16 +41,20 @@ class Rerun(msgspec.Struct, frozen=True, kw_only=True):
         words += ["--skip-bad-rows"] * self.skip_bad_rows + ["--sort"] * self.sort
         if self.slo:
             words += ["--slo", self.slo]
-        return shlex.join(words + flags(scheduling or self.scheduling))
+        return shlex.join(words + flags(scheduling or self.scheduling, base))
 
 
-def flags(scheduling: Scheduling) -> list[str]:
-    """The flags of `stageline run` for all settings that are not the default."""
-    changed = {n: v for n, v in msgspec.structs.asdict(scheduling).items() if v != getattr(_DEFAULT, n)}
+def flags(scheduling: Scheduling, base: Scheduling) -> list[str]:
+    """The flags of `stageline run` for all settings that are not those of the base."""
+    changed = {n: v for n, v in msgspec.structs.asdict(scheduling).items() if v != getattr(base, n)}
+    if changed.get("max_running") and scheduling.microbatch:
+        changed["microbatch"] = scheduling.microbatch  # which would else follow
+    if not scheduling.prefix_cache:
+        changed.pop("snapshot_tokens", None)
     words: list[str] = []
     for name, value in changed.items():
         if name not in _NOT_ASKED:
-            words += flag(name, value)
+            words += flag(name, MAX_COUNT if value is None else value)  # None: no limit, unlike the base
     return words
 
 
@@ -67,7 +70,7 @@ def _ppm(value: int) -> list[str]:
 
 
 _OTHERS: Mapping[str, Callable[[Any], list[str]]] = {
-    "prefix_cache": lambda value: ["--prefix-cache"] if value else [],
+    "prefix_cache": lambda value: ["--prefix-cache" if value else "--no-enable-prefix-caching"],
     "overhead_ns": lambda value: ["--overhead", duration_text(value)],
     "acceptance_ppm": _ppm,
     "draft_ns": lambda value: ["--draft-cost", duration_text(value)],

@@ -26,8 +26,8 @@ def in_flight(summary: Summary) -> float:
 
 def token_pace(plan: Plan, summary: Summary, costs: Sequence[CostEntry] | None = None) -> PipelineTiming:
     """One decode step of a lone request at the run's mean context."""
-    load = decode_totals(1, mean_context(summary))
-    return pipeline_timing(len(plan.stages), plan.visits, plan.links, plan.costs if costs is None else costs, load)
+    totals = decode_totals(1, mean_context(summary))
+    return pipeline_timing(len(plan.stages), plan.visits, plan.links, plan.costs if costs is None else costs, totals)
 
 
 def collective_share(plan: Plan, summary: Summary) -> float:
@@ -48,13 +48,13 @@ def layer_costs(plan: Plan, summary: Summary) -> tuple[list[int], Fits]:
 
     Layers of a visit share its time and a stage's bytes evenly; the head's time is the last layer's.
     """
-    load = decode_totals(plan.defaults.microbatch, mean_context(summary))
+    totals = decode_totals(plan.defaults.microbatch, mean_context(summary))
     times: list[int] = []
     sizes: list[int] = []
     for visit in plan.visits:
         entry, stage, count = plan.costs[visit.cost], plan.stages[visit.stage], max(1, len(visit.layers))
-        whole = compile_cost(entry).service_ns(load)
-        bare = compile_cost(_headless(entry)).service_ns(load)
+        whole = compile_cost(entry).service_ns(totals)
+        bare = compile_cost(_headless(entry)).service_ns(totals)
         times += [bare // count] * count
         times[-1] += whole - bare
         sizes += [stage.weight_bytes // max(1, len(stage.layers))] * count

@@ -6,15 +6,24 @@ from pathlib import Path
 
 import msgspec
 
-from stageline.engine.types import RequestRecord, RunTotals, StageObserver, StageRecord
+from stageline.engine.types import MemberObserver, RequestRecord, RunTotals, StageObserver, StageRecord
 from stageline.errors import UsageError
 from stageline.plan.schema import Plan
 from stageline.report.advice import advise
 from stageline.report.canonical import canonical_line
 from stageline.report.digest import Digest
 from stageline.report.events import StageEventWriter
+from stageline.report.groups import MicrobatchWriter
 from stageline.report.reorder import ReorderBuffer
-from stageline.report.rundir import EVENTS_FILE, PLAN_FILE, REQUESTS_FILE, STAGES_FILE, SUMMARY_FILE, TUNE_FILE
+from stageline.report.rundir import (
+    EVENTS_FILE,
+    MICROBATCHES_FILE,
+    PLAN_FILE,
+    REQUESTS_FILE,
+    STAGES_FILE,
+    SUMMARY_FILE,
+    TUNE_FILE,
+)
 from stageline.report.slo import Slo
 from stageline.report.spans.recorder import TraceRecorder
 from stageline.report.statistics import Statistics
@@ -41,6 +50,7 @@ class RunWriter:
         self.statistics = Statistics(slo)
         self.trace = trace
         self._events: StageEventWriter | None = None
+        self.members: MemberObserver | None = trace  # who is told the members of microbatches
         self._plan = plan
         self._directory = directory
         self._digest = Digest()
@@ -53,13 +63,15 @@ class RunWriter:
         """Removes the files of an earlier run, so that a run that breaks off can't be taken for it."""
         try:
             directory.mkdir(parents=True, exist_ok=True)
-            for name in (SUMMARY_FILE, STAGES_FILE, EVENTS_FILE, REQUESTS_FILE, TUNE_FILE):
+            for name in (SUMMARY_FILE, STAGES_FILE, EVENTS_FILE, MICROBATCHES_FILE, REQUESTS_FILE, TUNE_FILE):
                 (directory / name).unlink(missing_ok=True)
             (directory / PLAN_FILE).write_bytes(self._plan.canonical() + b"\n")
             requests = self._files.enter_context((directory / REQUESTS_FILE).open("wb"))
             self._lines = ReorderBuffer(requests.write)
             if events:
                 self._events = self._files.enter_context(StageEventWriter(directory / EVENTS_FILE))
+                microbatches = MicrobatchWriter(directory / MICROBATCHES_FILE, self.trace)
+                self.members = self._files.enter_context(microbatches)
         except OSError as error:
             self._files.close()
             raise UsageError(f"-o {directory}: can't be written: {error.strerror}; give another directory") from None

@@ -10,14 +10,16 @@ from stageline.engine.types import RequestRecord, StageRecord
 from stageline.errors import BadInput
 from stageline.plan.schema import Plan
 from stageline.report.events import StageEvent
+from stageline.report.groups import Formed, Sizes
 from stageline.report.summary import Summary
 
-PLAN_FILE, SUMMARY_FILE, REQUESTS_FILE, STAGES_FILE, EVENTS_FILE, TUNE_FILE = (
+PLAN_FILE, SUMMARY_FILE, REQUESTS_FILE, STAGES_FILE, EVENTS_FILE, MICROBATCHES_FILE, TUNE_FILE = (
     "plan.json",
     "summary.json",
     "requests.jsonl",
     "stages.json",
     "events.jsonl",
+    "microbatches.jsonl",
     "tune.json",
 )
 RERUN = "run it again with -o"
@@ -60,9 +62,18 @@ def read_events(directory: Path) -> Iterator[StageEvent]:
         yield from _records(path, file, msgspec.json.Decoder(StageEvent))
 
 
+def read_sizes(directory: Path) -> Sizes:
+    """microbatches.jsonl; nothing when the run was made without --events."""
+    path = directory / MICROBATCHES_FILE
+    if not path.exists():
+        return {}
+    with path.open("rb") as file:
+        return {(m.replica, m.number): m.requests for m in _records(path, file, msgspec.json.Decoder(Formed))}
+
+
 def unreadable(path: Path, error: OSError) -> BadInput:
     """The error of a file that is not there or can't be opened."""
-    return BadInput(str(path), None, f"can't be read: {error.strerror}", "give a directory made by run -o")
+    return BadInput(str(path), None, f"can't be read: {error.strerror}", "give a directory made by stageline run -o")
 
 
 def _records(path: Path, lines: Iterable[bytes], decoder: "msgspec.json.Decoder[T]") -> Iterator[T]:

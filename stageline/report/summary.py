@@ -11,6 +11,7 @@ from stageline.report.distributions import Latency
 from stageline.report.idle import run_bubble_ratio
 from stageline.report.prefix import PrefixSummary, prefix_summary
 from stageline.report.rerun import Rerun
+from stageline.report.settings import Facts
 from stageline.report.slo import SloResult
 from stageline.report.speculation import SpeculationSummary, speculation_summary
 from stageline.report.statistics import Statistics
@@ -48,6 +49,7 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
     wall_s: float
     credits: int
     rerun: Rerun | None = None
+    settings: Facts = {}
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,6 +90,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     prefix_cache: PrefixSummary | None = None  # None: the run had none
     speculation: SpeculationSummary | None = None  # None: nothing was drafted
     arrivals: SpanRates | None = None  # None: all requests arrived at once
+    plan: Facts = {}  # how the plan was made
+    settings: Facts = {}  # in force during the run
     binds: tuple[Advice, ...] = ()  # the most telling first
     rerun: Rerun | None = None  # what `tune` makes the run from; None: requests that can't be had again, as live ones
 
@@ -138,6 +142,8 @@ def run_summary(
         speculation=speculation,
         arrivals=statistics.span.rates(),
         rerun=facts.rerun,
+        plan=plan.info,
+        settings=facts.settings,
     )
 
 

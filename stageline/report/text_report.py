@@ -14,6 +14,7 @@ from stageline.engine.types import StageRecord
 from stageline.report.distributions import Latency
 from stageline.report.grouping import StageGroup, group_stages
 from stageline.report.prefix import prefix_text
+from stageline.report.settings import run_label, settings_text
 from stageline.report.speculation import speculation_text
 from stageline.report.summary import Advice, Summary
 from stageline.report.tuned import TuneResult
@@ -28,12 +29,18 @@ _LATENCIES = (("TTFT", "ttft_s"), ("TPOT", "tpot_s"), ("ITL", "itl_s"), ("E2E", 
 def run_report(
     summary: Summary,
     stages: Sequence[StageRecord],
+    groups: RenderableType | None = None,
     *,
     directory: Path | None = None,
     tuned: TuneResult | None = None,
 ) -> RenderableType:
-    """Everything, top to bottom. `tuned` is what an earlier tuning of the run in `directory` measured."""
+    """Everything, top to bottom; `groups` is the table of the groups' sizes.
+
+    `tuned` is what an earlier tuning of the run in `directory` measured.
+    """
     parts: list[RenderableType] = [figures_table(summary), latency_table(summary), stage_table(stages)]
+    if groups is not None:
+        parts.append(groups)
     if summary.slo is not None:
         parts.append(slo_verdict(summary))
     parts += [advice_line(line) for line in summary.binds]
@@ -67,6 +74,8 @@ def figures_table(summary: Summary) -> Table:
     t, outcomes = summary.topology, summary.requests
     replicas = f", {t.replicas} replicas" if t.replicas > 1 else ""
     table.add_row("cluster", f"{t.model} on {t.devices} x {t.device}: {t.stages} stages, {t.visits} visits{replicas}")
+    if label := run_label(summary.plan, summary.settings):
+        table.add_row("driven as", f"{label}: {settings_text(summary.settings)}")
     table.add_row("workload", Text(summary.workload))
     others = [f"{n:,} {name}" for name, n in outcomes.items() if n and name not in ("total", "finished")]
     table.add_row("requests", ", ".join([f"{outcomes['finished']:,} of {outcomes['total']:,} finished", *others]))

@@ -102,6 +102,10 @@ STAGE_UP = MetricSpec(
     name="stageline_stage_up", kind="gauge", help="Whether the router finds the stage healthy.", labels=_PLACE,
     by=_ROUTER,
 )  # fmt: skip
+STAGE_OVERDUE = MetricSpec(
+    name="stageline_stage_overdue_seconds", kind="gauge",
+    help="For how long a stage has owed an answer, from 1 s on; 0: it does not hang.", labels=_PLACE, by=_LIVE,
+)  # fmt: skip
 EMULATED = MetricSpec(name="stageline_emulated_seconds", kind="gauge", help="Emulated clock.", by=_ROUTER)
 RUN_OPEN = MetricSpec(
     name="stageline_run_open", kind="gauge", help="Whether a run in emulated time goes on.", by=_ROUTER
@@ -129,6 +133,10 @@ SLIP = MetricSpec(
 LIVE_FAILURES = MetricSpec(
     name="stageline_live_failures_total", kind="counter", help="Sessions that broke off.", by=_LIVE
 )
+RECORDING_FAILURES = MetricSpec(
+    name="stageline_recording_failures_total", kind="counter",
+    help="Recordings that ended early, without a digest: a line could not be written.", by=_LIVE,
+)  # fmt: skip
 LATENESS = MetricSpec(
     name="stageline_delivery_lateness_seconds", kind="histogram",
     help="Wall time from a token's due time to its delivery.", by=_LIVE,

@@ -123,9 +123,9 @@ class Server:
 
 
 def stop_event(exit_with_parent: bool) -> asyncio.Event:
-    """Set by SIGTERM, SIGINT and, if asked for, the end of standard input."""
+    """Set by SIGTERM, SIGINT, SIGHUP and, if asked for, the end of standard input."""
     loop, event = asyncio.get_running_loop(), asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, event.set)
     if exit_with_parent:
 

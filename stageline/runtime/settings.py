@@ -22,9 +22,9 @@ class ServerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     """What stage servers and the router share."""
 
     grpc_host: Annotated[str, msgspec.Meta(description="Address to listen on.")] = "0.0.0.0"
-    grpc_port: Annotated[int, msgspec.Meta(ge=0, le=65535, description="gRPC port; 0: a free one.")] = 50051
+    grpc_port: Annotated[int, msgspec.Meta(ge=0, le=65535, description="gRPC port; 0: any free port.")] = 50051
     metrics_port: Annotated[
-        int, msgspec.Meta(ge=-1, le=65535, description="Port of /metrics; 0: a free one, -1: off.")
+        int, msgspec.Meta(ge=-1, le=65535, description="Port of /metrics; 0: any free port, -1: none.")
     ] = 9090
     tls_cert: Annotated[
         str, msgspec.Meta(description="PEM file of this server's certificate chain; empty: no TLS.")
@@ -43,9 +43,11 @@ class ServerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         "text"
     )
     log_level: Annotated[
-        Literal["debug", "info", "warning", "error"], msgspec.Meta(description="Least severe message to log.")
+        Literal["debug", "info", "warning", "error"], msgspec.Meta(description="Lowest level that is logged.")
     ] = "info"
-    drain_s: Annotated[float, msgspec.Meta(ge=0, description="Seconds that SIGTERM waits for a run to end.")] = 10.0
+    drain_s: Annotated[
+        float, msgspec.Meta(ge=0, description="How many seconds a run may still take after SIGTERM.")
+    ] = 10.0
     exit_with_parent: Annotated[bool, msgspec.Meta(description="Stop when standard input ends.")] = False
 
     @property

@@ -7,12 +7,20 @@ from stageline.runtime.metrics import Exporter, MetricSpec
 
 _LABELS = ("model_name", "engine")
 _BY: tuple[Exporter, ...] = ("router",)
-_TTFT_S = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0,
-           80.0, 160.0, 640.0, 2560.0)  # fmt: skip
-_TOKEN_S = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0,
-            80.0)  # fmt: skip
-_REQUEST_S = (0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0,
-              960.0, 1920.0, 7680.0)  # fmt: skip
+
+
+def _bounds(*vllm: float, first: int, last: int) -> tuple[float, ...]:
+    """vLLM's bounds, with 1-2-5 steps from 10^first to 10^last between them."""
+    steps = (round(10.0**e * m, 9) for e in range(first, last + 1) for m in (1, 2, 5))
+    return tuple(sorted({*vllm, *steps}))
+
+
+_TTFT_S = _bounds(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0,
+                  40.0, 80.0, 160.0, 640.0, 2560.0, first=-3, last=1)  # fmt: skip
+_TOKEN_S = _bounds(0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0,
+                   80.0, first=-3, last=1)  # fmt: skip
+_REQUEST_S = _bounds(0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0,
+                     480.0, 960.0, 1920.0, 7680.0, first=-3, last=1)  # fmt: skip
 _STEP_TOKENS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 _REQUEST_TOKENS = tuple(m * 10**e for e in range(7) for m in (1, 2, 5))
 _N = (1, 2, 5, 10, 20)

@@ -1,4 +1,4 @@
-"""Foresight of a stage that is visited again: when its own microbatches will be back.
+"""Foresight (lookahead) of a stage that is visited again: when its own microbatches will be back.
 
 Between two visits of a stage lie stages that only it feeds, if each of them has one input. What they do follows from
 the plan and from what was sent, so the stage computes it and knows the order of its next visit's arrivals without

@@ -1,4 +1,4 @@
-"""The router of a live session predicts when a microbatch will be back, before its frame arrives.
+"""Lookahead of a live router: it predicts when a microbatch will be back, before its frame arrives.
 
 Everything that decides a completion time leaves through the router, so the router's own copy of the stages computes the
 same time. Without it an arrival would have to wait, in wall time, until whatever is in flight has really come back.
@@ -140,6 +140,16 @@ class ForesightedConductor(Conductor):
                 if times_ns:
                     overdue_ns = min(overdue_ns, times_ns[0])
         return overdue_ns
+
+    def unknown_ns(self) -> int:
+        """Lower bound on the completions that are not even computed yet; NEVER when all in flight are known."""
+        unknown_ns = NEVER
+        for r, pipeline in enumerate(self._pipelines):
+            if self.in_flight[r] and not self.returns[r] and not pipeline.completions:
+                bound_ns = self.bound_ns(r)
+                if not pipeline.completions:
+                    unknown_ns = min(unknown_ns, bound_ns)
+        return unknown_ns
 
     @property
     def blocked_ns(self) -> int:

@@ -1,4 +1,4 @@
-"""The protocol that all machines of a session speak, stage or router, in virtual runs and in wall time."""
+"""The protocol that all machines of a session speak, stage or router, in emulated-time runs and in live sessions."""
 
 from typing import Protocol
 

@@ -231,7 +231,7 @@ class StageMachine:
         return queue[0].arrival_ns if queue else self._bound(visit)
 
     def _promise(self, visit: int, ready_ns: int) -> int:
-        """Earliest arrival at the far end of link visit + 1 of something that reaches this stage at `ready_ns`."""
+        """Earliest arrival at the far end of link visit + 1 of what reaches this stage at `ready_ns`: the lookahead."""
         if ready_ns >= NEVER:
             return NEVER
         start = max(self.stage.free_ns, ready_ns)

@@ -1,7 +1,7 @@
 """The messages between a run's client and the router <-> engine values."""
 
-from collections.abc import Iterable, Sequence
-from itertools import islice
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, islice
 
 from msgspec.structs import asdict
 
@@ -48,6 +48,9 @@ def rows_of(events: Sequence[Request | Cancellation]) -> router_pb2.Rows:
     if any(r.hash_ids for r in requests):
         rows.hash_count.extend(len(r.hash_ids) for r in requests)
         rows.hash_id.extend(h for r in requests for h in r.hash_ids)
+    if any(r.output_hash_ids for r in requests):
+        rows.output_hash_count.extend(len(r.output_hash_ids) for r in requests)
+        rows.output_hash_id.extend(h for r in requests for h in r.output_hash_ids)
     return rows
 
 
@@ -80,23 +83,23 @@ def requests_of(rows: router_pb2.Rows, first_index: int) -> list[Request | Cance
             ("session", ""),
             ("hash_count", 0),
             ("cancels", 0),
+            ("output_hash_count", 0),
         )
     }
     for name in ("arrival_ns", "prompt_tokens", "output_tokens", "max_output_tokens"):
         if count and not 0 <= min(columns[name]) <= max(columns[name]) < NEVER:
             raise ProtocolError(f"rows from {first_index}: column {name} has a value out of range")
-    ids, start = tuple(rows.hash_id), 0
-    if sum(columns["hash_count"]) != len(ids):
-        raise ProtocolError(f"rows from {first_index}: hash_count does not add up to the number of hash ids")
+    ids = _per_row(rows.hash_id, columns["hash_count"], f"rows from {first_index}: hash_count")
+    answers = _per_row(rows.output_hash_id, columns["output_hash_count"], f"rows from {first_index}: output_hash_count")
     indexes = list(rows.index) or range(first_index, first_index + count)
     if len(indexes) != count:
         raise ProtocolError(f"rows: column index has {len(indexes)} values for {count} requests")
     requests: list[Request | Cancellation] = []
     for index, row in zip(indexes, zip(*columns.values(), strict=True), strict=True):
+        hash_ids, output_hash_ids = next(ids), next(answers)
         if row[7]:
             requests.append(Cancellation(index=index, at_ns=row[0]))
             continue
-        end = start + row[6]
         requests.append(
             Request(
                 index=index,
@@ -106,11 +109,20 @@ def requests_of(rows: router_pb2.Rows, first_index: int) -> list[Request | Cance
                 max_output_tokens=row[3],
                 priority=row[4],
                 conversation=row[5],
-                hash_ids=ids[start:end],
+                hash_ids=hash_ids,
+                output_hash_ids=output_hash_ids,
             )
         )
-        start = end
     return requests
+
+
+def _per_row(ids: Iterable[int], counts: Sequence[int], place: str) -> Iterator[tuple[int, ...]]:
+    """The identities of each row. Raises ProtocolError if `counts` do not add up to their number."""
+    all_ids = tuple(ids)
+    if sum(counts) != len(all_ids):
+        raise ProtocolError(f"{place} does not add up to the number of hash ids")
+    ends = list(accumulate(counts))
+    return (all_ids[end - count : end] for count, end in zip(counts, ends, strict=True))
 
 
 def _column(rows: router_pb2.Rows, name: str, count: int, default: int | str) -> list[int]:

@@ -56,8 +56,8 @@ class TlsFiles(msgspec.Struct, frozen=True):
             context.load_cert_chain(self.cert, self.key or None, password=_no_password)
         except (OSError, ssl.SSLError) as error:
             place, value = "--tls-cert, --tls-key", f"{self.cert}, {self.key or self.cert}"
-            way_out = "give the PEM files of a certificate and its key, without a password"
-            raise BadInput(place, value, f"can't be used: {_reason(error)}", way_out) from None
+            hint = "give the PEM files of a certificate and its key, without a password"
+            raise BadInput(place, value, f"can't be used: {_reason(error)}", hint) from None
 
     def _refuse_lone_key(self) -> None:
         if self.key and not self.cert:
@@ -68,8 +68,8 @@ def _read_authorities(context: ssl.SSLContext, path: str) -> None:
     try:
         context.load_verify_locations(cafile=path)
     except (OSError, ssl.SSLError) as error:
-        way_out = "give the PEM file of the authority that signed the peers' certificates"
-        raise BadInput("--tls-ca", path, f"can't be used: {_reason(error)}", way_out) from None
+        hint = "give the PEM file of the authority that signed the peers' certificates"
+        raise BadInput("--tls-ca", path, f"can't be used: {_reason(error)}", hint) from None
 
 
 def _no_password() -> bytes:

@@ -88,16 +88,18 @@ class Conversations:
         state = self._states.get(user)
         if state is None or state.turn == self._turns:
             state = self._states[user] = self._begin(user, 0 if state is None else state.number + 1)
-        question, answer = self._lengths.at(user, index // self._users)
+        question, answer, most = self._lengths.at(user, index // self._users)
         prompt = state.tokens + question
         if prompt > MAX_BLOCKS * self.block_tokens or prompt > MAX_TOKENS:
             reason = f"request {index} has {prompt} tokens, more than {MAX_TOKENS} or than {MAX_BLOCKS} blocks"
             raise BadInput(place, None, reason, "take fewer turns, or longer blocks")
-        self._identify(state, user, -(-prompt // self.block_tokens))
+        self._identify(state, user, -(-(prompt + answer) // self.block_tokens))
+        first, end = prompt // self.block_tokens, (prompt + answer) // self.block_tokens
         state.tokens, state.turn = prompt + answer, state.turn + 1
         return Request(
-            index=index, arrival_ns=arrival_ns, prompt_tokens=prompt, output_tokens=answer, max_output_tokens=answer,
-            conversation=f"user-{user}/{state.number}", hash_ids=tuple(state.ids),
+            index=index, arrival_ns=arrival_ns, prompt_tokens=prompt, output_tokens=answer, max_output_tokens=most,
+            conversation=f"user-{user}/{state.number}", hash_ids=tuple(state.ids[: -(-prompt // self.block_tokens)]),
+            output_hash_ids=tuple(state.ids[first:end]),
         )  # fmt: skip
 
     def _begin(self, user: int, number: int) -> _UserState:

@@ -34,6 +34,10 @@ class LengthOptions:
         text = self._spec.options.get(name, default)
         return _length(text, self._spec.option(name), lambda file: self._read.column(file, column))
 
+    def max_output(self) -> Length | None:
+        """What `max_output=` describes; None if it is not given."""
+        return self.length("max_output", "", 1) if "max_output" in self._spec.options else None
+
 
 def parse_length(text: str, place: str) -> Length:
     """Parses a distribution of output lengths. Raises BadInput."""
@@ -44,7 +48,7 @@ def parse_length(text: str, place: str) -> Length:
 def _length(text: str, place: str, column: Callable[[str], "array[int]"]) -> Length:
     call = parse_call(text, place)
     if call is None:
-        return ConstantLength(checked_tokens(positive_integer(text, place), place))
+        return ConstantLength(checked_tokens(_constant(text, place), place))
     name, arguments = call
     if name == "uniform" and len(arguments) == 2:
         low, high = (checked_tokens(positive_integer(a, place), place) for a in arguments)
@@ -56,6 +60,12 @@ def _length(text: str, place: str, column: Callable[[str], "array[int]"]) -> Len
     if name == "trace" and len(arguments) == 1:
         return TraceLength(column(arguments[0]))
     raise BadInput(place, text, "not a length distribution", f"give {_LENGTHS}")
+
+
+def _constant(text: str, place: str) -> int:
+    if not text.isascii() or not text.isdigit():
+        raise BadInput(place, text, "not a length", f"give {_LENGTHS}")
+    return positive_integer(text, place)
 
 
 def _lognormal(mean: str, spread: str, place: str) -> LognormalLength:

@@ -6,10 +6,12 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Protocol
 
-from stageline.engine.rng import STREAM_INPUT, STREAM_OUTPUT, draw_at, stream_key
+from stageline.engine.rng import STREAM_INPUT, STREAM_MAX_OUTPUT, STREAM_OUTPUT, draw_at, stream_key
 from stageline.errors import BadInput
 from stageline.workload.exact_math import exp, ln, normal
 from stageline.workload.rows import MAX_TOKENS
+
+Tokens = tuple[int, int, int]  # of the prompt, of the output, and the most that the output may have
 
 
 class Length(Protocol):
@@ -79,22 +81,39 @@ class TraceLength:
 
 
 class RequestLengths:
-    """Prompt and output tokens of the request at position `c` of stream `a` (a user, or 0)."""
+    """Tokens of prompt, output and largest output of the request at position `c` of stream `a` (a user, or 0).
 
-    def __init__(self, seed: int, prompt: Length, output: Length) -> None:
+    `max_output` None: every request asks for exactly what it gets. Else an output ends at its largest.
+    """
+
+    def __init__(self, seed: int, prompt: Length, output: Length, max_output: Length | None = None) -> None:
         self._seed = seed
-        self._prompt, self._output = prompt, output
+        self._prompt, self._output, self._max_output = prompt, output, max_output
         self._output_stream = STREAM_INPUT if output.by_row else STREAM_OUTPUT
 
-    def stream(self, a: int) -> Callable[[int], tuple[int, int]]:
-        """A function from position to (prompt tokens, output tokens) of stream `a`."""
+    def stream(self, a: int) -> Callable[[int], Tokens]:
+        """A function from position to the tokens of stream `a`."""
         input_key = stream_key(self._seed, STREAM_INPUT, a, 0)
         output_key = stream_key(self._seed, self._output_stream, a, 0)
         prompt, output = self._prompt.tokens, self._output.tokens
-        return lambda c: (prompt(draw_at(input_key, c)), output(draw_at(output_key, c)))
+        if self._max_output is None:
 
-    def at(self, a: int, c: int) -> tuple[int, int]:
-        """(prompt tokens, output tokens) of one request."""
+            def exact(c: int) -> Tokens:
+                tokens = output(draw_at(output_key, c))
+                return prompt(draw_at(input_key, c)), tokens, tokens
+
+            return exact
+        most = self._max_output.tokens
+        most_key = stream_key(self._seed, STREAM_MAX_OUTPUT, a, 0)
+
+        def limited(c: int) -> Tokens:
+            limit = most(draw_at(most_key, c))
+            return prompt(draw_at(input_key, c)), min(output(draw_at(output_key, c)), limit), limit
+
+        return limited
+
+    def at(self, a: int, c: int) -> Tokens:
+        """The tokens of one request."""
         return self.stream(a)(c)
 
 

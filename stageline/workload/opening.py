@@ -34,7 +34,7 @@ def open_workload(
     """
     if not spec.strip():
         kinds = ", ".join(f"{kind}:" for kind in KINDS)
-        raise BadInput("--workload", spec, "it is empty", f"give a trace file, or a spec that begins {kinds}")
+        raise BadInput("--workload", spec, "it is empty", f"give a trace file, or a synthetic workload: {kinds}")
     if requests is not None and requests < 1:
         raise BadInput("--requests", requests, "not a positive number", "give 1 or more")
     scale = parse_ratio(rate_scale, "--rate-scale") if isinstance(rate_scale, str) else rate_scale
@@ -46,7 +46,7 @@ def open_workload(
 def _from_trace(spec: str, options: WorkloadOptions) -> IteratedWorkload:
     if not _exists(spec):
         kinds = ", ".join(f"{kind}:" for kind in KINDS)
-        raise BadInput(f"workload {spec}", None, "no such file", f"give a trace file, or a spec that begins {kinds}")
+        raise BadInput(f"workload {spec}", None, "no such file", f"give a trace file, or a synthetic workload: {kinds}")
     if is_recording(Path(spec)):
         return open_recording(Path(spec), options)
     trace = open_trace(Path(spec))

@@ -47,6 +47,7 @@ class _Arrival(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     priority: int = 0
     conversation: str = msgspec.field(name="session", default="")
     hash_ids: tuple[int, ...] = ()
+    output_hash_ids: tuple[int, ...] = ()
 
 
 class _Other(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -24,6 +24,7 @@ class TraceRow(msgspec.Struct, frozen=True, gc=False):
     priority: int = 0
     conversation: str = ""
     hash_ids: tuple[int, ...] = ()
+    output_hash_ids: tuple[int, ...] = ()
 
     def request(self, index: int, arrival_ns: int) -> Request:
         """The request, once its index and emulated arrival are known."""
@@ -36,6 +37,7 @@ class TraceRow(msgspec.Struct, frozen=True, gc=False):
             priority=self.priority,
             conversation=self.conversation,
             hash_ids=self.hash_ids,
+            output_hash_ids=self.output_hash_ids,
         )
 
 

@@ -13,16 +13,17 @@ import msgspec
 from stageline.errors import BadInput
 
 KINDS: dict[str, tuple[str, ...]] = {
-    "poisson": ("rate", "requests", "input", "output", "trace"),
-    "gamma": ("rate", "cv", "requests", "input", "output", "trace"),
-    "constant": ("rate", "requests", "input", "output", "trace"),
-    "closed": ("users", "think", "requests", "input", "output"),
+    "poisson": ("rate", "requests", "input", "output", "max_output", "trace"),
+    "gamma": ("rate", "cv", "requests", "input", "output", "max_output", "trace"),
+    "constant": ("rate", "requests", "input", "output", "max_output", "trace"),
+    "closed": ("users", "think", "requests", "input", "output", "max_output", "trace"),
     "sessions": (
         "system_prompts",
         "users",
         "system",
         "question",
         "output",
+        "max_output",
         "turns",
         "rate",
         "seconds",
@@ -77,8 +78,10 @@ def parse_spec(text: str) -> SyntheticSpec | None:
         if name in options:
             raise BadInput(f"workload {text!r}", name, "given twice", "give it once")
         options[name] = value
-    if "trace" in options and {"input", "output"} & options.keys():
-        raise BadInput(f"workload {text!r}", None, "trace= brings its own lengths", "drop input= and output=")
+    if "trace" in options and {"input", "output", "max_output"} & options.keys():
+        raise BadInput(
+            f"workload {text!r}", None, "trace= brings its own lengths", "drop input=, output= and max_output="
+        )
     return SyntheticSpec(text, kind, options)
 
 

@@ -9,6 +9,7 @@ from stageline.engine.types import Request
 from stageline.errors import BadInput, UsageError
 from stageline.units import parse_duration_ns, parse_ratio
 from stageline.workload.arrivals import constant_times, gamma_times, poisson_times
+from stageline.workload.closed_trace import ClosedTrace
 from stageline.workload.conversations import Conversations, RateStage, staged_times
 from stageline.workload.length_text import LengthOptions
 from stageline.workload.lengths import RequestLengths
@@ -43,7 +44,7 @@ def synthetic(spec: SyntheticSpec, options: WorkloadOptions) -> DescribedWorkloa
 
     def requests() -> Iterator[Request]:
         for index, time_ns in enumerate(islice(times, count)):
-            prompt, output = stream(index)
+            prompt, output, most = stream(index)
             counts.accepted += 1
             arrival_ns = scaled_ns(checked_ns(time_ns, spec.option("rate"), index), options.rate_scale)
             yield Request(
@@ -51,7 +52,7 @@ def synthetic(spec: SyntheticSpec, options: WorkloadOptions) -> DescribedWorkloa
                 arrival_ns=checked_ns(arrival_ns, "--rate-scale", index),
                 prompt_tokens=prompt,
                 output_tokens=output,
-                max_output_tokens=output,
+                max_output_tokens=most,
             )
 
     return IteratedWorkload(requests(), description=spec.text, counts=counts, fraction=lambda: counts.accepted / count)
@@ -62,14 +63,21 @@ def _count(spec: SyntheticSpec, options: WorkloadOptions, default: int) -> int:
     return min(stated or default, options.requests or stated or default)
 
 
-def _closed(spec: SyntheticSpec, options: WorkloadOptions) -> ClosedLoop:
+def _closed(spec: SyntheticSpec, options: WorkloadOptions) -> ClosedLoop | ClosedTrace:
     if options.rate_scale != 1:
         raise UsageError(
             "--rate-scale does not apply to a closed loop, whose users set the rate; change users= or think="
         )
+    users = positive_integer(spec.required("users"), spec.option("users"))
+    think_ns = parse_duration_ns(spec.options.get("think", "0"), spec.option("think"))
+    if "trace" in spec.options:
+        limit, counts = _count(spec, options, 1 << 60), RowCounts()
+        trace = open_trace(Path(spec.options["trace"]))
+        rows = accepted_rows(trace, counts, skip_bad_rows=options.skip_bad_rows, limit=limit)
+        return ClosedTrace(trace, rows, counts, users=users, think_ns=think_ns, limit=limit, description=spec.text)
     return ClosedLoop(
-        users=positive_integer(spec.required("users"), spec.option("users")),
-        think_ns=parse_duration_ns(spec.options.get("think", "0"), spec.option("think")),
+        users=users,
+        think_ns=think_ns,
         requests=_count(spec, options, DEFAULT_REQUESTS),
         lengths=_lengths(spec, options).at,
         description=spec.text,
@@ -90,7 +98,7 @@ def _conversations(spec: SyntheticSpec, options: WorkloadOptions) -> IteratedWor
         turns=spec.integer("turns", DEFAULT_TURNS) or DEFAULT_TURNS,
         block_tokens=spec.integer("block", DEFAULT_BLOCK) or DEFAULT_BLOCK,
         system=system,
-        lengths=RequestLengths(options.seed, question, read.length("output", DEFAULT_OUTPUT, 1)),
+        lengths=RequestLengths(options.seed, question, read.length("output", DEFAULT_OUTPUT, 1), read.max_output()),
     )
     counts = RowCounts()
 
@@ -165,4 +173,4 @@ def _timed_trace(spec: SyntheticSpec, options: WorkloadOptions, times: Iterator[
 def _lengths(spec: SyntheticSpec, options: WorkloadOptions) -> RequestLengths:
     read = LengthOptions(spec, options.skip_bad_rows)
     prompt, output = read.length("input", DEFAULT_INPUT, 0), read.length("output", DEFAULT_OUTPUT, 1)
-    return RequestLengths(options.seed, prompt, output)
+    return RequestLengths(options.seed, prompt, output, read.max_output())

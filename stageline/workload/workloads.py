@@ -95,7 +95,7 @@ class ClosedLoop:
         users: int,
         think_ns: int,
         requests: int,
-        lengths: Callable[[int, int], tuple[int, int]],
+        lengths: Callable[[int, int], tuple[int, int, int]],
         description: str,
     ) -> None:
         self._think_ns = think_ns
@@ -118,13 +118,13 @@ class ClosedLoop:
         index = self.counts.accepted
         self.counts.accepted += 1
         self._waiting[index] = (user, turn)
-        prompt, output = self._lengths(user, turn)
+        prompt, output, most = self._lengths(user, turn)
         return Request(
             index=index,
             arrival_ns=due_ns,
             prompt_tokens=prompt,
             output_tokens=output,
-            max_output_tokens=output,
+            max_output_tokens=most,
             conversation=f"user-{user}",
         )
 

@@ -1,4 +1,4 @@
-"""A Docker engine and the image, built once per run. Missing, they skip the tests, and in CI they fail them."""
+"""A Docker daemon and the image, built once per run. Missing, they skip the tests, and in CI they fail them."""
 
 import os
 import subprocess
@@ -14,12 +14,12 @@ IMAGE = "stageline:test"
 
 @pytest.fixture(scope="session")
 def engine() -> Iterator[docker.DockerClient]:
-    """The engine's API."""
+    """The daemon's API."""
     try:
         client = docker.from_env()
         client.ping()
     except DockerException as error:
-        missing = f"no Docker engine answers: {error}"
+        missing = f"no Docker daemon answers: {error}"
         pytest.fail(missing) if os.environ.get("CI") == "true" else pytest.skip(missing)
     yield client
     client.close()

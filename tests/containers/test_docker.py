@@ -1,4 +1,4 @@
-"""`stageline up --docker` and its companions, on a small plan and a real engine."""
+"""`stageline up --docker` and its companions, on a small plan and a real daemon."""
 
 import json
 import os
@@ -171,6 +171,6 @@ def test_an_engine_that_does_not_answer_is_one_sentence(
     monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:1")
     assert run(["up", str(plan), "--docker"]) == 1
     assert capsys.readouterr().err == (
-        "stageline: no Docker engine answers at tcp://127.0.0.1:1 (Connection refused); "
+        "stageline: no Docker daemon answers at tcp://127.0.0.1:1 (Connection refused); "
         "start it, or set DOCKER_HOST to one that runs\n"
     )

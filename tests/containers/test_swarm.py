@@ -36,7 +36,7 @@ def eventually(condition: Callable[[], bool], seconds: float) -> bool:
 def node(engine: docker.DockerClient) -> Iterator[docker.DockerClient]:
     """This engine as a swarm of one. An engine that is in a swarm already is left alone."""
     if engine.info()["Swarm"]["LocalNodeState"] != "inactive":
-        pytest.skip("the engine is in a swarm already")
+        pytest.skip("the daemon is in a swarm already")
     bridges = {network.name for network in engine.networks.list()}
     engine.swarm.init(advertise_addr="127.0.0.1", listen_addr="127.0.0.1:2377")
     try:

@@ -1,7 +1,8 @@
 """Five hundred random scenarios with their digests, kept as data: a change of code may not change one of them.
 
-`python -m tests.property.digests` compares all of them, `... write` draws them anew. They are kept whole (plan,
-settings, requests), so that neither new defaults nor a change of `strategies` reaches them.
+`python -m tests.property.digests` compares all of them. They are kept whole (plan, settings, requests), so that neither
+new defaults nor a change of `strategies` reaches them. A changed rule needs `... update`, which keeps the scenarios and
+replaces the digests that changed; `... write` draws the scenarios anew.
 """
 
 import gzip
@@ -76,10 +77,23 @@ def write() -> None:
             file.write(msgspec.json.encode(entry) + b"\n")
 
 
+def update() -> None:
+    """Keep the scenarios, replace the digests that a changed rule changed, and say which."""
+    changed = []
+    entries = list(kept())
+    with gzip.GzipFile(FILE, "wb", mtime=0) as file:
+        for old in entries:
+            entry = msgspec.structs.replace(old, digest=digest_of(old.scenario()))
+            if entry.digest != old.digest:
+                changed.append(entry.number)
+            file.write(msgspec.json.encode(entry) + b"\n")
+    print(f"{len(changed)} of {COUNT} digests replaced: {changed}")
+
+
 def main(arguments: list[str]) -> int:
     """The command."""
-    if arguments == ["write"]:
-        write()
+    if arguments in (["write"], ["update"]):
+        write() if arguments == ["write"] else update()
         return 0
     wrong = [k.number for k in kept() if digest_of(k.scenario()) != k.digest]
     print(f"{COUNT - len(wrong)} of {COUNT} digests as kept" + (f"; changed: {wrong}" if wrong else ""))

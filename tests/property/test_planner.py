@@ -7,7 +7,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stageline.errors import DoesNotFit, UsageError
-from stageline.hardware.device import Device, Network, Overhead, Peak, ScaleUp, Share
+from stageline.hardware.device import Device, Overhead, Peak, Share
+from stageline.hardware.networks import Network, ScaleUp
 from stageline.model.attention import Attention, GatedDelta, Gqa, Kda, Mla
 from stageline.model.ffn import Dense, Ffn, Moe
 from stageline.model.formats import WeightFormats

@@ -66,7 +66,7 @@ def test_files_in_any_order_replay_alike(tmp_path: Path, order: list[int]) -> No
     assert [r.index for r in got] == [order.index(t) for t in range(20)]
 
 
-def test_a_row_beyond_the_window_names_the_way_out(tmp_path: Path) -> None:
+def test_a_row_beyond_the_window_names_the_hint(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     text = "arrived_at,num_prefill_tokens,num_decode_tokens\n"
     text += "".join(f"{t},1,1\n" for t in range(1, 2000)) + "0,7,7\n"

@@ -1,4 +1,4 @@
-"""The recipes for a model, a device and a link."""
+"""The recipes for a model, a device, a link and a serving engine."""
 
 from tests.recipes.scratch import ROOT, Scratch, named
 
@@ -35,3 +35,11 @@ def test_a_link(scratch: Scratch) -> None:
     assert scratch.changed() == {f"{CATALOG}/links/mine.toml"} <= named("A link", NAME="mine")
     assert "on 2 h100-sxm" in scratch.stageline("plan", "llama-3.1-70b", "h100-sxm", "--network", "mine")
     scratch.check(f"{CHECKED}::test_links_load[mine]")
+
+
+def test_a_serving_engine(scratch: Scratch) -> None:
+    text = copied("engines", "vllm-v1").replace('default_for = ["gpu", "tpu"]', "default_for = []")
+    scratch.add(f"{CATALOG}/engines/mine.toml", text)
+    assert scratch.changed() == {f"{CATALOG}/engines/mine.toml"} <= named("A serving engine", NAME="mine")
+    assert "get_batch_defaults" in scratch.stageline("engines", "show", "mine")
+    assert "mine 0.19" in scratch.stageline("plan", "llama-3.1-8b", "h100-sxm", "--serving-engine", "mine")

@@ -70,7 +70,7 @@ def test_a_command(scratch: Scratch) -> None:
 
 
 def test_a_fault(scratch: Scratch) -> None:
-    """The case is collected; it runs only where there is a Docker engine."""
+    """The case is collected; it runs only where there is a Docker daemon."""
     commands, test, page = "stageline/cli/docker.py", "tests/containers/test_docker.py", "docs/cli.md"
     scratch.insert(commands, "@cluster_app.command\ndef restart(", PAIR)
     scratch.insert(test, '("disconnect", "connect")])', '("slow", "hasten"), ')

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from stageline.engine.settings import Scheduling
 from stageline.engine.types import NEVER, Request, Workload
 from stageline.plan.schema import Plan
-from tests.reference import forming, routing, sharing, speculation
+from tests.reference import forming, groups, routing, sharing, speculation
 from tests.reference.ledger import Ledger
 from tests.reference.link import Link
 from tests.reference.replica import Replica
@@ -124,6 +124,7 @@ class Engine:
         if not replica.has_credit():
             replica.credit_since_ns = self.now_ns
         replica.in_flight.remove(microbatch)
+        replica.just_returned = True
         for member in microbatch.members:
             sequence = member.sequence
             sequence.in_flight -= 1
@@ -184,6 +185,7 @@ class Engine:
         if not replica.requests:
             replica.arrived_at_empty = True
         sequence = Sequence(request, order, replica.index, todo_tokens=request.prompt_tokens)
+        groups.arrived(replica, sequence)
         replica.queue.append(sequence)
         self.sequences.append(sequence)
 
@@ -192,6 +194,8 @@ class Engine:
         for replica in self.replicas:
             self.form(replica)
             reason = replica.reason(self.now_ns)
+            if reason in ("gate", "kv_blocked") and groups.is_engine(replica):
+                reason = "credit" if replica.in_flight else "kv_blocked"
             if reason != replica.reasons[-1][1]:
                 replica.reasons.append((self.now_ns, reason))
             if reason == "gate":
@@ -203,12 +207,26 @@ class Engine:
             replica.work_since_ns = self.now_ns
             replica.empty_since_ns = replica.ran_out_ns if replica.arrived_at_empty else self.now_ns
         replica.arrived_at_empty = False
-        if replica.has_work() and replica.has_credit() and self.now_ns >= replica.gate_ns():
+        if groups.is_engine(replica):
+            self.form_as_engine(replica)
+        elif replica.has_work() and replica.has_credit() and self.now_ns >= replica.gate_ns():
             microbatch = forming.form(replica, self.now_ns)
             if microbatch is not None:
                 self.dispatch(replica, microbatch)
                 replica.work_since_ns = replica.empty_since_ns = self.now_ns
         replica.had_work = replica.has_work()
+
+    def form_as_engine(self, replica: Replica) -> None:
+        """Whatever leaves at this instant, if the engine looks at its work at all."""
+        if replica.in_flight or replica.just_returned:
+            replica.credit_since_ns = self.now_ns
+        if replica.has_work() and groups.may_form(replica):
+            for group in groups.attempts(replica):
+                microbatch = forming.form(replica, self.now_ns, group)
+                if microbatch is not None:
+                    self.dispatch(replica, microbatch)
+                    replica.work_since_ns = replica.empty_since_ns = self.now_ns
+        replica.just_returned = False
 
     def dispatch(self, replica: Replica, microbatch: Microbatch) -> None:
         """Through the router's own serial work and over link 0; the gate follows."""
@@ -216,5 +234,5 @@ class Engine:
         replica.depart_ns = max(self.now_ns, replica.depart_ns) + work_ns
         arrival_ns = replica.link.send(replica.depart_ns, microbatch.number, microbatch.tokens)
         service_ns = self.services.service_ns(0, microbatch)
-        replica.mirror_free_ns = max(replica.mirror_free_ns, arrival_ns) + service_ns
+        replica.gate_free_ns = max(replica.gate_free_ns, arrival_ns) + service_ns
         self.travel(0, arrival_ns, microbatch, self.now_ns)

@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from tests.reference import kv, queueing, sharing, speculation
-from tests.reference.batching import sequence_limit
+from tests.reference import batching, groups, kv, queueing, sharing, speculation
 from tests.reference.replica import Replica
 from tests.reference.sequence import Member, Microbatch, Sequence
 
@@ -15,33 +14,48 @@ class Forming:
     replica: Replica
     now_ns: int
     sequence_limit: int
+    decode_limit: int
+    token_limit: int
+    group: int = 0  # its step, slot or virtual engine
     members: list[Member] = field(default_factory=list)
 
     def room_tokens(self) -> int:
         """What is left of the token budget."""
-        return self.replica.token_limit - sum(m.tokens for m in self.members)
+        return self.token_limit - sum(m.tokens for m in self.members)
 
     def full(self) -> bool:
         """Whether the sequence limit or the token budget is reached."""
         return len(self.members) >= self.sequence_limit or self.room_tokens() <= 0
+
+    def may_decode(self, sequence: Sequence) -> bool:
+        """Whether one more decode step, of this sequence, may join."""
+        decodes = sum(m.decode for m in self.members)
+        return decodes < self.decode_limit and groups.may_decode(self.replica, sequence, self.group)
 
     def holds(self, sequence: Sequence) -> bool:
         """Whether the sequence is in it already."""
         return any(m.sequence is sequence for m in self.members)
 
 
-def form(replica: Replica, now_ns: int) -> Microbatch | None:
+def form(replica: Replica, now_ns: int, group: int = 0) -> Microbatch | None:
     """One microbatch, or None when nothing that could go has room."""
-    forming = Forming(replica, now_ns, sequence_limit(replica))
+    limits = batching.sequence_limit(replica), batching.decode_limit(replica), batching.token_limit(replica)
+    forming = Forming(replica, now_ns, *limits, group)
     by_number = sorted(replica.running, key=number_of)
     for sequence in by_number:
-        if not forming.full() and sequence in replica.running and sequence.ready:
+        if forming.full() or sequence not in replica.running or not sequence.ready:
+            continue
+        if forming.may_decode(sequence):
             add_decode(forming, sequence)
     for sequence in by_number:
-        if not forming.full() and sequence in replica.running and sequence.todo_tokens and not forming.holds(sequence):
+        if forming.full() or sequence not in replica.running or not groups.belongs(replica, sequence, group):
+            continue
+        if sequence.todo_tokens and not forming.holds(sequence):
             add_chunk(forming, sequence)
     for sequence in queueing.order(replica):  # taken once: who is admitted changes nobody's turn
-        if forming.full() or not may_run_one_more(replica) or not admit(forming, sequence):
+        if replica.scheduling.batching in groups.VIRTUAL and sequence.slot != group:
+            continue  # it waits at another engine
+        if forming.full() or not groups.has_room(replica, group) or not admit(forming, sequence):
             break
     if not forming.members:
         return None
@@ -52,12 +66,6 @@ def number_of(sequence: Sequence) -> int:
     """Admission number of a sequence that has been admitted."""
     assert sequence.number is not None
     return sequence.number
-
-
-def may_run_one_more(replica: Replica) -> bool:
-    """The limit on admitted sequences."""
-    limit = replica.scheduling.max_running
-    return limit is None or len(replica.running) < limit
 
 
 def add_decode(forming: Forming, sequence: Sequence) -> None:
@@ -89,6 +97,7 @@ def admit(forming: Forming, sequence: Sequence) -> bool:
     home = replica.preempted if sequence in replica.preempted else replica.queue
     home.remove(sequence)
     replica.running.append(sequence)
+    sequence.slot = forming.group
     if sequence.number is None:
         sequence.number = replica.admissions
         replica.admissions += 1
@@ -107,6 +116,8 @@ def make_room(forming: Forming, grower: Sequence, tokens: int) -> bool:
     wanted_tokens = max(held_tokens, grower.written_tokens + tokens)
     while not sharing.find_room(replica, grower, wanted_tokens):
         victims = [s for s in replica.running if s is not grower and not s.in_flight and not forming.holds(s)]
+        if replica.scheduling.batching in groups.SLOTTED + groups.VIRTUAL:
+            victims = [s for s in victims if number_of(s) > number_of(grower)]
         if not victims:
             return False
         preempt(replica, max(victims, key=number_of))
@@ -133,8 +144,7 @@ def add(forming: Forming, sequence: Sequence, tokens: int, decode: bool) -> None
         sequence.todo_tokens -= tokens
     written_before = sequence.written_tokens
     sequence.written_tokens += tokens
-    if not decode:
-        sharing.share(forming.replica, sequence)
+    sharing.share(forming.replica, sequence)
     forming.members.append(
         Member(
             sequence=sequence,
@@ -161,6 +171,7 @@ def seal(forming: Forming) -> Microbatch:
         work_since_ns=replica.work_since_ns,
         empty_since_ns=replica.empty_since_ns,
         credit_since_ns=replica.credit_since_ns,
+        group=forming.group,
     )
     replica.microbatches += 1
     replica.releases.clear()
@@ -169,4 +180,6 @@ def seal(forming: Forming) -> Microbatch:
     replica.in_flight.append(microbatch)
     for member in microbatch.members:
         member.sequence.in_flight += 1
+        if member.samples:
+            member.sequence.sampling_step = forming.group
     return microbatch

@@ -12,13 +12,13 @@ def admission_tokens(scheduling: Scheduling, request: Request, computed_tokens: 
 
 
 def max_tokens(scheduling: Scheduling, request: Request) -> int:
-    """The most it will hold. Where KV grows with what is written, the last token is never written."""
-    return request.prompt_tokens + request.max_output_tokens - (scheduling.kv in GROWING)
+    """The most it will hold: the last token is never written."""
+    return everything(request, 0)
 
 
 def everything(request: Request, computed_tokens: int) -> int:
-    """Prompt and largest output up front."""
-    return request.prompt_tokens + request.max_output_tokens
+    """Prompt and largest output up front, without the output's last token."""
+    return request.prompt_tokens + request.max_output_tokens - 1
 
 
 def what_is_written(request: Request, computed_tokens: int) -> int:

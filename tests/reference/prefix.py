@@ -6,6 +6,8 @@ who goes next is the minimum over everything that may go.
 
 from dataclasses import dataclass, field
 
+from stageline.engine.types import Request
+
 Past = tuple[int, ...]  # identities of the blocks up to this one, itself included
 
 
@@ -39,9 +41,16 @@ class PlainCache:
         """How many states are kept."""
         return sum(block.snapshot for block in self.held.values())
 
-    def longest(self, ids: Past, prompt_tokens: int) -> int:
-        """Blocks that a prompt may reuse: full ones, resident one after the other, at least one token left over."""
-        usable = [n for n in range(1, len(ids) + 1) if n * self.block_tokens < prompt_tokens]
+    def identities(self, request: Request) -> Past:
+        """Of the blocks of its prompt, then of those that its answer completes; nothing after a block without one."""
+        prompt_blocks = request.prompt_tokens // self.block_tokens
+        if len(request.hash_ids) < prompt_blocks:
+            return request.hash_ids
+        return request.hash_ids[:prompt_blocks] + request.output_hash_ids
+
+    def longest(self, ids: Past, tokens: int) -> int:
+        """Blocks that a prefill may reuse: full ones, resident one after the other, at least one token left over."""
+        usable = [n for n in range(1, len(ids) + 1) if n * self.block_tokens < tokens]
         found = 0
         for n in usable:
             if ids[:n] not in self.held:

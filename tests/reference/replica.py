@@ -27,7 +27,7 @@ class Replica:
     cache: PlainCache | None = None
     admissions: int = 0
     microbatches: int = 0
-    mirror_free_ns: int = 0
+    gate_free_ns: int = 0
     depart_ns: int = 0  # when the last microbatch left the router's own (serial) work
     had_work: bool = False
     work_since_ns: int = 0
@@ -35,6 +35,9 @@ class Replica:
     ran_out_ns: int = 0  # when the last request left
     arrived_at_empty: bool = False  # the first request since then came at this instant
     credit_since_ns: int = 0
+    just_returned: bool = False  # a microbatch came back at this instant
+    last_step: int = 0
+    turn: int = 0  # of slots
     reasons: list[tuple[int, str]] = field(default_factory=lambda: [(0, "empty")])
 
     @property
@@ -72,7 +75,7 @@ class Replica:
 
     def gate_ns(self) -> int:
         """The gate is open from here on."""
-        return self.mirror_free_ns - self.plan.links[0].latency_ns
+        return self.gate_free_ns - self.plan.links[0].latency_ns
 
     def reason(self, now_ns: int) -> str:
         """Why nothing is dispatched at this instant, after everything that happened in it."""
@@ -117,6 +120,6 @@ class Replica:
         for ledger in self.ledgers:
             del ledger.held[sequence.index], ledger.shared[sequence.index]
         if self.cache is not None:
-            self.cache.let_go(sequence.request.hash_ids, sequence.shared)
+            self.cache.let_go(self.cache.identities(sequence.request), sequence.shared)
         sequence.shared = 0
         self.releases.append(sequence.index)

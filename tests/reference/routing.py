@@ -70,7 +70,7 @@ def stage_share(replica: Replica, ledger: Ledger) -> int:
     """See `kv_share`."""
     if not ledger.plan.kv_budget_bytes:
         return 0
-    most = [s.request.prompt_tokens + s.request.max_output_tokens for s in replica.waiting]
+    most = [kv.max_tokens(replica.scheduling, s.request) for s in replica.waiting]
     queued_bytes = sum(ledger.bytes_of(-1, tokens) for tokens in most)  # of nobody: nothing is shared
     share_bytes = ledger.used_bytes() + queued_bytes
     return share_bytes * 2**40 // ledger.plan.kv_budget_bytes

@@ -27,6 +27,8 @@ class Sequence:
     accepted_tokens: int = 0  # drafts that became output
     shared: int = 0  # blocks of the prefix cache that it uses
     cached_tokens: int | None = None  # found at its first admission
+    slot: int | None = None  # the slot or virtual engine that it belongs to, where there are any
+    sampling_step: int | None = None  # number of the last step that samples for it, where steps have numbers
 
     @property
     def index(self) -> int:
@@ -60,6 +62,7 @@ class Microbatch:
     work_since_ns: int
     empty_since_ns: int
     credit_since_ns: int
+    group: int = 0  # its step, slot or virtual engine
 
     @property
     def tokens(self) -> int:

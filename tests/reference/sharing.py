@@ -17,11 +17,12 @@ def cache_of(plan: Plan, scheduling: Scheduling) -> PlainCache | None:
 
 
 def reuse(replica: Replica, sequence: Sequence) -> int:
-    """Use what is there of its prompt; the tokens that this saves."""
+    """Use what is there of its prompt, and of what it generated before a preemption; the tokens that this saves."""
     cache, request = replica.cache, sequence.request
     if cache is not None:
-        sequence.shared = cache.longest(request.hash_ids, request.prompt_tokens)
-        cache.hold(request.hash_ids, sequence.shared)
+        ids = cache.identities(request)
+        sequence.shared = cache.longest(ids, request.prompt_tokens + sequence.generated)
+        cache.hold(ids, sequence.shared)
     replica.mirror_cache(sequence)
     return sequence.shared * (0 if cache is None else cache.block_tokens)
 
@@ -29,7 +30,7 @@ def reuse(replica: Replica, sequence: Sequence) -> int:
 def forget(replica: Replica, sequence: Sequence) -> None:
     """It could not be admitted after all."""
     if replica.cache is not None:
-        replica.cache.let_go(sequence.request.hash_ids, sequence.shared)
+        replica.cache.let_go(replica.cache.identities(sequence.request), sequence.shared)
     sequence.shared = 0
     for ledger in replica.ledgers:
         del ledger.shared[sequence.index]
@@ -57,11 +58,12 @@ def give_up_one(replica: Replica, cache: PlainCache, sequence: Sequence) -> None
 
 
 def share(replica: Replica, sequence: Sequence) -> None:
-    """Full blocks of its prompt that are computed now belong to everybody; a copy of what was there goes back."""
-    cache, ids = replica.cache, sequence.request.hash_ids
+    """Blocks full of known tokens belong to everybody once they are computed; a copy of what was there goes back."""
+    cache, request = replica.cache, sequence.request
     if cache is None:
         return
-    computed = min(sequence.request.prompt_tokens, sequence.written_tokens) // cache.block_tokens
+    ids = cache.identities(request)
+    computed = min(request.prompt_tokens + sequence.generated, sequence.written_tokens) // cache.block_tokens
     for n in range(sequence.shared + 1, min(computed, len(ids)) + 1):
         is_new = cache.add(ids[:n])
         sequence.shared = n

@@ -132,11 +132,17 @@ def crowded(rnd: random.Random, scenario: Scenario) -> Scenario:
 
 
 def _with_identities(rnd: random.Random, request: Request, tokens: int, families: list[list[int]]) -> Request:
-    """Some blocks of a family, then some of its own; sometimes no identities at the end, or none at all."""
+    """Some blocks of a family, then some of its own; sometimes no identities at the end, or none at all.
+
+    The answer of every other request goes on in the family, as if the next turn's prompt repeated it.
+    """
     blocks = -(-request.prompt_tokens // tokens)
-    shared = rnd.choice(families)[: rnd.choice([blocks, rnd.randint(0, blocks)])]
+    family = rnd.choice(families)
+    shared = family[: rnd.choice([blocks, rnd.randint(0, blocks)])]
     own = [rnd.randint(100, 10**6) for _ in range(blocks - len(shared))]
-    return msgspec.structs.replace(request, hash_ids=tuple((shared + own)[: rnd.choice([blocks, blocks, blocks // 2])]))
+    answer = family[request.prompt_tokens // tokens :][: rnd.choice([0, 1, 60])] if rnd.randint(0, 1) else []
+    ids = (shared + own)[: rnd.choice([blocks, blocks, blocks // 2])]
+    return msgspec.structs.replace(request, hash_ids=tuple(ids), output_hash_ids=tuple(answer))
 
 
 def request_sizes(rnd: random.Random, longest_prompt: int, longest_output: int) -> Request:

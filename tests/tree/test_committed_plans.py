@@ -7,8 +7,9 @@ import pytest
 from stageline.cli.main import invoke as run
 
 PLANS = {
-    "deploy/compose/llama-3.1-70b.json": "plan llama-3.1-70b h100-sxm --devices 8",
-    "deploy/compose/kimi-k3.json": "plan kimi-k3 wse-3t --placement by-kind --layer-bytes nominal",
+    "deploy/compose/llama-3.1-70b.json": "plan llama-3.1-70b h100-sxm --devices 8 --serving-engine pipeline",
+    "deploy/compose/kimi-k3.json": "plan kimi-k3 wse-3t --placement by-kind --layer-bytes nominal "
+    "--serving-engine pipeline",
 }
 
 

@@ -32,7 +32,7 @@ def test_only_what_may_pass_by_itself_is_worth_retrying() -> None:
     assert {leaf.http_status for leaf in LEAVES if leaf.retry} == {429, 503}
 
 
-def test_bad_input_names_place_value_and_way_out() -> None:
+def test_bad_input_names_place_value_and_hint() -> None:
     error = BadInput("trace.csv:7:2", "abc", "expected an integer", "use --skip-bad-rows to skip it")
     assert str(error) == "trace.csv:7:2: expected an integer (got 'abc'); use --skip-bad-rows to skip it"
     assert str(BadInput("plan.json", None, "no such file")) == "plan.json: no such file"

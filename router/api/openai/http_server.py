@@ -4,7 +4,7 @@ import asyncio
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 import msgspec
 from aiohttp import web
@@ -25,11 +25,14 @@ from stageline.wire.http_headers import DILATION_HEADER, OUTPUT_TOKENS_HEADER
 from stageline.workload.rows import MAX_TOKENS
 
 MAX_BODY_BYTES = 64 << 20
+LARGE_BODY_BYTES = 256 << 10  # its tokens are counted in a thread: the event loop serves everybody
 BODY_S = 60.0  # how long a client may take to send its body
 RETRY_AFTER_S = 1
 CLIENT_LEFT = 499  # a status that no client sees
 _JSON = "application/json"
+A = TypeVar("A")
 B = TypeVar("B", bound=msgspec.Struct)
+P = ParamSpec("P")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -104,10 +107,10 @@ class OpenAiServer:
         exact = _header_tokens(request.headers)
         echo = False
         if isinstance(body, ChatRequest):
-            params_list = chat_params(body, exact, self._service.tokenizer)
+            params_list = await _aside(request, chat_params, body, exact, self._service.tokenizer)
         else:
             assert isinstance(body, CompletionRequest)
-            params_list = completion_params(body, exact, self._service.tokenizer)
+            params_list = await _aside(request, completion_params, body, exact, self._service.tokenizer)
             echo = bool(body.echo)
         n = 1 if body.n is None else body.n
         if echo and body.stream:
@@ -124,9 +127,9 @@ class OpenAiServer:
                 return await stream_reply(
                     request, reply, envelope, self._headers, prompt_tokens=prompt_tokens, usage=usage
                 )
-            prefixes = [(params.echo or "") if echo else "" for params in params_list for _ in range(n)]
+            prefixes = [(params.prompt_text or "") if echo else "" for params in params_list for _ in range(n)]
             text = await whole_reply(
-                reply, envelope, prompt_tokens=prompt_tokens, dilation=self._service.dilation, echo=prefixes
+                reply, envelope, prompt_tokens=prompt_tokens, dilation=self._service.dilation, prefixes=prefixes
             )
             return web.Response(body=text, content_type=_JSON, headers=self._headers)
         finally:
@@ -154,7 +157,7 @@ class OpenAiServer:
         body = await _body(request, TokenizeRequest)
         self._service.check_model(body.model)
         text = body.prompt if body.prompt is not None else chat_text(body.messages or [])
-        ids = self._service.tokenizer.ids(text)
+        ids = await _aside(request, self._service.tokenizer.ids, text)
         limit = self._service.max_context_tokens
         return _json({"count": len(ids), "max_model_len": None if limit >= MAX_TOKENS else limit, "tokens": ids})
 
@@ -163,11 +166,12 @@ class OpenAiServer:
         return web.Response()
 
     async def _ready(self, request: web.Request) -> web.Response:
-        """200 while requests are accepted, else 503 with the reason."""
+        """200 while requests are accepted and get on, else 503 with the reason."""
         supervisor = self._service.supervisor
-        if supervisor.ready:
+        degraded = supervisor.degraded
+        if supervisor.ready and not degraded:
             return _json({"status": "ready", "dilation": self._service.dilation})
-        body = error_body(supervisor.reason, "server_error", code="503")
+        body = error_body(degraded or supervisor.reason, "server_error", code="503")
         return web.Response(status=503, body=body, content_type=_JSON, headers={"Retry-After": str(RETRY_AFTER_S)})
 
     async def _version(self, request: web.Request) -> web.Response:
@@ -226,6 +230,13 @@ async def _body(request: web.Request, kind: type[B]) -> B:
         raise web.HTTPRequestTimeout(reason=f"The body did not arrive within {BODY_S:g} s") from None
     except (msgspec.MsgspecError, ValueError, RecursionError, web.RequestPayloadError) as error:
         raise BadInput("body", None, str(error), "send JSON as the API describes it") from None
+
+
+async def _aside(request: web.Request, work: Callable[P, A], *args: P.args, **more: P.kwargs) -> A:
+    """The result of work that a large body makes long."""
+    if (request.content_length or MAX_BODY_BYTES) > LARGE_BODY_BYTES:
+        return await asyncio.to_thread(work, *args, **more)
+    return work(*args, **more)
 
 
 def _header_tokens(headers: Mapping[str, str]) -> int:

@@ -4,13 +4,11 @@ from collections.abc import Iterable
 
 import msgspec
 
-from router.api.generation import GenerationParams
+from router.api.generation import MAX_CHOICES, GenerationParams, checked_stops
 from router.api.openai.schema import ChatRequest, CommonFields, CompletionRequest, Message
 from router.api.tokenizer import SYNTHETIC, Tokenizer
 from stageline.errors import BadInput
 from stageline.workload.rows import MAX_TOKENS
-
-MAX_STOPS = 16
 
 
 def chat_params(body: ChatRequest, exact_tokens: int, tokenizer: Tokenizer = SYNTHETIC) -> list[GenerationParams]:
@@ -23,7 +21,8 @@ def chat_params(body: ChatRequest, exact_tokens: int, tokenizer: Tokenizer = SYN
     limit = body.max_completion_tokens if body.max_completion_tokens is not None else body.max_tokens
     prompt = text.encode("utf-8", "surrogatepass")
     last = _content(body.messages[-1])
-    return [_params(body, prompt, tokenizer.count(text), last, limit, exact_tokens)]
+    params = _params(body, prompt, tokenizer.count(text), last, limit, exact_tokens)
+    return [msgspec.structs.replace(params, before_answer="\nassistant: ")]  # see chat_text
 
 
 def completion_params(
@@ -37,8 +36,8 @@ def completion_params(
     if body.best_of is not None and body.best_of != (body.n or 1):
         raise BadInput("best_of", body.best_of, "candidates are not ranked", "leave it out or make it equal to n")
     return [
-        _params(body, prompt, count, echo, body.max_tokens, exact_tokens)
-        for prompt, count, echo in _prompts(body.prompt, tokenizer)
+        _params(body, prompt, count, original, body.max_tokens, exact_tokens)
+        for prompt, count, original in _prompts(body.prompt, tokenizer)
     ]
 
 
@@ -69,6 +68,8 @@ def _prompts(prompt: str | list[str | int | list[int]], tokenizer: Tokenizer) ->
         return [_prompt(prompt, tokenizer)]
     if not prompt:
         raise BadInput("prompt", None, "the list is empty", "send at least one prompt")
+    if not isinstance(prompt[0], int) and len(prompt) > MAX_CHOICES:
+        raise BadInput("prompt", len(prompt), f"more than {MAX_CHOICES} prompts in one call", "send them in several")
     ids = [one for one in prompt if isinstance(one, int)]
     if not ids:
         return [_prompt(one, tokenizer) for one in prompt if not isinstance(one, int)]
@@ -86,11 +87,9 @@ def _prompt(prompt: str | list[int], tokenizer: Tokenizer) -> Prompt:
 
 
 def _params(
-    body: CommonFields, prompt: bytes, count: int, echo: str | list[int], limit: int | None, exact: int
+    body: CommonFields, prompt: bytes, count: int, original: str | list[int], limit: int | None, exact: int
 ) -> GenerationParams:
     stop = [body.stop] if isinstance(body.stop, str) else body.stop or []
-    if len(stop) > MAX_STOPS:
-        raise BadInput("stop", len(stop), f"more than {MAX_STOPS} stop texts")
     if limit is not None and not 1 <= limit <= MAX_TOKENS:
         raise BadInput("max_tokens", limit, f"not between 1 and {MAX_TOKENS} tokens", "give 1 or more, or null")
     least = body.min_tokens or 0
@@ -102,12 +101,12 @@ def _params(
     return GenerationParams(
         prompt=prompt,
         prompt_tokens=count,
-        ids=tuple(echo) if isinstance(echo, list) else (),
-        echo=echo if isinstance(echo, str) else None,
+        ids=tuple(original) if isinstance(original, list) else (),
+        prompt_text=original if isinstance(original, str) else None,
         max_tokens=limit or 0,
         min_tokens=least,
         exact_tokens=exact,
         ignore_eos=bool(body.ignore_eos),
-        stop=tuple(s for s in stop if s),
+        stop=checked_stops(stop),
         seed=seed,
     )

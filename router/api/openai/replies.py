@@ -55,7 +55,7 @@ class Envelope:
 
 
 class ChoiceEvents:
-    """The tokens of one choice as events. This runs for every token, so all but the text is prepared once."""
+    """The tokens of one choice as events. This runs for every token, so everything but the text is prepared once."""
 
     def __init__(self, opening: bytes, output: Output, *, chat: bool) -> None:
         self._encoded, self._last = output.encoder(), output.tokens - 1
@@ -85,6 +85,7 @@ def usage_of(reply: Reply, prompt_tokens: int, dilation: float) -> Usage:
         total_tokens=prompt_tokens + produced,
         prompt_tokens_details=PromptDetails(cached_tokens=sum(r.cached_tokens or 0 for r in firsts)),
         queue_s=_longest_s(records, "admitted_ns"),
+        arrival_s=min((r.arrival_ns for r in records), default=0) / 1e9,
         ttft_s=_longest_s(records, "first_token_ns"),
         e2e_s=_longest_s(records, "last_token_ns"),
         dilation=dilation,

@@ -77,6 +77,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     total_tokens: int
     prompt_tokens_details: PromptDetails
     queue_s: float
+    arrival_s: float  # of the first choice, since the live session began
     ttft_s: float
     e2e_s: float
     dilation: float

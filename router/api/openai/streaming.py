@@ -123,7 +123,7 @@ class SseWriter:
 
 
 async def whole_reply(
-    reply: Reply, envelope: Envelope, *, prompt_tokens: int, dilation: float, echo: list[str]
+    reply: Reply, envelope: Envelope, *, prompt_tokens: int, dilation: float, prefixes: list[str]
 ) -> bytes:
     """The whole reply, once its last token is due. Raises the StagelineError that ended it early."""
     while not all(c.stream.ended for c in reply.choices):
@@ -133,6 +133,6 @@ async def whole_reply(
         raise error
     texts = [
         (prefix + c.output.text(0, c.stream.tokens), c.output.reason)
-        for c, prefix in zip(reply.choices, echo, strict=True)
+        for c, prefix in zip(reply.choices, prefixes, strict=True)
     ]
     return envelope.document(texts, usage_of(reply, prompt_tokens, dilation))

@@ -1,29 +1,20 @@
 """How many sequences a microbatch may hold (rule 5)."""
 
-from abc import ABC, abstractmethod
-
 from stageline.cost.totals import BatchTotals
-from stageline.engine.policies.registry import Policy, Registry
+from stageline.engine.policies.batching_policy import BatchingPolicy
+from stageline.engine.policies.engine_batching import (
+    DecodeCap,
+    GlobalCap,
+    Natural,
+    NaturalAsync,
+    SlotBatches,
+    TokenBalanced,
+    VirtualEngineBatches,
+)
+from stageline.engine.policies.registry import Registry
 from stageline.engine.route import Route
 from stageline.engine.settings import Scheduling
 from stageline.engine.speculation import expected_tokens
-
-
-class BatchingPolicy(Policy, ABC):
-    """Limits the sequences of a microbatch. Its answer must depend on its arguments and settings alone.
-
-    `largest` is the limit of the settings or the plan, `credits_` the microbatches that may be in flight.
-    """
-
-    def __init__(self, route: Route, credits_: int, largest: int, scheduling: Scheduling) -> None:
-        self.route, self.credits, self.largest, self.scheduling = route, credits_, largest, scheduling
-
-    @abstractmethod
-    def limit(self, running: int, waiting: int, context_tokens: int) -> int:
-        """Largest number of sequences in the next microbatch, 1 to `largest`.
-
-        `running` and `waiting` count sequences; `context_tokens` is the mean KV length of the running ones.
-        """
 
 
 class Balanced(BatchingPolicy):
@@ -98,5 +89,12 @@ BATCHING = Registry[BatchingPolicy](
         "balanced": Balanced,
         "greedy": Greedy,
         "slo": TpotTarget,
+        "natural": Natural,
+        "natural-async": NaturalAsync,
+        "global-cap": GlobalCap,
+        "decode-cap": DecodeCap,
+        "token-balanced": TokenBalanced,
+        "slots": SlotBatches,
+        "virtual-engines": VirtualEngineBatches,
     },
 )

@@ -30,9 +30,9 @@ class KvPolicy(Policy, ABC):
         self.mirror = mirror
         self.cache = cache
 
-    @abstractmethod
     def max_tokens(self, request: Request) -> int:
-        """The largest KV, in tokens, that the request will ever hold."""
+        """The largest KV, in tokens, that the request will ever hold; its last token is never written."""
+        return request.prompt_tokens + request.max_output_tokens - 1
 
     @abstractmethod
     def admission_tokens(self, sequence: Sequence, chunk: int) -> int:
@@ -65,11 +65,7 @@ class KvPolicy(Policy, ABC):
 
 
 class Reserve(KvPolicy):
-    """Prompt + largest output at admission; a running sequence never needs more."""
-
-    def max_tokens(self, request: Request) -> int:
-        """Prompt + largest output."""
-        return request.prompt_tokens + request.max_output_tokens
+    """The largest KV at admission; a running sequence never needs more."""
 
     def admission_tokens(self, sequence: Sequence, chunk: int) -> int:
         """All that it will ever hold."""
@@ -82,10 +78,6 @@ class Reserve(KvPolicy):
 
 class Grow(KvPolicy):
     """Tokens written so far, block by block; when there is no room the youngest idle sequence is preempted."""
-
-    def max_tokens(self, request: Request) -> int:
-        """Prompt + largest output without its last token, which is never written."""
-        return request.prompt_tokens + request.max_output_tokens - 1
 
     def admission_tokens(self, sequence: Sequence, chunk: int) -> int:
         """What is cached and what the chunk writes."""

@@ -1,4 +1,4 @@
-"""How a policy is found by its name: one way and one error text for all axes."""
+"""Finds a policy by its name: one way and one error text for all kinds of policy."""
 
 import importlib
 from collections.abc import Mapping
@@ -21,10 +21,10 @@ P = TypeVar("P", bound=Policy)
 
 
 class Registry(Generic[P]):
-    """The policies of one axis by name.
+    """The policies of one kind by name.
 
-    `setting` is the axis's field of `Scheduling` and, with two dashes before it, its flag. `users_methods` are the
-    methods that a user's own class must have; without any, the axis takes built-in policies only.
+    `setting` is their field of `Scheduling` and, with two dashes before it, its flag. `users_methods` are the
+    methods that a user's own class must have; without any, only built-in policies can be named.
     """
 
     def __init__(self, setting: str, built_in: Mapping[str, type[P]], users_methods: tuple[str, ...] = ()) -> None:
@@ -79,7 +79,7 @@ class Registry(Generic[P]):
         return bool(self.users_methods) and ":" in name
 
     def _import(self, name: str) -> type[P]:
-        """A user's class. It need not derive from the axis's base class; its methods are what counts."""
+        """A user's class. It need not derive from the base class; only its methods matter."""
         module, _, attribute = name.partition(":")
         try:
             found = getattr(importlib.import_module(module), attribute)

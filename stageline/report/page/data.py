@@ -21,6 +21,7 @@ from stageline.report.rundir import (
     read_stages,
     read_summary,
 )
+from stageline.report.settings import run_label
 from stageline.report.statistics import REQUEST_OUTCOMES
 from stageline.report.summary import Advice, Summary
 from stageline.report.text_report import tuning_lines
@@ -54,6 +55,7 @@ class PageData(msgspec.Struct, frozen=True, kw_only=True):
     """The readable half of a page's data; `columns` says where the packed half lies in `blob`."""
 
     summary: Summary
+    label: str  # of plan and serving engine; "" if the run does not say
     stages: list[StageRecord]
     plan_stages: list[PlanStage]
     visits: list[int]
@@ -84,6 +86,7 @@ def page_data(directory: Path) -> tuple[PageData, str]:
     shown = pack_requests(requests, lanes.bins, packer)
     data = PageData(
         summary=summary,
+        label=run_label(summary.plan, summary.settings),
         stages=stages,
         plan_stages=_plan_stages(plan),
         visits=[v.stage for v in plan.visits],

@@ -100,15 +100,15 @@ class JsonlFormat(TraceFormat):
         return RowFields(self.file.where(), values)
 
 
-def hash_ids(fields: RowFields) -> tuple[int, ...]:
-    """The optional member `hash_ids`: identities of the prompt's blocks, in order. Raises BadInput."""
-    text = fields.values.get("hash_ids")
+def hash_ids(fields: RowFields, member: str = "hash_ids") -> tuple[int, ...]:
+    """An optional member with identities of blocks, in order. Raises BadInput."""
+    text = fields.values.get(member)
     if text is None:
         return ()
     try:
         return _IDENTITIES.decode(text)
     except (msgspec.MsgspecError, ValueError):
-        raise fields.bad("hash_ids", "not a list of 64-bit integers") from None
+        raise fields.bad(member, "not a list of 64-bit integers") from None
 
 
 def name_text(fields: RowFields, column: str) -> str:

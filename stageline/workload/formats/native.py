@@ -1,8 +1,9 @@
 """Stageline's own JSONL, for other tools to write.
 
 Members: arrival_ns, prompt_tokens, output_tokens; optional max_output_tokens, priority, session (the user's
-conversation), hash_ids and hash_block_tokens, the tokens that one hash id stands for, the same in every row that has
-it. Arrivals are emulated times and stay as they are.
+conversation), hash_ids of the prompt's blocks, output_hash_ids of those that the answer completes (left out: as the
+next row of the session tells), and hash_block_tokens, the tokens that one hash id stands for, the same in every row
+that has it. Arrivals are emulated times and stay as they are.
 """
 
 import re
@@ -10,6 +11,7 @@ import re
 import msgspec
 
 from stageline.errors import BadInput
+from stageline.workload.answers import AnswerBlocks
 from stageline.workload.formats.base import JsonlFormat, hash_ids
 from stageline.workload.lines import TraceFile
 from stageline.workload.rows import SKIP, RowFields, TraceRow
@@ -24,12 +26,13 @@ class NativeFormat(JsonlFormat):
     name = "stageline"
     keys = frozenset({"arrival_ns", "prompt_tokens", "output_tokens"})
     rebased = False
-    _known = keys | {"max_output_tokens", "priority", "session", "hash_ids", "hash_block_tokens"}
+    _known = keys | {"max_output_tokens", "priority", "session", "hash_ids", "output_hash_ids", "hash_block_tokens"}
 
     def __init__(self, file: TraceFile) -> None:
         super().__init__(file)
         stated = _STATED.search(file.head().partition("\n")[0])
         self.hash_block_tokens = int(stated[1]) if stated else 0
+        self._answers = AnswerBlocks(self.hash_block_tokens)
 
     def parse(self, item: str) -> TraceRow:
         """See TraceFormat."""
@@ -39,7 +42,7 @@ class NativeFormat(JsonlFormat):
         if "hash_block_tokens" in fields.values and fields.tokens("hash_block_tokens") != self.hash_block_tokens:
             raise fields.bad("hash_block_tokens", f"differs from the first row ({self.hash_block_tokens or 'none'})")
         output = fields.tokens("output_tokens")
-        return TraceRow(
+        row = TraceRow(
             fields.time_ns("arrival_ns", 1),
             fields.tokens("prompt_tokens"),
             output,
@@ -47,7 +50,9 @@ class NativeFormat(JsonlFormat):
             priority=_priority(fields),
             conversation=_conversation(fields),
             hash_ids=hash_ids(fields),
+            output_hash_ids=hash_ids(fields, "output_hash_ids"),
         )
+        return row if "output_hash_ids" in fields.values else self._answers.named(row)
 
 
 def _max_output(fields: RowFields, output: int) -> int | None:

@@ -33,7 +33,9 @@ def test_a_plan_is_that_of_the_command(tmp_path: Path) -> None:
         axes=("pp", "tp"),
     )
     planned.write(written)
-    assert read_file(made) == read_file(written)
+    by_command, by_call = (json.loads(read_file(path)) for path in (made, written))
+    assert by_command["info"].pop("command").startswith("stageline plan llama-3.1-70b h100-sxm --tp 2")
+    assert by_command == by_call
     assert stageline.read_plan(written) == planned.plan
     assert (planned.report().devices, planned.device_map()["lm_head"]) == (4, 2)
 
@@ -158,7 +160,7 @@ def test_keywords_of_a_plan_that_are_refused(keywords: dict[str, Any], error: ty
         ({"kv": "shrink"}, "--kv shrink"),
         ({"seed": -1}, "--seed"),
         ({"batching": "slo"}, "--slo tpot=50ms"),
-        ({"balance": "prefix"}, "--prefix-cache"),
+        ({"balance": "prefix", "prefix_cache": False}, "--prefix-cache"),
         ({"speculate": 4}, "--acceptance"),
         ({"draft_ns": 4}, "--speculate"),
         ({"requests": 0}, "--requests"),

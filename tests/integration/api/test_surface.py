@@ -17,8 +17,8 @@ from stageline.plan.options import PlanOptions
 FUNCTIONS = {
     "plan_model": ["model", "device", "catalog", "keywords"],
     "run": [
-        "plan", "workload", "seed", "requests", "rate_scale", "skip_bad_rows", "sort", "slo", "preset", "output",
-        "events", "paranoid", "keep_requests", "cluster", "scheduling",
+        "plan", "workload", "seed", "requests", "rate_scale", "skip_bad_rows", "sort", "slo", "serving_engine",
+        "preset", "output", "events", "paranoid", "keep_requests", "cluster", "scheduling",
     ],
     "read_plan": ["path"],
     "read_run": ["directory"],
@@ -52,8 +52,12 @@ def test_a_function(name: str) -> None:
 
 
 def test_scheduling_keywords_are_the_fields_of_the_settings() -> None:
-    """Two belong to a run: the workload says what a hash stands for, the objective which TPOT to keep."""
+    """Two belong to a run: the workload says what a hash stands for, the objective which TPOT to keep.
+
+    An engine's limits per data-parallel rank become the replica's.
+    """
     fields = set(Scheduling.__struct_fields__) - {"hash_block_tokens", "tpot_slo_ns"}
+    fields |= {"max_num_seqs", "max_num_batched_tokens"}
     assert set(SchedulingKeywords.__annotations__) == fields
 
 
@@ -61,12 +65,14 @@ def test_plan_keywords_are_the_options_of_the_planner() -> None:
     """All but those that others become: names of networks and profiles, and what the planner sets itself."""
     keywords = set(get_type_hints(PlanKeywords))
     assert keywords == set(get_type_hints(ShapeKeywords)) | set(get_type_hints(DesignKeywords))
-    derived = {"host", "profile", "efficiencies", "ring_step_ns", "strides"}
+    derived = {"host", "profile", "efficiencies", "ring_step_ns", "strides", "serving", "credits_rule", "rank_tokens"}
     assert set(PlanOptions.__struct_fields__) - derived <= keywords
 
 
 def test_defaults_of_keywords_are_those_of_the_planner() -> None:
-    assert stageline.plan_model("llama-3.1-8b", "h100-sxm").options == PlanOptions()
+    """All but the rules and the token budget of the serving engine, which a program that plans directly leaves out."""
+    options = stageline.plan_model("llama-3.1-8b", "h100-sxm", serving_engine="pipeline").options
+    assert msgspec.structs.replace(options, serving=None, rank_tokens=None) == PlanOptions()
 
 
 @pytest.mark.parametrize(

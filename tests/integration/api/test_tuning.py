@@ -11,7 +11,7 @@ import stageline
 from stageline.api.moves import Move, moves
 from stageline.api.rerunning import Attempt, run_attempt, stored_run
 from stageline.cli.main import invoke
-from stageline.engine.settings import Scheduling
+from stageline.engine.settings import Scheduling, plan_scheduling
 from stageline.errors import StagelineError
 from stageline.report.rerun import FIELDS_WITH_FLAGS
 from stageline.report.tuned import Figures, Objective, figures_of, gain, read_tune
@@ -45,9 +45,9 @@ def follow(command: str, out: Path) -> Figures:
 
 def changed(command: str, flags: str) -> str:
     """The command with this flag in place of the one that it had."""
-    name = flags.split(maxsplit=1)[0]
-    kept = re.sub(rf" {name} \S+", "", command)
-    return f"{kept} {flags}"
+    for name in re.findall(r"--\S+", flags):
+        command = re.sub(rf" {name} \S+", "", command)
+    return f"{command} {flags}"
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -64,7 +64,9 @@ def test_advice_that_is_followed_does_what_it_says(seed: int, tmp_path: Path) ->
         assert (gain(found.before, after, objective) or 0) > 0
     stored = stored_run(tmp_path / "run")
     for i, advised in enumerate(m for m in found.measured if m.gain > 0):
-        command = changed(stored.rerun.command(str(tmp_path / "run/plan.json")), advised.flags)
+        command = changed(
+            stored.rerun.command(str(tmp_path / "run/plan.json"), plan_scheduling(stored.plan)), advised.flags
+        )
         again = follow(command, tmp_path / str(i))
         assert again == advised.figures
 

@@ -1,4 +1,4 @@
-"""Commands for clusters in Docker, as far as no Docker engine is needed."""
+"""Commands for clusters in Docker, as far as no Docker daemon is needed."""
 
 from pathlib import Path
 

@@ -31,6 +31,11 @@ def test_a_reader_that_has_seen_enough_is_no_failure(words: list[str]) -> None:
     assert (done.returncode, done.stderr) == (0, b"")
 
 
+def test_the_module_can_be_run() -> None:
+    command = [sys.executable, "-m", "stageline.cli.main", "--version"]
+    assert subprocess.run(command, stdout=subprocess.PIPE, env=ENVIRONMENT, check=True).stdout.strip()
+
+
 def test_a_stdout_that_is_closed_is_no_failure() -> None:
     words = [*COMMAND, "devices"]
     done = subprocess.run(["sh", "-c", '"$@" >&-', "sh", *words], stderr=subprocess.PIPE, env=ENVIRONMENT, check=False)
@@ -60,6 +65,8 @@ def test_a_full_disk_is_named(words: list[str]) -> None:
         (["plan", "llama-3.1-8b", "h100-sxm", "--training", "--replicas", "0"], "--replicas 0"),
         (["plan", "llama-3.1-8b", "h100-sxm", "--training", "--tokens", "-1"], "--tokens -1: must lie"),
         (["plan", "llama-3.1-8b", "h100-sxm", "--training", "--price", "nan"], "--price: not a finite number"),
+        (["run", "plan.json"], "--workload is missing; stageline run --help"),
+        (["plan", "llama-3.1-8b"], "DEVICE is missing; stageline plan --help"),
     ],
 )
 def test_mistakes_name_the_flag_as_it_is_written(

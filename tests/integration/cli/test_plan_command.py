@@ -38,8 +38,8 @@ def test_explain(capsys: pytest.CaptureFixture[str]) -> None:
         (["--tensor-parallel-size", "4"], "devices", 4),
         (["--max-model-len", "32K"], "context_tokens", 32768),
         (["--pipeline-parallel-size", "2", "--tp", "2"], "devices", 4),
-        (["--devices", "8", "--kv-cache-dtype", "fp8_e4m3"], "requests", 288),
-        (["--devices", "8", "--kv-cache-dtype", "auto"], "requests", 144),
+        (["--devices", "8", "--kv-cache-dtype", "fp8_e4m3"], "requests", 341),
+        (["--devices", "8", "--kv-cache-dtype", "auto"], "requests", 170),
         (["--data-parallel-size", "3"], "replicas", 3),
         (["--gpu-memory-utilization", "0.5"], "devices", 4),
         (["--weights", "int4"], "devices", 1),
@@ -134,7 +134,11 @@ def test_a_serving_command_can_be_pasted(capsys: pytest.CaptureFixture[str]) -> 
     pasted += " --max-num-seqs 64 --max-num-batched-tokens 8192 --gpu-memory-utilization 0.92 --kv-cache-dtype fp8"
     assert run(["plan", "deepseek-v3", "h200", "--json", *pasted.split()]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert (found["devices"], found["replicas"], found["microbatch"]) == (16, 1, 64)
+    assert (found["devices"], found["replicas"], found["microbatch"]) == (
+        16,
+        1,
+        1024,
+    )  # 64 running on each data-parallel rank
     dense = "--tensor-parallel-size 4 --pipeline-parallel-size 2 --data-parallel-size 3 --max-model-len 8192"
     assert run(["plan", "llama-3.1-70b", "h100-sxm", "--json", *dense.split()]) == 0
     found = json.loads(capsys.readouterr().out)

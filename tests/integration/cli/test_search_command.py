@@ -98,7 +98,7 @@ def test_a_prefix_cache_in_a_search(capsys: pytest.CaptureFixture[str], tmp_path
     words = ["search", "llama-3.1-8b", "h100-sxm", "--devices", "1", "--requests", "40", "--jobs", "1", "--json"]
     words += ["--workload", "sessions:rate=2,turns=4,system=4096,question=64,output=16", "--resume", str(kept)]
     found = []
-    for more in ([], ["--prefix-cache"]):
+    for more in (["--no-enable-prefix-caching"], []):  # the default of vllm-v1
         assert run([*words, *more]) == 0
         found.append(json.loads(capsys.readouterr().out)["trials"][0]["ttft_p50_s"])
     assert found[1] < 0.5 * found[0]

@@ -113,8 +113,8 @@ def test_two_that_run_at_once_share_one_copy() -> None:
 def test_what_nobody_uses_makes_room_and_no_more_of_it_than_needed(kv: str) -> None:
     """Of twelve blocks the first prompt leaves eight; the second needs nine, or ten when it reserves its answer."""
     first, second = tuple(range(8)), tuple(range(100, 108))
-    requests = [ask(0, 8 * 512 + 1, first, 0), ask(1, 8 * 512 + 512, second, 1000)]
-    run = run_plan(plan(budget_bytes=12 * 512), requests, CACHED, kv=kv)
+    may_say_two = request(1, 1000, prompt_tokens=9 * 512, output_tokens=1, max_output_tokens=2, hash_ids=second)
+    run = run_plan(plan(budget_bytes=12 * 512), [ask(0, 8 * 512 + 1, first, 0), may_say_two], CACHED, kv=kv)
     assert run.totals.prefix[0].evictions == {"grow": 5, "reserve": 6}[kv]
     assert [(r.outcome, r.preemptions) for r in run.requests] == [("finished", 0)] * 2
 
@@ -139,6 +139,7 @@ def test_a_chain_that_is_used_for_ever_does_not_fill_the_memory() -> None:
     cache = make_cache(mirror, Route(p), CACHED)
     assert cache is not None
     sequence = Sequence(ask(0, 100 * 512 + 1, tuple(range(100)), 0), 0)
+    cache.acquire(sequence)
     sequence.written_tokens = 100 * 512
     cache.cache_full_blocks(sequence, [])
     cache.release(sequence)
@@ -149,3 +150,30 @@ def test_a_chain_that_is_used_for_ever_does_not_fill_the_memory() -> None:
     while cache.evict_one():
         pass
     assert cache.evicted_blocks == 100
+
+
+def test_the_next_turn_hits_the_answer_but_for_its_last_token() -> None:
+    """1,024 shared + 256 asked + 1,024 answered: floor((1280 + 1024 - 1) / 16) x 16 tokens, as vLLM's full blocks."""
+    spec = "sessions:users=1,turns=3,system=1024,question=256,output=1024,rate=1"
+    requests = [
+        msgspec.structs.replace(r, arrival_ns=i * 10**9) for i, r in enumerate(drain(open_workload(spec, requests=3)))
+    ]
+    scheduling = msgspec.structs.replace(CACHED, hash_block_tokens=16)
+    assert cached_tokens(scheduling, plan(block_tokens=16), requests) == [0, 2288, 3568]
+
+
+def test_a_preempted_sequence_hits_what_it_generated() -> None:
+    """Two sequences grow in a ledger for little more than one; the younger one finds its own blocks again."""
+    requests = [
+        request(
+            i, 0, prompt_tokens=4, output_tokens=20, hash_ids=(i,), output_hash_ids=(10 + i, 20 + i, 30 + i, 40 + i)
+        )
+        for i in range(2)
+    ]
+    scheduling = msgspec.structs.replace(CACHED, hash_block_tokens=4, kv="grow", batching="greedy", credits=1)
+    with_answers = run_plan(plan(budget_bytes=32, block_tokens=4), requests, scheduling)
+    assert max(r.preemptions for r in with_answers.requests) > 0
+    without = [msgspec.structs.replace(r, output_hash_ids=()) for r in requests]
+    plain = run_plan(plan(budget_bytes=32, block_tokens=4), without, scheduling)
+    assert sum(s.microbatches for s in with_answers.totals.stages) <= sum(s.microbatches for s in plain.totals.stages)
+    assert with_answers.totals.prefix[0].evictions > plain.totals.prefix[0].evictions

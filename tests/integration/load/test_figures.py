@@ -90,6 +90,26 @@ def test_both_clocks_add_up() -> None:
     assert tally.reasons == {"HTTP 429": 1}
 
 
+def test_emulated_rates_are_of_the_servers_clock_which_stands_still_while_it_slips() -> None:
+    tally = Tally(None, Fraction(1), slo_on_wall=False)
+    tally.add(sample(**STATED, server_arrival_ns=3 * MS))
+    later = {"intended_ns": 5_000 * MS, "sent_ns": 5_000 * MS, "end_ns": 5_020 * MS}  # the clock stood still for 4.9 s
+    tally.add(sample(**STATED, server_arrival_ns=91 * MS, **later))
+    wall, emulated = clock_figures(tally, Histogram())
+    assert emulated is not None
+    assert (wall.duration_s, emulated.duration_s) == (pytest.approx(5.01), pytest.approx(0.1))
+    assert emulated.output_tokens_per_s == pytest.approx(100)
+
+
+def test_another_session_has_another_clock_and_wall_time_counts() -> None:
+    tally = Tally(None, Fraction(2), slo_on_wall=False)
+    tally.add(sample(**STATED, server_arrival_ns=9_000 * MS))
+    tally.add(sample(**STATED, server_arrival_ns=MS, sent_ns=5_000 * MS, end_ns=5_010 * MS))
+    _, emulated = clock_figures(tally, Histogram())
+    assert emulated is not None
+    assert emulated.duration_s == pytest.approx(2.5)
+
+
 def test_the_slo_is_judged_in_wall_time_on_request() -> None:
     objective = parse_slo("ttft=5ms")
     for on_wall, good in ((True, 0), (False, 1)):

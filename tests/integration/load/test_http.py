@@ -19,7 +19,7 @@ from stageline.load.http import HttpTarget, open_http, retry_after_ns
 from stageline.load.options import checked_url
 from stageline.load.probe import ServerFacts, probe
 from stageline.load.reply import Call, CallReply, Emulated
-from stageline.load.sse import MAX_EVENT_LINE_BYTES, EventReader
+from stageline.load.sse import MAX_EVENT_LINE_BYTES, EventReader, decode_chunk
 from stageline.report.distributions import Histogram
 from stageline.units import NS_PER_S
 from tests.fake_openai import Fake, serving
@@ -154,6 +154,7 @@ async def test_a_port_where_nobody_listens() -> None:
         there = HttpTarget(session, fake.url, Bodies("m", chat=False), WallClock(), connections=1, timeout_s=9)
         await there.send(CALL, reply)
         assert (reply.outcome, reply.reason) == ("failed", "unreachable")
+        assert reply.retry_after_ns == NS_PER_S  # a closed loop waits before it tries again
         with pytest.raises(Unavailable, match=r"no server answers at http://127.* start one with stageline up"):
             await probe(session, fake.url, "")
 
@@ -205,6 +206,13 @@ def test_events_are_the_same_however_the_network_cuts_them(payloads: list[bytes]
     for start, stop in zip([0, *cuts], [*cuts, len(stream)], strict=True):
         found += reader.feed(stream[start:stop])
     assert found == payloads
+
+
+def test_odd_chunks_are_read() -> None:
+    usage = decode_chunk(b'{"choices":null,"usage":{"prompt_tokens":1,"completion_tokens":2}}')
+    assert (usage.choices, usage.usage and usage.usage.completion_tokens) == (None, 2)
+    tool = decode_chunk(b'{"choices":[{"delta":{"content":null,"tool_calls":[{"index":0}]}}]}')
+    assert tool.choices and tool.choices[0].added()
 
 
 def test_a_line_without_an_end_is_bounded() -> None:

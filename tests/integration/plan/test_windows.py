@@ -124,7 +124,7 @@ def test_a_run_keeps_what_the_rule_says() -> None:
             assert totals.stages[0].kv_peak_bytes == KV_BYTES * 16 * LAYERS // 2 * (blocks + 64)
 
 
-def test_a_prefix_cache_is_refused_with_the_way_out() -> None:
+def test_a_prefix_cache_is_refused_with_the_hint() -> None:
     plan = make_plan(windowed(1024, 0), H100, PlanOptions()).plan
     with RunWriter(plan) as writer, pytest.raises(UsageError, match="--whole-kv"):
         inprocess.run(plan, Scheduling(prefix_cache=True), ListWorkload([]), seed=0, observer=writer)

@@ -91,5 +91,5 @@ def test_a_pipeline_that_is_not_full_gets_one_line(tmp_path: Path) -> None:
     stages = read_stages(tmp_path)
     most = max(s.idle_ns["starved"] / s.window_ns for s in stages)
     assert line.seen.startswith("Too few microbatches are in flight")
-    assert f"{most:.0%} where it is most" in line.seen
+    assert f"{most:.0%} on the most starved stage" in line.seen
     assert "--batched-tokens" not in line.moved_by

@@ -1,4 +1,4 @@
-"""The containers of a cluster in Docker, without a Docker engine."""
+"""The containers of a cluster in Docker, without a Docker daemon."""
 
 from stageline.cluster.docker_parts import DockerOptions, fingerprint, router_part, stage_parts
 from tests.cluster.plans import small_plan, with_digest_changed

@@ -19,7 +19,7 @@ from stageline.plan.check import check_plan
 from stageline.plan.options import PlanOptions
 
 SHELF = Catalog()
-H100 = SHELF.device("h100-sxm").device
+H100 = msgspec.structs.replace(SHELF.device("h100-sxm").device, costs=None)
 H800 = SHELF.device("h800").device
 LLAMA, DEEPSEEK = SHELF.model("llama-3.1-70b").spec, SHELF.model("deepseek-v3").spec
 KIMI = SHELF.model("kimi-k3").spec

@@ -23,7 +23,7 @@ from stageline.plan.options import PlanOptions
 from stageline.plan.parse import parse_plan
 
 SHELF = Catalog()
-H100 = SHELF.device("h100-sxm").device
+H100 = msgspec.structs.replace(SHELF.device("h100-sxm").device, costs=None)
 HIDDEN, DENSE = 1024, Dense(width=4096)
 MLA: dict[str, Any] = {"heads": 16, "q_rank": 256, "kv_rank": 512, "nope_dim": 128, "rope_dim": 64, "value_dim": 128}
 SPARSE = Mla(**MLA, index_heads=8, index_dim=128, index_top_k=2048)

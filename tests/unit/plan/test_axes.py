@@ -14,7 +14,8 @@ from stageline.cost.service import compile_cost
 from stageline.cost.topology import ranks_in_domain
 from stageline.cost.totals import BatchTotals
 from stageline.errors import UsageError
-from stageline.hardware.device import Device, MeasuredCollective, Network, Overhead, Peak, ScaleUp, Share, on_topology
+from stageline.hardware.device import Device, Overhead, Peak, Share, on_topology
+from stageline.hardware.networks import MeasuredCollective, Network, ScaleUp
 from stageline.model.attention import Gqa
 from stageline.model.ffn import Dense, Moe
 from stageline.model.formats import WeightFormats
@@ -28,7 +29,7 @@ from stageline.plan.schema import Plan
 from stageline.plan.timing import decode_totals
 
 SHELF = Catalog()
-LLAMA, H100 = SHELF.model("llama-3.1-70b").spec, SHELF.device("h100-sxm").device
+LLAMA, H100 = SHELF.model("llama-3.1-70b").spec, msgspec.structs.replace(SHELF.device("h100-sxm").device, costs=None)
 
 
 def small_model(kv_heads: int, moe: bool = False) -> ModelSpec:

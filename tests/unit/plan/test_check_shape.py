@@ -38,14 +38,14 @@ FIELDS = {
         ("deepseek-v3", {"tensor_parallel": 4, "expert_parallel": 12}, "--ep", "over 12 ranks"),
     ],
 )
-def test_uneven_divisions_are_refused_and_every_way_out_is_one(
+def test_uneven_divisions_are_refused_and_every_hint_is_one(
     model: str, asked: dict[str, int], place: str, reason: str
 ) -> None:
     spec = SHELF.model(model).spec
     with pytest.raises(BadInput, match=re.escape(reason)) as refusal:
         check_shape(spec, PlanOptions(**asked))  # type: ignore[arg-type]
     assert refusal.value.place == place and refusal.value.value == asked[FIELDS[place]]
-    ways, flag = re.findall(r"(--[a-z-]+)? ?(\d+)", refusal.value.way_out), place
+    ways, flag = re.findall(r"(--[a-z-]+)? ?(\d+)", refusal.value.hint), place
     assert ways
     for name, value in ways:
         flag = name or flag

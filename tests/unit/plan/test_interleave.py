@@ -1,5 +1,6 @@
 """Interleaved placement: a stage holds several runs of layers, each of them a visit."""
 
+import msgspec
 import pytest
 
 from stageline.catalog.loader import Catalog
@@ -16,14 +17,18 @@ from stageline.report.summary import RunFacts, Summary
 from stageline.testing import ListWorkload
 
 SHELF = Catalog()
-LLAMA, H100 = SHELF.model("llama-3.1-70b").spec, SHELF.device("h100-sxm").device
+LLAMA = SHELF.model("llama-3.1-70b").spec
+H100 = msgspec.structs.replace(
+    SHELF.device("h100-sxm").device, memory_bytes=80 * 10**9, costs=None
+)  # a round number, one share for all kinds and formats
 
 
-def planned(devices: int | None, chunks: int, context: int | None = None) -> Planned:
+def planned(devices: int | None, chunks: int, context: int | None = None, microbatch: int | None = None) -> Planned:
     placement = "interleaved" if chunks > 1 else "fewest"
-    return make_plan(
-        LLAMA, H100, PlanOptions(devices=devices, placement=placement, chunks=chunks, context_tokens=context)
+    options = PlanOptions(
+        devices=devices, placement=placement, chunks=chunks, context_tokens=context, microbatch=microbatch
     )
+    return make_plan(LLAMA, H100, options)
 
 
 @pytest.mark.parametrize("chunks", [2, 5, 10])
@@ -60,7 +65,7 @@ def run(found: Planned, requests: list[Request]) -> Summary:
 
 
 def test_a_lone_token_pays_for_the_hops_and_the_slowest_prompts_wait_less() -> None:
-    plain, many = planned(8, 1), planned(8, 5)
+    plain, many = planned(8, 1, microbatch=8), planned(8, 5, microbatch=8)
     lone = [Request(index=0, arrival_ns=0, prompt_tokens=1, output_tokens=9, max_output_tokens=9)]
     assert run(many, lone).tpot_s.mean > run(plain, lone).tpot_s.mean  # type: ignore[operator]
     load = [
@@ -76,7 +81,7 @@ def test_as_few_stages_as_fit() -> None:
     assert len(found.plan.stages) == 3 and [v.stage for v in found.plan.visits] == [0, 1, 2, 0, 1, 2]
 
 
-def test_what_does_not_fit_names_the_stage_and_the_way_out() -> None:
+def test_what_does_not_fit_names_the_stage_and_the_hint() -> None:
     with pytest.raises(DoesNotFit, match=r"stage-\d needs .* bytes short; smallest change: --devices 3"):
         planned(2, 2)
     with pytest.raises(BadInput, match=r"--chunks: 8 stages of 11 chunks need 88 layers, .*use fewer chunks or stages"):

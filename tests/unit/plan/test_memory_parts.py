@@ -68,7 +68,7 @@ def test_the_parts_are_the_device(activations: str) -> None:
     parts = device.weight_bytes + device.kv_bytes + device.reserve_bytes
     assert H100.memory_bytes - 2 <= parts <= H100.memory_bytes + 2
     assert device.activation_bytes == 2048 * (2 * 4096 + 3 * 14336 // 2) * 2
-    kept = device.activation_bytes if activations == "kv" else 0
+    kept = device.activation_bytes + H100.engine_bytes(2) if activations == "kv" else 0
     assert device.reserve_bytes == H100.memory_bytes // 10 + kept
 
 
@@ -76,7 +76,7 @@ def test_activations_in_the_ledger_are_taken_from_it_and_nothing_else_changes() 
     plain = make_plan(LLAMA, H100, PlanOptions()).plan.stages[0]
     stage = make_plan(LLAMA, H100, PlanOptions(activations="kv")).plan.stages[0]
     less = plain.kv_budget_bytes - stage.kv_budget_bytes
-    assert less == 2048 * (2 * 4096 + 3 * 14336) * 2
+    assert less == 2048 * (2 * 4096 + 3 * 14336) * 2 + H100.runtime_bytes
     assert msgspec.structs.replace(stage, kv_budget_bytes=plain.kv_budget_bytes) == plain
     with pytest.raises(DoesNotFit):
         make_plan(LLAMA, H100, PlanOptions(devices=1, activations="kv", batched_tokens=1_000_000))

@@ -22,7 +22,7 @@ BUSY = "closed:users=128,requests=600,input=256,output=64"
 CALM = "closed:users=4,requests=40,input=256,output=32"
 
 
-def planned(model: str, device: str = "h100-sxm", **options: object) -> Plan:
+def planned(model: str, device: str = "h800", **options: object) -> Plan:
     asked = PlanOptions(**options)  # type: ignore[arg-type]
     return make_plan(SHELF.model(model).spec, SHELF.device(device).device, asked).plan
 
@@ -79,7 +79,7 @@ def test_a_sound_plan_under_load_is_left_alone(made: Callable[[], Plan]) -> None
         (lambda: planned("llama-3.1-70b"), CALM, "Weights in int4"),
     ],
 )
-def test_a_mistake_is_named_with_its_cost_and_a_way_out(made: Callable[[], Plan], workload: str, says: str) -> None:
+def test_a_mistake_is_named_with_its_cost_and_a_hint(made: Callable[[], Plan], workload: str, says: str) -> None:
     assert says in advice(made(), workload)
 
 

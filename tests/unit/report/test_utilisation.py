@@ -1,5 +1,6 @@
 """Utilisation by hand: one request, one stage."""
 
+import msgspec
 import pytest
 
 from stageline.catalog.loader import Catalog
@@ -15,7 +16,7 @@ from stageline.report.utilisation import WorkDone, utilisation
 from stageline.workload import open_workload
 
 SHELF = Catalog()
-H100 = SHELF.device("h100-sxm").device
+H100 = msgspec.structs.replace(SHELF.device("h100-sxm").device, costs=None)
 
 
 def record(prompt: int, output: int, cached: int | None = None) -> RequestRecord:

@@ -1,4 +1,4 @@
-"""The router's mirror: what is in flight comes back exactly when it says."""
+"""The router's copy of the stages: what is in flight comes back exactly when it says."""
 
 import random
 from collections.abc import Iterable

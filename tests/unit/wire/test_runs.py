@@ -34,6 +34,7 @@ MAYBE = st.none() | COUNT
             priority=st.integers(-3, 3),
             conversation=st.sampled_from(["", "a"]),
             hash_ids=st.lists(COUNT, max_size=3).map(tuple),
+            output_hash_ids=st.lists(COUNT, max_size=3).map(tuple),
         ),
         max_size=4,
     )
@@ -42,8 +43,8 @@ def test_requests(requests):
     rows = router_pb2.Rows.FromString(runs.rows_of(requests).SerializeToString())
     back = runs.requests_of(rows, 10)
     assert [r.index for r in back] == [r.index for r in requests]
-    assert [(r.arrival_ns, r.priority, r.conversation, r.hash_ids) for r in back] == [
-        (r.arrival_ns, r.priority, r.conversation, r.hash_ids) for r in requests
+    assert [(r.arrival_ns, r.priority, r.conversation, r.hash_ids, r.output_hash_ids) for r in back] == [
+        (r.arrival_ns, r.priority, r.conversation, r.hash_ids, r.output_hash_ids) for r in requests
     ]
     assert [(r.prompt_tokens, r.output_tokens, r.max_output_tokens) for r in back] == [
         (r.prompt_tokens, r.output_tokens, r.max_output_tokens) for r in requests

@@ -1,6 +1,7 @@
 """Conversations with shared system prompts: prompts, arrivals and block identities."""
 
 from fractions import Fraction
+from itertools import pairwise
 
 import pytest
 
@@ -114,3 +115,11 @@ PINNED = (2542923738, 64, (8186266485113087152, 8469930214521068394, 21094959868
 def test_bad_specs_name_the_option(spec: str, reason: str) -> None:
     with pytest.raises(BadInput, match=reason):
         sent(spec)
+
+
+@pytest.mark.parametrize("block", [1, 5, 16])
+def test_the_next_turn_repeats_the_identities_of_the_answer(block: int) -> None:
+    mine = [r for r in sent(f"{SMALL},block={block}", requests=18) if r.conversation == "user-4/0"]
+    for turn, after in pairwise(mine):
+        first, end = turn.prompt_tokens // block, (turn.prompt_tokens + turn.output_tokens) // block
+        assert turn.output_hash_ids == after.hash_ids[first:end]

@@ -128,6 +128,21 @@ def test_closed_loop_waits_and_thinks() -> None:
     assert workload.next_arrival_ns() is None  # the limit is reached
 
 
+def test_users_of_a_closed_loop_over_a_trace_take_the_next_row(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(AZURE + "".join(f"2023-11-16 18:17:0{i},{i + 1},2\n" for i in range(4)))
+    workload = open_workload(f"closed:users=2,think=1s,trace={path},requests=3")
+    first, second = take(workload), take(workload)
+    assert [(r.arrival_ns, r.prompt_tokens) for r in (first, second)] == [(0, 1), (0, 2)]
+    assert workload.next_arrival_ns() is None
+    workload.finished(1, 50)
+    third = take(workload)
+    assert (third.index, third.arrival_ns, third.prompt_tokens) == (2, 1_000_000_050, 3)
+    workload.finished(0, 60)
+    assert workload.next_arrival_ns() is None  # the limit is reached
+    assert (workload.fraction(), workload.counts.accepted) == (1.0, 3)
+
+
 def test_closed_loop_lengths_depend_on_user_and_turn_only() -> None:
     def lengths(order: tuple[int, int]) -> dict[str, list[int]]:
         workload = open_workload("closed:users=2,requests=4,input=uniform(1,1000000)")
@@ -177,3 +192,18 @@ def test_closed_loop_has_no_rate() -> None:
 def test_bad_specs_name_the_option(spec: str, reason: str) -> None:
     with pytest.raises(BadInput, match=reason):
         open_workload(spec)
+
+
+@pytest.mark.parametrize(
+    "spec", ["poisson:rate=4", "gamma:rate=4,cv=2", "constant:rate=4", "closed:users=40", "sessions:rate=4,turns=2"]
+)
+def test_max_output_is_what_a_request_may_produce(spec: str) -> None:
+    """It changes no other draw, and an output ends there."""
+    lengths = "output=uniform(1,600)"
+    plain = drain(open_workload(f"{spec},{lengths}", requests=40))
+    limited = drain(open_workload(f"{spec},{lengths},max_output=512", requests=40))
+    assert {r.max_output_tokens for r in limited} == {512}
+    assert [r.output_tokens for r in limited] == [min(512, r.output_tokens) for r in plain]
+    assert max(r.output_tokens for r in plain) > 512
+    varied = drain(open_workload(f"{spec},output=9,max_output=uniform(10,99)", requests=40))
+    assert len({r.max_output_tokens for r in varied}) > 10

@@ -9,7 +9,7 @@ function card(name, value, more) {
 function fillText() {
   const s = data.summary, t = s.topology, at = v => v === null ? "-" : duration(v * 1e9);
   element("title").textContent = document.title.split(" · ")[0];
-  element("subtitle").textContent = `${t.devices} devices, ${t.stages} stages, ${t.visits} visits per token${t.replicas > 1 ? `, ${t.replicas} replicas` : ""}. ${s.workload}`;
+  element("subtitle").textContent = `${t.devices} devices, ${t.stages} stages, ${t.visits} visits per token${t.replicas > 1 ? `, ${t.replicas} replicas` : ""}${data.label && `; ${data.label}`}. ${s.workload}`;
   const kv = s.binding_stage === null ? "no stage refused KV" : `KV binds at stage ${s.binding_stage}`;
   element("cards").replaceChildren(
     card("Output tokens/s", three(s.output_tokens_per_s), `${three(s.requests_per_s)} requests/s`),

@@ -5,7 +5,8 @@ import pytest
 
 from stageline.cost.entries import Affine
 from stageline.cost.totals import BatchTotals
-from stageline.engine.policies.batching import BATCHING, BatchingPolicy
+from stageline.engine.policies.batching import BATCHING
+from stageline.engine.policies.batching_policy import BatchingPolicy
 from stageline.engine.route import Route
 from stageline.engine.settings import Scheduling
 from stageline.errors import UsageError

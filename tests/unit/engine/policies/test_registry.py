@@ -6,7 +6,7 @@ import re
 import pytest
 
 from stageline.cli.main import invoke as run
-from stageline.engine.policies.axes import AXES, check_policies
+from stageline.engine.policies.all_policies import POLICIES, check_policies
 from stageline.engine.policies.registry import Registry
 from stageline.engine.route import Route
 from stageline.engine.router import Router
@@ -19,7 +19,7 @@ from tests.reference.queueing import KEYS
 from tests.reference.routing import CHOICES
 from tests.unit.engine.builders import plan
 
-BY_AXIS = pytest.mark.parametrize("axis", AXES)
+BY_KIND = pytest.mark.parametrize("setting", POLICIES)
 
 
 class NotAPolicy:
@@ -49,44 +49,44 @@ def router_error(scheduling: Scheduling) -> str:
     return str(caught.value)
 
 
-@BY_AXIS
-def test_an_unknown_name_gets_the_same_answer_everywhere(axis: str, capsys: pytest.CaptureFixture[str]) -> None:
+@BY_KIND
+def test_an_unknown_name_gets_the_same_answer_everywhere(setting: str, capsys: pytest.CaptureFixture[str]) -> None:
     """It names the flag, the value and the known names."""
-    scheduling = Scheduling(**{axis: "x"})
+    scheduling = Scheduling(**{setting: "x"})
     text = router_error(scheduling)
-    assert text == f"--{axis} x: there is no such policy; known: {AXES[axis].choices}"
-    assert all(name in text for name in AXES[axis].built_in)
+    assert text == f"--{setting} x: there is no such policy; known: {POLICIES[setting].choices}"
+    assert all(name in text for name in POLICIES[setting].built_in)
     with pytest.raises(UsageError, match=re.escape(text)):
         check_policies(scheduling)
-    assert run(["run", "tests/data/by-kind.plan.json", "--workload", "poisson:rate=1", f"--{axis}", "x"]) == 2
+    assert run(["run", "tests/data/by-kind.plan.json", "--workload", "poisson:rate=1", f"--{setting}", "x"]) == 2
     assert capsys.readouterr().err == f"stageline: {text}\n"
 
 
-@BY_AXIS
-def test_help_names_what_the_registry_knows(axis: str, capsys: pytest.CaptureFixture[str]) -> None:
+@BY_KIND
+def test_help_names_what_the_registry_knows(setting: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["run", "--help"]) == 0
     printed = " ".join(re.sub(r"[│\s]+", " ", capsys.readouterr().out).split())
-    assert AXES[axis].choices in printed
+    assert POLICIES[setting].choices in printed
 
 
-@BY_AXIS
-def test_the_default_is_marked_and_exists(axis: str) -> None:
-    assert f"{getattr(Scheduling(), axis)} (default)" in AXES[axis].choices
+@BY_KIND
+def test_the_default_is_marked_and_exists(setting: str) -> None:
+    assert f"{getattr(Scheduling(), setting)} (default)" in POLICIES[setting].choices
     check_policies(Scheduling())
 
 
-@BY_AXIS
-def test_every_policy_says_what_it_is(axis: str) -> None:
-    docs = [inspect.getdoc(policy) for policy in AXES[axis].built_in.values()]
-    assert len(set(docs)) == len(AXES[axis].built_in)
+@BY_KIND
+def test_every_policy_says_what_it_is(setting: str) -> None:
+    docs = [inspect.getdoc(policy) for policy in POLICIES[setting].built_in.values()]
+    assert len(set(docs)) == len(POLICIES[setting].built_in)
 
 
 @pytest.mark.parametrize(
-    ("axis", "twins"),
+    ("setting", "twins"),
     [("batching", LIMITS), ("queueing", KEYS), ("kv", ADMISSION_TOKENS), ("balance", CHOICES)],
 )
-def test_every_policy_has_a_twin_in_the_reference(axis: str, twins: dict[str, object]) -> None:
-    assert list(AXES[axis].built_in) == list(twins)
+def test_every_policy_has_a_twin_in_the_reference(setting: str, twins: dict[str, object]) -> None:
+    assert list(POLICIES[setting].built_in) == list(twins)
 
 
 @pytest.mark.parametrize("flag", ["--queueing", "--policy"])
@@ -118,10 +118,10 @@ def test_a_users_class_is_not_imported_to_check_the_settings() -> None:
     check_policies(Scheduling(queueing="only.there:Policy"))
 
 
-@pytest.mark.parametrize(("axis", "name"), [("queueing", "longest-prefix"), ("balance", "prefix")])
-def test_a_policy_that_reads_the_prefix_cache_needs_one(axis: str, name: str) -> None:
-    assert router_error(Scheduling(**{axis: name})) == f"--{axis} {name} needs a prefix cache: add --prefix-cache"
-    check_policies(Scheduling(prefix_cache=True, **{axis: name}))
+@pytest.mark.parametrize(("setting", "name"), [("queueing", "longest-prefix"), ("balance", "prefix")])
+def test_a_policy_that_reads_the_prefix_cache_needs_one(setting: str, name: str) -> None:
+    assert router_error(Scheduling(**{setting: name})) == f"--{setting} {name} needs a prefix cache: add --prefix-cache"
+    check_policies(Scheduling(prefix_cache=True, **{setting: name}))
 
 
 def test_another_axis_takes_users_classes_when_its_registry_names_their_methods() -> None:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.api import tokens
-from router.api.generation import DEFAULT_TOKENS, GenerationParams, OutputLengths
+from router.api.generation import DEFAULT_TOKENS, GenerationParams, OutputLengths, checked_stops
 from stageline.errors import BadInput
 
 
@@ -25,8 +25,8 @@ def params(**fields: object) -> GenerationParams:
         ("constant:9", {"max_tokens": 20}, 9, "stop"),
         ("constant:9", {"max_tokens": 20, "ignore_eos": True}, 20, "length"),
         ("constant:9", {"max_tokens": 20, "min_tokens": 12}, 12, "stop"),
-        ("echo", {"echo": "a b c"}, 3, "stop"),
-        ("echo", {"echo": "a b c", "max_tokens": 2}, 2, "length"),
+        ("echo", {"prompt_text": "a b c"}, 3, "stop"),
+        ("echo", {"prompt_text": "a b c", "max_tokens": 2}, 2, "length"),
     ],
 )
 def test_lengths(rule: str, fields: dict[str, object], tokens_: int, reason: str) -> None:
@@ -36,7 +36,7 @@ def test_lengths(rule: str, fields: dict[str, object], tokens_: int, reason: str
 
 
 def test_echo_returns_the_prompt() -> None:
-    output = OutputLengths("echo", seed=0).output(params(echo="one two three"), 0)
+    output = OutputLengths("echo", seed=0).output(params(prompt_text="one two three"), 0)
     assert output.text(0, output.tokens) == "one two three"
 
 
@@ -87,3 +87,24 @@ def test_the_search_for_a_stop_text_is_bounded() -> None:
     most = 2**31 - 1
     asked = params(max_tokens=most, stop=("no such text",))
     assert OutputLengths("max", seed=0).output(asked, 0).tokens == most
+
+
+@given(seed=st.integers(0, 50), stop=st.text("abcdefgh ", min_size=1, max_size=3), least=st.integers(0, 700))
+def test_the_search_by_blocks_finds_what_a_search_by_tokens_finds(seed: int, stop: str, least: int) -> None:
+    lengths, fields = OutputLengths("max", 0), {"max_tokens": 700, "min_tokens": least, "seed": seed}
+    whole, stopped = (lengths.output(params(**fields, **more), 0) for more in ({}, {"stop": (stop,)}))
+    text = ""
+    for position in range(700):
+        before = len(text)
+        text += whole.piece(position)
+        if position + 1 >= least and text.find(stop, max(0, before - len(stop) + 1)) >= 0:
+            assert (stopped.tokens, stopped.reason) == (position + 1, "stop")
+            assert stopped.text(0, position + 1) == text[: text.find(stop, max(0, before - len(stop) + 1))]
+            return
+    assert stopped == whole
+
+
+@pytest.mark.parametrize("stops", [["x"] * 17, ["x" * 1025]])
+def test_stop_texts_are_bounded(stops: list[str]) -> None:
+    with pytest.raises(BadInput, match="stop"):
+        checked_stops(stops)

@@ -44,7 +44,7 @@ def test_pieces_are_the_text_token_by_token(tokenizer: FileTokenizer, text: str)
 
 def test_echo_and_half_a_surrogate_pair(tokenizer: FileTokenizer) -> None:
     output = OutputLengths("echo", 0, tokenizer).output(
-        GenerationParams(prompt=b"x", prompt_tokens=1, echo="the \ud800 end"), 0
+        GenerationParams(prompt=b"x", prompt_tokens=1, prompt_text="the \ud800 end"), 0
     )
     assert output.text(0, output.tokens) == "the ? end"
     assert output.tokens == tokenizer.count("the ? end")

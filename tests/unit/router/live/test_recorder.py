@@ -44,3 +44,14 @@ def test_a_session_without_requests_leaves_no_file(tmp_path: Path) -> None:
 def test_a_place_that_takes_no_file_is_refused_at_the_start(tmp_path: Path, name: str, reason: str) -> None:
     with pytest.raises(UsageError, match=reason):
         Recorder(tmp_path / name)
+
+
+def test_a_full_disk_ends_the_recording_and_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
+    recorder = Recorder(Path("/dev/full.jsonl"))
+    recorder._open = lambda: Path("/dev/full").open("w", buffering=1)  # noqa: SIM115
+    recorder.begin(HEADER)
+    recorder.request(ONE)
+    recorder.cancel(0, 7)
+    assert recorder.end("digest") is None
+    assert recorder.failures == 1
+    assert [record.levelname for record in caplog.records] == ["ERROR"]

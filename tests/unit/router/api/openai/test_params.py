@@ -3,8 +3,10 @@
 import msgspec
 import pytest
 
+from router.api.generation import GenerationParams, OutputLengths
 from router.api.openai.params import chat_params, completion_params
 from router.api.openai.schema import ChatRequest, CompletionRequest
+from router.api.tokenizer import SYNTHETIC
 from router.live.names import ModelNames
 from stageline.errors import BadInput
 
@@ -56,3 +58,23 @@ def test_names() -> None:
         map(names.knows, ["", "llama-3.1-8b", "meta-llama/Meta-Llama-3.1-8B", "meta-llama/Llama-3.1-8B-Instruct"])
     )
     assert not any(map(names.knows, ["llama-3.1-80b", "gpt-4", "meta-llama/Llama-3.1-70B"]))
+
+
+def test_the_next_turn_begins_with_the_identities_of_this_ones_answer() -> None:
+    """The live router names the blocks of an answer as the prompt of the next turn will."""
+    chat = [{"role": "system", "content": "be brief and kind"}, {"role": "user", "content": "what is there to see"}]
+
+    def params(messages: list[dict[str, str]]) -> GenerationParams:
+        return chat_params(msgspec.convert({"messages": messages}, ChatRequest), 0)[0]
+
+    this = params(chat)
+    answer = OutputLengths("constant:40", seed=3).output(this, 0).text(0, 40)
+    after = params([*chat, {"role": "assistant", "content": answer}, {"role": "user", "content": "and now"}])
+    begins = this.next_ids(answer, SYNTHETIC)
+    assert after.token_ids(SYNTHETIC)[: len(begins)] == begins
+    assert len(begins) > this.prompt_tokens + 40
+
+
+def test_token_ids_go_on_with_the_ids_of_the_answer() -> None:
+    (this,) = completion_params(completion(prompt=[5, 6, 7]), 0)
+    assert this.next_ids("a b", SYNTHETIC) == (5, 6, 7, *SYNTHETIC.ids("a b"))

@@ -1,0 +1,1 @@
+"""Fits the kernel constants of the catalogue's devices to public kernel tables."""

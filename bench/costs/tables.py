@@ -1,0 +1,139 @@
+"""Reads the kernel tables of ai-dynamo/aiconfigurator, and leaves out rows that do not time the kernel."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from pyarrow import parquet
+
+Floats = npt.NDArray[np.float64]
+Table = dict[str, npt.NDArray[Any]]
+
+FORMATS = {
+    "bfloat16": "bf16", "fp8": "fp8", "fp8_block": "fp8-block", "nvfp4": "nvfp4", "int4_wo": "int4",
+    "w4a16_mxfp4": "mxfp4", "w4a8_mxfp4_mxfp8": "mxfp4-w4a8",
+}  # fmt: skip
+LAUNCH_BOUND = 3.0  # times the bf16 row of the same shape
+
+
+class System(NamedTuple):
+    """A device of the tables: its folder, its name in the catalogue, and the versions of its tables."""
+
+    folder: str
+    device: str
+    gemm: str = "0.24.0"
+    vllm: str = "0.24.0"
+    nccl: str = "2.29.2"
+    custom: str = "vllm/0.24.0"
+    kda: str = "0.5.16"
+
+
+SYSTEMS = (
+    System("a100_sxm", "a100-80g", "0.14.0", "0.14.0", "2.27.3", "vllm/0.14.0", ""),
+    System("h100_sxm", "h100-sxm", gemm="0.19.0"),
+    System("h200_sxm", "h200"),
+    System("l40s", "l40s", nccl="2.27.3", custom=""),
+    System("b200_sxm", "b200"),
+    System("b300_sxm", "b300"),
+    System("gb300", "gb300"),
+    System("rtx_pro_6000_server", "rtx-pro-6000"),
+)
+
+
+class Rows(NamedTuple):
+    """Rows of one format: columns as doubles, us, and the tokens that choose the size band."""
+
+    columns: dict[str, Floats]
+    us: Floats
+    tokens: Floats
+
+
+def read(path: Path) -> Table:
+    """All columns of a table."""
+    table = parquet.read_table(path)
+    return {name: table[name].to_numpy(zero_copy_only=False) for name in table.column_names}
+
+
+def rows(table: Table, chosen: npt.NDArray[np.bool_], names: tuple[str, ...], tokens: Floats) -> Rows:
+    """The chosen rows with these columns."""
+    columns = {name: table[name][chosen].astype(float) for name in names}
+    return Rows(columns, table["latency"][chosen].astype(float) * 1e3, tokens[chosen])
+
+
+def gemms(folder: Path, system: System) -> tuple[dict[str, Rows], dict[str, int]]:
+    """GEMMs with n, k >= 1,024 by format, and how many rows of each format time the launch instead.
+
+    Those are rows above three times the bf16 row of the same shape, and all of block FP8 in the 0.24.0 tables.
+    """
+    table = read(folder / "gemm" / "vllm" / system.gemm / "gemm_perf.parquet")
+    big = (table["n"] >= 1024) & (table["k"] >= 1024)
+    shape = list(zip(table["m"].tolist(), table["n"].tolist(), table["k"].tolist(), strict=True))
+    rows_of = zip(shape, table["latency"].tolist(), table["gemm_dtype"], strict=True)
+    wide = {s: latency for s, latency, dtype in rows_of if dtype == "bfloat16"}
+    limit = LAUNCH_BOUND * np.array([wide.get(s, np.inf) for s in shape])
+    found, launches = {}, {}
+    for dtype in sorted(set(table["gemm_dtype"])):
+        chosen = big & (table["gemm_dtype"] == dtype)
+        late = table["latency"] > limit
+        if dtype == "fp8_block" and system.gemm == "0.24.0":
+            late = np.ones(len(late), dtype=bool)
+        launches[FORMATS[dtype]] = int((chosen & late).sum())
+        if (chosen & ~late).any():
+            found[FORMATS[dtype]] = rows(table, chosen & ~late, ("m", "n", "k"), table["m"].astype(float))
+    return found, launches
+
+
+def attention(folder: Path, system: System, phase: str) -> dict[str, Rows]:
+    """Attention of a phase ("context" or "generation") by KV format."""
+    table = read(folder / "attention" / "vllm" / system.vllm / f"{phase}_attention_perf.parquet")
+    table.setdefault("window_size", np.zeros(len(table["latency"])))
+    tokens = table["batch_size"].astype(float) * table["isl"].astype(float)
+    names = ("batch_size", "isl", "num_heads", "num_key_value_heads", "head_dim", "step", "window_size")
+    kinds = sorted(set(table["kv_cache_dtype"]))
+    return {FORMATS[kind]: rows(table, table["kv_cache_dtype"] == kind, names, tokens) for kind in kinds}
+
+
+def experts(folder: Path, system: System) -> dict[str, Rows]:
+    """Routed experts by format, all kernels and distributions together."""
+    table = read(folder / "moe" / "vllm" / system.vllm / "moe_perf.parquet")
+    names = ("num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size")
+    kinds = [kind for kind in sorted(set(table["moe_dtype"])) if kind in FORMATS]
+    tokens = table["num_tokens"].astype(float)
+    return {FORMATS[kind]: rows(table, table["moe_dtype"] == kind, names, tokens) for kind in kinds}
+
+
+def linear(folder: Path, system: System) -> dict[tuple[str, str], Rows]:
+    """Kernels of linear attention by (kind, kernel): conv and scan, of context and of generation."""
+    found = {}
+    paths = {"gated-delta": folder / "linear_attention" / "vllm" / system.vllm / "gdn_perf.parquet"}
+    if system.kda:
+        paths["kda"] = folder / "kda" / "sglang" / system.kda / "kda_perf.parquet"
+    for kind, path in paths.items():
+        if not path.exists():
+            continue
+        table = read(path)
+        conv = np.array(["conv1d" in source for source in table["kernel_source"]])
+        for phase in ("context", "generation"):
+            for name, part in (("conv", conv), ("scan", ~conv)):
+                chosen = part & (table["phase"] == phase)
+                tokens = table["num_tokens"].astype(float)
+                names = ("batch_size", "seq_len", "num_v_heads")
+                found[kind, f"{phase} {name}"] = rows(table, chosen, names, tokens)
+    return found
+
+
+def collective(folder: Path, system: System, operation: str, devices: int) -> tuple[Floats, Floats]:
+    """(bytes, us) of a collective over `devices`, ascending; an all-reduce takes the faster of NCCL and custom."""
+    table = read(folder / "comm" / "nccl" / system.nccl / "nccl_perf.parquet")
+    chosen = (table["op_name"] == operation) & (table["num_gpus"] == devices) & (table["nccl_dtype"] == "half")
+    half = (table["message_size"][chosen] * 2).tolist()
+    best = dict(zip(half, (table["latency"][chosen] * 1e3).tolist(), strict=True))
+    if operation == "all_reduce" and system.custom:
+        table = read(folder / "comm" / system.custom / "custom_allreduce_perf.parquet")
+        graph = np.array([not str(source).endswith("eager") for source in table["kernel_source"]])
+        chosen = graph & (table["num_gpus"] == devices)
+        for size, us in zip(table["message_size"][chosen] * 2, table["latency"][chosen] * 1e3, strict=True):
+            best[int(size)] = min(best.get(int(size), np.inf), float(us))
+    sizes = sorted(best)
+    return np.array(sizes, dtype=float), np.array([best[size] for size in sizes])

@@ -1,0 +1,175 @@
+"""A layer's coefficients from the constants of a device's kernels (`stageline.hardware.costs`).
+
+All constants are folded here, when a plan is made. Times that grow with the tokens alone go into the layer's
+transfer_token_ns, fixed times into its overhead_ns.
+"""
+
+from typing import NamedTuple
+
+import msgspec
+
+from stageline.cost.entries import Experts, FullAttention, Gemm, LinearAttention, Phase
+from stageline.cost.group import Group, local_params
+from stageline.hardware.costs import AttentionCost, KernelCosts
+from stageline.hardware.device import Device
+from stageline.model.attention import GatedDelta, Gqa, Kda, Mla
+from stageline.model.ffn import Moe, NoFfn
+from stageline.model.formats import Precision, WeightFormat, format_named
+from stageline.model.spec import Layer, ModelSpec
+
+TWO_GEMMS = frozenset({"ffn", "shared", "qkvo", "latent"})  # fused inputs and an output
+VECTORS = frozenset({"bias", "conv", "shared_gate"})  # no GEMM of their own
+FUSED = frozenset({"gate", "decay", "beta", "kv_a"})  # with the projection of the same input: no launch of their own
+# Kernels beside GEMMs, attention and experts: a norm before each part, the rotary embedding or gates, the FFN's
+# activation. Assumed.
+FFN_OPS = 1
+ATTENTION_OPS = {"none": 0, "gqa": 1}  # of the other kinds 2
+TRAFFIC_BYTES = 2  # per element of a GEMM's inputs and outputs
+
+
+class Folded(NamedTuple):
+    """One kind of operation: its part of the entry, and what it adds to the layer."""
+
+    overhead_ns: float = 0.0
+    token_ns: float = 0.0
+
+
+def _rate_ns(rate: float, share: float) -> float:
+    return 1e9 / (rate * share)
+
+
+def elementwise_ns(layer: Layer, device: Device) -> float:
+    """Time of the kernels that no constants cover, at the device's overhead per operation."""
+    kind = str(type(layer.attention).__struct_config__.tag)
+    ops = layer.parts + FFN_OPS * (not isinstance(layer.ffn, NoFfn)) + ATTENTION_OPS.get(kind, 2)
+    return float(device.overhead.op_ns * ops)
+
+
+def gemms(
+    spec: ModelSpec, layer: Layer, device: Device, costs: KernelCosts, group: Group
+) -> tuple[tuple[Gemm, ...], Folded]:
+    """The GEMMs of a layer, added up by weight format, which have one ridge point; and their fixed times and traffic.
+
+    A weight of P parameters reads and writes hidden + P / hidden elements per token, two fused ones twice the hidden.
+    """
+    params: dict[str, float] = {}
+    overhead = token = 0.0
+    for t in layer.tensors(spec.hidden):
+        if t.weight_class in ("routed_experts", "norms") or not t.params:
+            continue
+        name: str = getattr(layer.formats, t.weight_class)
+        here = local_params(layer, t, group.tensor, spec.hidden)
+        params[name] = params.get(name, 0.0) + here
+        cost = costs.gemm_of(name, format_named(name, "format"))
+        if cost is None or t.name in VECTORS:
+            continue
+        calls = 2 if t.name in TWO_GEMMS else 1
+        overhead += 0.0 if t.name in FUSED else calls * cost.fixed_ns
+        elements = calls * spec.hidden + here / spec.hidden
+        token += cost.activations * elements * TRAFFIC_BYTES * 1e9 / device.bandwidth_bytes_per_s
+    found = tuple(_gemm(n, name, device, costs, group.attention_replicas) for name, n in params.items())
+    return found, Folded(overhead, token / group.attention_replicas)
+
+
+def _gemm(params: float, name: str, device: Device, costs: KernelCosts, replicas: int) -> Gemm:
+    fmt = format_named(name, "format")
+    cost = costs.gemm_of(name, fmt)
+    assert cost is not None, "every table has bf16 GEMMs"
+    peak, read = device.peak_flops.at(fmt.precision), device.bandwidth_bytes_per_s
+    return Gemm(
+        token_ns=2 * params * _rate_ns(peak, cost.flops) / replicas,
+        weights_ns=params * float(fmt.bits) / 8 * _rate_ns(read, cost.bandwidth),
+        unhidden=cost.unhidden,
+    )
+
+
+def head_gemm(params: float, name: str, device: Device, costs: KernelCosts, replicas: int) -> tuple[Gemm, float]:
+    """The LM head as a GEMM, and its fixed time."""
+    cost = costs.gemm_of(name, format_named(name, "format"))
+    return _gemm(params, name, device, costs, replicas), cost.fixed_ns if cost else 0.0
+
+
+def experts(
+    spec: ModelSpec, layer: Layer, device: Device, costs: KernelCosts, group: Group, imbalance: tuple[float, ...]
+) -> tuple[Experts, Folded] | None:
+    """Routed experts, spread over the expert ranks or each sharded over the tensor ranks; None without constants."""
+    assert isinstance(layer.ffn, Moe)
+    moe, name = layer.ffn, layer.formats.routed_experts
+    fmt: WeightFormat = format_named(name, "format")
+    cost = costs.moe_of(name, fmt, w4a8=device.peak_flops.fp4 > 0)
+    if cost is None:
+        return None
+    precision: Precision = "fp8" if cost.format == "mxfp4-w4a8" else fmt.precision
+    ranks = group.expert_ranks if group.experts else group.tensor
+    replicas = 1 if group.experts else group.attention_replicas
+    one, width = moe.expert_params(spec.hidden), moe.width / (1 if group.experts else group.tensor)
+    read, peak = device.bandwidth_bytes_per_s, device.peak_flops.at(precision)
+    apart = group.expert_ranks if group.experts else 1  # of the experts; sharded ones are all here
+    elements = moe.top_k / apart / replicas * (2 * (moe.latent_width or spec.hidden) + 3 * width)
+    found = Experts(
+        experts=moe.experts + group.redundant_experts,
+        top_k=moe.top_k,
+        token_ns=2 * one * moe.top_k * _rate_ns(peak, cost.flops) / (ranks * replicas),
+        expert_ns=one * float(fmt.bits) / 8 * _rate_ns(read, cost.bandwidth) / ranks + cost.expert_ns / apart,
+        unhidden=cost.unhidden,
+        imbalance=imbalance,
+    )
+    return found, Folded(cost.fixed_ns, cost.activations * elements * TRAFFIC_BYTES * 1e9 / read)
+
+
+def full(
+    spec: ModelSpec, layer: Layer, base: FullAttention, device: Device, costs: KernelCosts, group: Group
+) -> FullAttention:
+    """The first cache's attention of GQA and MLA with constants; `base` has the device's shares, and stays without.
+
+    MLA takes the constants of the other kinds: its decode reads one latent, so it counts as one KV head.
+    """
+    decode, prefill = (costs.attention_of(phase, spec.kv_type) for phase in ("decode", "prefill"))
+    if decode is None or prefill is None or not isinstance(layer.attention, (Gqa, Mla)):
+        return base
+    kv_ns, share = base.kv_ns * device.share.bandwidth, device.share.flops
+    return msgspec.structs.replace(
+        base,
+        decode_pair_ns=base.decode_pair_ns * share / decode.flops,
+        prefill_pair_ns=base.prefill_pair_ns * share / prefill.flops,
+        kv_ns=0.0,
+        decode=_phase(layer.attention, kv_ns, device, decode, group, decode=True),
+        prefill=_phase(layer.attention, kv_ns, device, prefill, group, decode=False),
+    )
+
+
+def _phase(
+    attention: Gqa | Mla, kv_ns: float, device: Device, cost: AttentionCost, group: Group, *, decode: bool
+) -> Phase:
+    kv_heads = attention.kv_heads if isinstance(attention, Gqa) else 1
+    heads = -(-kv_heads // group.tensor) if decode else attention.heads / group.tensor
+    width = attention.heads * (attention.head_dim if isinstance(attention, Gqa) else attention.value_dim)
+    read = device.bandwidth_bytes_per_s * group.devices
+    return Phase(
+        fixed_ns=cost.fixed_ns,
+        kv_ns=kv_ns / cost.bandwidth,
+        unhidden=0.0 if decode else 1.0,
+        token_ns=cost.query * width * 2 * TRAFFIC_BYTES * 1e9 / read,
+        sequence_ns=cost.head_ns * heads / group.attention_replicas,
+        span_ns=cost.span_ns / (1 if decode else group.context),
+    )
+
+
+def linear(attention: Kda | GatedDelta, costs: KernelCosts, group: Group) -> LinearAttention | None:
+    """Linear attention by phase; None without constants. Tensor ranks split heads, attention replicas requests."""
+    cost = costs.linear_of(str(type(attention).__struct_config__.tag))
+    if cost is None:
+        return None
+    heads = (attention.heads if isinstance(attention, Kda) else attention.value_heads) / group.tensor
+    heads /= group.attention_replicas
+    return LinearAttention(
+        token_ns=0.0,
+        sequence_ns=0.0,
+        decode=Phase(fixed_ns=cost.decode_fixed_ns, sequence_ns=cost.decode_head_ns * heads),
+        prefill=Phase(
+            fixed_ns=cost.fixed_ns,
+            sequence_ns=cost.head_ns * heads,
+            token_ns=cost.token_ns * heads,
+            span_ns=cost.span_ns,
+        ),
+    )

@@ -1,0 +1,135 @@
+"""A replica whose microbatches form as a serving engine forms them under pipeline parallelism (rule 5)."""
+
+import heapq
+
+from stageline.engine.forming import Forming
+from stageline.engine.policies.batching_policy import Load
+from stageline.engine.policies.grouping import Grouping
+from stageline.engine.policies.queueing import QUEUEING
+from stageline.engine.replica import Formed, Members, Replica
+from stageline.engine.request_queue import RequestQueues
+from stageline.engine.route import Route
+from stageline.engine.sequence import Sequence
+from stageline.engine.settings import Scheduling
+
+
+class EngineReplica(Replica):
+    """Has no gate. While microbatches are in flight it forms at returns only; `grouping` says who may join each."""
+
+    def __init__(self, route: Route, index: int, scheduling: Scheduling, seed: int, grouping: Grouping) -> None:
+        super().__init__(route, index, scheduling, seed)
+        self.grouping = grouping
+        self._queues: RequestQueues | None = None  # where every group has its own
+        if grouping.own_queues:
+            self.waiting = self._queues = RequestQueues(QUEUEING.make(scheduling), self.credits)
+        self._just_returned = False  # a microbatch came back, and the engine has not looked at its work since
+        self._waiting_tokens = 0  # that the waiting sequences have to prefill
+
+    @property
+    def gate_ns(self) -> int:
+        """Always open: what has a slot leaves, and queues at the first stage."""
+        return 0
+
+    def enqueue(self, sequence: Sequence) -> None:
+        """See Replica."""
+        self.grouping.arrived(sequence)
+        super().enqueue(sequence)
+
+    def complete(self, now_ns: int) -> Members:
+        """See Replica."""
+        self.grouping.returned()
+        self._just_returned = True
+        return super().complete(now_ns)
+
+    # -- forming microbatches
+
+    def _form_all(self, now_ns: int, out: list[Formed]) -> None:
+        grouping = self.grouping
+        looks = grouping.own_loops or not self.in_flight or self._just_returned
+        if self.in_flight or self._just_returned:
+            self._credit_since_ns = now_ns  # what waited, waited for a return
+        self._just_returned = False
+        if not (looks and self.has_work):
+            return
+        for group in grouping.attempts():
+            grouping.group = group
+            forming = self._schedule(now_ns)
+            if forming.members:
+                grouping.dispatched(forming.members)
+                out.append(self._dispatch(forming, now_ns))
+                self._work_since_ns = self._empty_stamp_ns = now_ns
+
+    def _schedule(self, now_ns: int) -> Forming:
+        prefill_tokens = self._waiting_tokens + sum(s.todo_tokens for s in self._partial)
+        load = Load(len(self.running), len(self.waiting), len(self._partial), prefill_tokens)
+        quota = self.batching.quota(load, self.batched_tokens)
+        forming = Forming(quota.members, quota.tokens)
+        self._schedule_own_decodes(forming, quota.decodes)
+        for sequence in tuple(self._partial):
+            if self.grouping.may_prefill(sequence):
+                self._schedule_chunk(forming, sequence)
+        if len(self.waiting) and forming.has_room:
+            if self._queues is not None:
+                self._queues.turn(self.grouping.group)
+            self._schedule_waiting(forming, now_ns)
+        return forming
+
+    def _schedule_own_decodes(self, forming: Forming, limit: int) -> None:
+        """As `_schedule_decodes`, but only members of the group, and `limit` of them."""
+        kept, tokens = [], 1
+        while self._ready and forming.has_room and len(forming.members) < limit:
+            sequence = heapq.heappop(self._ready)[2]
+            if not sequence.ready:
+                continue
+            if self.speculation is not None:
+                tokens = self.speculation.step_tokens(sequence, forming.tokens_left)
+            if not self.grouping.may_decode(sequence) or not self.kv.allocate_slots(self, sequence, tokens, forming):
+                kept.append(sequence)
+                continue
+            sequence.ready = False
+            if tokens == 1:
+                forming.add_decode(sequence)
+            else:
+                forming.add_verification(sequence, tokens)
+            if self.cache is not None:
+                self.cache.cache_full_blocks(sequence, forming.grants)
+        self._ready_count -= len(forming.members)
+        self._written_tokens += len(forming.members) + forming.draft_tokens
+        for sequence in kept:
+            if sequence.ready:
+                self._push_ready(sequence)
+
+    def _may_admit(self) -> bool:
+        return self.grouping.may_admit(len(self.running))
+
+    def _admit(self, sequence: Sequence, chunk: int, forming: Forming) -> None:
+        self.grouping.admitted(sequence)
+        super()._admit(sequence, chunk, forming)
+
+    # -- preemption, finishing
+
+    def victim(self, grower: Sequence) -> Sequence | None:
+        """See Replica; where groups take turns only younger ones, or two could preempt each other for ever."""
+        found = super().victim(grower)
+        if found is not None and self.grouping.younger_victims and (found.number or 0) < (grower.number or 0):
+            return None
+        return found
+
+    def _free(self, sequence: Sequence) -> None:
+        self.grouping.stopped(sequence)
+        super()._free(sequence)
+
+    def _leave(self, sequence: Sequence, now_ns: int) -> None:
+        self.grouping.left(sequence)
+        super()._leave(sequence, now_ns)
+
+    def _count_waiting(self, sequence: Sequence, sign: int) -> None:
+        self._waiting_tokens += sign * (sequence.request.prompt_tokens + sequence.generated)
+        super()._count_waiting(sequence, sign)
+
+
+def make_replica(route: Route, index: int, scheduling: Scheduling, seed: int) -> Replica:
+    """The replica that the batching policy asks for."""
+    replica = Replica(route, index, scheduling, seed)
+    grouping = replica.batching.grouping(replica.max_running)
+    return replica if grouping is None else EngineReplica(route, index, scheduling, seed, grouping)

@@ -1,0 +1,89 @@
+"""Sizes that follow from memory and from the serving engine: sequences per microbatch, microbatches in flight."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from stageline.errors import DoesNotFit, UsageError
+from stageline.plan.options import EngineRules, PlanOptions
+from stageline.plan.schema import Serving, StagePlan
+from stageline.plan.timing import PipelineTiming
+
+
+def for_ranks(options: PlanOptions) -> PlanOptions:
+    """The options with the token budget of all data-parallel ranks of a stage, which form one microbatch."""
+    if options.rank_tokens is None:
+        return options
+    tokens = options.rank_tokens * options.group.attention_replicas
+    return msgspec.structs.replace(options, batched_tokens=tokens)
+
+
+def max_running(options: PlanOptions) -> int | None:
+    """Most running sequences of one replica: `max_num_seqs` on each of its data-parallel ranks; None: no limit."""
+    return None if options.max_num_seqs is None else options.max_num_seqs * options.group.attention_replicas
+
+
+def nominal_microbatch(stages: int, requests: int, options: PlanOptions) -> int:
+    """ceil(running / stages), with as many running as fit the memory and the engine allows; never below 1."""
+    if options.microbatch is not None:
+        return options.microbatch
+    running = min(requests, max_running(options) or requests)
+    return max(1, -(-running // stages))
+
+
+def credits_for(stages: int, timing: PipelineTiming, options: PlanOptions) -> int:
+    """Microbatches in flight. A single stage is one engine: one, with all that is ready in it."""
+    if options.credits is not None:
+        return options.credits
+    if stages == 1:
+        return 1
+    return stages if options.credits_rule == "stages" else max(stages, timing.knee)
+
+
+def serving(stages: Sequence[StagePlan], options: PlanOptions) -> Serving | None:
+    """How the plan's engine schedules; None if the plan names no engine.
+
+    Sliding windows free KV that a cached prefix would need, so the prefix cache is off with them unless it was asked
+    for.
+    """
+    rules = options.serving
+    if rules is None:
+        return None
+    running = max_running(options)
+    windows, states = any(s.windows for s in stages), any(s.state_bytes for s in stages)
+    by_default = rules.prefix_cache and not windows and (rules.prefix_cache_with_state or not states)
+    caching = by_default if options.prefix_cache is None else options.prefix_cache
+    return Serving(
+        engine=rules.engine,
+        release=rules.release,
+        batching=rules.batching if len(stages) == 1 else rules.pipelined_batching,
+        queueing=rules.queueing,
+        kv=rules.kv,
+        prefix_cache=caching,
+        largest_microbatch=0 if options.microbatch else _largest(len(stages), running, rules),
+        max_running=running or 0,
+        ranks=options.group.attention_replicas,
+        overhead_ns=rules.overhead_ns,
+    )
+
+
+def _largest(stages: int, running: int | None, rules: EngineRules) -> int:
+    """The most sequences of a batch; 0: the nominal microbatch, for an engine without a limit of its own."""
+    if running is None:
+        return 0
+    return running if rules.batch_holds == "all" else max(1, running // stages)
+
+
+def with_blocks(stage: StagePlan, blocks: int | None, device_bytes: int) -> StagePlan:
+    """The stage with room for exactly `blocks` KV blocks, on devices of that size. Raises UsageError or DoesNotFit."""
+    if blocks is None:
+        return stage
+    flag = f"--num-gpu-blocks-override {blocks:,}"
+    if stage.windows or stage.state_bytes or not stage.kv_block_bytes:
+        reason = f"{stage.name} keeps more than blocks of equal size (sliding windows, or state of linear attention)"
+        raise UsageError(f"{flag}: {reason}; say with --memory-share how much memory KV may take")
+    need = stage.weight_bytes + blocks * stage.kv_block_bytes
+    if need > device_bytes * stage.devices:
+        room = max(0, device_bytes * stage.devices - stage.weight_bytes) // stage.kv_block_bytes
+        raise DoesNotFit(f"{flag}: {stage.name} has memory for at most {room:,} blocks beside its weights")
+    return msgspec.structs.replace(stage, kv_budget_bytes=blocks * stage.kv_block_bytes)

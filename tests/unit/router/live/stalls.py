@@ -1,0 +1,143 @@
+"""A live cluster without wall time: its machines, a clock set by hand, and processes that stall."""
+
+import heapq
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import NamedTuple
+
+from router.live.machine import LiveMachine
+from router.live.workload import LiveWorkload
+from stageline.engine.route import Route
+from stageline.engine.router import Router
+from stageline.engine.settings import Scheduling
+from stageline.engine.types import NEVER, Observer, Request
+from stageline.sync.foresight import ForesightedConductor
+from stageline.sync.frames import Frame
+from stageline.sync.machine import Machine
+from stageline.sync.realtime import LiveClock
+from stageline.sync.stage import StageMachine
+
+MS = 1_000_000
+HOP_NS = 200_000  # what a message takes in wall time
+TOLERANCE_NS = 20 * MS
+QUANTUM_NS = MS
+
+
+class Stall(NamedTuple):
+    """A process does nothing for a time: stage `who`, or the router if it is -1."""
+
+    who: int
+    start_ns: int
+    length_ns: int
+
+
+class Process:
+    """One machine with what it has been sent, as its shell drives it."""
+
+    def __init__(self, machine: Machine, stalls: Sequence[Stall]) -> None:
+        self.machine = machine
+        self.inbox: list[tuple[int, Frame]] = []
+        self.asks: list[tuple[int, int]] = []
+        self._stalls = sorted(stalls, key=lambda stall: stall.start_ns)
+        self.wakes_ns = NEVER  # the poll that is planned
+
+    def awake_ns(self, wall_ns: int) -> int:
+        """The first time from `wall_ns` on at which it is not stalled."""
+        for stall in self._stalls:
+            if stall.start_ns <= wall_ns < stall.start_ns + stall.length_ns:
+                wall_ns = stall.start_ns + stall.length_ns
+        return wall_ns
+
+    def turn(self, wall_ns: int) -> tuple[list[tuple[int, Frame]], list[tuple[int, int]]]:
+        """See SessionShell."""
+        for key, frame in self.inbox:
+            self.machine.receive(key, frame)
+        for key, time_ns in self.asks:
+            self.machine.asked(key, time_ns)
+        self.inbox, self.asks = [], []
+        return self.machine.poll(wall_ns)
+
+
+class Cluster:
+    """Router and stages of one replica. `at(wall, action)` happens then, if the router is awake, or once it is."""
+
+    def __init__(self, route: Route, observer: Observer, stalls: Sequence[Stall] = ()) -> None:
+        self.route, self.wall_ns = route, 0
+        self.clock = LiveClock(0, 1.0, 0)
+        self.workload = LiveWorkload(QUANTUM_NS, 1.0)
+        self.router = Router(route, Scheduling(), 0, observer)
+        self.conductor = ForesightedConductor(self.router, self.workload, 0, None, TOLERANCE_NS)
+        self.machine = LiveMachine(self.conductor, self.workload, self.clock, TOLERANCE_NS)
+        self.arrived: list[Request] = []
+        self._events: list[tuple[int, int, Callable[[], None]]] = []
+        self._order = count()
+        stages = range(len(route.plan.stages))
+        self.stages = [StageMachine(route, 0, s, 0, clock=LiveClock(0, 1.0, 0)) for s in stages]
+        machines: list[Machine] = [*self.stages, self.machine]
+        self._processes = [
+            Process(machine, [stall for stall in stalls if stall.who % len(machines) == who])
+            for who, machine in enumerate(machines)
+        ]
+
+    def at(self, wall_ns: int, action: Callable[[], None]) -> None:
+        """Plan what the router does then."""
+        heapq.heappush(self._events, (self._processes[-1].awake_ns(wall_ns), next(self._order), action))
+
+    def submit(self, prompt_tokens: int, output_tokens: int) -> int:
+        """A request comes now; its arrival."""
+        arrival_ns = self.machine.stamp_ns(self.wall_ns)
+        request = Request(
+            index=len(self.arrived), arrival_ns=arrival_ns, prompt_tokens=prompt_tokens,
+            output_tokens=output_tokens, max_output_tokens=output_tokens,
+        )  # fmt: skip
+        self.arrived.append(request)
+        self.workload.put(arrival_ns, request)
+        self._plan(len(self.stages), self.wall_ns)
+        return arrival_ns
+
+    def run(self, until: Callable[[], bool]) -> None:
+        """Let things happen until that is so."""
+        turns = 0
+        while not until():
+            self.wall_ns, _, action = heapq.heappop(self._events)
+            action()
+            turns += 1
+            assert turns < 20_000, "it does not end"
+
+    def _plan(self, who: int, wall_ns: int) -> None:
+        process = self._processes[who]
+        wall_ns = process.awake_ns(wall_ns)
+        if wall_ns < process.wakes_ns:
+            process.wakes_ns = wall_ns
+            heapq.heappush(self._events, (wall_ns, next(self._order), lambda: self._turn(who, wall_ns)))
+
+    def _turn(self, who: int, wall_ns: int) -> None:
+        process = self._processes[who]
+        if process.wakes_ns != wall_ns:
+            return  # another poll came first
+        process.wakes_ns = NEVER
+        frames, asks = process.turn(wall_ns)
+        for key, frame in frames:
+            link = key if who < len(self.stages) else 0
+            self._send(self._reader(link), lambda p, link=link, frame=frame: p.inbox.append((self._key(link), frame)))
+        for key, time_ns in asks:
+            link = key if who < len(self.stages) else self.route.visits
+            self._send(self._writer(link), lambda p, link=link, at=time_ns: p.asks.append((link, at)))
+        if process.machine.next_timer_ns < NEVER:
+            self._plan(who, max(wall_ns + 1, process.machine.next_timer_ns))
+
+    def _send(self, who: int, put: Callable[[Process], None]) -> None:
+        def arrive() -> None:
+            put(self._processes[who])
+            self._plan(who, self.wall_ns)
+
+        heapq.heappush(self._events, (self.wall_ns + HOP_NS, next(self._order), arrive))
+
+    def _reader(self, link: int) -> int:
+        return self.route.stage_of[link] if link < self.route.visits else len(self.stages)
+
+    def _writer(self, link: int) -> int:
+        return self.route.stage_of[link - 1] if link else len(self.stages)
+
+    def _key(self, link: int) -> int:
+        return link if link < self.route.visits else 0

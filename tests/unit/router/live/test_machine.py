@@ -1,0 +1,114 @@
+"""Whatever stalls, emulated time waits: no latency changes, no idle time appears, and the replay is equal."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stageline.engine import inprocess
+from stageline.engine.closing import window_of
+from stageline.engine.route import Route
+from stageline.engine.settings import Scheduling
+from stageline.engine.types import RequestRecord
+from stageline.testing import ListWorkload, Recorder, uniform_plan
+from tests.unit.router.live.stalls import HOP_NS, MS, QUANTUM_NS, TOLERANCE_NS, Cluster, Stall
+
+OUTPUT = 6
+ROUTES = ((0, 1, 2), (0, 1, 2, 1, 0))
+
+
+def route_of(visits: tuple[int, ...]) -> Route:
+    """Stages of 2 ms."""
+    numbers = {"service_ns": 2 * MS, "latency_ns": 20_000, "bytes_per_s": 10**10, "bytes_per_token": 64}
+    return Route(uniform_plan(3, route=visits, kv_budget_bytes=1 << 20, kv_block_bytes=64, credits=2, **numbers))
+
+
+class User(Recorder):
+    """Sends the next request as soon as the last one has been delivered."""
+
+    def __init__(self, requests: int) -> None:
+        super().__init__()
+        self.cluster: Cluster | None = None
+        self._left = requests
+
+    def start(self, cluster: Cluster) -> None:
+        """The first one."""
+        self.cluster = cluster
+        cluster.at(0, self._next)
+
+    def request(self, record: RequestRecord) -> None:
+        """See Observer."""
+        super().request(record)
+        cluster = self.cluster
+        assert cluster is not None
+        assert record.last_token_ns is not None
+        cluster.at(max(cluster.wall_ns, cluster.clock.wall_ns(record.last_token_ns)), self._next)
+
+    def _next(self) -> None:
+        if self._left:
+            self._left -= 1
+            assert self.cluster is not None
+            self.cluster.submit(8, OUTPUT)
+
+
+def served(visits: tuple[int, ...], stalls: list[Stall], requests: int = 4) -> tuple[Cluster, User]:
+    """One user's requests, one after the other."""
+    user = User(requests)
+    cluster = Cluster(route_of(visits), user, stalls)
+    user.start(cluster)
+    cluster.run(lambda: len(user.requests) == requests)
+    return cluster, user
+
+
+def latencies_ns(user: User) -> list[int]:
+    return [r.last_token_ns - r.arrival_ns for r in user.requests]
+
+
+LENGTHS_NS = [ms * MS for ms in (5, 30, 300, 3_000, 60_000)]
+STALLS = st.lists(
+    st.builds(Stall, st.integers(-1, 2), st.integers(0, 150).map(lambda ms: ms * MS), st.sampled_from(LENGTHS_NS)),
+    max_size=5,
+)
+
+
+@pytest.mark.parametrize("visits", ROUTES)
+@settings(deadline=None, max_examples=60)
+@given(stalls=STALLS)
+def test_stalls_change_no_latency_and_make_no_idle_time(visits: tuple[int, ...], stalls: list[Stall]) -> None:
+    calm, undisturbed = served(visits, [])
+    cluster, user = served(visits, stalls)
+    assert latencies_ns(user) == latencies_ns(undisturbed)
+    spare_ns = (TOLERANCE_NS + 2 * QUANTUM_NS + 8 * HOP_NS) * (1 + len(stalls))
+    start_ns, end_ns = window_of(cluster.conductor)
+    calm_start_ns, calm_end_ns = window_of(calm.conductor)
+    assert end_ns - start_ns <= calm_end_ns - calm_start_ns + spare_ns
+    for number, stage in enumerate(cluster.stages):
+        idle = stage.stage.record(start_ns, end_ns).idle_ns
+        calm_idle = calm.stages[number].stage.record(calm_start_ns, calm_end_ns).idle_ns
+        assert all(idle[cause] <= calm_idle[cause] + spare_ns for cause in idle)
+    replay = Recorder()
+    inprocess.run(cluster.route.plan, Scheduling(), ListWorkload(cluster.arrived), seed=0, observer=replay)
+    assert replay.requests == user.requests
+
+
+@pytest.mark.parametrize("who", [-1, 0, 1, 2])
+def test_the_slip_is_the_stall(who: int) -> None:
+    visits = ROUTES[0]
+    stall_ns = 12_000 * MS
+    calm, _ = served(visits, [])
+    cluster, _ = served(visits, [Stall(who, 30 * MS, stall_ns)])
+    trip_ns = cluster.route.trip_ns
+    assert calm.clock.slip_ns == 0
+    assert stall_ns - TOLERANCE_NS - 2 * trip_ns <= cluster.clock.slip_ns <= stall_ns + 2 * QUANTUM_NS
+
+
+def test_who_comes_during_a_stall_is_stamped_where_the_clock_stands() -> None:
+    user = User(1)
+    cluster = Cluster(route_of(ROUTES[0]), user, [Stall(1, 5 * MS, 12_000 * MS)])
+    user.start(cluster)
+    stamps: list[int] = []
+    for second in range(1, 12):
+        cluster.at(second * 1_000 * MS, lambda: stamps.append(cluster.submit(8, OUTPUT)))
+    cluster.run(lambda: len(user.requests) == 12)
+    assert len(set(stamps)) == 1
+    assert stamps[0] < 50 * MS
+    assert max(latencies_ns(user)) < 500 * MS
