@@ -73,11 +73,13 @@ def _by_setting(plan: Plan, scheduling: Scheduling, summary: Summary) -> Iterato
     defaults, stages = plan.defaults, len(plan.visits)
     tokens = scheduling.batched_tokens or defaults.batched_tokens
     size, window = scheduling.microbatch or defaults.microbatch, scheduling.credits or defaults.credits
-    running = scheduling.max_running or max(1, round(in_flight(summary) / plan.replicas))
+    served = max(1, round(in_flight(summary) / plan.replicas))
+    running = min(scheduling.max_running or served, served)
     yield "batched_tokens", _scaled(tokens, (1 / 4, 1 / 16, 4, 1 / 8, 1 / 2, 2, 1 / 32), floor=8)
-    yield "microbatch", _scaled(size, (1 / 2, 2, 1 / 4, 4, 1 / 8, 8, 16))
+    yield "microbatch", [*_scaled(min(size, served), (1 / 2, 1 / 4, 1 / 8)), *_scaled(size, (2, 4, 8, 16))]
     yield "credits", [*_scaled(window, (2, 1 / 2, 4, 1 / 4)), *([stages] if stages != window else [])]
-    yield "max_running", _scaled(running, (1 / 2, 1 / 4, 2 if scheduling.max_running else 1, 4, 1 / 8))
+    more = [] if scheduling.max_running is None else _scaled(scheduling.max_running, (2, 4))
+    yield "max_running", [*_scaled(running, (1 / 2, 1 / 4, 1 / 8)), *more]
     for axis, names in AXES.items():
         if axis == "balance" and plan.replicas == 1:
             continue
@@ -87,6 +89,6 @@ def _by_setting(plan: Plan, scheduling: Scheduling, summary: Summary) -> Iterato
 
 
 def _scaled(now: int, factors: Sequence[float], floor: int = 1) -> list[int]:
-    """Other values around today's, without repetition; today's too where 1 is among the factors."""
+    """Other values around today's, without repetition."""
     values = [max(floor, int(now * factor)) for factor in factors]
-    return [v for v in dict.fromkeys(values) if v <= MAX_VALUE and (v != now or 1 in factors)]
+    return [v for v in dict.fromkeys(values) if v <= MAX_VALUE and v != now]

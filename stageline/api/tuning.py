@@ -23,6 +23,7 @@ from stageline.report.tuned import NOTABLE, OBJECTIVES, Figures, Measured, Objec
 BUDGET, MAX_BUDGET = 20, 1000
 SHORT_SHARE, LEAST_SHORT = 5, 24  # a short trial has a fifth of the requests, and at least so many
 COMBINING = 3  # full trials that are kept for sets of settings
+AT_ONCE = 2  # values of a setting that are tried before the next choice
 PER_SETTING = 3  # values of one setting that are tried in full
 LOSS = -0.1  # of a short trial, from which a full one is not worth it
 
@@ -112,7 +113,7 @@ class _Tuner:
     def result(self) -> TuneResult:
         """Runs every trial."""
         found = moves(self._stored.plan, self._stored.rerun.scheduling, self._stored.summary, self._stored.stages)
-        tried = self._full([(move,) for move in self._finalists(found)])
+        tried = self._singles(found)
         single = sorted(tried, key=lambda t: (-t.gain, t.moves))
         best = self._combine([t for t in single if t.gain >= NOTABLE])
         return TuneResult(
@@ -127,16 +128,38 @@ class _Tuner:
             left_out=self._left_out,
         )
 
-    def _finalists(self, found: Sequence[Move]) -> list[Move]:
-        """Moves that are tried in full: all if the budget allows, else the best of short trials."""
+    def _singles(self, found: Sequence[Move]) -> list[_Tried]:
+        """Moves in full: those that short trials chose, or one setting after the other where short ones say little."""
         total = self._stored.requests
         full = max(1, self._left // total - COMBINING)
         short = max(LEAST_SHORT, total // SHORT_SHARE)
         if len(found) <= full or 2 * short > total or full < 2:
-            return list(found[:full])
+            return self._following(found, full)
         affordable = (self._left - (COMBINING + 2) * total) // short - 1
         ranked = self._short(found[: max(0, affordable)], short)
-        return _spread(ranked, max(1, self._left // total - COMBINING)) or list(found[:full])
+        chosen = _spread(ranked, max(1, self._left // total - COMBINING)) or list(found[:full])
+        return self._full([(move,) for move in chosen])
+
+    def _following(self, found: Sequence[Move], count: int) -> list[_Tried]:
+        """The first value of every setting, then more values of those that gained most."""
+        queues: dict[str, list[Move]] = {}
+        for move in found:
+            queues.setdefault(move.setting, []).append(move)
+        step = [queue.pop(0) for queue in queues.values()][:count]
+        tried: list[_Tried] = []
+        while step:
+            tried += self._full([(move,) for move in step])
+            count -= len(step)
+            best: dict[str, float] = {}
+            for t in tried:
+                best[t.moves[0].setting] = max(t.gain, best.get(t.moves[0].setting, t.gain))
+            open_queues = [name for name, queue in queues.items() if queue]
+            if not open_queues:
+                break
+            name = max(open_queues, key=lambda n: best.get(n, 0.0))
+            step = queues[name][: min(AT_ONCE, count)]
+            del queues[name][: len(step)]
+        return tried
 
     def _short(self, found: Sequence[Move], requests: int) -> list[_Tried]:
         """Tries moves on the first requests; their gains are against the run on as many."""

@@ -64,7 +64,7 @@ def test_a_sound_plan_under_load_is_left_alone(made: Callable[[], Plan]) -> None
 @pytest.mark.parametrize(
     ("made", "workload", "says"),
     [
-        (lambda: planned("llama-3.1-8b", devices=4), BUSY, "One h100-sxm would hold"),
+        (lambda: planned("llama-3.1-8b", devices=4), BUSY, "would hold the weights and all KV"),
         (
             lambda: planned("llama-3.1-70b", devices=2, replicas=4),
             BUSY.replace("256", "4096"),
