@@ -1,6 +1,7 @@
 """What `tune` may change: for every setting of the router some other values, those of the causes that bind first."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
 from typing import NamedTuple
 
 from stageline.engine.causes import TABLE
@@ -75,8 +76,8 @@ def _by_setting(plan: Plan, scheduling: Scheduling, summary: Summary) -> Iterato
     size, window = scheduling.microbatch or defaults.microbatch, scheduling.credits or defaults.credits
     served = max(1, round(in_flight(summary) / plan.replicas))
     running = min(scheduling.max_running or served, served)
-    yield "batched_tokens", _scaled(tokens, (1 / 4, 1 / 16, 4, 1 / 8, 1 / 2, 2, 1 / 32), floor=8)
-    yield "microbatch", [*_scaled(min(size, served), (1 / 2, 1 / 4, 1 / 8)), *_scaled(size, (2, 4, 8, 16))]
+    yield "batched_tokens", _scaled(tokens, (1 / 4, 4, 1 / 16, 16, 1 / 2, 2, 1 / 8), floor=8)
+    yield "microbatch", _down_and_up(_scaled(min(size, served), (1 / 2, 1 / 4, 1 / 8)), _scaled(size, (2, 4, 8, 16)))
     yield "credits", [*_scaled(window, (2, 1 / 2, 4, 1 / 4)), *([stages] if stages != window else [])]
     more = [] if scheduling.max_running is None else _scaled(scheduling.max_running, (2, 4))
     yield "max_running", [*_scaled(running, (1 / 2, 1 / 4, 1 / 8)), *more]
@@ -86,6 +87,11 @@ def _by_setting(plan: Plan, scheduling: Scheduling, summary: Summary) -> Iterato
         yield axis, [name for name in names if name != getattr(scheduling, axis)]
     if not scheduling.prefix_cache:
         yield "prefix_cache", [True]
+
+
+def _down_and_up(down: Sequence[int], up: Sequence[int]) -> list[int]:
+    """One of each in turn."""
+    return [v for pair in zip_longest(down, up) for v in pair if v is not None]
 
 
 def _scaled(now: int, factors: Sequence[float], floor: int = 1) -> list[int]:

@@ -23,6 +23,8 @@ from stageline.report.tuned import NOTABLE, OBJECTIVES, Figures, Measured, Objec
 BUDGET, MAX_BUDGET = 20, 1000
 SHORT_SHARE, LEAST_SHORT = 5, 24  # a short trial has a fifth of the requests, and at least so many
 COMBINING = 3  # full trials that are kept for sets of settings
+BOTH_WAYS = frozenset({"batched_tokens", "microbatch"})  # a smaller and a larger value before any choice
+IDLE = -0.05  # stands for the gain of a setting that changed nothing: other values of it are unlikely to
 AT_ONCE = 2  # values of a setting that are tried before the next choice
 PER_SETTING = 3  # values of one setting that are tried in full
 LOSS = -0.1  # of a short trial, from which a full one is not worth it
@@ -145,18 +147,21 @@ class _Tuner:
         queues: dict[str, list[Move]] = {}
         for move in found:
             queues.setdefault(move.setting, []).append(move)
-        step = [queue.pop(0) for queue in queues.values()][:count]
+        step = [queue.pop(0) for queue in queues.values()]
+        step += [queue.pop(0) for name, queue in queues.items() if name in BOTH_WAYS and queue]
+        step = step[:count]
         tried: list[_Tried] = []
         while step:
             tried += self._full([(move,) for move in step])
             count -= len(step)
             best: dict[str, float] = {}
             for t in tried:
-                best[t.moves[0].setting] = max(t.gain, best.get(t.moves[0].setting, t.gain))
+                worth = IDLE if t.figures == self._before else t.gain
+                best[t.moves[0].setting] = max(worth, best.get(t.moves[0].setting, worth))
             open_queues = [name for name, queue in queues.items() if queue]
             if not open_queues:
                 break
-            name = max(open_queues, key=lambda n: best.get(n, 0.0))
+            name = max(open_queues, key=lambda n: best.get(n, IDLE))
             step = queues[name][: min(AT_ONCE, count)]
             del queues[name][: len(step)]
         return tried

@@ -45,7 +45,7 @@ def lines(found: TuneResult) -> list[str]:
     """What helped, what did not, and the command of the best."""
     tried = f"{found.full_trials} runs of the whole workload"
     short = f", {found.short_trials} of its first requests" if found.short_trials else ""
-    helped = [m for m in found.measured if m.gain >= NOTABLE]
+    helped = found.helped()
     shown = [f"tried for {found.objective}: {tried}{short}", ""]
     shown += [f"  {m.flags}: {effect(found.before, m.figures, found.objective)}" for m in helped]
     others = [m for m in found.measured if m.gain < NOTABLE]

@@ -48,9 +48,14 @@ class TuneResult(msgspec.Struct, frozen=True, kw_only=True):
     full_trials: int
     left_out: Mapping[str, str]  # flags that could not be tried, and why
 
+    def helped(self) -> list[Measured]:
+        """Single settings that helped; of those that give the very same run, the first."""
+        by_run = {m.figures.digest: m for m in reversed(self.measured) if m.gain >= NOTABLE}
+        return sorted(by_run.values(), key=lambda m: -m.gain)
+
     def advice(self) -> list[str]:
         """One line per setting that helped; ends in the best set of settings, if it is more than one."""
-        helped = [m for m in self.measured if m.gain >= NOTABLE]
+        helped = self.helped()
         lines = [f"{m.flags}: {effect(self.before, m.figures, self.objective)}" for m in helped]
         if self.best is not None and self.best.flags not in {m.flags for m in helped}:
             lines.insert(0, f"{self.best.flags}: {effect(self.before, self.best.figures, self.objective)}")
