@@ -1,4 +1,4 @@
-"""What a plan is keywords for, checked and turned into the planner's own options. Messages name the command's flags."""
+"""What a plan is asked for, checked and turned into the planner's own options. Messages name the command's flags."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -105,7 +105,7 @@ def with_formats(spec: ModelSpec, keywords: PlanKeywords) -> ModelSpec:
 
 
 def with_networks(device: Device, keywords: PlanKeywords, catalog: Catalog) -> Device:
-    """The device with the networks that were keywords for; rows measured on other networks are dropped."""
+    """The device with the networks that were asked for; rows measured on other networks are dropped."""
     up, out = (_network(name, catalog) for name in (keywords.get("scale_up"), keywords.get("scale_out")))
     return on_topology(device, devices=keywords.get("devices_per_node"), scale_up=up, scale_out=out)
 

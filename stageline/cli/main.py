@@ -73,7 +73,7 @@ def invoke(argv: Sequence[str]) -> int:
         result = app(list(argv), exit_on_error=False, print_error=False, result_action="return_value")
         sys.stdout.flush()
     except CycloptsError as error:
-        return _complain(f"{error}{_dash_hint(argv)}{_plan_hint(argv)}", UsageError.exit_code)
+        return _complain(_missing(error) or f"{error}{_dash_hint(argv)}{_plan_hint(argv)}", UsageError.exit_code)
     except StagelineError as error:
         return _complain(str(error), error.exit_code)
     except BrokenPipeError:

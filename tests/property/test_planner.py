@@ -80,7 +80,8 @@ def check(spec: ModelSpec, found: Planned, asked: PlanOptions) -> None:
         room = asked.concurrency * memory.request_bytes(stage.layers)
         assert stage.weight_bytes + room <= stage.memory_bytes == stage.weight_bytes + stage.kv_budget_bytes
     assert min(found.requests) >= asked.concurrency
-    assert plan.defaults.credits == max(len(plan.stages), found.timing.knee)
+    stages = len(plan.stages)
+    assert plan.defaults.credits == (1 if stages == 1 else max(stages, found.timing.knee))  # one stage is one engine
     if asked.placement == "fewest" or asked.consecutive:
         assert len(plan.visits) == len(plan.stages)
     if asked.placement == "by-kind":

@@ -36,7 +36,8 @@ def prefill_ns(found: Planned, tokens: int) -> int:
 def test_tensor_ranks_win_latency_inside_a_node_and_lose_across_slow_links() -> None:
     inside = {n: trip_ns(planned("llama-3.1-405b", tensor_parallel=n, devices=32)) for n in (1, 2, 4, 8)}
     assert inside[8] < inside[4] < inside[2] < inside[1]
-    across = trip_ns(planned("llama-3.1-405b", tensor_parallel=16, devices=32))
+    model, shape = SHELF.model("llama-3.1-405b").spec, PlanOptions(tensor_parallel=16, devices=32)
+    across = trip_ns(make_plan(model, msgspec.structs.replace(H100, scale_out=SHELF.link("10gbe").network), shape))
     assert across > 1.2 * inside[8]
 
 
@@ -78,7 +79,7 @@ def test_ordinary_networks_hold_a_large_model_and_answer_slowly() -> None:
     network = {"hop_latency_ns": 40_000, "hop_bytes_per_s": 1_250_000_000}
     stages = planned("llama-3.1-70b", "rtx-4090", **network)
     assert min(stages.requests) >= 1
-    slow = msgspec.structs.replace(H100, scale_up=None, all_reduce=(), one_shot_ns=0)
+    slow = msgspec.structs.replace(H100, scale_up=None, all_reduce=(), one_shot_ns=0, costs=None)
     slow = msgspec.structs.replace(slow, scale_out=SHELF.link("10gbe").network)
     spec = SHELF.model("llama-3.1-70b").spec
     group = make_plan(spec, slow, PlanOptions(tensor_parallel=8))

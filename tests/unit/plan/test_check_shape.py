@@ -70,7 +70,7 @@ def test_blocks_stay_whole(shared_data: Path) -> None:
     spec = import_config(path.read_bytes(), path.name, "qwen")
     with pytest.raises(BadInput, match="has 192 columns") as refusal:
         check_shape(spec, PlanOptions(tensor_parallel=8))
-    assert refusal.value.way_out == "use --tensor-parallel-size 1, 2 or 4, or spread the experts with --ep 8"
+    assert refusal.value.hint == "use --tensor-parallel-size 1, 2 or 4, or spread the experts with --ep 8"
     check_shape(spec, PlanOptions(tensor_parallel=8, expert_parallel=8))
     assert {(s.tp, s.ep) for s in shapes(spec, 8)} == {(t, e) for t in (1, 2, 4) for e in (1, t)} | {
         (1, 2), (1, 4), (1, 8), (8, 8),
