@@ -22,6 +22,7 @@ from stageline.engine.settings import MAX_SEED, Scheduling
 from stageline.engine.types import Cancellation, Observer, Request, RequestRecord, RunTotals
 from stageline.errors import BadInput, UsageError
 from stageline.plan.schema import Plan
+from stageline.report.rerun import Rerun
 from stageline.report.run_writer import RunWriter
 from stageline.report.settings import settings_in_force
 from stageline.report.slo import Slo
@@ -176,7 +177,9 @@ def _opened(
                 "is open: give them to open_workload"
             )
         return None, named
-    text = WorkloadText(text=named, seed=seed, rate_scale=scale, requests=requests or 0)
+    text = WorkloadText(
+        text=named, seed=seed, rate_scale=scale, requests=requests or 0, skip_bad_rows=skip_bad_rows, sort=sort
+    )
     return text, open_workload(
         text.text,
         seed=seed,
@@ -212,6 +215,20 @@ def _facts(job: Job, wall_s: float) -> RunFacts:
         wall_s=round(wall_s, 3),
         credits=job.scheduling.credits or job.plan.defaults.credits,
         settings=settings_in_force(job.plan, job.scheduling, job.serving_engine),
+        rerun=None if job.text is None else _rerun(job, job.text),
+    )
+
+
+def _rerun(job: Job, text: WorkloadText) -> Rerun:
+    return Rerun(
+        workload=text.text,
+        seed=text.seed,
+        rate_scale=text.rate_scale,
+        requests=text.requests,
+        skip_bad_rows=text.skip_bad_rows,
+        sort=text.sort,
+        slo="" if job.slo is None else job.slo.flag(),
+        scheduling=job.scheduling,
     )
 
 

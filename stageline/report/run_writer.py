@@ -22,6 +22,7 @@ from stageline.report.rundir import (
     REQUESTS_FILE,
     STAGES_FILE,
     SUMMARY_FILE,
+    TUNE_FILE,
 )
 from stageline.report.slo import Slo
 from stageline.report.spans.recorder import TraceRecorder
@@ -62,7 +63,7 @@ class RunWriter:
         """Removes the files of an earlier run, so that a run that breaks off can't be taken for it."""
         try:
             directory.mkdir(parents=True, exist_ok=True)
-            for name in (SUMMARY_FILE, STAGES_FILE, EVENTS_FILE, MICROBATCHES_FILE, REQUESTS_FILE):
+            for name in (SUMMARY_FILE, STAGES_FILE, EVENTS_FILE, MICROBATCHES_FILE, REQUESTS_FILE, TUNE_FILE):
                 (directory / name).unlink(missing_ok=True)
             (directory / PLAN_FILE).write_bytes(self._plan.canonical() + b"\n")
             requests = self._files.enter_context((directory / REQUESTS_FILE).open("wb"))
@@ -108,8 +109,8 @@ class RunWriter:
         """Writes the figures of a complete run."""
         digest = self._digest.finish(totals.stages)
         summary = run_summary(self._plan, totals, facts, self.statistics, digest)
-        advice = tuple(advise(self._plan, summary, totals.stages))
-        summary = msgspec.structs.replace(summary, advice=advice)
+        binds = tuple(advise(self._plan, summary, totals.stages))
+        summary = msgspec.structs.replace(summary, binds=binds)
         self._close(summary, totals.stages)
         return summary
 

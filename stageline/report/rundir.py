@@ -13,13 +13,14 @@ from stageline.report.events import StageEvent
 from stageline.report.groups import Formed, Sizes
 from stageline.report.summary import Summary
 
-PLAN_FILE, SUMMARY_FILE, REQUESTS_FILE, STAGES_FILE, EVENTS_FILE, MICROBATCHES_FILE = (
+PLAN_FILE, SUMMARY_FILE, REQUESTS_FILE, STAGES_FILE, EVENTS_FILE, MICROBATCHES_FILE, TUNE_FILE = (
     "plan.json",
     "summary.json",
     "requests.jsonl",
     "stages.json",
     "events.jsonl",
     "microbatches.jsonl",
+    "tune.json",
 )
 RERUN = "run it again with -o"
 
