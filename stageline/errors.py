@@ -20,6 +20,10 @@ A broken law (`LawBroken`) is not among them: it is a bug. In one process it pro
 it with its traceback and fails the session.
 """
 
+import errno
+
+DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})  # of the system, on writing
+
 
 class StagelineError(Exception):
     """The root. The message is one sentence for the user: where, what is wrong, and what to do."""

@@ -20,7 +20,7 @@ from stageline.api.scheduling import Preset, base_scheduling, settle
 from stageline.api.serving import engine_scheduling
 from stageline.engine.settings import MAX_SEED, Scheduling
 from stageline.engine.types import Cancellation, Observer, Request, RequestRecord, RunTotals
-from stageline.errors import BadInput, UsageError
+from stageline.errors import DISK_ERRORS, BadInput, UsageError
 from stageline.plan.schema import Plan
 from stageline.report.rerun import Rerun
 from stageline.report.run_writer import RunWriter
@@ -63,6 +63,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     cluster: Cluster | None = None  # None: in this process
     text: WorkloadText | None = None  # needed by a cluster for workloads that wait for replies
     command: str = ""  # for summary.json
+    inputs: tuple[Path, ...] = ()  # files that the run is made of, which it must not overwrite
     serving_engine: str | None = None  # that replaces the plan's
 
 
@@ -114,9 +115,10 @@ def run(
     job = Job(
         plan=loaded, workload=opened, scheduling=settle(base, given, loaded, slo=objective), seed=seed, slo=objective,
         paranoid=paranoid, cluster=cluster_named(cluster), text=text, serving_engine=engine,
+        inputs=input_files(plan, workload),
         command=_command(text, {"seed": seed, "serving_engine": engine, "slo": slo, **given}),
     )  # fmt: skip
-    directory = None if output is None else require_path("run: output", output)
+    directory = None if output is None else _directory(require_path("run: output", output))
     return carry_out(job, directory=directory, events=events, keep_requests=keep_requests)
 
 
@@ -136,14 +138,17 @@ def carry_out(
     if events and directory is None:
         raise UsageError("--events writes events.jsonl into a run directory: give one with -o DIR")
     started = time.perf_counter()
-    with RunWriter(job.plan, directory, slo=job.slo, events=events, trace=trace) as writer:
+    with RunWriter(job.plan, directory, slo=job.slo, events=events, trace=trace, inputs=job.inputs) as writer:
         if watch is not None:
             watch(RunStatus(job.workload, writer))
+        writer.begin(_facts(job, 0.0))
         kept = _Kept(writer) if keep_requests else None
         try:
             totals = _execute(job, writer, kept or writer, announced=directory is not None or trace is not None)
-        except BaseException:
+        except BaseException as error:
             writer.abort(_facts(job, time.perf_counter() - started))
+            if directory is not None and isinstance(error, OSError) and error.errno in DISK_ERRORS:
+                raise writer.broken(error) from error
             raise
         summary = writer.finish(totals, _facts(job, time.perf_counter() - started))
     requests = kept.in_order() if kept else ()
@@ -188,6 +193,19 @@ def _opened(
         skip_bad_rows=skip_bad_rows,
         sort=sort,
     )
+
+
+def _directory(output: str | os.PathLike[str] | None) -> Path | None:
+    if output is not None and not os.fspath(output):
+        raise BadInput("output", output, "it is empty", "name a directory; '.' is the current one")
+    return None if output is None else Path(output)
+
+
+def input_files(plan: object, workload: object) -> tuple[Path, ...]:
+    """The paths that a run may be made of: the plan's, the workload's, and those in a workload's options."""
+    texts = [os.fspath(given) for given in (plan, workload) if isinstance(given, (str, os.PathLike))]
+    named = [option.partition("=")[2] for text in texts for option in text.split(",")]
+    return tuple(Path(text) for text in [*texts, *named] if text)
 
 
 def _execute(job: Job, writer: RunWriter, observer: Observer, *, announced: bool) -> RunTotals:

@@ -7,9 +7,10 @@ from cyclopts import Parameter
 
 from stageline.cli.groups import DOCKER
 from stageline.cluster.containers import IMAGE
+from stageline.errors import UsageError
 
 Name = Annotated[str, Parameter(help="Name of the cluster in Docker; several can run side by side.")]
-DEFAULT_NAME = "stageline"
+DEFAULT_NAME, PUBLISH = "stageline", "127.0.0.1"
 
 
 @Parameter(name="*", group=DOCKER)
@@ -25,4 +26,16 @@ class DockerFlags:
     ] = False
     name: Name = DEFAULT_NAME
     image: Annotated[str, Parameter(help="Image of the containers; the default is built when missing.")] = IMAGE
-    publish: Annotated[str, Parameter(help="Address at which the containers' ports are published.")] = "127.0.0.1"
+    publish: Annotated[str, Parameter(help="Address at which the containers' ports are published.")] = PUBLISH
+
+    def check(self) -> None:
+        """Raises UsageError for flags that mean nothing without --docker."""
+        given = (
+            ("--detach", self.detach),
+            ("--name", self.name != DEFAULT_NAME),
+            ("--image", self.image != IMAGE),
+            ("--publish", self.publish != PUBLISH),
+        )
+        found = [flag for flag, differs in given if differs]
+        if found and not self.docker:
+            raise UsageError(f"{', '.join(found)}: only for containers: add --docker, or leave it out")

@@ -143,6 +143,10 @@ class SchedulingFlags:
         given: dict[str, object] = {name: value for name in _NUMBERS if (value := self._positive(name)) is not None}
         given |= {setting: name for setting in POLICIES if (name := getattr(self, setting)) is not None}
         if self.policy is not None:
+            if self.queueing is not None:
+                raise UsageError(
+                    f"--policy {self.policy} and --queueing {self.queueing} name the same: give --queueing"
+                )
             given["queueing"] = self.policy
         if self.prefix_cache is not None:
             given["prefix_cache"] = self.prefix_cache

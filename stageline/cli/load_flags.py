@@ -7,10 +7,11 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from stageline.cli.directory import DIRECTORY
 from stageline.cli.groups import CALLS, OUTPUT, SERVER
 from stageline.cli.numbers import WHOLE
 from stageline.cli.security_flags import SecurityFlags
-from stageline.errors import BadInput
+from stageline.errors import BadInput, UsageError
 from stageline.load.driver import Turns
 from stageline.load.options import MAX_CONNECTIONS, Endpoint, PromptKind, checked_url
 from stageline.load.ramp import parse_ramp
@@ -69,9 +70,12 @@ class CallFlags:
 
     def options(self) -> dict[str, Any]:
         """Fields of `LoadOptions`. Raises UsageError or BadInput."""
+        turns, think_ns = _between("--turns", self.turns, MAX_CALLS), parse_duration_ns(self.think, "--think")
+        if think_ns and turns == 1:
+            raise UsageError(f"--think {self.think}: a conversation of one turn has no pause: add --turns 2 or more")
         return {
             "prompts": self.prompts,
-            "turns": Turns(_between("--turns", self.turns, MAX_CALLS), parse_duration_ns(self.think, "--think")),
+            "turns": Turns(turns, think_ns),
             "steps": () if self.ramp is None else parse_ramp(self.ramp),
             "duration_ns": None if self.duration is None else _positive_ns("--duration", self.duration),
             "connections": _between("--connections", self.connections, MAX_CONNECTIONS),
@@ -95,7 +99,7 @@ class ResultFlags:
     warmup: Annotated[
         str | None, Parameter(help="Number of requests (50) or time (30s) at the start to leave out of the figures.")
     ] = None
-    output: Annotated[Path | None, Parameter(name=("-o", "--output"), help="Directory for results.")] = None
+    output: Annotated[Path | None, DIRECTORY, Parameter(name=("-o", "--output"), help="Directory for results.")] = None
     json: Annotated[bool, Parameter(negative="", help="Print summary.json instead of tables.")] = False
 
     def options(self) -> dict[str, Any]:

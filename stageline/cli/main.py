@@ -1,7 +1,6 @@
 """The `stageline` command: a registry of commands, and errors turned into one line and an exit code."""
 
 import contextlib
-import errno
 import os
 import re
 import sys
@@ -24,13 +23,19 @@ from stageline.cli.render import render_app
 from stageline.cli.report import report_command
 from stageline.cli.run import run_command
 from stageline.cli.search import search_command
+from stageline.cli.signals import Ended
 from stageline.cli.top import top
 from stageline.cli.tune import tune_command
 from stageline.cli.up import up_command
-from stageline.errors import StagelineError, UsageError
+from stageline.errors import DISK_ERRORS, StagelineError, UsageError
 from stageline.wire.environment import prepare
 
-app = App(name="stageline", version=__version__, help="An exact emulator of distributed LLM serving clusters.")
+app = App(
+    name="stageline",
+    version=__version__,
+    help="An exact emulator of distributed LLM serving clusters.",
+    suppress_keyboard_interrupt=False,
+)
 app.command(plan_command, name="plan")
 app.command(run_command, name="run")
 app.command(up_command, name="up")
@@ -63,7 +68,6 @@ OF_THE_PLAN = frozenset(
         "--tensor-parallel-size", "--pipeline-parallel-size", "--data-parallel-size", "--enable-expert-parallel",
     }
 )  # fmt: skip
-DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 
 def invoke(argv: Sequence[str]) -> int:
@@ -84,8 +88,8 @@ def invoke(argv: Sequence[str]) -> int:
             raise
         _close_stdout()
         return _complain(f"the output can't be written: {error.strerror}; make room, or send it elsewhere", 1)
-    except KeyboardInterrupt:
-        return 130
+    except KeyboardInterrupt as end:
+        return end.exit_code if isinstance(end, Ended) else 130
     return result if isinstance(result, int) else 0
 
 

@@ -12,6 +12,7 @@ from stageline.cli import output
 from stageline.cli.groups import OUTPUT
 from stageline.cli.plan_flags import DesignFlags, ShapeFlags
 from stageline.cli.training import TrainingFlags, plan_training
+from stageline.errors import UsageError
 from stageline.plan.report import PlanReport
 
 CONTEXTS_SHOWN = 4
@@ -35,6 +36,9 @@ def plan_command(
     ] = False,
 ) -> int:
     """Place a model's layers on devices and size the pipeline."""
+    learning.check()
+    if learning.training:
+        _check_training(out=out is not None, explain=explain, device_map=device_map)
     keywords = design.keywords()
     keywords.update(shape.keywords())
     inputs = find_inputs(model, device, keywords, design.catalog_dirs)
@@ -48,6 +52,14 @@ def plan_command(
         return 0
     _show(planned, planned.explain() if explain else [], as_json=json)
     return 0
+
+
+def _check_training(**given: bool) -> None:
+    """Raises UsageError for what only a plan for serving can be asked for."""
+    flags = {"out": "-o", "explain": "--explain", "device_map": "--device-map"}
+    found = [flags[name] for name, is_given in given.items() if is_given]
+    if found:
+        raise UsageError(f"{', '.join(found)}: not for a training run, which --json prints")
 
 
 def _show(planned: ModelPlan, lines: list[str], *, as_json: bool) -> None:

@@ -8,16 +8,18 @@ from cyclopts import Parameter
 
 from stageline.api.execution import Cluster, EngineName
 from stageline.api.results import RunResult
-from stageline.api.running import Job, RunStatus, carry_out
+from stageline.api.running import Job, RunStatus, carry_out, input_files
 from stageline.api.scheduling import base_scheduling
 from stageline.cli.address import router_address
+from stageline.cli.directory import DIRECTORY
 from stageline.cli.flags import SchedulingFlags, WorkloadFlags
 from stageline.cli.groups import CLUSTER, OUTPUT
 from stageline.cli.output import command_line, console, print_json
 from stageline.cli.progress import progress_bar
 from stageline.cli.security_flags import SecurityFlags
+from stageline.cli.signals import ending_in_order
 from stageline.cli.trace_flags import TraceFlags
-from stageline.errors import RunFailed, SloMissed
+from stageline.errors import RunFailed, SloMissed, UsageError
 from stageline.report.slo import parse_slo
 from stageline.report.text_report import run_report
 from stageline.runtime.plans import read_plan_file
@@ -36,7 +38,7 @@ def run_command(
         Parameter(group=OUTPUT, help="Objective, like ttft=2s,tpot=50ms,attainment=0.99; exit code 3 if it is missed."),
     ] = None,
     output: Annotated[
-        Path | None, Parameter(name=("-o", "--output"), group=OUTPUT, help="Run directory to write.")
+        Path | None, DIRECTORY, Parameter(name=("-o", "--output"), group=OUTPUT, help="Run directory to write.")
     ] = None,
     events: Annotated[bool, Parameter(negative="", group=OUTPUT, help="Write events.jsonl too; needs -o.")] = False,
     json: Annotated[bool, Parameter(negative="", group=OUTPUT, help="Print summary.json instead of tables.")] = False,
@@ -44,8 +46,9 @@ def run_command(
         bool, Parameter(negative="", group=OUTPUT, help="Check all invariants (laws) during the run; slow.")
     ] = False,
     engine: Annotated[
-        EngineName, Parameter(group=CLUSTER, help="Run in this process or on local servers, with the same result.")
-    ] = "inprocess",
+        EngineName | None,
+        Parameter(group=CLUSTER, help="Run in this process (default) or on local servers, with the same result."),
+    ] = None,
     cluster: Annotated[
         str | None,
         Parameter(group=CLUSTER, help="Run on the cluster whose router is at HOST:PORT (grpcs://HOST:PORT for TLS)."),
@@ -53,8 +56,7 @@ def run_command(
     security: SecurityFlags = SecurityFlags(),  # noqa: B008  (frozen)
 ) -> None:
     """Run a workload through a plan in emulated time and show where the time went."""
-    if cluster is not None:
-        router_address("--cluster", cluster)
+    _check_place(engine, cluster, security)
     objective = None if slo is None else parse_slo(slo)
     loaded = read_plan_file(plan)
     opened = workload.open()
@@ -73,10 +75,25 @@ def run_command(
         text=workload.text(),
         serving_engine=scheduling.engine,
         command=command_line(),
+        inputs=input_files(plan, workload.workload),
     )
-    with traces.recorder(loaded, workload.seed) as trace, progress_bar("arrivals", _progress) as watch:
+    with (
+        ending_in_order(),
+        traces.recorder(loaded, workload.seed) as trace,
+        progress_bar("arrivals", _progress) as watch,
+    ):
         result = carry_out(job, directory=output, events=events, trace=trace, watch=watch)
     _show(result, opened, as_json=json)
+
+
+def _check_place(engine: EngineName | None, cluster: str | None, security: SecurityFlags) -> None:
+    """Raises UsageError or BadInput for flags about where to run that contradict each other."""
+    if cluster is not None:
+        router_address("--cluster", cluster)
+        if engine == "inprocess":
+            raise UsageError(f"--engine inprocess and --cluster {cluster} contradict each other: give one of them")
+    elif engine != "cluster":
+        security.refuse("a run in this process calls no server: add --cluster HOST:PORT or --engine cluster")
 
 
 def _progress(progress: RunStatus) -> str:

@@ -8,6 +8,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from stageline.cli.groups import SECURITY
+from stageline.errors import UsageError
 from stageline.wire.tls import TlsFiles
 
 
@@ -33,3 +34,15 @@ class SecurityFlags:
     def files(self) -> TlsFiles:
         """The files by their absolute paths, since servers may run in another directory."""
         return TlsFiles(*(os.fspath(p.resolve()) if p else "" for p in (self.tls_cert, self.tls_key, self.tls_ca)))
+
+    def refuse(self, reason: str) -> None:
+        """Raises UsageError for flags given; what the environment says may be for other commands."""
+        flags = {"--tls-ca": self.tls_ca, "--tls-cert": self.tls_cert, "--tls-key": self.tls_key}
+        given = [*flags.items(), ("--api-key", self.api_key)]
+        found = [f for f, value in given if value and str(value) != os.environ.get(_variable(f))]
+        if found:
+            raise UsageError(f"{', '.join(found)}: {reason}")
+
+
+def _variable(flag: str) -> str:
+    return "STAGELINE_" + flag.removeprefix("--").replace("-", "_").upper()

@@ -1,6 +1,6 @@
 """`stageline plan --training`: what a training run takes in memory, days and money."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -39,6 +39,13 @@ class TrainingFlags:
     price: Annotated[
         float, DECIMAL, Parameter(help="Price of one device per hour, to compute the cost of the run; 0: unknown.")
     ] = 0.0
+
+    def check(self) -> None:
+        """Raises UsageError for flags that mean nothing without --training."""
+        names = [field.name for field in fields(self) if getattr(self, field.name) != field.default]
+        if names and not self.training:
+            flags = ", ".join(f"--{name}" for name in names)
+            raise UsageError(f"{flags}: only for a training run: add --training, or leave it out")
 
 
 def plan_training(spec: ModelSpec, device: Device, f: TrainingFlags, shape: ShapeFlags, *, as_json: bool) -> int:

@@ -48,6 +48,7 @@ def up_command(
     for flag, port, least in ports:
         if not least <= port <= LAST_PORT:
             raise BadInput(f"--{flag}-port", port, f"not between {least} and {LAST_PORT}", "give another port")
+    docker.check()
     check_seed(live.seed)
     logs.configure(servers.log_format, servers.log_level)
     loaded = read_plan_file(plan)

@@ -2,9 +2,11 @@
 
 import heapq
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
-from stageline.engine.policies.queueing import QueueingPolicy, QueueState, StateAwarePolicy
+from stageline.engine.policies.queueing import QUEUEING, QueueingPolicy, QueueState, StateAwarePolicy
+from stageline.engine.policies.users_key import UsersKeys
 from stageline.engine.sequence import Sequence
 
 
@@ -16,8 +18,10 @@ class RequestQueue:
     """
 
     def __init__(self, policy: QueueingPolicy) -> None:
-        self._key_at_formation = policy.key if isinstance(policy, StateAwarePolicy) else None
-        self._key_at_arrival = None if isinstance(policy, StateAwarePolicy) else policy.key
+        built_in = type(policy) in QUEUEING.built_in.values()
+        key: Callable[..., Any] = policy.key if built_in else UsersKeys(policy)
+        self._key_at_formation = key if isinstance(policy, StateAwarePolicy) else None
+        self._key_at_arrival = None if isinstance(policy, StateAwarePolicy) else key
         self._heap: list[tuple[Any, int, Sequence]] = []  # key, number of arrival; state-aware: no heap until `reorder`
         self._preempted: deque[Sequence] = deque()
         self._added = 0

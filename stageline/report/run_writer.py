@@ -1,16 +1,18 @@
 """`RunWriter` observes a run and writes its run directory; without one, it only makes the digest and the summary."""
 
+import os
 from collections.abc import Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import msgspec
 
 from stageline.engine.types import MemberObserver, RequestRecord, RunTotals, StageObserver, StageRecord
-from stageline.errors import UsageError
+from stageline.errors import RunFailed, UsageError
 from stageline.plan.schema import Plan
 from stageline.report.advice import advise
 from stageline.report.canonical import canonical_line
+from stageline.report.claim import claim
 from stageline.report.digest import Digest
 from stageline.report.events import StageEventWriter
 from stageline.report.groups import MicrobatchWriter
@@ -20,9 +22,9 @@ from stageline.report.rundir import (
     MICROBATCHES_FILE,
     PLAN_FILE,
     REQUESTS_FILE,
+    RUN_FILES,
     STAGES_FILE,
     SUMMARY_FILE,
-    TUNE_FILE,
 )
 from stageline.report.slo import Slo
 from stageline.report.spans.recorder import TraceRecorder
@@ -46,6 +48,7 @@ class RunWriter:
         slo: Slo | None = None,
         events: bool = False,
         trace: TraceRecorder | None = None,
+        inputs: Iterable[Path] = (),
     ) -> None:
         self.statistics = Statistics(slo)
         self.trace = trace
@@ -55,15 +58,17 @@ class RunWriter:
         self._directory = directory
         self._digest = Digest()
         self._files = ExitStack()
+        self._claim, self._claimed = ExitStack(), False  # until the last file is written
         self._lines: ReorderBuffer | None = None
         if directory is not None:
-            self._open(directory, events)
+            self._open(directory, events, inputs)
 
-    def _open(self, directory: Path, events: bool) -> None:
+    def _open(self, directory: Path, events: bool, inputs: Iterable[Path]) -> None:
         """Removes the files of an earlier run, so that a run that breaks off can't be taken for it."""
         try:
-            directory.mkdir(parents=True, exist_ok=True)
-            for name in (SUMMARY_FILE, STAGES_FILE, EVENTS_FILE, MICROBATCHES_FILE, REQUESTS_FILE, TUNE_FILE):
+            self._claim.callback(os.close, claim(directory, inputs))
+            self._claimed = True
+            for name in RUN_FILES:
                 (directory / name).unlink(missing_ok=True)
             (directory / PLAN_FILE).write_bytes(self._plan.canonical() + b"\n")
             requests = self._files.enter_context((directory / REQUESTS_FILE).open("wb"))
@@ -73,7 +78,7 @@ class RunWriter:
                 microbatches = MicrobatchWriter(directory / MICROBATCHES_FILE, self.trace)
                 self.members = self._files.enter_context(microbatches)
         except OSError as error:
-            self._files.close()
+            self._discard()
             raise UsageError(f"-o {directory}: can't be written: {error.strerror}; give another directory") from None
 
     @property
@@ -105,19 +110,37 @@ class RunWriter:
         if self.trace is not None:
             self.trace.request(record)
 
+    def begin(self, facts: RunFacts) -> None:
+        """Writes a summary of nothing yet: a run that is killed leaves it, and nobody takes it for a complete one."""
+        if self._directory is None:
+            return
+        try:
+            self._write_summary(run_summary(self._plan, None, facts, self.statistics, None))
+        except OSError as error:
+            self._discard()
+            raise self.broken(error) from error
+
     def finish(self, totals: RunTotals, facts: RunFacts) -> Summary:
         """Writes the figures of a complete run."""
         digest = self._digest.finish(totals.stages)
         summary = run_summary(self._plan, totals, facts, self.statistics, digest)
         binds = tuple(advise(self._plan, summary, totals.stages))
         summary = msgspec.structs.replace(summary, binds=binds)
-        self._close(summary, totals.stages)
+        try:
+            self._close(summary, totals.stages)
+        except OSError as error:
+            self._remove(STAGES_FILE)
+            raise self.broken(error) from error
         return summary
 
     def abort(self, facts: RunFacts) -> Summary:
-        """Writes the figures of a run that broke off: no digest, `complete` is false."""
+        """Writes the figures of a run that broke off: no digest, `complete` is false.
+
+        On a full disk the summary of the beginning stays, which says so too.
+        """
         summary = run_summary(self._plan, None, facts, self.statistics, None)
-        self._close(summary, None)
+        with suppress(OSError):
+            self._close(summary, None)
         return summary
 
     def _close(self, summary: Summary, stages: Iterable[StageRecord] | None) -> None:
@@ -127,13 +150,45 @@ class RunWriter:
         if self._directory is not None:
             if stages is not None:
                 _write(self._directory / STAGES_FILE, sorted(stages, key=lambda r: (r.replica, r.stage)))
-            _write(self._directory / SUMMARY_FILE, summary)
+            self._write_summary(summary)
+
+    def _write_summary(self, summary: Summary) -> None:
+        """In one step: no moment without a whole summary."""
+        assert self._directory is not None
+        path = self._directory / SUMMARY_FILE
+        new = path.with_name(f".{SUMMARY_FILE}.new")
+        try:
+            _write(new, summary)
+            new.replace(path)
+        except BaseException:
+            new.unlink(missing_ok=True)
+            raise
+
+    def _discard(self) -> None:
+        """Leaves no file of a run that could not begin: the next one would take them for the user's."""
+        with self._claim, suppress(OSError):
+            self._files.close()
+        if self._claimed:
+            self._remove(*RUN_FILES)
+
+    def _remove(self, *names: str) -> None:
+        for name in names:
+            if self._directory is not None:
+                (self._directory / name).unlink(missing_ok=True)
+
+    def broken(self, error: OSError) -> RunFailed:
+        """What to raise when the directory can't be written to its end: a full disk, for one."""
+        return RunFailed(
+            f"-o {self._directory}: can't be written: {error.strerror}; the run is incomplete: make room, or give "
+            "another directory, and run it again"
+        )
 
     def __enter__(self) -> "RunWriter":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._files.close()
+        with self._claim, suppress(OSError):  # what can't be written was told by `finish`, or is of a broken run
+            self._files.close()
 
 
 def _write(path: Path, value: object) -> None:

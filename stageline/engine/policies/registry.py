@@ -4,6 +4,7 @@ import importlib
 from collections.abc import Mapping
 from typing import ClassVar, Generic, TypeVar
 
+from stageline.engine.policies.users_key import described
 from stageline.engine.settings import Scheduling
 from stageline.errors import UsageError
 
@@ -60,12 +61,13 @@ class Registry(Generic[P]):
 
     def make(self, scheduling: Scheduling) -> P:
         """An instance of a policy that is constructed without arguments. Raises what `find` raises."""
-        found = self.find(scheduling)
+        found, name = self.find(scheduling), self._name(scheduling)
         try:
             return found()
         except TypeError as e:
-            name = self._name(scheduling)
             raise UsageError(f"--{self.setting} {name}: {e}; the class must take no arguments") from e
+        except (Exception, SystemExit) as e:
+            raise UsageError(f"--{self.setting} {name}: constructing it failed: {described(e)}") from e
 
     def check(self, scheduling: Scheduling) -> None:
         """Raises what `find` would raise. A user's class is not imported: it may exist on the router's host only."""
@@ -85,6 +87,8 @@ class Registry(Generic[P]):
             found = getattr(importlib.import_module(module), attribute)
         except (ImportError, AttributeError, TypeError, ValueError) as e:
             raise UsageError(f"--{self.setting} {name}: {e}; the class must be importable") from e
+        except (Exception, SystemExit) as e:
+            raise UsageError(f"--{self.setting} {name}: importing it failed: {described(e)}") from e
         methods = self.users_methods
         if not (isinstance(found, type) and all(callable(getattr(found, m, None)) for m in methods)):
             raise UsageError(f"--{self.setting} {name}: not a class with the method {', '.join(methods)}")
