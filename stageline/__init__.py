@@ -7,6 +7,7 @@ For programs and notebooks, docs/python.md:
     read_plan    a plan file, and read_run a run directory
     compare      runs side by side
     search       every way to divide some devices, each run on a workload
+    tune         every setting that can move what binds in a run, each tried on its workload
 """
 
 from importlib import import_module as _import_module
@@ -17,8 +18,10 @@ if TYPE_CHECKING:
     from stageline.api.results import RunResult, compare, read_run
     from stageline.api.running import run
     from stageline.api.searching import SearchResult, search
+    from stageline.api.tuning import tune
     from stageline.engine.settings import Scheduling
     from stageline.errors import StagelineError
+    from stageline.report.tuned import TuneResult
 
 __version__ = "0.1.0"
 __all__ = [
@@ -27,20 +30,24 @@ __all__ = [
     "Scheduling",
     "SearchResult",
     "StagelineError",
+    "TuneResult",
     "compare",
     "plan_model",
     "read_plan",
     "read_run",
     "run",
     "search",
+    "tune",
 ]
 _HOMES = {  # loaded when asked for, so that a server does not load what only a notebook needs
     "stageline.api.planning": ("ModelPlan", "plan_model", "read_plan"),
     "stageline.api.results": ("RunResult", "compare", "read_run"),
     "stageline.api.running": ("run",),
     "stageline.api.searching": ("SearchResult", "search"),
+    "stageline.api.tuning": ("tune",),
     "stageline.engine.settings": ("Scheduling",),
     "stageline.errors": ("StagelineError",),
+    "stageline.report.tuned": ("TuneResult",),
 }
 
 

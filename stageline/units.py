@@ -125,6 +125,14 @@ def format_duration(ns: float) -> str:
     return f"{_three(ns)} ns"
 
 
+def duration_text(ns: int) -> str:
+    """Exact and as short as units allow, as `parse_duration_ns` reads it: `50us`, `1500ns`."""
+    unit, size = next(
+        (unit, size) for unit, size in (("s", NS_PER_S), ("ms", 10**6), ("us", 10**3), ("ns", 1)) if ns % size == 0
+    )
+    return f"{ns // size}{unit}"
+
+
 def time_text(ns: int) -> str:
     """Two decimals and a fitting unit, for columns of numbers: `1.96 ms`."""
     for unit, scale in (("s", 10**9), ("ms", 10**6), ("us", 10**3)):
@@ -139,6 +147,13 @@ def bytes_text(size: int) -> str:
         if size >= scale:
             return f"{size / scale:,.2f} {unit}"
     return f"{size:,} B"
+
+
+def figure_text(value: float) -> str:
+    """Three significant figures, never with an exponent: `1,420`, `12.3`, `0.00123`."""
+    if abs(value) >= 99.95:
+        return f"{value:,.0f}"
+    return f"{value:.3g}" if abs(value) >= 1e-4 or not value else f"{value:.8f}".rstrip("0").rstrip(".")
 
 
 def _three(value: float) -> str:

@@ -20,6 +20,8 @@ class WorkloadText(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     rate_scale: str
     requests: int  # 0: no limit
+    skip_bad_rows: bool = False
+    sort: bool = False
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,7 +81,9 @@ def _on_cluster(
     from stageline.cluster.client_run import run_on_cluster  # noqa: PLC0415  (grpc is slow to load)
     from stageline.wire.router_client import WorkloadSpec  # noqa: PLC0415
 
-    spec = WorkloadSpec(**msgspec.structs.asdict(text)) if text and workload.reactive else None
+    spec = None
+    if text and workload.reactive:
+        spec = WorkloadSpec(text=text.text, seed=text.seed, rate_scale=text.rate_scale, requests=text.requests)
     return run_on_cluster(
         plan,
         scheduling,

@@ -1,11 +1,15 @@
 """The keywords of the API: their names and types, which a checker sees and `checked` enforces at run time."""
 
 import difflib
-from collections.abc import Mapping
-from typing import Any, Literal, TypedDict, get_type_hints
+import inspect
+from collections.abc import Callable, Mapping
+from types import UnionType
+from typing import Annotated, Any, Literal, TypedDict, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from stageline.api.arguments import NAMES, one_of, plain, shown
+from stageline.engine.settings import Count, Drafts, Natural, Ppm
 from stageline.errors import UsageError
 from stageline.plan.options import Axis, LayerBytes, Placement
 
@@ -74,34 +78,80 @@ class PlanKeywords(ShapeKeywords, DesignKeywords, total=False):
 class SchedulingKeywords(TypedDict, total=False):
     """The fields of `stageline.engine.settings.Scheduling` that a caller may set; None: the plan's default."""
 
-    microbatch: int | None
-    credits: int | None
-    batched_tokens: int | None
-    max_running: int | None
-    max_num_seqs: int | None  # running sequences of one data-parallel rank
-    max_num_batched_tokens: int | None  # of one data-parallel rank
+    microbatch: Count | None
+    credits: Count | None
+    batched_tokens: Count | None
+    max_running: Count | None
+    max_num_seqs: Count | None  # running sequences of one data-parallel rank
+    max_num_batched_tokens: Count | None  # of one data-parallel rank
     batching: str  # policies: a name of stageline.engine.policies
     queueing: str  # or package.module:Class
     kv: str
     balance: str
-    overhead_ns: int
+    overhead_ns: Natural
     prefix_cache: bool
-    snapshot_tokens: int
-    speculate: int  # draft tokens per decode step
-    acceptance_ppm: int  # probability that a draft is right, in parts per million
-    draft_ns: int
+    snapshot_tokens: Count
+    speculate: Drafts  # draft tokens per decode step
+    acceptance_ppm: Ppm  # probability that a draft is right, in parts per million
+    draft_ns: Natural
 
 
-def checked(function: str, given: Mapping[str, object], kind: type[Any]) -> dict[str, Any]:
-    """The keywords as they are. UsageError for a name that the function does not have, and for a wrong type."""
-    hints = get_type_hints(kind)
-    for name in given:
+_COMMANDS_NAMES = {  # what a keyword is called on the command line, and here
+    "tp": "tensor_parallel", "tensor_parallel_size": "tensor_parallel", "pp": "stages",
+    "pipeline_parallel_size": "stages", "dp": "replicas", "data_parallel_size": "replicas",
+    "ep": "expert_parallel", "cp": "context_parallel", "context_parallel_size": "context_parallel",
+    "enable_expert_parallel": "all_experts", "num_redundant_experts": "redundant_experts", "context": "context_tokens",
+    "gpu_memory_utilization": "memory_share", "block_size": "block_tokens", "num_gpu_blocks_override": "kv_blocks",
+    "enable_prefix_caching": "prefix_cache", "axis_order": "axes", "hop_latency": "hop_latency_ns",
+    "hop_bandwidth": "hop_bytes_per_s", "hop_jitter": "hop_jitter_ns", "host_floor": "host_floor_ns",
+    "host_sequence": "host_sequence_ns", "acceptance": "acceptance_ppm", "draft_cost": "draft_ns",
+    "overhead": "overhead_ns", "policy": "queueing", "engine_profile": "serving_engine", "scheduler": "dask_scheduler",
+}  # fmt: skip
+
+
+def checked(function: Callable[..., object], given: Mapping[str, object], kind: type[Any]) -> dict[str, Any]:
+    """The keywords as they are. UsageError for a name that the function does not have, and for a wrong value."""
+    hints = get_type_hints(kind, include_extras=True)
+    found: dict[str, Any] = {}
+    for name, value in given.items():
         if name not in hints:
-            near = difflib.get_close_matches(name, hints, 1)
-            hint = f"did you mean {near[0]}?" if near else f"it takes {', '.join(hints)}"
-            raise UsageError(f"{function} has no keyword {name!r}: {hint}")
-    try:
-        found: dict[str, Any] = msgspec.convert(dict(given), kind)
-    except msgspec.ValidationError as error:
-        raise UsageError(f"{function}: {error}") from None
+            raise UsageError(f"{function.__name__} has no keyword {name!r}: {_way_out(function, name, hints)}")
+        try:
+            found[name] = msgspec.convert(plain(value), hints[name])
+        except msgspec.ValidationError:
+            reason = f"give {one_of(_choices(hints[name]))}"
+            raise UsageError(f"{function.__name__}: {name}={shown(value)}: {reason}") from None
     return found
+
+
+def _way_out(function: Callable[..., object], name: str, hints: Mapping[str, object]) -> str:
+    parameters = inspect.signature(function).parameters.values()
+    known = [*(p.name for p in parameters if p.kind is p.KEYWORD_ONLY), *hints]
+    here = _COMMANDS_NAMES.get(name, name)
+    if here in known:
+        return f"did you mean {here}?"
+    if function.__name__ == "search" and here in ShapeKeywords.__annotations__:
+        return "a search tries every division of its devices itself"
+    if function.__name__ == "search" and here in SchedulingKeywords.__annotations__:
+        return f"it belongs to the runs: give scheduling=stageline.Scheduling({here}=...)"
+    if here in get_type_hints(PlanKeywords):
+        return f"it belongs to the plan: give {here} to plan_model"
+    if here in SchedulingKeywords.__annotations__:
+        return f"it belongs to the run: give {here} to run"
+    near = difflib.get_close_matches(name, known, 1)
+    return f"did you mean {near[0]}?" if near else f"it takes {', '.join(known)}"
+
+
+def _choices(hint: Any) -> list[str]:
+    """What a keyword can be, in words."""
+    if get_origin(hint) is Annotated:
+        kind, meta = get_args(hint)
+        most = f" to {meta.le:,}" if meta.le is not None else ""
+        return [f"{_choices(kind)[0]} from {meta.ge}{most}"]
+    if get_origin(hint) is Literal:
+        return [repr(choice) for choice in get_args(hint)]
+    if get_origin(hint) is tuple:
+        return [f"a tuple of some of {', '.join(_choices(get_args(hint)[0]))}"]
+    if get_origin(hint) in (Union, UnionType):
+        return [choice for part in get_args(hint) for choice in _choices(part)]
+    return [NAMES[hint]]

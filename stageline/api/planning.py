@@ -7,6 +7,7 @@ from typing import Unpack, cast
 
 import msgspec
 
+from stageline.api.arguments import require_name, require_path, require_paths, shown
 from stageline.api.files import write_file
 from stageline.api.keywords import PlanKeywords, checked
 from stageline.api.lookup import find_model
@@ -14,7 +15,7 @@ from stageline.api.plan_options import make_options, with_formats, with_networks
 from stageline.api.provenance import with_provenance
 from stageline.api.serving import check_length, find_engine, with_engine
 from stageline.catalog.loader import Catalog
-from stageline.errors import DoesNotFit
+from stageline.errors import DoesNotFit, UsageError
 from stageline.hardware.device import Device
 from stageline.model.spec import ModelSpec
 from stageline.plan.advice import advice
@@ -72,17 +73,21 @@ class ModelPlan(msgspec.Struct, frozen=True):
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write the plan file. Raises UsageError where that can't be done."""
-        write_file(Path(path), msgspec.json.format(self.plan.canonical(), indent=1) + b"\n")
+        write_file(require_path("write: path", path), msgspec.json.format(self.plan.canonical(), indent=1) + b"\n")
 
 
 def plan_model(
-    model: str, device: str, *, catalog: Sequence[str | os.PathLike[str]] = (), **keywords: Unpack[PlanKeywords]
+    model: str | os.PathLike[str],
+    device: str,
+    *,
+    catalog: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = (),
+    **keywords: Unpack[PlanKeywords],
 ) -> ModelPlan:
     """Place a model's layers on devices and size the pipeline: `stageline plan`.
 
     `model` is a catalogue name, a Hugging Face id or the path of a config.json, `device` a catalogue name. `catalog`
-    lists directories with models, devices, links and profiles of your own. `PlanKeywords` has the keywords; sizes are
-    in tokens, times in ns, bandwidths in bytes per second.
+    names directories, one or several, with models, devices, links and profiles of your own. `PlanKeywords` has the
+    keywords; sizes are in tokens, times in ns, bandwidths in bytes per second.
 
     Raises DoesNotFit when the devices are too few, BadInput for an unknown name, and UsageError for keywords that are
     out of range or contradict each other. Messages name the flag of `stageline plan` that a keyword stands for.
@@ -92,8 +97,9 @@ def plan_model(
     >>> planned.report().devices
     4
     """
-    given = cast(PlanKeywords, checked("plan_model", keywords, PlanKeywords))
-    return plan_inputs(find_inputs(model, device, given, [Path(directory) for directory in catalog]))
+    given = cast(PlanKeywords, checked(plan_model, keywords, PlanKeywords))
+    names = require_name("plan_model: model", model), require_name("plan_model: device", device)
+    return plan_inputs(find_inputs(*names, given, require_paths("plan_model: catalog", catalog)))
 
 
 def read_plan(path: str | os.PathLike[str]) -> Plan:
@@ -101,7 +107,7 @@ def read_plan(path: str | os.PathLike[str]) -> Plan:
 
     Raises BadInput, naming the place inside the document, when it is damaged or describes no pipeline.
     """
-    return plans.read_plan_file(Path(path))
+    return plans.read_plan_file(require_path("read_plan: path", path))
 
 
 class PlanInputs(msgspec.Struct, frozen=True):
@@ -136,8 +142,15 @@ def plan_inputs(inputs: PlanInputs, command: str = "") -> ModelPlan:
     return ModelPlan(planned, inputs.model, inputs.shipped, device, options)
 
 
-def as_plan(plan: "ModelPlan | Plan | str | os.PathLike[str]") -> Plan:
-    """The plan of a ModelPlan, of a plan file, or itself. Raises BadInput for a file that holds none."""
+def as_plan(plan: "ModelPlan | Plan | str | os.PathLike[str]", function: str) -> Plan:
+    """The plan of a ModelPlan, of a plan file, or itself. Raises BadInput for a file that holds none, UsageError for
+    anything else.
+    """
     if isinstance(plan, ModelPlan):
         return plan.plan
-    return plan if isinstance(plan, Plan) else read_plan(plan)
+    if isinstance(plan, (str, os.PathLike)):
+        return read_plan(plan)
+    if not isinstance(plan, Plan):
+        reason = "give what plan_model returned, a Plan, or the path of a plan file"
+        raise UsageError(f"{function}: plan={shown(plan)}: {reason}")
+    return plan

@@ -10,10 +10,11 @@ from stageline.report.pareto import pareto_front
 
 
 def with_cost(trial: Trial, price: float | None) -> Trial:
-    """$/M output tokens = devices x price / 3600 / (tokens/s) x 1e6."""
-    if price is None or not trial.output_tokens_per_s:
+    """$/M output tokens = devices x price / 3600 / (tokens/s) x 1e6, tokens/s without the drain if there are any."""
+    rate = trial.served_output_tokens_per_s or trial.output_tokens_per_s
+    if price is None or not rate:
         return trial
-    cost = trial.devices * price / SECONDS_PER_HOUR / trial.output_tokens_per_s * 1e6
+    cost = trial.devices * price / SECONDS_PER_HOUR / rate * 1e6
     return msgspec.structs.replace(trial, cost_per_million_tokens=cost)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from stageline.api.arguments import require_path
 from stageline.engine.types import RequestRecord, StageRecord
 from stageline.errors import BadInput, UsageError
 from stageline.plan.schema import Plan
@@ -33,11 +34,20 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
         return str(self.directory) if self.directory is not None else (self.summary.digest or "")[:12]
 
     def rows(self) -> list[dict[str, Any]]:
-        """One dict per request: its record, and `queue_s`, `ttft_s`, `tpot_s`, `e2e_s` (None unless it finished)."""
+        """One dict per request: its record, and `queue_s`, `ttft_s`, `tpot_s`, `e2e_s` (None unless it finished).
+
+        Raises UsageError for a run that did not keep its requests.
+        """
+        if not self.requests and self.summary.complete and self.summary.requests["total"]:
+            count = self.summary.requests["total"]
+            raise UsageError(f"the run did not keep its {count:,} requests: run it without keep_requests=False")
         return [_row(record) for record in self.requests]
 
     def to_pandas(self) -> Any:
-        """`rows()` as a pandas DataFrame, indexed by the request's number. Raises UsageError without pandas."""
+        """`rows()` as a pandas DataFrame, indexed by the request's number.
+
+        Raises UsageError without pandas, and for a run that did not keep its requests.
+        """
         try:
             import pandas as pd  # type: ignore[import-not-found,import-untyped,unused-ignore]  # noqa: PLC0415  (optional)
         except ImportError:
@@ -57,7 +67,7 @@ def read_run(directory: str | os.PathLike[str]) -> RunResult:
     >>> run.summary.complete, len(run.requests) == run.summary.requests["total"]
     (True, True)
     """
-    path = Path(directory)
+    path = require_path("read_run: directory", directory)
     summary = rundir.read_summary(path)
     requests = tuple(rundir.read_requests(path))
     if summary.complete and len(requests) != summary.requests["total"]:
@@ -92,7 +102,7 @@ def sides(runs: Sequence[RunResult | str | os.PathLike[str]]) -> list[comparing.
     found = []
     for run in runs:
         if not isinstance(run, RunResult):
-            found += comparing.read_runs([Path(run)])
+            found += comparing.read_runs([require_path("compare: run", run)])
         elif not run.summary.complete:
             raise BadInput(run.name, None, "the run broke off and has no stages", rundir.RERUN)
         else:

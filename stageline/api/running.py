@@ -10,19 +10,22 @@ from typing import Unpack
 
 import msgspec
 
+from stageline.api.arguments import require, require_flags, require_path, scale_text
 from stageline.api.execution import Cluster, WorkloadText, execute
 from stageline.api.keywords import SchedulingKeywords, checked
 from stageline.api.planning import ModelPlan, as_plan
 from stageline.api.results import RunResult
-from stageline.api.scheduling import PRESETS, Preset, base_scheduling, settle
+from stageline.api.run_arguments import cluster_named, engine_named, objective_named, workload_named
+from stageline.api.scheduling import Preset, base_scheduling, settle
 from stageline.api.serving import engine_scheduling
 from stageline.engine.settings import MAX_SEED, Scheduling
 from stageline.engine.types import Cancellation, Observer, Request, RequestRecord, RunTotals
 from stageline.errors import DISK_ERRORS, BadInput, UsageError
 from stageline.plan.schema import Plan
+from stageline.report.rerun import Rerun
 from stageline.report.run_writer import RunWriter
 from stageline.report.settings import settings_in_force
-from stageline.report.slo import Slo, parse_slo
+from stageline.report.slo import Slo
 from stageline.report.spans.recorder import TraceRecorder
 from stageline.report.summary import RunFacts
 from stageline.workload import DescribedWorkload, open_workload
@@ -80,7 +83,7 @@ def run(
     events: bool = False,
     paranoid: bool = False,
     keep_requests: bool = True,
-    cluster: Cluster | None = None,
+    cluster: Cluster | str | None = None,
     **scheduling: Unpack[SchedulingKeywords],
 ) -> RunResult:
     """Run a workload through a plan in emulated time: `stageline run`.
@@ -91,7 +94,7 @@ def run(
     "ttft=2s,tpot=50ms": the summary says whether it was met. `output` is the run directory to write, with `events`
     also events.jsonl. `keep_requests=False` leaves `requests` empty and saves the memory. `SchedulingKeywords` has the
     other keywords; what is not given is that of `serving_engine` (a catalogue name or a TOML file; None: the plan's).
-    `preset="vllm"` is an older name of `serving_engine="vllm-v1"`.
+    `cluster` is the HOST:PORT of a router. `preset="vllm"` is an older name of `serving_engine="vllm-v1"`.
 
     Raises BadInput for a file or text that can't be used, UsageError for settings that contradict each other, and
     RunFailed or Unavailable for a cluster that fails.
@@ -102,26 +105,21 @@ def run(
     >>> run.summary.requests["finished"], run.summary.slo.met, len(run.requests)
     (20, True, 20)
     """
-    loaded, objective = as_plan(plan), parse_slo(slo) if isinstance(slo, str) else slo
-    check_seed(seed)
+    flags = {"events": events, "paranoid": paranoid, "keep_requests": keep_requests}
+    require_flags("run", {"skip_bad_rows": skip_bad_rows, "sort": sort, **flags})
+    loaded, objective, engine = as_plan(plan, "run"), objective_named(slo), engine_named(serving_engine, preset)
+    given = checked(run, scheduling, SchedulingKeywords)
+    seed = check_seed(require("run: seed", seed, int))
     text, opened = _opened(workload, seed, rate_scale, requests, skip_bad_rows=skip_bad_rows, sort=sort)
-    given = checked("run", scheduling, SchedulingKeywords)
-    engine = serving_engine or (PRESETS[preset] if preset else None)
     base = base_scheduling(opened, seed, engine_scheduling(loaded, engine))
     job = Job(
-        plan=loaded,
-        workload=opened,
-        scheduling=settle(base, given, loaded, slo=objective),
-        seed=seed,
-        slo=objective,
-        paranoid=paranoid,
-        cluster=cluster,
-        text=text,
-        serving_engine=engine,
+        plan=loaded, workload=opened, scheduling=settle(base, given, loaded, slo=objective), seed=seed, slo=objective,
+        paranoid=paranoid, cluster=cluster_named(cluster), text=text, serving_engine=engine,
         inputs=input_files(plan, workload),
         command=_command(text, {"seed": seed, "serving_engine": engine, "slo": slo, **given}),
-    )
-    return carry_out(job, directory=_directory(output), events=events, keep_requests=keep_requests)
+    )  # fmt: skip
+    directory = None if output is None else _directory(require_path("run: output", output))
+    return carry_out(job, directory=directory, events=events, keep_requests=keep_requests)
 
 
 def carry_out(
@@ -157,10 +155,11 @@ def carry_out(
     return RunResult(plan=job.plan, summary=summary, stages=totals.stages, requests=requests, directory=directory)
 
 
-def check_seed(seed: int) -> None:
-    """Raises BadInput for a seed that is not between 0 and 2**63 - 1."""
+def check_seed(seed: int) -> int:
+    """The seed. Raises BadInput for a seed that is not between 0 and 2**63 - 1."""
     if not 0 <= seed <= MAX_SEED:
         raise BadInput("--seed", seed, "not between 0 and 2**63 - 1", "give a seed in that range")
+    return seed
 
 
 def _opened(
@@ -173,9 +172,19 @@ def _opened(
     sort: bool,
 ) -> tuple[WorkloadText | None, DescribedWorkload]:
     """The workload, and how it was asked for; None for one that was open already."""
-    if not isinstance(workload, (str, os.PathLike)):
-        return None, workload
-    text = WorkloadText(text=os.fspath(workload), seed=seed, rate_scale=str(rate_scale), requests=requests or 0)
+    named = workload_named(workload)
+    scale = scale_text("run: rate_scale", rate_scale)
+    requests = require("run: requests", requests, int, type(None))
+    if not isinstance(named, str):
+        if requests is not None or scale != "1" or skip_bad_rows or sort:
+            raise UsageError(
+                "run: requests, rate_scale, skip_bad_rows and sort say how a file or text is opened, and this workload "
+                "is open: give them to open_workload"
+            )
+        return None, named
+    text = WorkloadText(
+        text=named, seed=seed, rate_scale=scale, requests=requests or 0, skip_bad_rows=skip_bad_rows, sort=sort
+    )
     return text, open_workload(
         text.text,
         seed=seed,
@@ -224,6 +233,20 @@ def _facts(job: Job, wall_s: float) -> RunFacts:
         wall_s=round(wall_s, 3),
         credits=job.scheduling.credits or job.plan.defaults.credits,
         settings=settings_in_force(job.plan, job.scheduling, job.serving_engine),
+        rerun=None if job.text is None else _rerun(job, job.text),
+    )
+
+
+def _rerun(job: Job, text: WorkloadText) -> Rerun:
+    return Rerun(
+        workload=text.text,
+        seed=text.seed,
+        rate_scale=text.rate_scale,
+        requests=text.requests,
+        skip_bad_rows=text.skip_bad_rows,
+        sort=text.sort,
+        slo="" if job.slo is None else job.slo.flag(),
+        scheduling=job.scheduling,
     )
 
 

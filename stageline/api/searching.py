@@ -3,11 +3,21 @@
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple, Unpack, cast
 
 import msgspec
 
+from stageline.api.arguments import (
+    require,
+    require_counts,
+    require_names,
+    require_path,
+    require_paths,
+    require_range,
+    scale_text,
+)
 from stageline.api.dask_trials import run_trials_on_dask
 from stageline.api.keywords import DesignKeywords, PlanKeywords, checked
 from stageline.api.planning import PlanInputs, find_inputs
@@ -87,29 +97,29 @@ def search(
     models: str | Sequence[str],
     device_names: str | Sequence[str],
     *,
-    devices: int | Iterable[int],
+    devices: int | str | Iterable[int],
     workload: str | os.PathLike[str],
     slo: str | None = None,
-    microbatches: Iterable[int] = (),
+    microbatches: int | str | Iterable[int] = (),
     max_context_parallel: int = 1,
     requests: int | None = 200,
-    rate_scale: str | float = 1,
+    rate_scale: str | float | Fraction = 1,
     seed: int = 0,
     scheduling: Scheduling | None = None,
     price: float | None = None,
     jobs: int = 1,
     dask_scheduler: str | None = None,
     resume: str | os.PathLike[str] | None = None,
-    catalog: Sequence[str | os.PathLike[str]] = (),
+    catalog: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = (),
     **design: Unpack[DesignKeywords],
 ) -> SearchResult:
     """Try every way to divide devices among tensor, expert, context and pipeline ranks and replicas.
 
     `models` and `device_names` are one name or several, as `plan_model` takes them; `devices` how many in all, or
-    several such numbers. Each division is planned with the keywords in `DesignKeywords` and run in this process, or in
-    `jobs` processes (a script then needs `if __name__ == "__main__":`), or on the workers of a Dask scheduler. `resume`
-    names a file that keeps finished trials, which a second search does not run again. With `price`, of one device for
-    an hour, trials have a cost per million output tokens.
+    several such numbers, or a text such as "4..16". Each division is planned with the keywords in `DesignKeywords` and
+    run in this process, or in `jobs` processes (a script then needs `if __name__ == "__main__":`), or on the workers of
+    a Dask scheduler. `resume` names a file that keeps finished trials, which a second search does not run again. With
+    `price`, of one device for an hour, trials have a cost per million output tokens.
 
     This is `stageline search`. Raises DoesNotFit when no division fits, RunFailed when every run fails, and UsageError
     or BadInput for arguments that can't be used. Whether a trial meets `slo` is its `slo_met`.
@@ -120,25 +130,26 @@ def search(
     >>> sorted(trial.name for trial in found.trials)
     ['dp2', 'pp2', 'tp2']
     """
-    given = cast(PlanKeywords, checked("search", design, DesignKeywords))
+    given = cast(PlanKeywords, checked(search, design, DesignKeywords))
+    if slo is not None:
+        parse_slo(require("search: slo", slo, str, type(None)))
     question = Question(
-        workload=os.fspath(workload),
-        devices=(devices,) if isinstance(devices, int) else tuple(devices),
+        workload=str(require("search: workload", workload, str, os.PathLike)),
+        devices=require_range("search: devices", devices, MAX_DEVICES),
         slo=slo,
-        microbatches=tuple(microbatches) or (None,),
-        max_context_parallel=max_context_parallel,
-        requests=requests,
-        rate_scale=str(rate_scale),
-        seed=seed,
-        scheduling=scheduling,
-        price=price,
+        microbatches=require_counts("search: microbatches", microbatches, "1,8,64") or (None,),
+        max_context_parallel=require("search: max_context_parallel", max_context_parallel, int),
+        requests=require("search: requests", requests, int, type(None)),
+        rate_scale=scale_text("search: rate_scale", rate_scale),
+        seed=require("search: seed", seed, int),
+        scheduling=require("search: scheduling", scheduling, Scheduling, type(None)),
+        price=require("search: price", price, float, type(None)),
     )
-    names = [[found] if isinstance(found, str) else list(found) for found in (models, device_names)]
-    runner = choose_runner(jobs, dask_scheduler)
-    catalog_dirs = [Path(directory) for directory in catalog]
-    return run_search(
-        question, names[0], names[1], given, catalog_dirs, runner, None if resume is None else Path(resume)
-    )
+    names = require_names("search: models", models), require_names("search: device_names", device_names)
+    scheduler = require("search: dask_scheduler", dask_scheduler, str, type(None))
+    runner = choose_runner(require("search: jobs", jobs, int), scheduler)
+    kept = None if resume is None else require_path("search: resume", resume)
+    return run_search(question, *names, given, require_paths("search: catalog", catalog), runner, kept)
 
 
 def choose_runner(jobs: int, dask_scheduler: str | None) -> RunTrials:

@@ -63,7 +63,10 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     binding: str
     failure: str | None = None
     cost_per_million_tokens: float | None = None
-    advice: tuple[str, ...] = ()
+    offered_requests_per_s: float | None = None  # while requests arrived; None: all arrived at once
+    served_requests_per_s: float | None = None  # completions in that time
+    served_output_tokens_per_s: float | None = None
+    binds: tuple[str, ...] = ()
 
 
 def run_trial(candidate: Candidate) -> Trial:
@@ -101,7 +104,10 @@ def _trial(c: Candidate, s: Summary) -> Trial:
         ttft_p50_s=s.ttft_s.p50 or 0.0, ttft_p99_s=s.ttft_s.p99 or 0.0,
         tpot_p50_s=s.tpot_s.p50 or 0.0, tpot_p99_s=s.tpot_s.p99 or 0.0,
         bubble_ratio=s.bubble_ratio, binding=_binding(s),
-        advice=tuple(f"{line.seen}: {line.try_next}" for line in s.advice),
+        offered_requests_per_s=s.arrivals.offered_requests_per_s if s.arrivals else None,
+        served_requests_per_s=s.arrivals.served_requests_per_s if s.arrivals else None,
+        served_output_tokens_per_s=s.arrivals.served_output_tokens_per_s if s.arrivals else None,
+        binds=tuple(line.seen for line in s.binds),
     )  # fmt: skip
 
 

@@ -63,7 +63,14 @@ class WorkloadFlags:
 
     def text(self) -> WorkloadText:
         """As a router takes it, which makes reactive workloads itself."""
-        return WorkloadText(text=self.workload, seed=self.seed, rate_scale=self.rate_scale, requests=self.requests or 0)
+        return WorkloadText(
+            text=self.workload,
+            seed=self.seed,
+            rate_scale=self.rate_scale,
+            requests=self.requests or 0,
+            skip_bad_rows=self.skip_bad_rows,
+            sort=self.sort,
+        )
 
 
 @Parameter(name="*", group=SCHEDULING)

@@ -65,13 +65,13 @@ def _check_training(**given: bool) -> None:
 def _show(planned: ModelPlan, lines: list[str], *, as_json: bool) -> None:
     summary, hints, saved = planned.report(), planned.advice(), planned.devices_saved()
     if as_json:
-        document = msgspec.to_builtins(summary) | {"advice": hints}
+        document = msgspec.to_builtins(summary) | {"notes": hints}
         if saved is not None:
             document["devices_fewer"] = saved
         output.print_json(document | {"explanation": lines} if lines else document)
         return
     _print_stages(summary)
-    advised = ["", *(f"advice: {hint}" for hint in hints)] if hints else []
+    advised = ["", *(f"note: {hint}" for hint in hints)] if hints else []
     fewer = [] if saved is None else [f"--weights         {saved:,} device(s) fewer than with the weights as shipped"]
     output.print_lines(_summary_lines(summary) + fewer + advised + (["", *lines] if lines else []))
 

@@ -27,6 +27,7 @@ from stageline.report.rundir import (
 from stageline.report.summary import Summary
 from stageline.report.text_report import run_report
 from stageline.report.timeline import first_microbatches
+from stageline.report.tuned import read_tune
 
 CHARTS = ("pipeline.svg", "pipeline.png")
 PAGE = "report.html"
@@ -62,7 +63,9 @@ def report_command(
     if perfetto is not None:
         _trace(directory, perfetto)
     groups = groups_table(read_sizes(directory), read_events(directory), summary.credits)
-    console().print(run_report(summary, stages, groups))  # last, so that nothing is printed about a damaged run
+    tuned = read_tune(directory, summary.digest)
+    shown = run_report(summary, stages, groups, directory=directory, tuned=tuned)
+    console().print(shown)  # last, so that nothing is printed about a damaged run
 
 
 def _check_requests(directory: Path, summary: Summary) -> None:

@@ -19,7 +19,7 @@ from stageline.cli.progress import progress_bar
 from stageline.cli.security_flags import SecurityFlags
 from stageline.cli.signals import ending_in_order
 from stageline.cli.trace_flags import TraceFlags
-from stageline.errors import SloMissed, UsageError
+from stageline.errors import RunFailed, SloMissed, UsageError
 from stageline.report.slo import parse_slo
 from stageline.report.text_report import run_report
 from stageline.runtime.plans import read_plan_file
@@ -101,14 +101,20 @@ def _progress(progress: RunStatus) -> str:
 
 
 def _show(result: RunResult, workload: DescribedWorkload, *, as_json: bool) -> None:
-    """Prints the result. Raises SloMissed, whose exit code is the command's."""
+    """Prints the result. Raises RunFailed or SloMissed, whose exit code is the command's."""
     summary = result.summary
     if as_json:
         print_json(summary)
     else:
-        console().print(run_report(summary, result.stages))
+        console().print(run_report(summary, result.stages, directory=result.directory))
     if isinstance(workload, RecordedWorkload) and workload.end.digest:
         same = "the same digest as" if workload.end.digest == summary.digest else "another digest than"
         sys.stderr.write(f"stageline: {same} the recorded session\n")
+    counts = summary.requests
+    if counts["total"] and counts["refused"] == counts["total"]:
+        raise RunFailed(
+            f"all {counts['total']:,} requests were refused: each is longer than the plan's context or fits no empty "
+            "KV ledger; shorten them, or plan with --context as long as they are"
+        )
     if summary.slo is not None and not summary.slo.met:
         raise SloMissed(f"SLO missed: {summary.slo.objective}; {summary.slo.attainment:.2%} were good")

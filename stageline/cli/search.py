@@ -52,7 +52,7 @@ def search_command(
     if json:
         output.print_json({"trials": found.trials, "left_out": [x._asdict() for x in found.skipped]})
     else:
-        print_trials(found, best_of_each=curve)
+        print_trials(found, best_of_each=curve, requests=question.requests)
     if not any(t.slo_met in {None, True} for t in found.trials if t.failure is None):
         raise SloMissed("no division meets the objective; give it more devices, or relax the objective")
     return 0

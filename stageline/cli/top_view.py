@@ -8,7 +8,7 @@ from rich.text import Text
 from stageline.cli.top_data import StageView, View
 from stageline.engine.causes import SHOWN
 from stageline.report.palette import DARK_BUSY, DARK_CAUSE_COLOURS
-from stageline.units import NS_PER_S, format_duration
+from stageline.units import NS_PER_S, figure_text, format_duration
 
 BAR_ROWS = 8  # rows of a stage's bar, two parts each
 MAX_STAGE_COLUMNS = 8  # columns of a stage
@@ -36,7 +36,7 @@ def _head(view: View) -> Text:
 
 
 def _figures(view: View) -> list[Text]:
-    clock = f"{format_duration(view.emulated_s * NS_PER_S)} ({view.speed:.3g} x wall)"
+    clock = f"{format_duration(view.emulated_s * NS_PER_S)} ({figure_text(view.speed)} x wall)"
     slip = f"  slip {format_duration(view.slip_s * NS_PER_S)}" if view.slip_s else ""
     emulated = "-" if view.emulated_tokens_per_s is None else f"{view.emulated_tokens_per_s:,.0f}"
     failed = f"  failed {view.failed:,}" if view.failed else ""

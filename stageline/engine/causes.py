@@ -10,19 +10,26 @@ import msgspec
 
 
 class Cause(msgspec.Struct, frozen=True, kw_only=True):
-    """One cause. `seen` and `advice` are templates over the figures of `stageline/report/advice.py`."""
+    """One cause. `seen` is a template over the figures of `stageline/report/advice.py`."""
 
     name: str  # in stages.json, metrics and pictures
     meaning: str  # what the idle stage waits for, in a few words
-    advice: str  # what to try when it takes much of the stages' time
+    advice: str  # what can move it, in words; a promise takes a trial, which `stageline tune` makes
     colour: str  # on a light ground; people with any colour vision can tell them apart (Okabe and Ito)
     dark_colour: str  # on a dark ground
     seen: str = "Stages idle for {share:.0%} of the time ({name}: {meaning})"
     heading: str = ""  # of a narrow column; empty: the name
+    settings: tuple[str, ...] = ()  # fields of `Scheduling` that can move it: what `tune` tries first
     hatch: str = ""  # where grey meets grey
     in_gap: bool = False  # whether a gap before a service is split into it
     bubble: bool = True  # False: the stage had nothing to serve, and bubble ratios leave it out
     optional: bool = False  # left out of records while zero, so that runs without it keep their digests
+
+    @property
+    def moved_by(self) -> str:
+        """What can move it, with the flags of `run` that are its settings."""
+        flags = ", ".join(f"--{setting.replace('_', '-')}" for setting in self.settings)
+        return self.advice + (f" ({flags})" if flags else "")
 
 
 TABLE: tuple[Cause, ...] = (
@@ -30,8 +37,9 @@ TABLE: tuple[Cause, ...] = (
         name="starved",
         meaning="all requests wait for their previous token",
         seen="Stages wait for tokens to come back for {share:.0%} of the time (starved): too few microbatches are in "
-        "flight for the {in_flight:.3g} requests that are served at once",
-        advice="lower --microbatch so that the same requests fill more of the pipeline",
+        "flight for the {in_flight} requests that are served at once",
+        advice="more requests at once, or smaller microbatches of the same requests, at a price for each",
+        settings=("batched_tokens", "microbatch", "batching", "credits", "max_running", "kv"),
         colour="#E69F00",
         dark_colour="#E69F00",
         in_gap=True,
@@ -40,7 +48,7 @@ TABLE: tuple[Cause, ...] = (
         name="empty",
         meaning="no request in the system",
         seen="No request was in the system for {share:.0%} of the time: these are latencies of an idle system",
-        advice="raise --rate-scale to see it under load",
+        advice="the load (--rate-scale, --requests)",
         colour="#F5F5F5",
         dark_colour="#23262A",
         in_gap=True,
@@ -50,7 +58,8 @@ TABLE: tuple[Cause, ...] = (
         name="credit",
         meaning="no credit free (in-flight limit)",
         seen="Work waits for one of {credits} credits for {share:.0%} of the stages' time",
-        advice="try --credits {more_credits}: throughput rises until the busiest stage is full",
+        advice="the number of credits, and the size of microbatches, each of which needs one",
+        settings=("credits", "microbatch", "batched_tokens", "batching"),
         colour="#CC79A7",
         dark_colour="#CC79A7",
         in_gap=True,
@@ -58,7 +67,8 @@ TABLE: tuple[Cause, ...] = (
     Cause(
         name="kv_blocked",
         meaning="no KV room",
-        advice="try --kv grow, or a plan with --kv-cache-dtype fp8 or more devices per replica",
+        advice="when KV is allocated, how many requests run, and the plan's KV room (formats, devices)",
+        settings=("kv", "max_running", "prefix_cache", "queueing", "microbatch"),
         colour="#D55E00",
         dark_colour="#E8702A",
         heading="kv",
@@ -68,7 +78,8 @@ TABLE: tuple[Cause, ...] = (
         name="upstream",
         meaning="queued or served at earlier stages",
         seen="Stages wait for the ones before them for {share:.0%} of the time (upstream); {busiest}",
-        advice="plan again with layers spread by time, or give that stage more devices",
+        advice="the size of prefill chunks, behind which decodes wait, and the cut of the layers (a plan's)",
+        settings=("batched_tokens", "batching", "microbatch", "credits"),
         colour="#B5DFF7",
         dark_colour="#35607A",
         heading="upstr",
@@ -78,7 +89,8 @@ TABLE: tuple[Cause, ...] = (
         name="hop",
         meaning="on the link to this stage",
         seen="Stages wait for the link that leads to them for {share:.0%} of the time (hop)",
-        advice="use a faster link, or fewer stages of more devices each; more microbatches in flight hide it too",
+        advice="links and the number of hops (a plan's), and microbatches in flight, which hide it",
+        settings=("credits", "microbatch", "batched_tokens"),
         colour="#009E73",
         dark_colour="#1FB58A",
         in_gap=True,
@@ -86,7 +98,7 @@ TABLE: tuple[Cause, ...] = (
     Cause(
         name="fill",
         meaning="before the stage's first microbatch",
-        advice="give more --requests before judging throughput",
+        advice="the length of the run (--requests)",
         colour="#D9D9D9",
         dark_colour="#3C4046",
         hatch="////",
@@ -94,7 +106,7 @@ TABLE: tuple[Cause, ...] = (
     Cause(
         name="drain",
         meaning="after the stage's last microbatch",
-        advice="give more --requests before judging throughput",
+        advice="the length of the run (--requests)",
         colour="#9E9E9E",
         dark_colour="#565B63",
         hatch="\\\\\\\\",
@@ -102,7 +114,7 @@ TABLE: tuple[Cause, ...] = (
     Cause(
         name="fault",
         meaning="stage down",
-        advice="check the process of that stage and its log",
+        advice="the process of that stage; its log says why it is down",
         colour="#000000",
         dark_colour="#FF4D4D",
     ),

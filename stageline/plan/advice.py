@@ -1,4 +1,4 @@
-"""Advice on a plan: its common mistakes, what each costs, and what to do about it."""
+"""What stands out in a plan, and what it costs. What helps depends on the load, which a plan does not know."""
 
 from collections.abc import Callable
 
@@ -7,8 +7,8 @@ import msgspec
 from stageline.errors import DoesNotFit, UsageError
 from stageline.hardware.device import Device
 from stageline.model.spec import ModelSpec
-from stageline.plan.build import Planned, layer_times, make_plan
-from stageline.plan.evenness import Cut, better_cut, evenness
+from stageline.plan.build import Planned, make_plan
+from stageline.plan.evenness import Cut, evenness
 from stageline.plan.fit import SMALLER_WEIGHTS, fits_with
 from stageline.plan.memory import Memory
 from stageline.plan.options import PlanOptions
@@ -50,9 +50,8 @@ def _split_without_need(p: Planning) -> str:
     if devices == 1 or not fits_with(p.spec, p.device, alone):
         return ""
     return (
-        f"One {p.device.name} holds {p.spec.name} and the planned requests; this plan splits it over {devices}. "
-        f"Replicas serve more, without traffic between devices: --devices 1 --replicas {devices}. "
-        f"Keep the split only for lower latency per token."
+        f"One {p.device.name} holds {p.spec.name} and the planned requests; this plan splits it over {devices} "
+        f"(--devices, --replicas)."
     )
 
 
@@ -63,8 +62,7 @@ def _tensor_group_across_nodes(p: Planning) -> str:
     inside = up.devices if up else 1
     return (
         f"A tensor group of {ranks} leaves the scale-up domain of {inside} {p.device.name}: every layer waits twice "
-        f"for links of {p.device.scale_out.bytes_per_s / 1e9:g} GB/s{_trip_inside(p, inside)}. "
-        f"Use --tp {inside} and more stages (--pp)."
+        f"for links of {p.device.scale_out.bytes_per_s / 1e9:g} GB/s{_trip_inside(p, inside)}."
     )
 
 
@@ -88,7 +86,7 @@ def _hops_dominate(p: Planning) -> str:
         return ""
     return (
         f"{share:.0%} of a token's trip is network latency ({timing.network_ns:,} of {timing.trip_ns:,} ns), which no "
-        f"faster device reduces. Use fewer stages or a network with less latency."
+        f"faster device reduces."
     )
 
 
@@ -101,21 +99,8 @@ def _unbalanced(p: Planning) -> str:
     why = " (it holds the head)" if worst == len(times) - 1 else ""
     return (
         f"stage-{worst} takes {times[worst]:,} ns, the mean stage {mean:,.0f} ns{why}: the pipeline reaches "
-        f"{now.evenness:.1%} of the throughput of an even cut. {_better_cut(p, now)}"
+        f"{now.evenness:.1%} of the throughput of an even cut."
     )
-
-
-def _better_cut(p: Planning, now: Cut) -> str:
-    """The flags of a more even cut, by the layer times that the planner balances."""
-    context = p.planned.memory.context_tokens
-    sequences = p.planned.plan.defaults.microbatch
-    found = better_cut(layer_times(p.spec, p.device, p.options, sequences, context), now, p.planned.memory.fits)
-    if found is None:
-        return "No cut into about as many stages is more even: use more --tp and fewer stages."
-    gain = found.evenness / now.evenness
-    flags = f"--devices {found.stages * p.options.stage_devices}"
-    placement = "--placement fewest " if p.options.placement == "by-kind" else ""
-    return f"{placement}{flags} reaches {found.evenness:.1%}, {gain:.2f} times the throughput per device."
 
 
 def _kv_binds(p: Planning) -> str:
@@ -125,8 +110,7 @@ def _kv_binds(p: Planning) -> str:
     context = p.planned.memory.context_tokens
     return (
         f"Memory holds {requests} request(s) of {context:,} tokens, {requests / stages:.1f} per stage: KV and state "
-        f"limit this plan long before compute. Use --kv-cache-dtype fp8, a shorter --context, or more devices per "
-        f"replica."
+        f"limit this plan long before compute (--kv-cache-dtype, --context, --devices)."
     )
 
 
@@ -153,7 +137,7 @@ def _replicas_instead_of_split(p: Planning) -> str:
         return ""
     return (
         f"{copies} replicas hold {copies * requests} requests in total, one pipeline over the same {devices} devices "
-        f"holds {min(joined.requests):,}: use --devices {devices} without --replicas."
+        f"holds {min(joined.requests):,} (--devices, --replicas)."
     )
 
 
@@ -166,7 +150,7 @@ def _nominal_layers(p: Planning) -> str:
         return ""
     return (
         f"The plan counts {nominal:,} bytes for every layer, but layer {worst} has {real[worst]:,} ({error:+.0%}), and "
-        f"it leaves out embedding and head: use --layer-bytes exact."
+        f"it leaves out embedding and head (--layer-bytes)."
     )
 
 

@@ -1,4 +1,7 @@
-"""What a run's figures suggest to try next. Each piece of advice rests on one figure and names it."""
+"""What binds in a run: each line rests on one figure, names it, and says what can move it.
+
+Nothing here is advice: what a setting does to a run takes a trial of it, which `stageline tune` makes.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -10,6 +13,7 @@ from stageline.report.idle import cause_shares, share_with_work
 from stageline.report.plan_advice import plan_advice
 from stageline.report.run_costs import in_flight, token_pace
 from stageline.report.summary import Advice, Summary
+from stageline.units import figure_text
 
 NOTABLE = 0.10  # minimum share of the time with work in the system for a cause to get a line
 SHORT_RUN = 0.20  # share of fill and drain above which a run says little about the steady state
@@ -37,12 +41,12 @@ def _requests(summary: Summary, context: int) -> Iterator[Advice]:
         yield Advice(
             f"{counts['refused']:,} of {counts['total']:,} requests were refused: they {limit}do not fit even an empty "
             "KV ledger",
-            "shorten them, or plan with a --context that long, or with more devices",
+            "the length of the requests, and the plan's context and KV room (--context, --devices)",
         )
     if summary.preemptions > 0.05 * counts["total"]:
         yield Advice(
             f"{summary.preemptions:,} preemptions: prompts had to be prefilled again",
-            "use --kv reserve, a lower --max-running, or plan with more KV room",
+            "when KV is allocated (--kv), how many requests run (--max-running), and the plan's KV room",
         )
 
 
@@ -50,14 +54,16 @@ def _load(summary: Summary, shares: Mapping[str, float]) -> Iterator[Advice]:
     queue, whole = summary.queue_s.p50, summary.e2e_s.p50
     if queue is not None and whole and queue > OVERLOAD * whole:
         yield Advice(
-            f"Half of the requests queue for {queue / whole:.0%} of their time or longer: the load is above capacity",
-            f"lower the rate below {summary.requests_per_s:,.3g} requests/s, or add --replicas",
+            f"Half of the requests queue for {queue / whole:.0%} of their time or longer; KV ledgers are at most "
+            f"{summary.kv_peak_ratio:.0%} full",
+            "the load (--rate-scale), what admission waits for (--max-running, --microbatch, --credits, "
+            "--batched-tokens, KV room), and --replicas",
         )
     edges = shares["fill"] + shares["drain"]
     if edges > SHORT_RUN:
         yield Advice(
             f"Filling and draining the pipeline took {edges:.0%} of the stages' time: the run is short",
-            CAUSE["fill"].advice,
+            CAUSE["fill"].moved_by,
         )
     if shares["empty"] > IDLE_RUN:
         yield cause_advice("empty", shares["empty"], {})
@@ -84,18 +90,17 @@ def _causes(
 
 
 def cause_advice(name: str, share: float, figures: Mapping[str, object]) -> Advice:
-    """The table's advice on a cause that took `share` of the stages' time; `figures` as from `run_figures`."""
+    """What the table says about a cause that took `share` of the stages' time; `figures` as from `run_figures`."""
     cause = CAUSE[name]
     values = {"share": share, "name": name, "meaning": cause.meaning, **figures}
-    return Advice(cause.seen.format(**values), cause.advice.format(**values))
+    return Advice(cause.seen.format(**values), cause.moved_by)
 
 
 def run_figures(summary: Summary, stages: Sequence[StageRecord]) -> dict[str, object]:
     """What the templates of the causes may mention, beside `share`, `name` and `meaning`."""
     return {
-        "in_flight": in_flight(summary),
+        "in_flight": figure_text(in_flight(summary)),
         "credits": summary.credits,
-        "more_credits": 2 * summary.credits,
         "busiest": f"stage {summary.busiest_stage} is busy {_max_over_mean(stages):.2f} x the mean",
     }
 
@@ -109,13 +114,13 @@ def _max_over_mean(stages: Sequence[StageRecord]) -> float:
 def _few_in_flight(plan: Plan, summary: Summary, starved: float, shares: Mapping[str, float]) -> Advice:
     """`starved` is the share of the most starved stage; the stages behind it wait for what comes from there."""
     served, knee = in_flight(summary), token_pace(plan, summary).knee * plan.replicas
-    fills = f"raise the load (--rate-scale, more users): about {knee:,} requests at once fill it"
+    fills = f"the load: by the plan's costs, about {knee:,} requests at once fill the pipeline (L/T)"
     return Advice(
         f"Too few microbatches are in flight: {summary.bubble_ratio:.0%} of the time with work is bubbles, with "
-        f"{served:.3g} requests served at once; stages wait for tokens to come back for {shares['starved']:.0%} of the "
-        f"time (starved; {starved:.0%} on the most starved stage), and for each other for {shares['upstream']:.0%} "
-        "(upstream)",
-        fills if served < knee else CAUSE["starved"].advice,
+        f"{figure_text(served)} requests served at once; stages wait for tokens to come back for "
+        f"{shares['starved']:.0%} of the time (starved; {starved:.0%} on the most starved stage), and for each other "
+        f"for {shares['upstream']:.0%} (upstream)",
+        fills if served < knee else CAUSE["starved"].moved_by,
     )
 
 
@@ -123,5 +128,5 @@ def _even_upstream(share: float) -> Advice:
     return Advice(
         f"Stages wait for the ones before them for {share:.0%} of the time (upstream), though they are balanced: "
         "microbatches differ in size, and prefills delay decodes",
-        "try a smaller --batched-tokens, which cuts prompts into smaller chunks",
+        "the size of prefill chunks (--batched-tokens) and the batching policy (--batching)",
     )

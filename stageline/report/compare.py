@@ -6,9 +6,9 @@ from pathlib import Path
 
 import msgspec
 
-from stageline.engine.causes import BUBBLES, SHOWN
+from stageline.engine.causes import SHOWN
 from stageline.engine.types import StageRecord
-from stageline.errors import BadInput
+from stageline.errors import BadInput, UsageError
 from stageline.report.idle import cause_shares
 from stageline.report.rundir import RERUN, read_stages, read_summary
 from stageline.report.settings import run_label
@@ -37,7 +37,9 @@ class ComparisonRow(msgspec.Struct, frozen=True):
     better: int
 
     def change(self, run: int) -> float | None:
-        """Relative to the first run; None when either is missing or the first is zero."""
+        """Relative to the first run; None when either is missing or the first is zero. UsageError for no such run."""
+        if not isinstance(run, int) or not 0 <= run < len(self.values):
+            raise UsageError(f"there is no run {run!r}: {len(self.values)} are compared, from 0, the baseline")
         first, value = self.values[0], self.values[run]
         return None if value is None or not first else value / first - 1
 
@@ -129,8 +131,8 @@ def _latency(name: str, percentile: str) -> Callable[[Sequence[ComparedRun]], Co
 
 
 def _share(cause: str) -> Callable[[Sequence[ComparedRun]], ComparisonRow]:
-    better = 1 if cause == "busy" else -1 if cause in BUBBLES else 0
-    return _row(cause, "stages' time", lambda run: cause_shares(run.stages)[cause], _percent, better)
+    """Neither direction is good: shares explain throughput and latency, and may fall while both get worse."""
+    return _row(cause, "stages' time", lambda run: cause_shares(run.stages)[cause], _percent, 0)
 
 
 def _percent(value: float) -> str:
@@ -147,7 +149,7 @@ _ROWS: tuple[Callable[[Sequence[ComparedRun]], ComparisonRow], ...] = (
     _row("finished", "throughput", lambda r: r.summary.requests["finished"], _figure, 1),
     _row("preemptions", "throughput", lambda r: r.summary.preemptions, _figure, -1),
     *(_latency(name, p) for name in ("ttft", "tpot", "itl", "e2e", "queue") for p in ("p50", "p99")),
-    _row("bubbles", "stages' time", lambda r: r.summary.bubble_ratio, _percent, -1),
+    _row("bubbles", "stages' time", lambda r: r.summary.bubble_ratio, _percent, 0),
     *(_share(cause) for cause in ("busy", *SHOWN)),
     _row("KV peak", "KV", lambda r: r.summary.kv_peak_ratio, _percent, 0),
 )

@@ -12,11 +12,12 @@ SAME_SHARE = 0.0005  # difference between shares of the window that does not sho
 
 
 class StageGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """Consecutive stages of one replica; shares of the window are their means, the KV peak is their largest."""
+    """Consecutive stages of one replica; shares of the window are means and ranges, the KV peak is the largest."""
 
     label: str
     busy_ratio: float
     idle_ratio: dict[str, float]
+    ranges: dict[str, tuple[float, float]]  # least and most, of `busy` and the causes
     kv_peak_ratio: float
 
 
@@ -27,6 +28,7 @@ class _Neighbours:
         window = stage.window_ns or 1
         self.replica, self.first, self.last, self.count = stage.replica, stage.stage, stage.stage, 1
         self.shares = [stage.busy_ns / window, *(stage.idle_ns.get(c, 0) / window for c in CAUSES)]
+        self.least, self.most = list(self.shares), list(self.shares)
         self.kv = stage.kv_peak_bytes / stage.kv_budget_bytes if stage.kv_budget_bytes else 0.0
 
     def distance(self, other: "_Neighbours") -> float:
@@ -40,6 +42,8 @@ class _Neighbours:
         total = self.count + other.count
         pairs = zip(self.shares, other.shares, strict=True)
         self.shares = [(a * self.count + b * other.count) / total for a, b in pairs]
+        self.least = list(map(min, self.least, other.least))
+        self.most = list(map(max, self.most, other.most))
         self.kv = max(self.kv, other.kv)
         self.last, self.count = other.last, total
 
@@ -67,5 +71,6 @@ def _group(run: _Neighbours, name_replica: bool) -> StageGroup:
         label=f"{run.replica}/{label}" if name_replica else label,
         busy_ratio=run.shares[0],
         idle_ratio=dict(zip(CAUSES, run.shares[1:], strict=True)),
+        ranges=dict(zip(("busy", *CAUSES), zip(run.least, run.most, strict=True), strict=True)),
         kv_peak_ratio=run.kv,
     )

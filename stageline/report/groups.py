@@ -7,15 +7,17 @@ divided by the credits. While all credits are in use that is one slot of the eng
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 import msgspec
-from rich import box
-from rich.table import Table
 
 from stageline.engine.types import MemberObserver
 from stageline.report.canonical import canonical_line
 from stageline.report.events import Served, StageEvent
 from stageline.units import NS_PER_S
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 SLICES = 8  # of the run, in the table
 MAX_GROUPS = 12  # that fit 80 columns
@@ -73,11 +75,14 @@ def groups_over_time(
     ]
 
 
-def groups_table(sizes: Sizes, events: Iterable[StageEvent], credits_: int) -> Table | None:
+def groups_table(sizes: Sizes, events: Iterable[StageEvent], credits_: int) -> "Table | None":
     """Mean requests per microbatch by group and time; None when there is one group, too many, or no microbatch."""
     rows = groups_over_time(sizes, events, credits_) if 1 < credits_ <= MAX_GROUPS else []
     if not rows:
         return None
+    from rich import box  # noqa: PLC0415  (whoever only writes runs must not pay for loading it)
+    from rich.table import Table  # noqa: PLC0415
+
     table = Table(box=box.SIMPLE_HEAD, title="requests per microbatch, by group (number modulo credits), replica 0")
     table.add_column("until", justify="right")
     for group in range(credits_):

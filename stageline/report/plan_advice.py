@@ -1,4 +1,4 @@
-"""Advice on the plan, from a run of it: each rule finds one planning mistake, what it cost, and what to do instead.
+"""What a plan did to a run of it: each rule finds one trait of the plan, what it cost, and what can move it.
 
 A rule reads the plan and what its stages did. Sizes of model and device come from the catalogue: rules that need them
 skip a model or device that is not in it. `stageline/plan/advice.py` judges a plan before any run.
@@ -14,12 +14,12 @@ from stageline.errors import StagelineError
 from stageline.hardware.device import Device
 from stageline.model.spec import ModelSpec
 from stageline.plan.advice import FEW_REQUESTS, HOPS_SHARE, IMBALANCE, NOMINAL_ERROR
-from stageline.plan.evenness import Cut, better_cut, evenness
 from stageline.plan.fit import SMALLER_WEIGHTS
 from stageline.plan.schema import Plan
 from stageline.report.idle import cause_shares, share_with_work
-from stageline.report.run_costs import collective_share, in_flight, layer_costs
+from stageline.report.run_costs import collective_share, in_flight
 from stageline.report.summary import Advice, Summary
+from stageline.units import figure_text
 
 GROUP_SHARE = 0.10  # of a token's trip: collectives across nodes
 LIMITING = 0.5  # share of the window that the busiest stage is busy when it holds the pipeline back
@@ -105,8 +105,7 @@ def _needless_split(r: PlannedRun) -> Advice | None:
     return Advice(
         f"One {r.plan.device} would hold the weights and all KV of this run ({_gb(r.held_bytes)} of "
         f"{_gb(r.device_bytes)}), but the plan splits them over {r.devices}",
-        f"plan with --devices 1 --replicas {r.devices * r.plan.replicas}, and keep the split only for a lower latency "
-        f"per token",
+        "the split (--devices, --tp, --pp) and --replicas; a split shortens a token's trip",
     )
 
 
@@ -119,7 +118,7 @@ def _replicas_instead_of_split(r: PlannedRun) -> Advice | None:
         return None
     return Advice(
         f"{copies} replicas hold the weights {copies} times and have {_gb(room)} left for KV, which ran out",
-        f"plan with --devices {copies * r.devices} without --replicas: {_gb(room + saved)} for KV",
+        f"--replicas and --devices: one replica over all devices has {_gb(room + saved)} for KV",
     )
 
 
@@ -132,7 +131,7 @@ def _group_across_nodes(r: PlannedRun) -> Advice | None:
         return None
     return Advice(
         f"A group of {ranks} devices leaves the fast domain of {inside}: collectives are {share:.0%} of a token's trip",
-        f"plan with groups of at most {inside} devices (--tp, --ep, --cp) and more stages (--pp)",
+        "the size of groups (--tp, --ep, --cp) and the number of stages (--pp)",
     )
 
 
@@ -143,7 +142,7 @@ def _hops_dominate(r: PlannedRun) -> Advice | None:
     return Advice(
         f"{network_ns / token_s / 1e9:.0%} of the median time per token is latency of the network "
         f"({network_ns / 1e3:,.1f} of {token_s * 1e6:,.1f} us), which a faster device does not shorten",
-        "use fewer stages, or a network with less latency",
+        "the number of stages (--pp, --devices) and the network (--scale-out, --hop-latency)",
     )
 
 
@@ -153,14 +152,8 @@ def _unbalanced(r: PlannedRun) -> Advice | None:
     worst, mean = max(range(len(busy)), key=lambda i: busy[i]), sum(busy) / len(busy)
     if not mean or busy[worst] <= IMBALANCE * mean or busy[worst] < LIMITING * window:
         return None
-    times, fits = layer_costs(r.plan, r.summary)
-    found = better_cut(times, Cut(len(busy), evenness(busy)), fits)
-    hint = "plan with more --tp and fewer stages: no cut into about as many stages is more even"
-    if found is not None:
-        gain = found.evenness * busy[worst] / mean
-        hint = f"plan with {found.stages} stages cut by time: up to {gain:.2f} times the throughput per device"
     seen = f"{r.plan.stages[worst].name} is busy {busy[worst] / mean:.2f} x the mean and holds the pipeline back"
-    return Advice(seen, hint)
+    return Advice(seen, "the cut of the layers (--placement, --devices, --pp, --tp)")
 
 
 def _kv_binds(r: PlannedRun) -> Advice | None:
@@ -172,8 +165,9 @@ def _kv_binds(r: PlannedRun) -> Advice | None:
     mfu = "" if s.utilisation is None else f", when the devices reach {s.utilisation.mfu:.0%} of their FLOPs"
     served = in_flight(s)
     return Advice(
-        f"KV {waited} with {served:.3g} requests served at once, {served / len(r.stages):.2g} per stage{mfu}",
-        CAUSE["kv_blocked"].advice,
+        f"KV {waited} with {figure_text(served)} requests served at once, "
+        f"{figure_text(served / len(r.stages))} per stage{mfu}",
+        CAUSE["kv_blocked"].moved_by,
     )
 
 
@@ -188,7 +182,7 @@ def _nominal_layers(r: PlannedRun) -> Advice | None:
     return Advice(
         f"The plan counts {_gb(nominal)} for every layer, but layer {worst} has {_gb(real[worst])} "
         f"({real[worst] / nominal - 1:+.0%}), and embedding and head are not placed: its KV room is wrong",
-        "plan with --layer-bytes exact",
+        "the plan's --layer-bytes",
     )
 
 
@@ -205,7 +199,7 @@ def _smaller_weights(r: PlannedRun) -> Advice | None:
         if need < r.devices:
             return Advice(
                 f"Weights in {name} and the KV that this run held fit {need} of the {r.devices} devices, by bytes",
-                f"plan with --weights {name}",
+                "the plan's --weights",
             )
     return None
 

@@ -124,8 +124,8 @@ class RunWriter:
         """Writes the figures of a complete run."""
         digest = self._digest.finish(totals.stages)
         summary = run_summary(self._plan, totals, facts, self.statistics, digest)
-        advice = tuple(advise(self._plan, summary, totals.stages))
-        summary = msgspec.structs.replace(summary, advice=advice)
+        binds = tuple(advise(self._plan, summary, totals.stages))
+        summary = msgspec.structs.replace(summary, binds=binds)
         try:
             self._close(summary, totals.stages)
         except OSError as error:

@@ -13,15 +13,16 @@ from stageline.report.events import StageEvent
 from stageline.report.groups import Formed, Sizes
 from stageline.report.summary import Summary
 
-PLAN_FILE, SUMMARY_FILE, REQUESTS_FILE, STAGES_FILE, EVENTS_FILE, MICROBATCHES_FILE = (
+PLAN_FILE, SUMMARY_FILE, REQUESTS_FILE, STAGES_FILE, EVENTS_FILE, MICROBATCHES_FILE, TUNE_FILE = (
     "plan.json",
     "summary.json",
     "requests.jsonl",
     "stages.json",
     "events.jsonl",
     "microbatches.jsonl",
+    "tune.json",
 )
-RUN_FILES = (SUMMARY_FILE, STAGES_FILE, EVENTS_FILE, MICROBATCHES_FILE, REQUESTS_FILE, PLAN_FILE)
+RUN_FILES = (SUMMARY_FILE, STAGES_FILE, EVENTS_FILE, MICROBATCHES_FILE, REQUESTS_FILE, TUNE_FILE, PLAN_FILE)
 RERUN = "run it again with -o"
 
 T = TypeVar("T")

@@ -11,7 +11,7 @@ import msgspec
 
 from stageline.errors import BadInput
 from stageline.report.request_times import RequestTimes
-from stageline.units import format_duration, parse_duration_ns, parse_ratio
+from stageline.units import duration_text, format_duration, parse_duration_ns, parse_ratio
 
 DEFAULT_ATTAINMENT = Fraction(99, 100)
 _NAMES = ("ttft", "tpot", "e2e", "attainment")
@@ -34,6 +34,12 @@ class Slo(msgspec.Struct, frozen=True, kw_only=True):
         """Whether enough of all requests were good; exact."""
         return good >= self.attainment * total
 
+    def flag(self) -> str:
+        """As `parse_slo` reads it, exactly."""
+        bounds = (("ttft", self.ttft_ns), ("tpot", self.tpot_ns), ("e2e", self.e2e_ns))
+        parts = [f"{name}={duration_text(ns)}" for name, ns in bounds if ns is not None]
+        return ",".join([*parts, f"attainment={_ratio_text(self.attainment)}"])
+
     def text(self) -> str:
         """For people."""
         bounds = (("TTFT", self.ttft_ns), ("TPOT", self.tpot_ns), ("E2E", self.e2e_ns))
@@ -50,6 +56,12 @@ class SloResult(msgspec.Struct, frozen=True, kw_only=True):
     required: float
     goodput_requests_per_s: float
     met: bool
+
+
+def _ratio_text(ratio: Fraction) -> str:
+    """A decimal if that is exact, else a fraction."""
+    decimal = f"{float(ratio):.12g}"
+    return decimal if "e" not in decimal and Fraction(decimal) == ratio else f"{ratio.numerator}/{ratio.denominator}"
 
 
 def parse_slo(text: str) -> Slo:

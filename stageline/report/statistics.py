@@ -3,6 +3,7 @@
 from typing import get_args
 
 from stageline.engine.types import Outcome, RequestRecord
+from stageline.report.arrival_span import ArrivalSpan
 from stageline.report.distributions import ExactValues, Histogram, Latency, latency
 from stageline.report.request_times import times_of
 from stageline.report.slo import Slo, SloResult
@@ -25,6 +26,7 @@ class Statistics:
         self._ttft, self._tpot, self._e2e, self._queue = ExactValues(), ExactValues(), ExactValues(), ExactValues()
         self._itl = Histogram()
         self.work = WorkDone()
+        self.span = ArrivalSpan()
 
     @property
     def requests(self) -> int:
@@ -42,6 +44,7 @@ class Statistics:
         self.prompt_tokens += record.prompt_tokens
         self.preemptions += record.preemptions
         self.work.request(record)
+        self.span.request(record)
         times = times_of(record)
         if times is None:
             return

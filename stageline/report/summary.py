@@ -6,9 +6,11 @@ import msgspec
 
 from stageline.engine.types import RunTotals, StageRecord
 from stageline.plan.schema import Plan
+from stageline.report.arrival_span import SpanRates
 from stageline.report.distributions import Latency
 from stageline.report.idle import run_bubble_ratio
 from stageline.report.prefix import PrefixSummary, prefix_summary
+from stageline.report.rerun import Rerun
 from stageline.report.settings import Facts
 from stageline.report.slo import SloResult
 from stageline.report.speculation import SpeculationSummary, speculation_summary
@@ -30,10 +32,10 @@ class RunTopology(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Advice(msgspec.Struct, frozen=True):
-    """One line: what was seen, and what to try."""
+    """One line: what was seen, and what can move it. Whether that helps is for a trial to say."""
 
     seen: str
-    try_next: str
+    moved_by: str
 
 
 class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +48,7 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
     rows: dict[str, int]
     wall_s: float
     credits: int
+    rerun: Rerun | None = None
     settings: Facts = {}
 
 
@@ -86,9 +89,11 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     utilisation: Utilisation | None = None  # None: the plan does not say what work its stages do
     prefix_cache: PrefixSummary | None = None  # None: the run had none
     speculation: SpeculationSummary | None = None  # None: nothing was drafted
+    arrivals: SpanRates | None = None  # None: all requests arrived at once
     plan: Facts = {}  # how the plan was made
     settings: Facts = {}  # in force during the run
-    advice: tuple[Advice, ...] = ()  # the most telling first
+    binds: tuple[Advice, ...] = ()  # the most telling first
+    rerun: Rerun | None = None  # what `tune` makes the run from; None: requests that can't be had again, as live ones
 
 
 def run_summary(
@@ -135,6 +140,8 @@ def run_summary(
         utilisation=utilisation(plan, stages, statistics.work, speculation),
         prefix_cache=prefix_summary(totals.prefix) if totals else None,
         speculation=speculation,
+        arrivals=statistics.span.rates(),
+        rerun=facts.rerun,
         plan=plan.info,
         settings=facts.settings,
     )

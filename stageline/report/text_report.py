@@ -1,6 +1,8 @@
 """A run as text: figures, latency percentiles, and where every stage spent its time. Fits 80 columns."""
 
+import shlex
 from collections.abc import Sequence
+from pathlib import Path
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -15,27 +17,53 @@ from stageline.report.prefix import prefix_text
 from stageline.report.settings import run_label, settings_text
 from stageline.report.speculation import speculation_text
 from stageline.report.summary import Advice, Summary
-from stageline.units import NS_PER_S, format_duration
+from stageline.report.tuned import TuneResult
+from stageline.units import NS_PER_S, figure_text, format_duration
 
 MAX_STAGE_ROWS = 32
+RANGE_SHARE = 0.01  # difference of shares of the window from which a row of several stages shows both ends
+MAX_TUNED_LINES = 3
 _LATENCIES = (("TTFT", "ttft_s"), ("TPOT", "tpot_s"), ("ITL", "itl_s"), ("E2E", "e2e_s"), ("queue", "queue_s"))
 
 
-def run_report(summary: Summary, stages: Sequence[StageRecord], groups: RenderableType | None = None) -> RenderableType:
-    """Everything, top to bottom; `groups` is the table of the groups' sizes."""
+def run_report(
+    summary: Summary,
+    stages: Sequence[StageRecord],
+    groups: RenderableType | None = None,
+    *,
+    directory: Path | None = None,
+    tuned: TuneResult | None = None,
+) -> RenderableType:
+    """Everything, top to bottom; `groups` is the table of the groups' sizes.
+
+    `tuned` is what an earlier tuning of the run in `directory` measured.
+    """
     parts: list[RenderableType] = [figures_table(summary), latency_table(summary), stage_table(stages)]
     if groups is not None:
         parts.append(groups)
     if summary.slo is not None:
         parts.append(slo_verdict(summary))
-    parts += [advice_line(line) for line in summary.advice]
+    parts += [advice_line(line) for line in summary.binds]
+    parts += [Text(line) for line in tuning_lines(summary, directory, tuned)]
     parts.append(Text(f"digest {summary.digest}" if summary.digest else "incomplete: the run broke off, no digest"))
     return Group(*parts)
 
 
+def tuning_lines(summary: Summary, directory: Path | None, tuned: TuneResult | None) -> list[str]:
+    """What was measured, or how to measure it; nothing for a run that can't be made again."""
+    if tuned is not None:
+        found = tuned.advice()
+        lines = [f"tried for {tuned.objective}: {line}" for line in found[:MAX_TUNED_LINES]]
+        return [*lines, tuned.command] if found else [f"tried for {tuned.objective}: nothing found that helps"]
+    if summary.rerun is None:
+        return []
+    where = shlex.quote(str(directory)) if directory else "DIR, after a run with -o DIR"
+    return [f"to try what can move it: stageline tune {where}"]
+
+
 def advice_line(advice: Advice) -> Text:
-    """What was seen, and what to try."""
-    return Text.assemble(("advice: ", "bold"), f"{advice.seen}. {advice.try_next[:1].upper()}{advice.try_next[1:]}.")
+    """What was seen, and what can move it."""
+    return Text.assemble(("binds: ", "bold"), f"{advice.seen}. What can move it: {advice.moved_by}.")
 
 
 def figures_table(summary: Summary) -> Table:
@@ -57,7 +85,15 @@ def figures_table(summary: Summary) -> Table:
         "emulated", f"{format_duration(summary.emulated_s * NS_PER_S)} in {summary.wall_s:.1f} s of wall time"
     )
     rate = f"{summary.output_tokens_per_s:,.1f} output tokens/s, {summary.requests_per_s:,.2f} requests/s"
-    table.add_row("throughput", rate)
+    table.add_row("throughput", f"{rate}, the drain after the last arrival included")
+    if a := summary.arrivals:
+        span = format_duration(a.span_s * NS_PER_S)
+        table.add_row("offered", f"{figure_text(a.offered_requests_per_s)} requests/s for {span}")
+        table.add_row(
+            "served",
+            f"{figure_text(a.served_requests_per_s)} requests/s in that time, "
+            f"{figure_text(a.served_output_tokens_per_s)} output tokens/s",
+        )
     table.add_row("bubbles", f"{summary.bubble_ratio:.1%} of the time in which there was work{_binding(summary)}")
     if u := summary.utilisation:
         table.add_row("utilisation", f"{u.mfu:.1%} of peak FLOPs (MFU), {u.bandwidth:.1%} of memory bandwidth")
@@ -105,7 +141,7 @@ def stage_table(stages: Sequence[StageRecord], max_rows: int = MAX_STAGE_ROWS) -
     for name in ("busy%", *(CAUSE[c].heading or c for c in causes), *(["kv top%"] if kv else [])):
         table.add_column(name, justify="right", no_wrap=True)
     for group in groups:
-        cells = [_percent(group.busy_ratio), *(_percent(group.idle_ratio[c]) for c in causes)]
+        cells = [_range(*group.ranges[name]) for name in ("busy", *causes)]
         table.add_row(group.label, *cells, *([_percent(group.kv_peak_ratio)] if kv else []))
     return table
 
@@ -113,8 +149,15 @@ def stage_table(stages: Sequence[StageRecord], max_rows: int = MAX_STAGE_ROWS) -
 def _caption(stages: Sequence[StageRecord], groups: Sequence[StageGroup]) -> str:
     text = "busy and idle by cause, % of the run's window"
     if len(groups) < len(stages):
-        text += "; rows of several stages show their mean"
+        text += "; rows of several stages show the least and the most where they differ"
     return text
+
+
+def _range(least: float, most: float) -> str:
+    """One figure where stages are alike, else the least and the most: a mean would hide what they are."""
+    if most - least <= RANGE_SHARE:
+        return _percent(most)
+    return f"{100 * least:.0f}-{100 * most:.0f}"
 
 
 def _percent(ratio: float) -> str:

@@ -31,6 +31,13 @@ def test_records_are_equal_on_numbered_scenarios(first: int) -> None:
         run_case("reference", "plain", number)
 
 
+def test_virtual_engines_do_not_look_at_their_work_when_something_happens_at_another_replica() -> None:
+    """One engine preempts another's sequence after that one's turn, and the next event is another replica's."""
+    agreed = run_case("reference", "plain", 45205)
+    assert agreed.engine.scheduling.batching == "virtual-engines" and len(agreed.engine.replicas) > 1
+    assert sum(record.preemptions for record in agreed.wanted.requests) > 0
+
+
 @pytest.mark.parametrize("first", range(0, 200, 100))
 def test_records_are_equal_with_a_prefix_cache_on_numbered_scenarios(first: int) -> None:
     met: Counter[str] = Counter()

@@ -187,6 +187,7 @@ class Engine:
         sequence = Sequence(request, order, replica.index, todo_tokens=request.prompt_tokens)
         groups.arrived(replica, sequence)
         replica.queue.append(sequence)
+        replica.just_arrived = True
         self.sequences.append(sequence)
 
     def at_formation(self) -> None:
@@ -226,7 +227,7 @@ class Engine:
                 if microbatch is not None:
                     self.dispatch(replica, microbatch)
                     replica.work_since_ns = replica.empty_since_ns = self.now_ns
-        replica.just_returned = False
+        replica.just_returned = replica.just_arrived = False
 
     def dispatch(self, replica: Replica, microbatch: Microbatch) -> None:
         """Through the router's own serial work and over link 0; the gate follows."""

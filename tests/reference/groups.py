@@ -19,7 +19,9 @@ def is_engine(replica: Replica) -> bool:
 
 def may_form(replica: Replica) -> bool:
     """Whether the engine looks at its work at this instant."""
-    return replica.scheduling.batching in VIRTUAL or not replica.in_flight or replica.just_returned
+    if replica.scheduling.batching in VIRTUAL:
+        return replica.just_returned or replica.just_arrived
+    return not replica.in_flight or replica.just_returned
 
 
 def slots(replica: Replica) -> int:

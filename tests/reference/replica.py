@@ -36,6 +36,7 @@ class Replica:
     arrived_at_empty: bool = False  # the first request since then came at this instant
     credit_since_ns: int = 0
     just_returned: bool = False  # a microbatch came back at this instant
+    just_arrived: bool = False  # a request came at this instant
     last_step: int = 0
     turn: int = 0  # of slots
     reasons: list[tuple[int, str]] = field(default_factory=lambda: [(0, "empty")])

@@ -55,8 +55,8 @@ def test_a_cause_that_takes_half_of_the_time_gets_its_advice(directory: Path, ca
     )
     stages = [waiting(i, cause, 60 if i else 30) for i in range(4)]
     lines = advise(read_run_plan(directory), summary, stages)
-    wanted = cause_advice(cause, 0.525, run_figures(summary, stages)).try_next
-    found = [line.seen for line in lines if line.try_next == wanted]
+    wanted = cause_advice(cause, 0.525, run_figures(summary, stages)).moved_by
+    found = [line.seen for line in lines if line.moved_by == wanted]
     assert any("52%" in seen for seen in found)
 
 

@@ -18,7 +18,7 @@ class Grouping(ABC):
     sequences.
     """
 
-    own_loops = False  # whether each group forms at any instant; else all form at returns while anything is in flight
+    own_loops = False  # whether each group forms at arrivals too; else all form at returns while anything is in flight
     younger_victims = False  # whether a sequence preempts younger ones only
     own_queues = False  # whether each group has a queue of its own
 

@@ -24,6 +24,8 @@ from stageline.report.rundir import (
 from stageline.report.settings import run_label
 from stageline.report.statistics import REQUEST_OUTCOMES
 from stageline.report.summary import Advice, Summary
+from stageline.report.text_report import tuning_lines
+from stageline.report.tuned import read_tune
 
 
 class PlanStage(msgspec.Struct, frozen=True):
@@ -60,6 +62,7 @@ class PageData(msgspec.Struct, frozen=True, kw_only=True):
     window: Window
     events: bool
     advice: list[Advice]
+    tuning: list[str]  # what was measured, or how to
     waterfall: WaterfallRows
     categories: tuple[str, ...]
     meanings: dict[str, str]  # of the categories
@@ -90,6 +93,7 @@ def page_data(directory: Path) -> tuple[PageData, str]:
         window=_window(lanes),
         events=events,
         advice=advise(plan, summary, stages),
+        tuning=tuning_lines(summary, directory, read_tune(directory, summary.digest)),
         waterfall=shown,
         categories=CATEGORIES,
         meanings={"busy": "serving", **{cause.name: cause.meaning for cause in TABLE}},

@@ -27,8 +27,9 @@ FUNCTIONS = {
         "models", "device_names", "devices", "workload", "slo", "microbatches", "max_context_parallel", "requests",
         "rate_scale", "seed", "scheduling", "price", "jobs", "dask_scheduler", "resume", "catalog", "design",
     ],
+    "tune": ["directory", "objective", "slo", "budget", "jobs", "save"],
 }  # fmt: skip
-VALUES = {"ModelPlan", "RunResult", "Scheduling", "SearchResult", "StagelineError"}
+VALUES = {"ModelPlan", "RunResult", "Scheduling", "SearchResult", "StagelineError", "TuneResult"}
 
 
 def test_the_names() -> None:

@@ -70,15 +70,15 @@ def test_the_curve_over_numbers_of_devices(capsys: pytest.CaptureFixture[str], t
     assert chart.stat().st_size > 1000
 
 
-def test_advice_says_for_which_divisions_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_binds_says_for_which_divisions_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["search", "llama-3.1-8b", "h100-sxm", "--devices", "2", "--workload", LOAD, "--requests", "10"]
     assert run([*words, "--jobs", "1"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert "advice (tp2): One h100-sxm would hold the weights and all KV of this run" in shown
+    assert "binds (tp2): One h100-sxm would hold the weights and all KV of this run" in shown
     assert run([*words, "--jobs", "1", "--json"]) == 0
-    trials = {trial["name"]: trial["advice"] for trial in json.loads(capsys.readouterr().out)["trials"]}
-    assert any("--replicas 2" in line for line in trials["pp2"])
-    assert not any("--replicas 2" in line for line in trials["dp2"])
+    trials = {trial["name"]: trial["binds"] for trial in json.loads(capsys.readouterr().out)["trials"]}
+    assert any("One h100-sxm would hold" in line for line in trials["pp2"])
+    assert not any("One h100-sxm would hold" in line for line in trials["dp2"])
 
 
 def test_several_models_and_devices_at_once(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""The known run as text: tables and advice say what stages.json says, and name the causes that the run was made for."""
+"""The known run as text: tables and lines say what stages.json says, and name the causes that the run was made for."""
 
 from collections.abc import Iterator
 from io import StringIO
@@ -78,13 +78,13 @@ def test_the_slow_stage_and_the_tight_one_stand_out(directory: Path) -> None:
     assert all(percent(cells["empty"]) > 0 for cells in rows.values())
 
 
-def test_the_advice_names_what_binds(directory: Path) -> None:
+def test_the_lines_name_what_binds(directory: Path) -> None:
     lines = [line.seen for line in advise(read_run_plan(directory), read_summary(directory), read_stages(directory))]
     assert any(f"(stage {TIGHT} binds)" in line for line in lines)
     assert any(f"stage {SLOW} is busy" in line for line in lines)
 
 
-def test_a_pipeline_that_is_not_full_gets_one_piece_of_advice(tmp_path: Path) -> None:
+def test_a_pipeline_that_is_not_full_gets_one_line(tmp_path: Path) -> None:
     """Equal stages and one request: the gaps behind the first stage are of the same making."""
     write_run(tmp_path, pipeline([1_000] * 8, latency_ns=1, credits_=8), known_requests()[:1])
     (line,) = advise(read_run_plan(tmp_path), read_summary(tmp_path), read_stages(tmp_path))
@@ -92,4 +92,4 @@ def test_a_pipeline_that_is_not_full_gets_one_piece_of_advice(tmp_path: Path) ->
     most = max(s.idle_ns["starved"] / s.window_ns for s in stages)
     assert line.seen.startswith("Too few microbatches are in flight")
     assert f"{most:.0%} on the most starved stage" in line.seen
-    assert "--batched-tokens" not in line.try_next
+    assert "--batched-tokens" not in line.moved_by

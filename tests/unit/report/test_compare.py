@@ -25,7 +25,7 @@ def test_what_changed_and_what_it_did(directories: list[Path]) -> None:
     found = compare_runs(runs)
     assert found.changes == [("credits", ["6", "1"])]
     rows = {row.name: row for row in found.rows}
-    for name, verdict in (("E2E p50", "worse"), ("bubbles", "worse"), ("busy", "worse"), ("finished", "")):
+    for name, verdict in (("E2E p50", "worse"), ("bubbles", ""), ("busy", ""), ("finished", "")):
         assert rows[name].verdict(1) == verdict, name
     assert rows["output tokens/s"].values == [run.summary.output_tokens_per_s for run in runs]
     assert change_text(rows["finished"], 1) == "="

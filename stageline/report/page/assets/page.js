@@ -16,7 +16,8 @@ function fillText() {
     card("TTFT p50", at(s.ttft_s.p50), `p99 ${at(s.ttft_s.p99)}`), card("TPOT p50", at(s.tpot_s.p50), `p99 ${at(s.tpot_s.p99)}`),
     card("E2E p50", at(s.e2e_s.p50), `p99 ${at(s.e2e_s.p99)}`), card("Bubbles", percent(s.bubble_ratio), `busiest stage ${s.busiest_stage ?? "-"}`),
     card("KV peak", percent(s.kv_peak_ratio), kv), card("Requests", count(s.requests.finished), `of ${count(s.requests.total)} finished`));
-  const advice = data.advice.map(a => make("li", {}, make("b", {}, a.seen), `: ${a.try_next}.`));
+  const advice = data.advice.map(a => make("li", {}, make("b", {}, a.seen), `. What can move it: ${a.moved_by}.`));
+  advice.push(...data.tuning.map(line => make("li", {}, line)));
   if (advice.length) element("advice").replaceChildren(...advice); else element("advice-section").remove();
   const head = make("tr", {}, ...["", "mean", "p50", "p90", "p95", "p99", "max"].map(n => make("th", { scope: "col" }, n)));
   const rows = LATENCY.map(([label, name]) => make("tr", {}, make("th", { scope: "row" }, label), ...["mean", "p50", "p90", "p95", "p99", "max"].map(q => make("td", {}, at(s[name + "_s"][q])))));

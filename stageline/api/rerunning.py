@@ -1,0 +1,129 @@
+"""Running what is in a run directory again: as it was, with other settings, or only its first requests."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+
+import msgspec
+
+from stageline.api.execution import WorkloadText
+from stageline.api.running import Job, carry_out
+from stageline.api.scheduling import settle
+from stageline.engine.types import StageRecord
+from stageline.errors import BadInput, StagelineError, UsageError
+from stageline.plan.schema import Plan
+from stageline.report.rerun import Rerun
+from stageline.report.rundir import RERUN, read_run_plan, read_stages, read_summary
+from stageline.report.slo import parse_slo
+from stageline.report.summary import Summary
+from stageline.report.tuned import Figures, figures_of
+from stageline.workload import open_workload
+
+
+class StoredRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A run directory whose run can be made again."""
+
+    directory: Path
+    plan: Plan
+    summary: Summary
+    stages: list[StageRecord]
+    rerun: Rerun
+
+    @property
+    def requests(self) -> int:
+        """How many there were."""
+        return self.summary.requests["total"]
+
+
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+    """One trial; picklable, so that another process can run it. `changes` are fields of `Scheduling`."""
+
+    plan: Plan
+    rerun: Rerun
+    changes: Mapping[str, int | str | bool] = {}
+    requests: int | None = None  # only the first; None: all
+
+
+RunAttempts = Callable[[Sequence[Attempt]], Iterator[Figures | str]]
+
+
+def stored_run(directory: Path) -> StoredRun:
+    """What a directory holds. Raises BadInput when it can't be run again, and says why."""
+    summary = read_summary(directory)
+    if not summary.complete:
+        raise BadInput(str(directory), None, "the run broke off, so that there is nothing to compare with", RERUN)
+    if summary.rerun is None:
+        reason = (
+            "its summary does not say what it was made from (live requests, an opened workload or an older version)"
+        )
+        raise BadInput(
+            str(directory), None, reason, "run the workload with stageline run -o; for a live session its recording"
+        )
+    if not summary.requests["total"]:
+        raise BadInput(str(directory), None, "no request arrived", "run a workload that has some")
+    plan, stages = read_run_plan(directory), read_stages(directory)
+    return StoredRun(directory=directory, plan=plan, summary=summary, stages=stages, rerun=summary.rerun)
+
+
+def rerun_job(attempt: Attempt) -> Job:
+    """The run of an attempt. Raises UsageError or BadInput for settings or a workload that can't be used."""
+    r = attempt.rerun
+    limit = r.requests or None
+    if attempt.requests is not None:
+        limit = min(attempt.requests, limit or attempt.requests)
+    opened = open_workload(
+        r.workload,
+        seed=r.seed,
+        rate_scale=r.rate_scale,
+        requests=limit,
+        skip_bad_rows=r.skip_bad_rows,
+        sort=r.sort,
+    )
+    slo = parse_slo(r.slo) if r.slo else None
+    return Job(
+        plan=attempt.plan,
+        workload=opened,
+        scheduling=settle(r.scheduling, attempt.changes, attempt.plan, slo=slo),
+        seed=r.seed,
+        slo=slo,
+        text=WorkloadText(
+            text=r.workload,
+            seed=r.seed,
+            rate_scale=r.rate_scale,
+            requests=limit or 0,
+            skip_bad_rows=r.skip_bad_rows,
+            sort=r.sort,
+        ),
+        command="stageline tune",
+    )
+
+
+def run_attempt(attempt: Attempt) -> Figures | str:
+    """Its figures, or why it can't be run."""
+    try:
+        return figures_of(carry_out(rerun_job(attempt)).summary)
+    except StagelineError as error:
+        return str(error)
+
+
+def run_attempts(attempts: Sequence[Attempt], jobs: int) -> Iterator[Figures | str]:
+    """In the order given, over `jobs` processes; one job stays in this process."""
+    if jobs == 1 or len(attempts) < 2:
+        yield from map(run_attempt, attempts)
+        return
+    with ProcessPoolExecutor(min(jobs, len(attempts)), mp_context=get_context("spawn")) as pool:
+        yield from pool.map(run_attempt, attempts)
+
+
+def checked_again(stored: StoredRun) -> Figures:
+    """The figures of the run, made once more. Raises UsageError when it is no longer the same run."""
+    found = run_attempt(Attempt(plan=stored.plan, rerun=stored.rerun))
+    if isinstance(found, str):
+        raise UsageError(f"{stored.directory}: the run can't be made again: {found}")
+    if found.digest != stored.summary.digest:
+        raise UsageError(
+            f"{stored.directory}: made again, the run has another digest: the workload {stored.rerun.workload} or "
+            f"Stageline has changed since; make the run again with -o"
+        )
+    return found

@@ -1,0 +1,126 @@
+"""tune.json: what `stageline tune` tried on a run, and what each trial did to its figures."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal, get_args
+
+import msgspec
+
+from stageline.report.rundir import TUNE_FILE
+from stageline.report.summary import Summary
+from stageline.units import NS_PER_S, format_duration
+
+Objective = Literal["throughput", "ttft", "tpot", "goodput"]
+OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
+NOTABLE = 0.01  # relative change from which a trial counts as a gain or as a price
+
+
+class Figures(msgspec.Struct, frozen=True, kw_only=True):
+    """What a trial is judged by. Latencies in emulated seconds, None when nothing was measured."""
+
+    digest: str
+    finished: int
+    output_tokens_per_s: float
+    ttft_p50_s: float | None
+    tpot_p50_s: float | None
+    goodput_requests_per_s: float | None  # None: no objective
+    preemptions: int
+
+
+class Measured(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings that were tried on the whole workload. `gain` is that of the objective, 0.1 for a tenth better."""
+
+    flags: str
+    gain: float
+    figures: Figures
+
+
+class TuneResult(msgspec.Struct, frozen=True, kw_only=True):
+    """`measured` are single settings, most gain first; `best` is the best set of them, None: nothing helps."""
+
+    run_digest: str
+    objective: Objective
+    before: Figures
+    measured: tuple[Measured, ...]
+    best: Measured | None
+    command: str  # that makes the best run, or the run itself when nothing helps
+    short_trials: int  # on the workload's first requests
+    full_trials: int
+    left_out: Mapping[str, str]  # flags that could not be tried, and why
+
+    def helped(self) -> list[Measured]:
+        """Single settings that helped; of those that give the very same run, the first."""
+        by_run = {m.figures.digest: m for m in reversed(self.measured) if m.gain >= NOTABLE}
+        return sorted(by_run.values(), key=lambda m: -m.gain)
+
+    def advice(self) -> list[str]:
+        """One line per setting that helped; ends in the best set of settings, if it is more than one."""
+        helped = self.helped()
+        lines = [f"{m.flags}: {effect(self.before, m.figures, self.objective)}" for m in helped]
+        if self.best is not None and self.best.flags not in {m.flags for m in helped}:
+            lines.insert(0, f"{self.best.flags}: {effect(self.before, self.best.figures, self.objective)}")
+        return lines
+
+
+def figures_of(summary: Summary) -> Figures:
+    """The figures of a complete run."""
+    return Figures(
+        digest=summary.digest or "",
+        finished=summary.requests["finished"],
+        output_tokens_per_s=summary.output_tokens_per_s,
+        ttft_p50_s=summary.ttft_s.p50,
+        tpot_p50_s=summary.tpot_s.p50,
+        goodput_requests_per_s=None if summary.slo is None else summary.slo.goodput_requests_per_s,
+        preemptions=summary.preemptions,
+    )
+
+
+def value(figures: Figures, objective: Objective) -> float | None:
+    """The figure that an objective is about."""
+    if objective == "throughput":
+        return figures.output_tokens_per_s
+    if objective == "goodput":
+        return figures.goodput_requests_per_s
+    return figures.ttft_p50_s if objective == "ttft" else figures.tpot_p50_s
+
+
+def gain(before: Figures, after: Figures, objective: Objective) -> float | None:
+    """How much better, relative to before: tokens more, or time less. None where either was not measured."""
+    old, new = value(before, objective), value(after, objective)
+    if old is None or new is None:
+        return None
+    if not old:
+        return 1.0 if new > old and objective in ("throughput", "goodput") else 0.0
+    return new / old - 1 if objective in ("throughput", "goodput") else 1 - new / old
+
+
+def effect(before: Figures, after: Figures, first: Objective) -> str:
+    """Every figure that moved, the objective's first: `throughput 8,111 → 9,281 tok/s (+14 %), TTFT p50 ...`."""
+    order = (first, *(o for o in OBJECTIVES if o != first))
+    parts = [text for objective in order if (text := _moved(before, after, objective))]
+    if after.finished != before.finished:
+        parts.append(f"finished {before.finished:,} → {after.finished:,}")
+    if after.preemptions != before.preemptions:
+        parts.append(f"preemptions {before.preemptions:,} → {after.preemptions:,}")
+    return ", ".join(parts) or "changes nothing"
+
+
+def _moved(before: Figures, after: Figures, objective: Objective) -> str:
+    old, new = value(before, objective), value(after, objective)
+    if old is None or new is None or (old and abs(new / old - 1) < NOTABLE / 2) or old == new:
+        return ""
+    change = f" ({100 * (new / old - 1):+.0f} %)" if old else ""
+    if objective == "throughput":
+        return f"throughput {old:,.0f} → {new:,.0f} tok/s{change}"
+    if objective == "goodput":
+        return f"goodput {old:,.2f} → {new:,.2f} requests/s{change}"
+    return f"{objective.upper()} p50 {format_duration(old * NS_PER_S)} → {format_duration(new * NS_PER_S)}{change}"
+
+
+def read_tune(directory: Path, run_digest: str | None) -> TuneResult | None:
+    """tune.json of this very run; None if there is none, or one of another run or version."""
+    try:
+        found = msgspec.json.decode((directory / TUNE_FILE).read_bytes(), type=TuneResult)
+    except (OSError, msgspec.MsgspecError, ValueError):
+        return None
+    return found if found.run_digest == run_digest else None

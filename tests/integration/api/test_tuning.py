@@ -1,0 +1,134 @@
+"""`tune` advises only what it has tried: who follows its advice gets what it says, and it finds what a grid finds."""
+
+import random
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+import stageline
+from stageline.api.moves import Move, moves
+from stageline.api.rerunning import Attempt, run_attempt, stored_run
+from stageline.cli.main import invoke
+from stageline.engine.settings import Scheduling, plan_scheduling
+from stageline.errors import StagelineError
+from stageline.report.rerun import FIELDS_WITH_FLAGS
+from stageline.report.tuned import Figures, Objective, figures_of, gain, read_tune
+from stageline.workload import open_workload
+
+SEEDS = range(4)
+OBJECTIVES: tuple[Objective, ...] = ("throughput", "ttft", "tpot", "goodput")
+
+
+def random_run(seed: int, directory: Path) -> stageline.RunResult:
+    draw = random.Random(seed)
+    plan = stageline.plan_model(
+        "llama-3.1-8b", "h100-sxm", devices=draw.choice([1, 2, 4]), replicas=draw.choice([1, 2])
+    )
+    sizes = f"input={draw.choice([256, 2048])},output={draw.choice([8, 32])}"
+    arrivals = draw.choice([f"closed:users={draw.choice([4, 16])}", f"poisson:rate={draw.choice([10, 40])}"])
+    asked = {"microbatch": draw.choice([1, 4, 32]), "batched_tokens": draw.choice([128, 512, 4096])}
+    return stageline.run(
+        plan, f"{arrivals},requests={draw.choice([32, 64])},{sizes}", seed=seed, slo="ttft=200ms,tpot=20ms",
+        output=directory, **asked,
+    )  # fmt: skip
+
+
+def follow(command: str, out: Path) -> Figures:
+    """What a user gets who pastes the command."""
+    words = shlex.split(command)
+    assert words[0] == "stageline"
+    assert invoke([*words[1:], "-o", str(out)]) in (0, 3)
+    return figures_of(stageline.read_run(out).summary)
+
+
+def changed(command: str, flags: str) -> str:
+    """The command with this flag in place of the one that it had."""
+    for name in re.findall(r"--\S+", flags):
+        command = re.sub(rf" {name} \S+", "", command)
+    return f"{command} {flags}"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_advice_that_is_followed_does_what_it_says(seed: int, tmp_path: Path) -> None:
+    objective = OBJECTIVES[seed % len(OBJECTIVES)]
+    before = random_run(seed, tmp_path / "run").summary
+    found = stageline.tune(tmp_path / "run", objective=objective)
+    assert found.before == figures_of(before)
+    after = follow(found.command, tmp_path / "best")
+    if found.best is None:
+        assert after == found.before
+    else:
+        assert after == found.best.figures
+        assert (gain(found.before, after, objective) or 0) > 0
+    stored = stored_run(tmp_path / "run")
+    for i, advised in enumerate(m for m in found.measured if m.gain > 0):
+        command = changed(
+            stored.rerun.command(str(tmp_path / "run/plan.json"), plan_scheduling(stored.plan)), advised.flags
+        )
+        again = follow(command, tmp_path / str(i))
+        assert again == advised.figures
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_it_finds_what_a_grid_of_single_settings_finds(seed: int, tmp_path: Path) -> None:
+    objective = OBJECTIVES[seed % len(OBJECTIVES)]
+    random_run(seed, tmp_path / "run")
+    found = stageline.tune(tmp_path / "run", objective=objective)
+    best = max(_grid(tmp_path / "run", found.before, objective))
+    if best >= 0.1:
+        assert found.best is not None
+        assert found.best.gain >= 0.8 * best
+
+
+def _grid(directory: Path, before: Figures, objective: Objective) -> list[float]:
+    """The gain of every value of every setting, all tried in full."""
+    stored = stored_run(directory)
+    wider = [Move("batched_tokens", n) for n in (32, 64, 96, 192, 768, 8192)]
+    wider += [Move(name, n) for name in ("microbatch", "credits", "max_running") for n in (1, 2, 3, 6, 12, 24, 48, 96)]
+    tried = {*moves(stored.plan, stored.rerun.scheduling, stored.summary, stored.stages), *wider}
+    gains = [0.0]
+    for move in sorted(tried, key=str):
+        after = run_attempt(Attempt(plan=stored.plan, rerun=stored.rerun, changes={move.setting: move.value}))
+        if not isinstance(after, str) and after.finished >= before.finished:
+            gains.append(gain(before, after, objective) or 0.0)
+    return gains
+
+
+def test_a_trial_is_kept_within_the_budget(tmp_path: Path) -> None:
+    random_run(1, tmp_path / "run")
+    found = stageline.tune(tmp_path / "run", budget=3)
+    assert found.full_trials <= 3
+    assert read_tune(tmp_path / "run", found.run_digest) == found
+
+
+def test_a_new_run_in_the_directory_has_no_tuning(tmp_path: Path) -> None:
+    random_run(1, tmp_path / "run")
+    stageline.tune(tmp_path / "run", budget=3)
+    random_run(2, tmp_path / "run")
+    assert not (tmp_path / "run/tune.json").exists()
+
+
+def test_a_run_of_an_opened_workload_can_not_be_made_again(tmp_path: Path) -> None:
+    plan = stageline.plan_model("llama-3.1-8b", "h100-sxm")
+    stageline.run(plan, open_workload("closed:users=2,requests=4,input=8,output=2"), output=tmp_path)
+    with pytest.raises(StagelineError, match="does not say what it was made from"):
+        stageline.tune(tmp_path)
+
+
+def test_a_workload_that_has_changed_is_noticed(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    head = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+    trace.write_text(head + "2023-11-16 18:17:03.0000000,100,4\n")
+    stageline.run(stageline.plan_model("llama-3.1-8b", "h100-sxm"), trace, output=tmp_path / "run")
+    trace.write_text(head + "2023-11-16 18:17:03.0000000,200,4\n")
+    with pytest.raises(StagelineError, match="another digest"):
+        stageline.tune(tmp_path / "run")
+    trace.unlink()
+    with pytest.raises(StagelineError, match="can't be made again"):
+        stageline.tune(tmp_path / "run")
+
+
+def test_every_setting_has_a_flag_that_a_command_can_name() -> None:
+    assert set(Scheduling.__struct_fields__) == FIELDS_WITH_FLAGS
