@@ -23,12 +23,12 @@ class Detour:
 
     def back(self, arrival_ns: int, prev_end_ns: int, microbatch: Microbatch) -> tuple[int, int]:
         """(arrival, end of the visit before) of a microbatch at the later visit, given its arrival after the first."""
-        tokens, sequence = microbatch.totals.tokens, microbatch.number
+        tokens, number = microbatch.totals.tokens, microbatch.number
         free_ns = self._free_ns
         for i, (model, key, link) in enumerate(self._hops):
-            draw = draw_at(key, sequence) if model.uses_draw else 0
+            draw = draw_at(key, number) if model.uses_draw else 0
             prev_end_ns = free_ns[i] = max(free_ns[i], arrival_ns) + model.service_ns(microbatch.totals, draw)
-            arrival_ns = link.send(prev_end_ns, tokens, sequence)
+            arrival_ns = link.send(prev_end_ns, tokens, number)
         return arrival_ns, prev_end_ns
 
 
