@@ -1,0 +1,266 @@
+"""The flags of serving engines that decide speed or memory, and the keywords of the Python API that they set.
+
+Read in the engines' own documents: docs.vllm.ai (vllm serve), docs.sglang.io (server arguments), and the TensorRT-LLM
+documentation (trtllm-serve). A flag that is in none of the tables is refused by name.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Target = Literal["plan", "scheduling"]
+_SUFFIXED = re.compile(r"([0-9]+(?:\.[0-9]+)?)([kKmMgG]?)")
+_SUFFIXES = {"": 1, "k": 10**3, "K": 1 << 10, "m": 10**6, "M": 1 << 20, "g": 10**9, "G": 1 << 30}
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A flag with a value. `read` gives the value of the keyword, or a mapping of several; ValueError says why not."""
+
+    target: Target
+    keyword: str
+    read: Callable[[str], Any]
+    way_out: str = "see the engine's documentation"
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """A flag without a value, and the keywords that it sets."""
+
+    target: Target
+    sets: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialect:
+    """How one serving engine is launched."""
+
+    name: str
+    example: str
+    commands: tuple[tuple[str, ...], ...]
+    values: Mapping[str, Value]
+    switches: Mapping[str, Switch]
+    synonyms: Mapping[str, str]  # other spellings -> the one in these tables
+    model_flags: frozenset[str] = frozenset()
+    unused: frozenset[str] = frozenset()  # switches that change nothing emulated
+    takes_value: frozenset[str] = frozenset()  # flags with a value that change nothing emulated
+    refused: Mapping[str, str] = field(default_factory=dict)  # flags that would change what is emulated, and why not
+
+
+def whole(text: str) -> int:
+    """A whole number from 1 up."""
+    if not re.fullmatch(r"[0-9]{1,12}", text) or not int(text):
+        raise ValueError("not a positive whole number")
+    return int(text)
+
+
+def tokens(text: str) -> int:
+    """A number of tokens with vLLM's suffixes: k = 1000, K = 1024."""
+    match = _SUFFIXED.fullmatch(text)
+    if match is None:
+        raise ValueError("not a number of tokens")
+    number, suffix = match.groups()
+    count = float(number) * _SUFFIXES[suffix]
+    if count != int(count) or count < 1:
+        raise ValueError("not a whole number of tokens")
+    return int(count)
+
+
+def fraction(text: str) -> float:
+    """A number above 0, at most 1."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number <= 1:
+        raise ValueError("not a fraction above 0, at most 1")
+    return number
+
+
+def element(text: str) -> str:
+    """A type of the KV cache, as these engines write it."""
+    kinds = {
+        "auto": "auto", "bfloat16": "bf16", "bf16": "bf16", "half": "fp16", "float16": "fp16", "fp8": "fp8",
+        "fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "float32": "fp32",
+    }  # fmt: skip
+    if text not in kinds:
+        raise ValueError(f"not emulated; known: {', '.join(kinds)}")
+    return kinds[text]
+
+
+def weights(text: str) -> str:
+    """A weight format asked for at launch; formats of the checkpoint itself are read from its config."""
+    kinds = {
+        "fp8": "fp8", "w8a8_fp8": "fp8", "w8a8_int8": "int8", "mxfp4": "mxfp4", "nvfp4": "nvfp4",
+        "modelopt_fp4": "nvfp4", "modelopt": "as-shipped", "modelopt_fp8": "as-shipped", "awq": "as-shipped",
+        "awq_marlin": "as-shipped", "gptq": "as-shipped", "gptq_marlin": "as-shipped",
+        "compressed-tensors": "as-shipped", "bitsandbytes": "as-shipped",
+    }  # fmt: skip
+    if text not in kinds:
+        raise ValueError(f"not emulated; known: {', '.join(kinds)}")
+    return kinds[text]
+
+
+def dtype(text: str) -> str:
+    """The type of unquantised weights: the shipped one, or another of 16 bits, which costs the same."""
+    if text not in ("auto", "bfloat16", "float16", "half"):
+        raise ValueError("not emulated; known: auto, bfloat16, float16, half")
+    return "as-shipped"
+
+
+def vllm_speculation(text: str) -> dict[str, Any]:
+    """vLLM's --speculative-config: the number of draft tokens. How many are right depends on the text: see docs."""
+    try:
+        config = json.loads(text)
+        drafts = int(config["num_speculative_tokens"])
+    except (ValueError, KeyError, TypeError):
+        raise ValueError('not JSON with "num_speculative_tokens"') from None
+    return {"speculate": drafts}
+
+
+def queueing(text: str) -> str:
+    """A scheduling policy of the engine."""
+    kinds = {"fcfs": "fcfs", "priority": "priority", "lpm": "longest-prefix"}
+    if text not in kinds:
+        raise ValueError(f"not emulated; known: {', '.join(kinds)}")
+    return kinds[text]
+
+
+_SERVER_VALUES = frozenset(
+    {
+        "--host", "--port", "--api-key", "--served-model-name", "--tokenizer", "--tokenizer-path", "--tokenizer-mode",
+        "--chat-template", "--tool-call-parser", "--reasoning-parser", "--download-dir", "--load-format", "--revision",
+        "--seed", "--uvicorn-log-level", "--log-level", "--config-format", "--hf-overrides", "--random-seed",
+        "--allowed-origins", "--ssl-keyfile", "--ssl-certfile", "--root-path", "--model-loader-extra-config",
+        "--data-parallel-address", "--data-parallel-rpc-port", "--data-parallel-size-local", "--node-rank", "--nnodes",
+        "--data-parallel-start-rank", "--distributed-executor-backend", "--dist-init-addr", "--master-addr",
+        "--limit-mm-per-prompt", "--generation-config", "--override-generation-config", "--watchdog-timeout",
+        "--backend", "--log-level-http", "--dist-timeout", "--mm-encoder-tp-mode", "--api-server-count",
+    }
+)  # fmt: skip
+_SERVER_SWITCHES = frozenset(
+    {
+        "--trust-remote-code", "--enable-auto-tool-choice", "--disable-log-requests", "--disable-log-stats",
+        "--enable-metrics", "--headless", "--disable-uvicorn-access-log", "--enable-request-id-headers",
+        "--enable-log-requests", "--skip-server-warmup", "--enable-server-load-tracking", "--no-enable-log-requests",
+    }
+)  # fmt: skip
+
+VLLM = Dialect(
+    name="vllm",
+    example="'vllm serve meta-llama/Llama-3.1-8B-Instruct --tensor-parallel-size 2'",
+    commands=(
+        ("vllm", "serve"),
+        ("python", "-m", "vllm.entrypoints.openai.api_server"),
+        ("python3", "-m", "vllm.entrypoints.openai.api_server"),
+    ),
+    values={
+        "--tensor-parallel-size": Value("plan", "tensor_parallel", whole),
+        "--pipeline-parallel-size": Value("plan", "stages", whole),
+        "--data-parallel-size": Value("plan", "replicas", whole),
+        "--max-model-len": Value("plan", "context_tokens", tokens, "write it like 8192, 8k or 8K"),
+        "--gpu-memory-utilization": Value("plan", "memory_share", fraction),
+        "--block-size": Value("plan", "block_tokens", whole),
+        "--kv-cache-dtype": Value("plan", "kv_cache_dtype", element),
+        "--quantization": Value("plan", "weights", weights),
+        "--dtype": Value("plan", "weights", dtype),
+        "--max-num-seqs": Value("scheduling", "max_running", whole),
+        "--max-num-batched-tokens": Value("scheduling", "batched_tokens", tokens),
+        "--scheduling-policy": Value("scheduling", "queueing", queueing),
+        "--speculative-config": Value("scheduling", "speculate", vllm_speculation),
+    },
+    switches={
+        "--enable-expert-parallel": Switch("plan", {"all_experts": True}),
+        "--enable-prefix-caching": Switch("scheduling", {"prefix_cache": True}),
+        "--no-enable-prefix-caching": Switch("scheduling", {"prefix_cache": False}),
+        "--enable-chunked-prefill": Switch("scheduling", {}),
+    },
+    synonyms={
+        "-tp": "--tensor-parallel-size", "-pp": "--pipeline-parallel-size", "-dp": "--data-parallel-size",
+        "-q": "--quantization", "-ep": "--enable-expert-parallel", "--speculative-config": "--speculative-config",
+    },
+    model_flags=frozenset({"--model"}),
+    unused=_SERVER_SWITCHES,
+    takes_value=_SERVER_VALUES,
+    refused={
+        "--enforce-eager": "steps without CUDA graphs",
+        "--no-enable-chunked-prefill": "prefill without chunks",
+        "--cpu-offload-gb": "weights in host memory",
+        "--enable-lora": "adapters",
+        "--disable-custom-all-reduce": "NCCL in place of the one-shot all-reduce",
+        "--num-gpu-blocks-override": "a given number of KV blocks",
+        "--decode-context-parallel-size": "decode context parallelism",
+        "--async-scheduling": "asynchronous scheduling",
+    },
+)  # fmt: skip
+
+SGLANG = Dialect(
+    name="sglang",
+    example="'python -m sglang.launch_server --model-path meta-llama/Llama-3.1-8B-Instruct --tp 2'",
+    commands=(
+        ("python", "-m", "sglang.launch_server"),
+        ("python3", "-m", "sglang.launch_server"),
+        ("sglang", "serve"),
+    ),
+    values={
+        "--tp-size": Value("plan", "tensor_parallel", whole),
+        "--pp-size": Value("plan", "stages", whole),
+        "--dp-size": Value("plan", "replicas", whole),
+        "--ep-size": Value("plan", "expert_parallel", whole),
+        "--context-length": Value("plan", "context_tokens", whole),
+        "--mem-fraction-static": Value("plan", "memory_share", fraction),
+        "--page-size": Value("plan", "block_tokens", whole),
+        "--kv-cache-dtype": Value("plan", "kv_cache_dtype", element),
+        "--quantization": Value("plan", "weights", weights),
+        "--dtype": Value("plan", "weights", dtype),
+        "--max-running-requests": Value("scheduling", "max_running", whole),
+        "--chunked-prefill-size": Value("scheduling", "batched_tokens", whole),
+        "--schedule-policy": Value("scheduling", "queueing", queueing),
+        "--speculative-num-draft-tokens": Value("scheduling", "speculate", whole),
+    },
+    switches={"--disable-radix-cache": Switch("scheduling", {"prefix_cache": False})},
+    synonyms={
+        "--tp": "--tp-size", "--tensor-parallel-size": "--tp-size", "--pp": "--pp-size",
+        "--pipeline-parallel-size": "--pp-size", "--dp": "--dp-size", "--data-parallel-size": "--dp-size",
+        "--ep": "--ep-size", "--expert-parallel-size": "--ep-size", "--model": "--model-path",
+    },
+    model_flags=frozenset({"--model-path"}),
+    unused=_SERVER_SWITCHES,
+    takes_value=_SERVER_VALUES,
+    refused={
+        "--enable-dp-attention": "data-parallel attention inside one server",
+        "--disable-cuda-graph": "steps without CUDA graphs",
+        "--enable-torch-compile": "compiled kernels",
+        "--disaggregation-mode": "prefill and decode on separate servers",
+    },
+)  # fmt: skip
+
+TRTLLM = Dialect(
+    name="trtllm",
+    example="'trtllm-serve meta-llama/Llama-3.1-8B-Instruct --tp_size 2'",
+    commands=(("trtllm-serve", "serve"), ("trtllm-serve",)),
+    values={
+        "--tp-size": Value("plan", "tensor_parallel", whole),
+        "--pp-size": Value("plan", "stages", whole),
+        "--ep-size": Value("plan", "expert_parallel", whole),
+        "--max-seq-len": Value("plan", "context_tokens", whole),
+        "--kv-cache-dtype": Value("plan", "kv_cache_dtype", element),
+        "--max-batch-size": Value("scheduling", "max_running", whole),
+        "--max-num-tokens": Value("scheduling", "batched_tokens", whole),
+    },
+    switches={},
+    synonyms={},
+    unused=_SERVER_SWITCHES,
+    takes_value=_SERVER_VALUES,
+    refused={
+        "--kv-cache-free-gpu-memory-fraction": "a share of what is free after the weights; give --memory-share instead",
+        "--free-gpu-memory-fraction": "a share of what is free after the weights; give --memory-share instead",
+        "--extra-llm-api-options": "settings in a file of its own",
+        "--config": "settings in a file of its own",
+        "--max-beam-width": "beam search",
+    },
+)
+
+ENGINES = (VLLM, SGLANG, TRTLLM)
