@@ -4,13 +4,11 @@ Read in the engines' own documents: docs.vllm.ai (vllm serve), docs.sglang.io (s
 documentation (trtllm-serve). A flag that is in none of the tables is refused by name.
 """
 
-import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
-Target = Literal["plan", "scheduling"]
 _SUFFIXED = re.compile(r"([0-9]+(?:\.[0-9]+)?)([kKmMgG]?)")
 _SUFFIXES = {"": 1, "k": 10**3, "K": 1 << 10, "m": 10**6, "M": 1 << 20, "g": 10**9, "G": 1 << 30}
 
@@ -19,7 +17,6 @@ _SUFFIXES = {"": 1, "k": 10**3, "K": 1 << 10, "m": 10**6, "M": 1 << 20, "g": 10*
 class Value:
     """A flag with a value. `read` gives the value of the keyword, or a mapping of several; ValueError says why not."""
 
-    target: Target
     keyword: str
     read: Callable[[str], Any]
     way_out: str = "see the engine's documentation"
@@ -29,7 +26,6 @@ class Value:
 class Switch:
     """A flag without a value, and the keywords that it sets."""
 
-    target: Target
     sets: Mapping[str, Any]
 
 
@@ -37,7 +33,7 @@ class Switch:
 class Dialect:
     """How one serving engine is launched."""
 
-    name: str
+    name: str  # its profile in the catalogue
     example: str
     commands: tuple[tuple[str, ...], ...]
     values: Mapping[str, Value]
@@ -110,22 +106,11 @@ def dtype(text: str) -> str:
     return "as-shipped"
 
 
-def vllm_speculation(text: str) -> dict[str, Any]:
-    """vLLM's --speculative-config: the number of draft tokens. How many are right depends on the text: see docs."""
-    try:
-        config = json.loads(text)
-        drafts = int(config["num_speculative_tokens"])
-    except (ValueError, KeyError, TypeError):
-        raise ValueError('not JSON with "num_speculative_tokens"') from None
-    return {"speculate": drafts}
-
-
-def queueing(text: str) -> str:
-    """A scheduling policy of the engine."""
-    kinds = {"fcfs": "fcfs", "priority": "priority", "lpm": "longest-prefix"}
-    if text not in kinds:
-        raise ValueError(f"not emulated; known: {', '.join(kinds)}")
-    return kinds[text]
+def fcfs(text: str) -> dict[str, Any]:
+    """A scheduling policy: only the default, which sets nothing. Others are settings of runs."""
+    if text != "fcfs":
+        raise ValueError("a setting of runs; give --queueing to stageline run")
+    return {}
 
 
 _SERVER_VALUES = frozenset(
@@ -149,7 +134,7 @@ _SERVER_SWITCHES = frozenset(
 )  # fmt: skip
 
 VLLM = Dialect(
-    name="vllm",
+    name="vllm-v1",
     example="'vllm serve meta-llama/Llama-3.1-8B-Instruct --tensor-parallel-size 2'",
     commands=(
         ("vllm", "serve"),
@@ -157,29 +142,29 @@ VLLM = Dialect(
         ("python3", "-m", "vllm.entrypoints.openai.api_server"),
     ),
     values={
-        "--tensor-parallel-size": Value("plan", "tensor_parallel", whole),
-        "--pipeline-parallel-size": Value("plan", "stages", whole),
-        "--data-parallel-size": Value("plan", "replicas", whole),
-        "--max-model-len": Value("plan", "context_tokens", tokens, "write it like 8192, 8k or 8K"),
-        "--gpu-memory-utilization": Value("plan", "memory_share", fraction),
-        "--block-size": Value("plan", "block_tokens", whole),
-        "--kv-cache-dtype": Value("plan", "kv_cache_dtype", element),
-        "--quantization": Value("plan", "weights", weights),
-        "--dtype": Value("plan", "weights", dtype),
-        "--max-num-seqs": Value("scheduling", "max_running", whole),
-        "--max-num-batched-tokens": Value("scheduling", "batched_tokens", tokens),
-        "--scheduling-policy": Value("scheduling", "queueing", queueing),
-        "--speculative-config": Value("scheduling", "speculate", vllm_speculation),
+        "--tensor-parallel-size": Value("tensor_parallel", whole),
+        "--pipeline-parallel-size": Value("stages", whole),
+        "--data-parallel-size": Value("replicas", whole),
+        "--max-model-len": Value("max_model_len", tokens, "write it like 8192, 8k or 8K"),
+        "--gpu-memory-utilization": Value("memory_share", fraction),
+        "--block-size": Value("block_tokens", whole),
+        "--kv-cache-dtype": Value("kv_cache_dtype", element),
+        "--quantization": Value("weights", weights),
+        "--dtype": Value("weights", dtype),
+        "--max-num-seqs": Value("max_num_seqs", whole),
+        "--max-num-batched-tokens": Value("max_num_batched_tokens", tokens),
+        "--num-gpu-blocks-override": Value("kv_blocks", whole),
+        "--scheduling-policy": Value("", fcfs),
     },
     switches={
-        "--enable-expert-parallel": Switch("plan", {"all_experts": True}),
-        "--enable-prefix-caching": Switch("scheduling", {"prefix_cache": True}),
-        "--no-enable-prefix-caching": Switch("scheduling", {"prefix_cache": False}),
-        "--enable-chunked-prefill": Switch("scheduling", {}),
+        "--enable-expert-parallel": Switch({"all_experts": True}),
+        "--enable-prefix-caching": Switch({"prefix_cache": True}),
+        "--no-enable-prefix-caching": Switch({"prefix_cache": False}),
+        "--enable-chunked-prefill": Switch({}),
     },
     synonyms={
         "-tp": "--tensor-parallel-size", "-pp": "--pipeline-parallel-size", "-dp": "--data-parallel-size",
-        "-q": "--quantization", "-ep": "--enable-expert-parallel", "--speculative-config": "--speculative-config",
+        "-q": "--quantization", "-ep": "--enable-expert-parallel",
     },
     model_flags=frozenset({"--model"}),
     unused=_SERVER_SWITCHES,
@@ -190,7 +175,7 @@ VLLM = Dialect(
         "--cpu-offload-gb": "weights in host memory",
         "--enable-lora": "adapters",
         "--disable-custom-all-reduce": "NCCL in place of the one-shot all-reduce",
-        "--num-gpu-blocks-override": "a given number of KV blocks",
+        "--speculative-config": "a setting of runs; give --speculate and --acceptance to stageline run",
         "--decode-context-parallel-size": "decode context parallelism",
         "--async-scheduling": "asynchronous scheduling",
     },
@@ -205,22 +190,22 @@ SGLANG = Dialect(
         ("sglang", "serve"),
     ),
     values={
-        "--tp-size": Value("plan", "tensor_parallel", whole),
-        "--pp-size": Value("plan", "stages", whole),
-        "--dp-size": Value("plan", "replicas", whole),
-        "--ep-size": Value("plan", "expert_parallel", whole),
-        "--context-length": Value("plan", "context_tokens", whole),
-        "--mem-fraction-static": Value("plan", "memory_share", fraction),
-        "--page-size": Value("plan", "block_tokens", whole),
-        "--kv-cache-dtype": Value("plan", "kv_cache_dtype", element),
-        "--quantization": Value("plan", "weights", weights),
-        "--dtype": Value("plan", "weights", dtype),
-        "--max-running-requests": Value("scheduling", "max_running", whole),
-        "--chunked-prefill-size": Value("scheduling", "batched_tokens", whole),
-        "--schedule-policy": Value("scheduling", "queueing", queueing),
-        "--speculative-num-draft-tokens": Value("scheduling", "speculate", whole),
+        "--tp-size": Value("tensor_parallel", whole),
+        "--pp-size": Value("stages", whole),
+        "--dp-size": Value("replicas", whole),
+        "--ep-size": Value("expert_parallel", whole),
+        "--context-length": Value("max_model_len", whole),
+        "--mem-fraction-static": Value("memory_share", fraction),
+        "--page-size": Value("block_tokens", whole),
+        "--kv-cache-dtype": Value("kv_cache_dtype", element),
+        "--quantization": Value("weights", weights),
+        "--dtype": Value("weights", dtype),
+        "--max-running-requests": Value("max_num_seqs", whole),
+        "--chunked-prefill-size": Value("max_num_batched_tokens", whole),
+        "--schedule-policy": Value("", fcfs),
+        "--pp-max-micro-batch-size": Value("microbatch", whole),
     },
-    switches={"--disable-radix-cache": Switch("scheduling", {"prefix_cache": False})},
+    switches={"--disable-radix-cache": Switch({"prefix_cache": False})},
     synonyms={
         "--tp": "--tp-size", "--tensor-parallel-size": "--tp-size", "--pp": "--pp-size",
         "--pipeline-parallel-size": "--pp-size", "--dp": "--dp-size", "--data-parallel-size": "--dp-size",
@@ -230,6 +215,7 @@ SGLANG = Dialect(
     unused=_SERVER_SWITCHES,
     takes_value=_SERVER_VALUES,
     refused={
+        "--speculative-num-draft-tokens": "a setting of runs; give --speculate and --acceptance to stageline run",
         "--enable-dp-attention": "data-parallel attention inside one server",
         "--disable-cuda-graph": "steps without CUDA graphs",
         "--enable-torch-compile": "compiled kernels",
@@ -242,13 +228,13 @@ TRTLLM = Dialect(
     example="'trtllm-serve meta-llama/Llama-3.1-8B-Instruct --tp_size 2'",
     commands=(("trtllm-serve", "serve"), ("trtllm-serve",)),
     values={
-        "--tp-size": Value("plan", "tensor_parallel", whole),
-        "--pp-size": Value("plan", "stages", whole),
-        "--ep-size": Value("plan", "expert_parallel", whole),
-        "--max-seq-len": Value("plan", "context_tokens", whole),
-        "--kv-cache-dtype": Value("plan", "kv_cache_dtype", element),
-        "--max-batch-size": Value("scheduling", "max_running", whole),
-        "--max-num-tokens": Value("scheduling", "batched_tokens", whole),
+        "--tp-size": Value("tensor_parallel", whole),
+        "--pp-size": Value("stages", whole),
+        "--ep-size": Value("expert_parallel", whole),
+        "--max-seq-len": Value("max_model_len", whole),
+        "--kv-cache-dtype": Value("kv_cache_dtype", element),
+        "--max-batch-size": Value("max_num_seqs", whole),
+        "--max-num-tokens": Value("max_num_batched_tokens", whole),
     },
     switches={},
     synonyms={},

@@ -18,10 +18,9 @@ PLACE = "--like"
 class LaunchLine(NamedTuple):
     """What a line asks for, in the keywords of the Python API."""
 
-    engine: str  # name of the serving engine: vllm, sglang, trtllm
+    serving_engine: str  # its profile in the catalogue
     model: str
-    plan: dict[str, Any]  # as `plan_model` takes it
-    scheduling: dict[str, Any]  # as `run` takes it
+    keywords: dict[str, Any]  # as `plan_model` takes them
     unused: tuple[str, ...]  # flags that change nothing that is emulated
 
 
@@ -33,7 +32,7 @@ def parse_launch_line(text: str) -> LaunchLine:
         raise BadInput(PLACE, text, f"not a command line: {error}", "quote it as your shell would") from None
     words = _without_environment([w for w in words if w != "\n"])
     dialect, rest = _dialect(text, words)
-    found: dict[str, dict[str, Any]] = {"plan": {}, "scheduling": {}}
+    found: dict[str, Any] = {}
     models, unused = [], []
     for flag, value in _pairs(dialect, rest):
         if flag is None or flag in dialect.model_flags:
@@ -45,7 +44,7 @@ def parse_launch_line(text: str) -> LaunchLine:
     if len(models) != 1 or not models[0]:
         reason = "names no model" if not models else f"names several models: {', '.join(map(str, models))}"
         raise BadInput(PLACE, text, reason, f"write it like {dialect.example}")
-    return LaunchLine(dialect.name, str(models[0]), found["plan"], found["scheduling"], tuple(dict.fromkeys(unused)))
+    return LaunchLine(dialect.name, str(models[0]), found, tuple(dict.fromkeys(unused)))
 
 
 def _without_environment(words: list[str]) -> list[str]:
@@ -105,15 +104,15 @@ def _unknown(dialect: Dialect, name: str) -> BadInput:
     return BadInput(f"{PLACE} {name}", None, f"not a flag of {dialect.name} that is known here", hint)
 
 
-def _apply(dialect: Dialect, flag: str, value: str | None, found: dict[str, dict[str, Any]]) -> None:
+def _apply(dialect: Dialect, flag: str, value: str | None, found: dict[str, Any]) -> None:
     if flag in dialect.switches:
         switch: Switch = dialect.switches[flag]
         if value != "false":
-            found[switch.target].update(switch.sets)
+            found.update(switch.sets)
         return
     rule: Value = dialect.values[flag]
     try:
         wanted = rule.read(value or "")
     except ValueError as error:
         raise BadInput(f"{PLACE} {flag}", value, str(error) or "cannot be read", rule.way_out) from None
-    found[rule.target].update(wanted if isinstance(wanted, Mapping) else {rule.keyword: wanted})
+    found.update(wanted if isinstance(wanted, Mapping) else {rule.keyword: wanted})

@@ -1,5 +1,6 @@
 """`stageline plan`: layers -> stages -> devices."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -7,9 +8,11 @@ import msgspec
 from cyclopts import Parameter
 
 from stageline import units
+from stageline.api.keywords import PlanKeywords
+from stageline.api.launch_line import parse_launch_line
 from stageline.api.planning import ModelPlan, find_inputs, plan_inputs
 from stageline.cli import output
-from stageline.cli.groups import OUTPUT
+from stageline.cli.groups import MODEL, OUTPUT
 from stageline.cli.plan_flags import DesignFlags, ShapeFlags
 from stageline.cli.training import TrainingFlags, plan_training
 from stageline.errors import UsageError
@@ -20,11 +23,15 @@ CONTEXTS_SHOWN = 4
 
 def plan_command(
     model: Annotated[str, Parameter(help="Catalogue name, Hugging Face id, or path of a config.json.")],
-    device: Annotated[str, Parameter(help="Catalogue name of a device.")],
+    device: Annotated[str | None, Parameter(help="Catalogue name of a device.")] = None,
     /,
     *,
     shape: ShapeFlags = ShapeFlags(),  # noqa: B008  (frozen)
     design: DesignFlags = DesignFlags(),  # noqa: B008  (frozen)
+    like: Annotated[
+        str | None,
+        Parameter(group=MODEL, help="Launch line of vLLM, SGLang or TensorRT-LLM in quotes, in place of MODEL."),
+    ] = None,
     learning: TrainingFlags = TrainingFlags(),  # noqa: B008  (frozen)
     out: Annotated[
         Path | None, Parameter(name=("-o", "--output"), group=OUTPUT, help="Write the plan file here.")
@@ -41,6 +48,12 @@ def plan_command(
         _check_training(out=out is not None, explain=explain, device_map=device_map)
     keywords = design.keywords()
     keywords.update(shape.keywords())
+    if like is not None:
+        if device is not None:
+            raise UsageError(f"--like names the model: give only the device, not {model} {device}")
+        model, device = _follow(like, keywords), model
+    if device is None:
+        raise UsageError("DEVICE is missing; stageline plan --help lists what it needs")
     inputs = find_inputs(model, device, keywords, design.catalog_dirs)
     if learning.training:
         return plan_training(inputs.model, inputs.device, learning, shape, as_json=json)
@@ -52,6 +65,18 @@ def plan_command(
         return 0
     _show(planned, planned.explain() if explain else [], as_json=json)
     return 0
+
+
+def _follow(like: str, keywords: PlanKeywords) -> str:
+    """The model of a launch line, whose settings join the keywords; flags given beside it go before them."""
+    line = parse_launch_line(like)
+    untouched = DesignFlags().keywords() | ShapeFlags().keywords()
+    for name, value in {"serving_engine": line.serving_engine, **line.keywords}.items():
+        if keywords.get(name) == untouched.get(name):
+            keywords[name] = value  # type: ignore[literal-required]
+    if line.unused:
+        sys.stderr.write(f"stageline: --like: these change nothing that is emulated: {', '.join(line.unused)}\n")
+    return line.model
 
 
 def _check_training(**given: bool) -> None:

@@ -1,0 +1,80 @@
+"""Launch lines as the documents of vLLM, SGLang and TensorRT-LLM have them: every flag is used, named, or refused."""
+
+from typing import Any
+
+import pytest
+
+from stageline.api.launch_line import LaunchLine, parse_launch_line
+from stageline.errors import BadInput
+
+LINES: dict[str, tuple[str, str, dict[str, Any], tuple[str, ...]]] = {
+    # docs.vllm.ai
+    "vllm serve meta-llama/Llama-3.2-1B-Instruct \\\n  --dtype auto --max-model-len 4096 \\\n  --trust-remote-code": (
+        "vllm-v1", "meta-llama/Llama-3.2-1B-Instruct", {"weights": "as-shipped", "max_model_len": 4096},
+        ("--trust-remote-code",),
+    ),
+    "vllm serve meta-llama/Llama-3.2-1B-Instruct --data-parallel-size 4 --tensor-parallel-size 2": (
+        "vllm-v1", "meta-llama/Llama-3.2-1B-Instruct", {"replicas": 4, "tensor_parallel": 2}, (),
+    ),
+    "vllm serve mistralai/Mistral-7B-v0.1 --gpu-memory-utilization 0.95 --max-model-len 8192": (
+        "vllm-v1", "mistralai/Mistral-7B-v0.1", {"memory_share": 0.95, "max_model_len": 8192}, (),
+    ),
+    "vllm serve meta-llama/Llama-2-7b-hf --enable-prefix-caching": (
+        "vllm-v1", "meta-llama/Llama-2-7b-hf", {"prefix_cache": True}, (),
+    ),
+    "vllm serve facebook/opt-125m --host 0.0.0.0 --port 8080": (
+        "vllm-v1", "facebook/opt-125m", {}, ("--host", "--port"),
+    ),
+    "vllm serve meta-llama/Llama-405B-Instruct --tensor-parallel-size 16 --pipeline-parallel-size 1": (
+        "vllm-v1", "meta-llama/Llama-405B-Instruct", {"tensor_parallel": 16, "stages": 1}, (),
+    ),
+    # docs.sglang.io
+    "python -m sglang.launch_server --model-path meta-llama/Meta-Llama-3-8B-Instruct --tp 2": (
+        "sglang", "meta-llama/Meta-Llama-3-8B-Instruct", {"tensor_parallel": 2}, (),
+    ),
+    "python -m sglang.launch_server --model-path meta-llama/Meta-Llama-3-8B-Instruct --mem-fraction-static 0.7": (
+        "sglang", "meta-llama/Meta-Llama-3-8B-Instruct", {"memory_share": 0.7}, (),
+    ),
+    "python -m sglang.launch_server --model-path meta-llama/Meta-Llama-3-8B-Instruct --chunked-prefill-size 4096": (
+        "sglang", "meta-llama/Meta-Llama-3-8B-Instruct", {"max_num_batched_tokens": 4096}, (),
+    ),
+    # the TensorRT-LLM documentation
+    "trtllm-serve TinyLlama/TinyLlama-1.1B-Chat-v1.0": ("trtllm", "TinyLlama/TinyLlama-1.1B-Chat-v1.0", {}, ()),
+    "trtllm-serve m/x --host localhost --port 8000 --tp_size 2 --max_batch_size 128 --max_num_tokens 8192": (
+        "trtllm", "m/x", {"tensor_parallel": 2, "max_num_seqs": 128, "max_num_batched_tokens": 8192},
+        ("--host", "--port"),
+    ),
+    # an environment before the command, underscores, `=` and vLLM's suffixes
+    "NCCL_P2P_DISABLE=1 vllm serve m/x -tp=2 --enable_expert_parallel --max-num-seqs 8 --max-model-len=130k": (
+        "vllm-v1", "m/x", {"tensor_parallel": 2, "all_experts": True, "max_num_seqs": 8, "max_model_len": 130_000}, (),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", LINES)
+def test_lines_of_the_engines_documents(text: str) -> None:
+    assert parse_launch_line(text) == LaunchLine(*LINES[text])
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (
+            "vllm serve m --tensor-paralel-size 2",
+            "not a flag .*did you mean --tensor-parallel-size",
+        ),
+        ("vllm serve", "names no model .*write it like 'vllm serve"),
+        ("vllm serve a b", "names several models: a, b"),
+        ("docker run vllm/vllm-openai", "begins with one of: vllm serve, python -m sglang.launch_server, trtllm-serve"),
+        ("vllm serve m --enforce-eager", "--enforce-eager: not emulated: steps without CUDA graphs"),
+        ("vllm serve m --scheduling-policy priority", "--scheduling-policy: a setting of runs; give --queueing"),
+        ("vllm serve m --max-num-seqs 0", "--max-num-seqs: not a positive whole number"),
+        ("vllm serve m --max-num-seqs", "--max-num-seqs: its value is missing"),
+        ("vllm serve m --kv-cache-dtype turboquant_k8v4", "--kv-cache-dtype: not emulated; known: auto, bfloat16"),
+        ("python -m sglang.launch_server --model m --enable-dp-attention", "--enable-dp-attention: not emulated"),
+        ("vllm serve 'm", "not a command line"),
+    ],
+)
+def test_what_cannot_be_followed_is_refused_by_name(text: str, says: str) -> None:
+    with pytest.raises(BadInput, match=says):
+        parse_launch_line(text)
