@@ -1,6 +1,7 @@
 """Crowds of bad clients: none stalls the pipeline, none leaves anything behind."""
 
 import asyncio
+import contextlib
 import gc
 import json
 import socket
@@ -107,7 +108,10 @@ async def crowd_of(cluster: Live) -> None:
 
 
 async def test_memory_is_flat() -> None:
-    """After the second of two equal crowds there are no more objects than after the first: a request leaves none."""
+    """After a crowd there are no more objects than after an equal one before it: a request leaves none.
+
+    What a request keeps, every crowd adds again. Whatever else lives in this process may grow, too, but not always.
+    """
 
     def objects() -> int:
         gc.collect()
@@ -115,11 +119,16 @@ async def test_memory_is_flat() -> None:
 
     async with live(live_plan(), queue=10_000) as cluster:
         await crowd_of(cluster)
-        await crowd_of(cluster)
-        first = objects()
-        await crowd_of(cluster)
+        before = 0
 
         async def flat() -> bool:
-            return objects() <= first + 100  # less than one object for each of the 120 clients
+            return objects() <= before + 100  # less than one object for each of the 120 clients
 
-        await until(flat)
+        for _ in range(5):
+            await crowd_of(cluster)
+            before = objects()
+            await crowd_of(cluster)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(2):
+                    return await until(flat)
+        raise AssertionError(f"{objects() - before} objects more after the last crowd")
