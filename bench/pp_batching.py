@@ -19,11 +19,9 @@ Drafting takes no time: none is published. Groups: members of a microbatch, 10th
 """
 
 import argparse
-import itertools
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from unittest import mock
 
 import msgspec
 
@@ -31,7 +29,7 @@ from stageline.catalog.loader import Catalog
 from stageline.engine import inprocess
 from stageline.engine.settings import Scheduling
 from stageline.engine.types import Request, RequestRecord
-from stageline.plan import build
+from stageline.plan.build import make_plan
 from stageline.plan.options import PlanOptions
 from stageline.plan.schema import Plan
 from stageline.testing import Ignoring
@@ -100,13 +98,14 @@ class Shorter:
 def plan(partition: tuple[int, ...] = PARTITION) -> Plan:
     """Kimi K3 on stages of eight B200, with these layers per stage."""
     catalog = Catalog()
-    ends = list(itertools.accumulate(partition))
-    layouts = [tuple(range(end - layers, end)) for end, layers in zip(ends, partition, strict=True)]
     options = PlanOptions(
-        tensor_parallel=8, devices=8 * len(partition), batched_tokens=8192, context_tokens=16384
-    )  # fmt: skip
-    with mock.patch.object(build, "_layouts", lambda *_: layouts):
-        return build.make_plan(catalog.model("kimi-k3").spec, catalog.device("b200").device, options).plan
+        tensor_parallel=8,
+        devices=8 * len(partition),
+        layer_partition=partition,
+        batched_tokens=8192,
+        context_tokens=16384,
+    )
+    return make_plan(catalog.model("kimi-k3").spec, catalog.device("b200").device, options).plan
 
 
 def run(

@@ -1,12 +1,10 @@
-"""What a plan's costs say at a run's own mean context: a token's trip, its collectives, and the layers one by one."""
+"""What a plan's costs say at a run's own mean context: a token's trip and its collectives."""
 
 from collections.abc import Sequence
 
 import msgspec
 
 from stageline.cost.entries import CostEntry, Roofline
-from stageline.cost.service import compile_cost
-from stageline.plan.partition import Fits
 from stageline.plan.schema import Plan
 from stageline.plan.timing import PipelineTiming, decode_totals, pipeline_timing
 from stageline.report.summary import Summary
@@ -41,26 +39,3 @@ def _without_collectives(entry: CostEntry) -> CostEntry:
         return entry
     groups = tuple(msgspec.structs.replace(group, collectives=()) for group in entry.groups)
     return msgspec.structs.replace(entry, groups=groups)
-
-
-def layer_costs(plan: Plan, summary: Summary) -> tuple[list[int], Fits]:
-    """Time of every layer in a decode step of the nominal microbatch, and which runs of them fit a stage.
-
-    Layers of a visit share its time and a stage's bytes evenly; the head's time is the last layer's.
-    """
-    totals = decode_totals(plan.defaults.microbatch, mean_context(summary))
-    times: list[int] = []
-    sizes: list[int] = []
-    for visit in plan.visits:
-        entry, stage, count = plan.costs[visit.cost], plan.stages[visit.stage], max(1, len(visit.layers))
-        whole = compile_cost(entry).service_ns(totals)
-        bare = compile_cost(_headless(entry)).service_ns(totals)
-        times += [bare // count] * count
-        times[-1] += whole - bare
-        sizes += [stage.weight_bytes // max(1, len(stage.layers))] * count
-    room = max(stage.memory_bytes for stage in plan.stages)
-    return times, lambda start, end: not room or sum(sizes[start:end]) <= room
-
-
-def _headless(entry: CostEntry) -> CostEntry:
-    return msgspec.structs.replace(entry, head=None) if isinstance(entry, Roofline) else entry
