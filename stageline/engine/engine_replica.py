@@ -43,7 +43,8 @@ class EngineReplica(Replica):
 
     # -- forming microbatches
 
-    def _form_all(self, now_ns: int, out: list[Formed]) -> None:
+    def form_all(self, now_ns: int, out: list[Formed]) -> None:
+        """See Replica."""
         grouping = self.grouping
         looks = grouping.own_loops or not self.in_flight or self._just_returned
         if self.in_flight or self._just_returned:
@@ -53,13 +54,14 @@ class EngineReplica(Replica):
             return
         for group in grouping.attempts():
             grouping.group = group
-            forming = self._schedule(now_ns)
+            forming = self.schedule(now_ns)
             if forming.members:
                 grouping.dispatched(forming.members)
                 out.append(self._dispatch(forming, now_ns))
                 self._work_since_ns = self._empty_stamp_ns = now_ns
 
-    def _schedule(self, now_ns: int) -> Forming:
+    def schedule(self, now_ns: int) -> Forming:
+        """See Replica."""
         prefill_tokens = self._waiting_tokens + sum(s.todo_tokens for s in self._partial)
         load = Load(len(self.running), len(self.waiting), len(self._partial), prefill_tokens)
         quota = self.batching.quota(load, self.batched_tokens)
@@ -99,12 +101,14 @@ class EngineReplica(Replica):
             if sequence.ready:
                 self._push_ready(sequence)
 
-    def _may_admit(self) -> bool:
+    def may_admit(self) -> bool:
+        """See Replica."""
         return self.grouping.may_admit(len(self.running))
 
-    def _admit(self, sequence: Sequence, chunk: int, forming: Forming) -> None:
+    def admit(self, sequence: Sequence, chunk: int, forming: Forming) -> None:
+        """See Replica."""
         self.grouping.admitted(sequence)
-        super()._admit(sequence, chunk, forming)
+        super().admit(sequence, chunk, forming)
 
     # -- preemption, finishing
 
@@ -115,17 +119,20 @@ class EngineReplica(Replica):
             return None
         return found
 
-    def _free(self, sequence: Sequence) -> None:
+    def free(self, sequence: Sequence) -> None:
+        """See Replica."""
         self.grouping.stopped(sequence)
-        super()._free(sequence)
+        super().free(sequence)
 
-    def _leave(self, sequence: Sequence, now_ns: int) -> None:
+    def leave(self, sequence: Sequence, now_ns: int) -> None:
+        """See Replica."""
         self.grouping.left(sequence)
-        super()._leave(sequence, now_ns)
+        super().leave(sequence, now_ns)
 
-    def _count_waiting(self, sequence: Sequence, sign: int) -> None:
+    def count_waiting(self, sequence: Sequence, sign: int) -> None:
+        """See Replica."""
         self._waiting_tokens += sign * (sequence.request.prompt_tokens + sequence.generated)
-        super()._count_waiting(sequence, sign)
+        super().count_waiting(sequence, sign)
 
 
 def make_replica(route: Route, index: int, scheduling: Scheduling, seed: int) -> Replica:

@@ -92,7 +92,7 @@ class Replica:
     def enqueue(self, sequence: Sequence) -> None:
         """A request arrived and was bound to this replica."""
         self.outstanding_tokens += sequence.outstanding_tokens
-        self._count_waiting(sequence, 1)
+        self.count_waiting(sequence, 1)
         self.waiting.add(sequence)
 
     def complete(self, now_ns: int) -> Members:
@@ -127,14 +127,14 @@ class Replica:
 
     def finish(self, sequence: Sequence, now_ns: int) -> None:
         """A running sequence has ended: its KV is freed, at the stages with the next microbatch."""
-        self._free(sequence)
-        self._leave(sequence, now_ns)
+        self.free(sequence)
+        self.leave(sequence, now_ns)
 
     def abort_waiting(self, sequence: Sequence, now_ns: int) -> None:
         """A sequence ends while it waits to be admitted (again)."""
         self.waiting.remove(sequence)
-        self._count_waiting(sequence, -1)
-        self._leave(sequence, now_ns)
+        self.count_waiting(sequence, -1)
+        self.leave(sequence, now_ns)
 
     def abort_running(self, sequence: Sequence) -> None:
         """Schedule nothing more of a running sequence. The caller finishes it when what is in flight is back."""
@@ -167,13 +167,14 @@ class Replica:
             self._empty_stamp_ns = now_ns if empty is None else empty
         if work:
             self._empty_since_ns = None
-        self._form_all(now_ns, out)
+        self.form_all(now_ns, out)
         self._had_work = self.has_work
         return out
 
-    def _form_all(self, now_ns: int, out: list[Formed]) -> None:
+    def form_all(self, now_ns: int, out: list[Formed]) -> None:
+        """Add to `out` every microbatch that may leave now."""
         while self.credits and self.has_work and now_ns >= self.gate_ns:
-            forming = self._schedule(now_ns)
+            forming = self.schedule(now_ns)
             if not forming.members:
                 return
             out.append(self._dispatch(forming, now_ns))
@@ -185,7 +186,7 @@ class Replica:
             return self.gate_ns
         return NEVER
 
-    def _schedule(self, now_ns: int) -> Forming:
+    def schedule(self, now_ns: int) -> Forming:
         """The members of one microbatch; none when nothing that could join has room."""
         running = len(self.running)
         context = self._written_tokens // running if running else 0
@@ -246,9 +247,9 @@ class Replica:
                 self._partial.remove(sequence)
 
     def _schedule_waiting(self, forming: Forming, now_ns: int) -> None:
-        if self.waiting.state_aware and self._may_admit():
+        if self.waiting.state_aware and self.may_admit():
             self.waiting.reorder(QueueState(now_ns, len(self.running), len(self.waiting), self.cache))
-        while forming.has_room and self._may_admit():
+        while forming.has_room and self.may_admit():
             sequence = self.waiting.peek()
             if sequence is None:
                 break
@@ -258,13 +259,15 @@ class Replica:
             if not self.kv.admit(sequence, chunk, forming):
                 self._release_prefix(sequence)
                 break  # head-of-line blocking
-            self._admit(self.waiting.take(), chunk, forming)
+            self.admit(self.waiting.take(), chunk, forming)
 
-    def _may_admit(self) -> bool:
+    def may_admit(self) -> bool:
+        """Whether one more sequence may run."""
         return len(self.running) < self.max_running
 
-    def _admit(self, sequence: Sequence, chunk: int, forming: Forming) -> None:
-        self._count_waiting(sequence, -1)
+    def admit(self, sequence: Sequence, chunk: int, forming: Forming) -> None:
+        """It runs from now on; its first `chunk` tokens join the microbatch."""
+        self.count_waiting(sequence, -1)
         if sequence.number is None:
             sequence.number = self.admissions
             self.admissions += 1
@@ -335,14 +338,14 @@ class Replica:
     def preempt(self, sequence: Sequence) -> None:
         """Free its KV; it returns to the head of the queue with prompt and generated tokens to prefill."""
         self.outstanding_tokens -= sequence.todo_tokens
-        self._free(sequence)
+        self.free(sequence)
         sequence.preemptions += 1
         sequence.todo_tokens = sequence.request.prompt_tokens + sequence.generated
         self.outstanding_tokens += sequence.todo_tokens
-        self._count_waiting(sequence, 1)
+        self.count_waiting(sequence, 1)
         self.waiting.prepend(sequence)
 
-    def _free(self, sequence: Sequence) -> None:
+    def free(self, sequence: Sequence) -> None:
         """It no longer runs and holds no KV; the prefix cache keeps its full blocks."""
         del self.running[sequence.request.index]
         sequence.running = False
@@ -354,7 +357,8 @@ class Replica:
         if self.cache is not None:
             self.cache.release(sequence)
 
-    def _leave(self, sequence: Sequence, now_ns: int) -> None:
+    def leave(self, sequence: Sequence, now_ns: int) -> None:
+        """It has finished or was cancelled."""
         self.outstanding_tokens -= sequence.outstanding_tokens
         if not self.running and not len(self.waiting):
             self._empty_since_ns = now_ns
@@ -370,7 +374,7 @@ class Replica:
         self._pushes += 1
         heapq.heappush(self._ready, (_number(sequence), self._pushes, sequence))
 
-    def _count_waiting(self, sequence: Sequence, sign: int) -> None:
+    def count_waiting(self, sequence: Sequence, sign: int) -> None:
         """It starts (1) or stops (-1) waiting: count the most KV that it will hold."""
         blocks = self.mirror.blocks_for(self.kv.max_tokens(sequence.request))
         self._waiting_blocks += sign * blocks
