@@ -23,6 +23,7 @@ from stageline.units import NS_PER_S, figure_text, format_duration
 MAX_STAGE_ROWS = 32
 RANGE_SHARE = 0.01  # difference of shares of the window from which a row of several stages shows both ends
 MAX_TUNED_LINES = 3
+WORDY_CAUSES, LETTERS = 9, 4  # with more columns of causes than that, headings have so many letters
 _LATENCIES = (("TTFT", "ttft_s"), ("TPOT", "tpot_s"), ("ITL", "itl_s"), ("E2E", "e2e_s"), ("queue", "queue_s"))
 
 
@@ -138,7 +139,8 @@ def stage_table(stages: Sequence[StageRecord], max_rows: int = MAX_STAGE_ROWS) -
     table.caption = _caption(stages, groups)
     table.caption_justify = "left"
     table.add_column("stage", no_wrap=True)
-    for name in ("busy%", *(CAUSE[c].heading or c for c in causes), *(["kv top%"] if kv else [])):
+    letters = None if len(causes) <= WORDY_CAUSES else LETTERS
+    for name in ("busy%", *((CAUSE[c].heading or c)[:letters] for c in causes), *(["kv top%"] if kv else [])):
         table.add_column(name, justify="right", no_wrap=True)
     for group in groups:
         cells = [_range(*group.ranges[name]) for name in ("busy", *causes)]
