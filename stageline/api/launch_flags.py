@@ -4,6 +4,7 @@ Read in the engines' own documents: docs.vllm.ai (vllm serve), docs.sglang.io (s
 documentation (trtllm-serve). A flag that is in none of the tables is refused by name.
 """
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ class Value:
     keyword: str
     read: Callable[[str], Any]
     way_out: str = "see the engine's documentation"
+    several: bool = False  # the words behind the flag that are numbers belong to it; `read` gets them with commas
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,47 @@ def dtype(text: str) -> str:
     return "as-shipped"
 
 
+def graph_sizes(text: str) -> dict[str, Any]:
+    """Captured sizes; one number alone is the largest of the engine's own sizes (vLLM's --cuda-graph-sizes)."""
+    sizes = captured(text)
+    return {"cuda_graph_sizes": sizes} if len(sizes) > 1 else {"cuda_graph_max": sizes[0]}
+
+
+def captured(text: str) -> tuple[int, ...]:
+    """Captured sizes."""
+    return tuple(whole(part) for part in text.split(","))
+
+
+def compilation(text: str) -> dict[str, Any]:
+    """vLLM's --compilation-config: a level, or JSON of which only what concerns CUDA graphs has a meaning here."""
+    fields = json_fields(text) if text.strip().startswith("{") else {"mode": text}
+    found: dict[str, Any] = {}
+    for name, value in fields.items():
+        if name == "cudagraph_capture_sizes":
+            found["cuda_graph_sizes"] = captured(",".join(map(str, value if isinstance(value, list) else [value])))
+        elif name == "max_cudagraph_capture_size":
+            found["cuda_graph_max"] = whole(str(value))
+        elif name == "cudagraph_mode" and value in ("NONE", "none", 0):
+            found["enforce_eager"] = True
+        elif (name, value) not in _COMPILATION_DEFAULTS:
+            raise ValueError(f"{name}: not emulated")
+    return found
+
+
+_COMPILATION_DEFAULTS = [("cudagraph_mode", "FULL_AND_PIECEWISE"), ("mode", 3), ("mode", "3"), ("level", 3)]
+
+
+def json_fields(text: str) -> dict[str, Any]:
+    """The fields of a JSON object."""
+    try:
+        fields = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not JSON: {error}") from None
+    if not isinstance(fields, dict):
+        raise ValueError("not a JSON object")
+    return fields
+
+
 def fcfs(text: str) -> dict[str, Any]:
     """A scheduling policy: only the default, which sets nothing. Others are settings of runs."""
     if text != "fcfs":
@@ -155,9 +198,16 @@ VLLM = Dialect(
         "--max-num-batched-tokens": Value("max_num_batched_tokens", tokens),
         "--num-gpu-blocks-override": Value("kv_blocks", whole),
         "--scheduling-policy": Value("", fcfs),
+        "--cuda-graph-sizes": Value("", graph_sizes, several=True),
+        "--cudagraph-capture-sizes": Value("cuda_graph_sizes", captured, several=True),
+        "--max-cudagraph-capture-size": Value("cuda_graph_max", whole),
+        "--compilation-config": Value("", compilation, "leave out what does not concern CUDA graphs"),
     },
     switches={
         "--enable-expert-parallel": Switch({"all_experts": True}),
+        "--enforce-eager": Switch({"enforce_eager": True}),
+        "--async-scheduling": Switch({"async_scheduling": True}),
+        "--no-async-scheduling": Switch({"async_scheduling": False}),
         "--enable-prefix-caching": Switch({"prefix_cache": True}),
         "--no-enable-prefix-caching": Switch({"prefix_cache": False}),
         "--enable-chunked-prefill": Switch({}),
@@ -165,19 +215,18 @@ VLLM = Dialect(
     synonyms={
         "-tp": "--tensor-parallel-size", "-pp": "--pipeline-parallel-size", "-dp": "--data-parallel-size",
         "-q": "--quantization", "-ep": "--enable-expert-parallel",
+        "-O": "--compilation-config", "-cc": "--compilation-config",
     },
     model_flags=frozenset({"--model"}),
     unused=_SERVER_SWITCHES,
     takes_value=_SERVER_VALUES,
     refused={
-        "--enforce-eager": "steps without CUDA graphs",
         "--no-enable-chunked-prefill": "prefill without chunks",
         "--cpu-offload-gb": "weights in host memory",
         "--enable-lora": "adapters",
         "--disable-custom-all-reduce": "NCCL in place of the one-shot all-reduce",
         "--speculative-config": "a setting of runs; give --speculate and --acceptance to stageline run",
         "--decode-context-parallel-size": "decode context parallelism",
-        "--async-scheduling": "asynchronous scheduling",
     },
 )  # fmt: skip
 
@@ -204,8 +253,13 @@ SGLANG = Dialect(
         "--chunked-prefill-size": Value("max_num_batched_tokens", whole),
         "--schedule-policy": Value("", fcfs),
         "--pp-max-micro-batch-size": Value("microbatch", whole),
+        "--cuda-graph-max-bs": Value("cuda_graph_max", whole),
+        "--cuda-graph-bs": Value("cuda_graph_sizes", captured, several=True),
     },
-    switches={"--disable-radix-cache": Switch({"prefix_cache": False})},
+    switches={
+        "--disable-radix-cache": Switch({"prefix_cache": False}),
+        "--disable-cuda-graph": Switch({"enforce_eager": True}),
+    },
     synonyms={
         "--tp": "--tp-size", "--tensor-parallel-size": "--tp-size", "--pp": "--pp-size",
         "--pipeline-parallel-size": "--pp-size", "--dp": "--dp-size", "--data-parallel-size": "--dp-size",
@@ -217,7 +271,8 @@ SGLANG = Dialect(
     refused={
         "--speculative-num-draft-tokens": "a setting of runs; give --speculate and --acceptance to stageline run",
         "--enable-dp-attention": "data-parallel attention inside one server",
-        "--disable-cuda-graph": "steps without CUDA graphs",
+        "--disable-cuda-graph-padding": "a graph for every size; give them with --cuda-graph-bs",
+        "--disable-overlap-schedule": "its host time, which nothing published says",
         "--enable-torch-compile": "compiled kernels",
         "--disaggregation-mode": "prefill and decode on separate servers",
     },

@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from stageline.api.keywords import ElementName, PlanKeywords
 from stageline.cli.groups import COST, DEVICES, MEMORY, MICROBATCHES, MODEL, NETWORK
 from stageline.cli.numbers import DECIMAL, WHOLE
-from stageline.errors import UsageError
+from stageline.errors import BadInput, UsageError
 from stageline.plan.options import AXES, Axis, LayerBytes, Placement
 from stageline.units import parse_duration_ns, parse_rate_bytes_per_s, parse_tokens
 
@@ -279,6 +279,28 @@ class MicrobatchFlags:
             help="Keep the KV of prompts and reuse it; default: the engine's.",
         ),
     ] = None
+    async_scheduling: Annotated[
+        bool | None,
+        Parameter(
+            name="--async-scheduling",
+            negative="--no-async-scheduling",
+            help="Schedule a step while the one before it runs, so that the host's time hides; default: the engine's.",
+        ),
+    ] = None
+    enforce_eager: Annotated[bool, _flag("Capture no CUDA graphs: the host launches every kernel.")] = False
+    cuda_graph_sizes: Annotated[
+        str | None,
+        _flag(
+            "Captured sizes in new tokens of a rank, like 1,2,4,8; default: the engine's.",
+            "--cuda-graph-sizes",
+            "--cudagraph-capture-sizes",
+        ),
+    ] = None
+    cuda_graph_max: Annotated[
+        int | None,
+        WHOLE,
+        _flag("Largest captured size; default: the engine's.", "--cuda-graph-max", "--max-cudagraph-capture-size"),
+    ] = None
     microbatch: Annotated[int | None, WHOLE, _flag("Nominal and largest number of sequences in a microbatch.")] = None
     credits_: Annotated[
         int | None,
@@ -294,6 +316,10 @@ class MicrobatchFlags:
             "max_num_seqs": self.max_num_seqs,
             "max_num_batched_tokens": self.max_num_batched_tokens,
             "prefix_cache": self.prefix_cache,
+            "async_scheduling": self.async_scheduling,
+            "enforce_eager": self.enforce_eager,
+            "cuda_graph_sizes": _sizes(self.cuda_graph_sizes),
+            "cuda_graph_max": self.cuda_graph_max,
             "microbatch": self.microbatch,
             "credits": self.credits_,
             "batched_tokens": self.batched_tokens,
@@ -323,6 +349,16 @@ class DesignFlags:
         for group in (self.model, self.placement, self.memory, self.network, self.cost, self.microbatches):
             found.update(group.keywords())
         return found
+
+
+def _sizes(text: str | None) -> tuple[int, ...]:
+    """ "1,2,4" -> (1, 2, 4). Raises BadInput."""
+    if text is None:
+        return ()
+    sizes = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and int(part) for part in sizes):
+        raise BadInput("--cuda-graph-sizes", text, "not positive whole numbers with commas", "write it like 1,2,4,8")
+    return tuple(int(part) for part in sizes)
 
 
 def _axes(text: str | None) -> tuple[Axis, ...]:

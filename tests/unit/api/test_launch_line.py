@@ -44,6 +44,23 @@ LINES: dict[str, tuple[str, str, dict[str, Any], tuple[str, ...]]] = {
         "trtllm", "m/x", {"tensor_parallel": 2, "max_num_seqs": 128, "max_num_batched_tokens": 8192},
         ("--host", "--port"),
     ),
+    # CUDA graphs and asynchronous scheduling
+    "vllm serve m/x --enforce-eager --no-async-scheduling": (
+        "vllm-v1", "m/x", {"enforce_eager": True, "async_scheduling": False}, (),
+    ),
+    "vllm serve m/x --cuda-graph-sizes 64 --async-scheduling": (
+        "vllm-v1", "m/x", {"cuda_graph_max": 64, "async_scheduling": True}, (),
+    ),
+    "vllm serve --cudagraph-capture-sizes 1 2 4 --max-model-len 10 m/x": (
+        "vllm-v1", "m/x", {"cuda_graph_sizes": (1, 2, 4), "max_model_len": 10}, (),
+    ),
+    """vllm serve m/x --compilation-config '{"mode": 3, "cudagraph_capture_sizes": [1, 8]}'""": (
+        "vllm-v1", "m/x", {"cuda_graph_sizes": (1, 8)}, (),
+    ),
+    "python -m sglang.launch_server --model-path m/x --cuda-graph-bs 1 2 16 --tp 2": (
+        "sglang", "m/x", {"cuda_graph_sizes": (1, 2, 16), "tensor_parallel": 2}, (),
+    ),
+    "sglang serve --model-path m/x --disable-cuda-graph": ("sglang", "m/x", {"enforce_eager": True}, ()),
     # an environment before the command, underscores, `=` and vLLM's suffixes
     "NCCL_P2P_DISABLE=1 vllm serve m/x -tp=2 --enable_expert_parallel --max-num-seqs 8 --max-model-len=130k": (
         "vllm-v1", "m/x", {"tensor_parallel": 2, "all_experts": True, "max_num_seqs": 8, "max_model_len": 130_000}, (),
@@ -66,7 +83,10 @@ def test_lines_of_the_engines_documents(text: str) -> None:
         ("vllm serve", "names no model .*write it like 'vllm serve"),
         ("vllm serve a b", "names several models: a, b"),
         ("docker run vllm/vllm-openai", "begins with one of: vllm serve, python -m sglang.launch_server, trtllm-serve"),
-        ("vllm serve m --enforce-eager", "--enforce-eager: not emulated: steps without CUDA graphs"),
+        ("vllm serve m --cpu-offload-gb", "--cpu-offload-gb: not emulated: weights in host memory"),
+        ("""vllm serve m --compilation-config '{"backend": "eager"}'""", "--compilation-config: backend: not emulated"),
+        ("vllm serve m --compilation-config '{'", "--compilation-config: not JSON"),
+        ("vllm serve m --cudagraph-capture-sizes 1 0", "--cudagraph-capture-sizes: not a positive whole number"),
         ("vllm serve m --scheduling-policy priority", "--scheduling-policy: a setting of runs; give --queueing"),
         ("vllm serve m --max-num-seqs 0", "--max-num-seqs: not a positive whole number"),
         ("vllm serve m --max-num-seqs", "--max-num-seqs: its value is missing"),
