@@ -5,7 +5,7 @@ from functools import partial
 
 from stageline.cost.entries import FullAttention, LinearAttention, Phase, Ring, Roofline
 from stageline.cost.tables import apart, expert_tables, halves_tables, imbalanced_experts, work_table
-from stageline.cost.together import captured, in_step
+from stageline.cost.together import captured_sizes, in_step
 from stageline.cost.totals import BatchTotals
 
 
@@ -35,6 +35,7 @@ class RooflineModel:
         self._experts = imbalanced_experts(entry)
         self._apart = apart(entry)
         self._ranks, self._graphs = entry.ranks or 1, entry.graphs or None
+        self._sizes = captured_sizes(self._graphs) if self._graphs else []
         self._routed = expert_tables(entry)
         self._full = [(layers, _attention_of(a)) for layers, a in attention_rows(entry)]
         linear = linear_rows(entry)
@@ -63,18 +64,20 @@ class RooflineModel:
         if self._ranks > 1:
             totals = in_step(totals, self._ranks)
         tokens = totals.decode_tokens - (-totals.prefill_tokens // self.entry.context_ranks)
-        graphs, padded, size = self._graphs, tokens, None
-        if graphs:
-            size = captured(graphs, -(-tokens // self._ranks), totals.prefill_sequences)
-            padded = tokens if size is None else size * self._ranks
-        whole, halves, ns = self.table.at(padded), self._halves_at(padded) if self._halves else None, 0.0
+        graphs, ranks, values, ns = self._graphs, self._ranks, self._values, 0.0
+        padded, own, size = tokens, tokens if ranks == 1 else -(-tokens // ranks), 0
+        if graphs and own < len(self._sizes) and not (graphs.decode_only and totals.prefill_sequences):
+            size = self._sizes[own]
+            padded = size * ranks or tokens
+        whole = values[padded] if padded < len(values) else self.table.at(padded)
+        halves = self._halves_at(padded) if self._halves else None
         for experts in self._experts:
             ns += experts.ns(routed, draw)
         if self._routed:
             whole += self._routed[0].at(routed)
             halves = (halves[0] + self._routed[1].at(routed), halves[1]) if halves else None
         ns = self._step_ns(ns, totals, tokens, whole, halves)
-        if graphs and size is None:
+        if graphs and not size:
             ns = max(ns, graphs.eager_ns)
         return round(self._with_host(ns, totals) if self._host else ns) or 1
 

@@ -1,7 +1,5 @@
 """What the ranks of data-parallel attention cost together, and what CUDA graphs pad a step to (rule 3)."""
 
-from bisect import bisect_left
-
 from stageline.cost.entries import Graphs
 from stageline.cost.totals import BatchTotals
 
@@ -28,11 +26,11 @@ def in_step(totals: BatchTotals, ranks: int) -> BatchTotals:
     )
 
 
-def captured(graphs: Graphs, tokens: int, prefills: int) -> int | None:
-    """The captured size in which a step of so many tokens of one rank runs; None: it runs eager."""
-    if prefills and graphs.decode_only:
-        return None
-    i = bisect_left(graphs.sizes, tokens)
-    if i == len(graphs.sizes) or (graphs.exact and graphs.sizes[i] != tokens):
-        return None
-    return graphs.sizes[i]
+def captured_sizes(graphs: Graphs) -> list[int]:
+    """By new tokens of one rank, up to the largest size: the captured size that holds them; 0: the step runs eager."""
+    if graphs.exact:
+        return [size if size in graphs.sizes else 0 for size in range(max(graphs.sizes, default=0) + 1)]
+    held: list[int] = []
+    for size in graphs.sizes:
+        held += [size] * (size + 1 - len(held))
+    return held
