@@ -45,7 +45,7 @@ LINES: dict[str, tuple[str, str, dict[str, Any], tuple[str, ...]]] = {
         ("--host", "--port"),
     ),
     # wrappers: a container with an entry point of its own, a container with a command, runners, redirections
-    'docker run --runtime nvidia --gpus all -v ~/.cache:/root/.cache --env "HF_TOKEN=x" -p 8000:8000 --ipc=host '
+    'docker run --runtime nvidia --gpus all -v cache:/cache --env "HF_TOKEN=x" -p 8000:8000 --ipc=host '
     "vllm/vllm-openai:latest --model Qwen/Qwen3-0.6B --max-model-len 4096": (
         "vllm-v1", "Qwen/Qwen3-0.6B", {"max_model_len": 4096}, ("HF_TOKEN",),
     ),
