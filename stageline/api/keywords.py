@@ -46,7 +46,7 @@ class DesignKeywords(TypedDict, total=False):
     context_tokens: int | None
     concurrency: int  # requests of that context that every stage must have room for
     memory_share: float | None
-    activations: Literal["reserve", "kv"]
+    activations: Literal["auto", "reserve", "static", "kv", "free"]  # "auto": the serving engine's
     block_tokens: int | None  # None: the serving engine's
     whole_kv: bool
     axes: tuple[Axis, ...]  # innermost first; empty: the cheapest order

@@ -166,9 +166,12 @@ class MemoryFlags:
         ),
     ] = None
     activations: Annotated[
-        Literal["reserve", "kv"],
-        _flag("Keep activations in what --memory-share leaves free, or take them from the KV ledger."),
-    ] = "reserve"
+        Literal["auto", "reserve", "static", "kv", "free"],
+        _flag(
+            "What --memory-share holds beside weights and KV: nothing (reserve), the runtime (static, SGLang), that "
+            "and activations (kv, vLLM), or a share of what these leave (free, TensorRT-LLM); auto: as the engine does."
+        ),
+    ] = "auto"
     block_tokens: Annotated[
         int | None, WHOLE, _flag("Tokens per KV block; default: the engine's.", "--block-tokens", "--block-size")
     ] = None
