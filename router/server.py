@@ -39,7 +39,7 @@ def build(settings: RouterSettings) -> Server:
     if not settings.plan or not settings.stages:
         raise UsageError("the router needs --plan and --stages; --help explains both")
     plan = read_plan_file(Path(settings.plan))
-    table = StageTable(plan, stage_addresses(settings.stages, plan), Dialer(settings.tls))
+    table = StageTable(plan, stage_addresses(settings.stages, plan), Dialer(settings.tls), key=settings.stage_key)
     serving = ServingMetrics(plan)
     live = live_service(plan, table, settings, serving) if settings.live else None
     collector = RouterCollector(plan, table.health, (lambda: live.supervisor.session) if live else lambda: None)

@@ -13,6 +13,7 @@ from router.live.stream import STALL_S
 from router.live.supervisor import LiveSupervisor
 from stageline.errors import Busy, Unavailable
 from stageline.report.spans.context import TRACEPARENT, TRACESTATE, parse_traceparent
+from stageline.runtime.names import session_name
 from stageline.v1 import router_pb2
 
 GenerateContext = aio.ServicerContext[Any, Any]
@@ -77,7 +78,7 @@ def live_state(supervisor: LiveSupervisor) -> router_pb2.LiveState:
     """The state of the live session, for Status."""
     session = supervisor.session
     return router_pb2.LiveState(
-        session=session.id if session else "",
+        session=session_name(session.id) if session else "",
         dilation=supervisor.options.dilation,
         requests=session.requests if session else 0,
         slip_ns=session.clock.slip_ns if session else 0,

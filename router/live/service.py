@@ -12,7 +12,7 @@ from router.live.supervisor import LiveSupervisor
 from stageline.engine.types import Request
 from stageline.errors import BadInput, UsageError
 from stageline.report.spans.context import TraceContext
-from stageline.workload.rows import MAX_TOKENS
+from stageline.workload.rows import MAX_PRIORITY, MAX_TOKENS
 
 
 class Choice(NamedTuple):
@@ -70,6 +70,8 @@ class LiveService:
 
         Raises BadInput, Busy or Unavailable.
         """
+        if abs(priority) > MAX_PRIORITY:
+            raise BadInput("priority", priority, f"not between -{MAX_PRIORITY} and {MAX_PRIORITY}")
         if not 1 <= n * len(params_list) <= MAX_CHOICES:
             raise BadInput("n", n, f"1 to {MAX_CHOICES} outputs can be asked for at once")
         searched = MAX_SEARCHED_TOKENS // (n * len(params_list))

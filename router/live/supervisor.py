@@ -14,6 +14,7 @@ from router.live.watchdog import Watchdog
 from router.metrics.vllm import Watch
 from stageline.engine.route import Route
 from stageline.errors import Busy, StagelineError, Unavailable
+from stageline.runtime.names import session_name
 from stageline.workload.recording import RecordingHeader
 
 log = logging.getLogger(__name__)
@@ -194,7 +195,7 @@ class LiveSupervisor:
             self._recorder.begin(header)
         self.session, self.reason = session, ""
         self.on_session()
-        log.info("live session open", extra={"session": session.id, "dilation": self.options.dilation})
+        log.info("live session open", extra={"session": session_name(session.id), "dilation": self.options.dilation})
 
     async def _last(self, session: LiveSession) -> StagelineError | None:
         """Until it breaks off or has to leave."""

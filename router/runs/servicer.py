@@ -25,6 +25,7 @@ from stageline.engine.settings import read_scheduling
 from stageline.engine.types import Workload
 from stageline.errors import BadInput, Busy, PlanMismatch, ProtocolError, SessionUnknown, StagelineError
 from stageline.plan.schema import Plan
+from stageline.runtime.names import session_name
 from stageline.runtime.server import Announce, Endpoints
 from stageline.v1 import flow_pb2, router_pb2, router_pb2_grpc
 from stageline.wire.channels import SECURE
@@ -160,7 +161,7 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
         return router_pb2.StatusReply(
             plan=self._route.plan.canonical(),
             plan_digest=self._digest,
-            session=run.id if run else "",
+            session=session_name(run.id) if run else "",
             progress=run.progress() if run else None,
             stages=[
                 router_pb2.StageState(
