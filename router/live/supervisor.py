@@ -113,6 +113,11 @@ class LiveSupervisor:
         return self.session is not None and not self._draining
 
     @property
+    def why_not(self) -> str:
+        """Why requests are not taken, in words that are never empty."""
+        return self.reason or "the live session is ending; the next one opens when all stages serve"
+
+    @property
     def degraded(self) -> str:
         """Why requests that are taken do not get on; empty: they do."""
         return self._watchdog.reason if self._watchdog else ""
@@ -126,7 +131,7 @@ class LiveSupervisor:
         """The session that takes that many requests now. Raises Unavailable or Busy."""
         session = self.session
         if session is None or self._draining:
-            raise Unavailable(f"no live session is open: {self.reason}")
+            raise Unavailable(f"no live session is open: {self.why_not}")
         if session.waiting + requests > self.options.queue:
             raise Busy(f"the queue is full: {session.waiting} requests wait, at most {self.options.queue} may")
         return session

@@ -51,7 +51,7 @@ class LocalCluster:
         common = ["--plan", str(path.resolve()), "--grpc-host", HOST, "--log-level", options.log_level]
         self._common = [*common, "--log-format", options.log_format, "--drain-s", str(options.drain_s)]
         self._common += [f"--tls-{name}={path}" for name, path in msgspec.structs.asdict(options.tls).items()]
-        self._dialer = Dialer(options.tls, api_key=options.api_key)
+        self._dialer = Dialer(options.tls, api_key=options.api_key.partition(",")[0])
         self._secrets = {"STAGELINE_STAGE_KEY": secrets.token_hex(16)}  # other users of the host open no session here
         self.stages = [self._stage(r, s) for r in range(plan.replicas) for s in range(len(plan.stages))]
         self.router: Child | None = None

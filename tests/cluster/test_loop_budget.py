@@ -49,5 +49,5 @@ async def test_no_request_holds_the_loop(name: str) -> None:
     headers = {"Content-Type": "application/json"}
     async with live(live_plan()) as cluster, aiohttp.ClientSession() as session, longest_turn() as longest:
         async with session.post(f"{cluster.url}/v1/completions", data=io.BytesIO(data), headers=headers) as reply:
-            assert reply.status in (200, 400)
+            assert reply.status in (200, 400, 413)
         assert longest[0] < MOST_S
