@@ -88,9 +88,9 @@ class Output(msgspec.Struct, frozen=True, kw_only=True):
         word, key = self.tokenizer.word, self.key
         return "".join([word(key, i) for i in range(start, end)])
 
-    def said(self) -> str:
-        """The whole output as the prompt of the conversation's next turn has it."""
-        text = self.text(0, self.tokens)
+    def said(self, tokens: int) -> str:
+        """The first `tokens` tokens as the prompt of the conversation's next turn has them."""
+        text = self.text(0, tokens)
         return f"{self.tool} {text}" if self.tool else text
 
 

@@ -17,6 +17,7 @@ from stageline.report.spans.context import TraceContext
 from stageline.workload.rows import MAX_PRIORITY, MAX_TOKENS
 
 _LIGHT_TOKENS = 4096  # that are looked at in the event loop to prepare a call, some milliseconds
+_NAMED_TOKENS = 1 << 17  # of all answers of a call, whose blocks the prefix cache may find again
 _SHAPE_TOKENS = 256  # as much work as the values of an output with a shape are
 
 
@@ -159,20 +160,24 @@ class LiveService:
                 output = self._lengths.output(params, choice, drawn=length, choices=choices)
                 if params.prompt_tokens + output.tokens > self.max_context_tokens:
                     output = self._lengths.shortened(output, self.max_context_tokens - params.prompt_tokens)
-                prepared.append(_Prepared(params, output, hash_ids, self._output_hash_ids(params, output)))
+                names = self._output_hash_ids(params, output, _NAMED_TOKENS // choices)
+                prepared.append(_Prepared(params, output, hash_ids, names))
         return prepared
 
     def _hash_ids(self, params: GenerationParams) -> tuple[int, ...]:
         return block_hashes(params.token_ids(self.tokenizer), self._block_tokens) if self._block_tokens else ()
 
-    def _output_hash_ids(self, params: GenerationParams, output: Output) -> tuple[int, ...]:
-        """Identities of the blocks that the answer completes, as the prompt of the next turn will name them."""
-        block = self._block_tokens
+    def _output_hash_ids(self, params: GenerationParams, output: Output, most: int) -> tuple[int, ...]:
+        """Identities of the blocks that the answer completes, as the prompt of the next turn will name them.
+
+        Of an answer of more than `most` tokens the blocks after these have none: nothing will find them.
+        """
+        block, tokens = self._block_tokens, min(output.tokens, most)
         first = params.prompt_tokens // block if block else 0
-        end = (params.prompt_tokens + output.tokens) // block if block else 0
+        end = (params.prompt_tokens + tokens) // block if block else 0
         if first == end:
             return ()
-        ids = params.next_ids(output.said(), self.tokenizer)
+        ids = params.next_ids(output.said(tokens), self.tokenizer)
         return block_hashes(ids[first * block : end * block], block)
 
 
