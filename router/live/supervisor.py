@@ -14,6 +14,7 @@ from router.live.watchdog import Watchdog
 from router.metrics.vllm import Watch
 from stageline.engine.route import Route
 from stageline.errors import Busy, StagelineError, Unavailable
+from stageline.runtime.names import session_name
 from stageline.workload.recording import RecordingHeader
 
 log = logging.getLogger(__name__)
@@ -112,6 +113,11 @@ class LiveSupervisor:
         return self.session is not None and not self._draining
 
     @property
+    def why_not(self) -> str:
+        """Why requests are not taken, in words that are never empty."""
+        return self.reason or "the live session is ending; the next one opens when all stages serve"
+
+    @property
     def degraded(self) -> str:
         """Why requests that are taken do not get on; empty: they do."""
         return self._watchdog.reason if self._watchdog else ""
@@ -125,7 +131,7 @@ class LiveSupervisor:
         """The session that takes that many requests now. Raises Unavailable or Busy."""
         session = self.session
         if session is None or self._draining:
-            raise Unavailable(f"no live session is open: {self.reason}")
+            raise Unavailable(f"no live session is open: {self.why_not}")
         if session.waiting + requests > self.options.queue:
             raise Busy(f"the queue is full: {session.waiting} requests wait, at most {self.options.queue} may")
         return session
@@ -194,7 +200,7 @@ class LiveSupervisor:
             self._recorder.begin(header)
         self.session, self.reason = session, ""
         self.on_session()
-        log.info("live session open", extra={"session": session.id, "dilation": self.options.dilation})
+        log.info("live session open", extra={"session": session_name(session.id), "dilation": self.options.dilation})
 
     async def _last(self, session: LiveSession) -> StagelineError | None:
         """Until it breaks off or has to leave."""

@@ -13,7 +13,7 @@ from grpc import aio
 
 import stageline
 from router.api.generate import GenerateContext, generate, live_state
-from router.api.keys import check_key
+from router.api.keys import Gate
 from router.api.openai.http_server import OpenAiServer
 from router.cluster.stages import StageTable, metrics_of
 from router.live.service import LiveService
@@ -25,6 +25,7 @@ from stageline.engine.settings import read_scheduling
 from stageline.engine.types import Workload
 from stageline.errors import BadInput, Busy, PlanMismatch, ProtocolError, SessionUnknown, StagelineError
 from stageline.plan.schema import Plan
+from stageline.runtime.names import session_name
 from stageline.runtime.server import Announce, Endpoints
 from stageline.v1 import flow_pb2, router_pb2, router_pb2_grpc
 from stageline.wire.channels import SECURE
@@ -60,10 +61,10 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
         live: LiveService | None = None,
         http: OpenAiServer | None = None,
         trust_runs: bool = False,
-        api_key: str = "",
+        gate: Gate | None = None,
         metrics: Callable[[], bytes] = bytes,
     ) -> None:
-        self._api_key, self._trust_runs = api_key, trust_runs
+        self._gate, self._trust_runs = gate or Gate(), trust_runs
         self._route, self._digest = Route(plan), plan.digest()
         self._table, self._advertise, self._payload = table, advertise, payload
         self._window = window or max(2, 2 * len(os.sched_getaffinity(0)))
@@ -118,7 +119,7 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
     ) -> None:
         """See router.proto."""
         try:
-            self._check_key(context)
+            self._gate.check(_authorization(context))
             await self._claim()
             try:
                 if self._supervisor:
@@ -142,7 +143,7 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
     ) -> None:
         """See router.proto."""
         try:
-            self._check_key(context)
+            self._gate.admit(_authorization(context), context.peer().rpartition(":")[0])
             await generate(self._live, request, context)
         except StagelineError as error:
             await abort(context, error)
@@ -152,7 +153,7 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
     ) -> router_pb2.StatusReply:
         """See router.proto."""
         try:
-            self._check_key(context)
+            self._gate.check(_authorization(context))
         except StagelineError as error:
             await abort(context, error)
         run, table = self._run, self._table
@@ -160,7 +161,7 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
         return router_pb2.StatusReply(
             plan=self._route.plan.canonical(),
             plan_digest=self._digest,
-            session=run.id if run else "",
+            session=session_name(run.id) if run else "",
             progress=run.progress() if run else None,
             stages=[
                 router_pb2.StageState(
@@ -177,12 +178,6 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
             live=live_state(self._supervisor) if self._supervisor else None,
             metrics=self._metrics() if request.metrics else b"",
         )
-
-    def _check_key(self, context: aio.ServicerContext[Any, Any]) -> None:
-        """Clients show the key as over HTTP; Flow needs none, for stages know the session's id."""
-        if self._api_key:
-            given = dict(context.invocation_metadata() or ()).get("authorization", "")
-            check_key(str(given), self._api_key)
 
     # -- runs
 
@@ -285,6 +280,11 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
         task = asyncio.ensure_future(announce(self._table.healthy))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _authorization(context: aio.ServicerContext[Any, Any]) -> str:
+    """The key that a client shows, as over HTTP; Flow needs none, for stages know the session's id."""
+    return str(dict(context.invocation_metadata() or ()).get("authorization", ""))
 
 
 async def _hear_out(context: RunContext) -> None:
