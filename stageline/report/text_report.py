@@ -87,14 +87,8 @@ def figures_table(summary: Summary) -> Table:
     )
     rate = f"{summary.output_tokens_per_s:,.1f} output tokens/s, {summary.requests_per_s:,.2f} requests/s"
     table.add_row("throughput", f"{rate}, the drain after the last arrival included")
-    if a := summary.arrivals:
-        span = format_duration(a.span_s * NS_PER_S)
-        table.add_row("offered", f"{figure_text(a.offered_requests_per_s)} requests/s for {span}")
-        table.add_row(
-            "served",
-            f"{figure_text(a.served_requests_per_s)} requests/s in that time, "
-            f"{figure_text(a.served_output_tokens_per_s)} output tokens/s",
-        )
+    for name, text in measured_rows(summary):
+        table.add_row(name, text)
     table.add_row("bubbles", f"{summary.bubble_ratio:.1%} of the time in which there was work{_binding(summary)}")
     if u := summary.utilisation:
         table.add_row("utilisation", f"{u.mfu:.1%} of peak FLOPs (MFU), {u.bandwidth:.1%} of memory bandwidth")
@@ -105,6 +99,23 @@ def figures_table(summary: Summary) -> Table:
     if summary.preemptions:
         table.add_row("preemptions", f"{summary.preemptions:,}")
     return table
+
+
+def measured_rows(summary: Summary) -> list[tuple[str, str]]:
+    """Name and value of what was measured in the window, and of what it cost."""
+    m, cost, rows = summary.measured, summary.cost, []
+    if m is not None:
+        rows = [("measured in", m.window + (f"; {m.remark}" if m.remark else ""))]
+        rows.append(("offered", f"{figure_text(m.offered_requests_per_s)} requests/s"))
+        served = f"{figure_text(m.served_requests_per_s)} requests/s, "
+        rows.append(("served", f"{served}{figure_text(m.served_output_tokens_per_s)} output tokens/s"))
+        if m.goodput_requests_per_s is not None:
+            rows.append(("goodput", f"{figure_text(m.goodput_requests_per_s)} requests/s"))
+    if cost is not None:
+        tokens = cost.per_million_output_tokens
+        million = "no output token was served" if tokens is None else f"{figure_text(tokens)} per million output tokens"
+        rows.append(("cost", f"{figure_text(cost.per_hour)} per hour; {million}"))
+    return rows
 
 
 _ODD = ("skipped_bad", "left_out_failed", "output_raised", "prompt_raised", "reordered")
