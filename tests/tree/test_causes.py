@@ -16,6 +16,7 @@ from stageline.report.distributions import Latency
 from stageline.report.page.data import page_data
 from stageline.report.page.lanes import CATEGORIES
 from stageline.report.page.render import SCRIPTS, asset
+from stageline.report.palette import DARK_SERVICES, SERVICES
 from stageline.report.rundir import read_run_plan, read_summary
 from tests.known import write_run
 from tests.reference import attribution
@@ -39,6 +40,7 @@ def test_every_cause_has_a_meaning_colours_and_advice(cause: Any) -> None:
 def test_no_two_causes_look_alike() -> None:
     for colours in ({c.colour for c in TABLE}, {c.dark_colour for c in TABLE}, {c.heading or c.name for c in TABLE}):
         assert len(colours) == len(TABLE)
+    assert not {c.colour for c in TABLE} & {*SERVICES} and not {c.dark_colour for c in TABLE} & {*DARK_SERVICES}
 
 
 def test_every_cause_is_shown_once() -> None:
