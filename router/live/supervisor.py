@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable
 
 from router.cluster.stages import StageTable
@@ -18,6 +19,7 @@ from stageline.workload.recording import RecordingHeader
 
 log = logging.getLogger(__name__)
 _BACKOFF_S = (0.2, 0.5, 1.0, 2.0)
+REFUSALS = ("unavailable", "queue")
 
 
 class LiveSupervisor:
@@ -39,6 +41,7 @@ class LiveSupervisor:
         self.last_digest = ""
         self.slipped_ns = 0  # of sessions that are over
         self.failures = 0
+        self.refused = Counter(dict.fromkeys(REFUSALS, 0))  # requests that were not taken
         self._watch, self._traces = watch, traces
         self._recorder = Recorder(options.record) if options.record else None
         self._digest = route.plan.digest()
@@ -125,8 +128,10 @@ class LiveSupervisor:
         """The session that takes that many requests now. Raises Unavailable or Busy."""
         session = self.session
         if session is None or self._draining:
+            self.refused["unavailable"] += requests
             raise Unavailable(f"no live session is open: {self.reason}")
         if session.waiting + requests > self.options.queue:
+            self.refused["queue"] += requests
             raise Busy(f"the queue is full: {session.waiting} requests wait, at most {self.options.queue} may")
         return session
 
@@ -177,7 +182,7 @@ class LiveSupervisor:
             raise
         finally:
             self.session = None
-            self._end_recording(None)
+            self._end_recording(None, str(error or "the session ended without a digest"))
             self.slipped_ns += session.clock.slip_ns
             lost = Unavailable(f"the live session broke off: {error}") if error else None
             self.failures += bool(error)
@@ -221,8 +226,8 @@ class LiveSupervisor:
                 task.cancel()
             await asyncio.gather(failing, leaving, watching, return_exceptions=True)
 
-    def _end_recording(self, digest: str | None) -> str:
-        path = self._recorder.end(digest) if self._recorder else None
+    def _end_recording(self, digest: str | None, reason: str = "") -> str:
+        path = self._recorder.end(digest, reason) if self._recorder else None
         return str(path or "")
 
     async def _must_leave(self) -> None:

@@ -84,3 +84,17 @@ def test_damage_is_named(path: Path, line: str, reason: str) -> None:
     with pytest.raises(BadInput, match=reason) as caught:
         drained(path)
     assert ":6" in str(caught.value)
+
+
+def test_a_last_line_that_was_not_written_whole_ends_the_recording(path: Path) -> None:
+    """As a router that was killed leaves it. The same line in the middle is damage."""
+    whole = HEADER + request_line(request(0, 10))
+    path.write_text(whole + request_line(request(1, 20))[:30])
+    workload = open_workload(str(path))
+    assert isinstance(workload, RecordedWorkload)
+    assert workload.take() == request(0, 10)
+    assert workload.next_arrival_ns() is None
+    assert "it stops at line 3" in workload.end.reason
+    path.write_text(whole + request_line(request(1, 20))[:30] + "\n")
+    with pytest.raises(BadInput, match=":3"):
+        drained(path)
