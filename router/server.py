@@ -63,6 +63,7 @@ def build(settings: RouterSettings) -> Server:
         api_key=settings.api_key,
         http=openai_server(live, settings, registry) if live and settings.http_port >= 0 else None,
         metrics=partial(encode, registry),
+        deadline_ns=_deadline_ns(settings.stage_deadline),
     )
     return Server(settings, servicer, registry)
 

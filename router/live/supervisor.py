@@ -72,10 +72,14 @@ class LiveSupervisor:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def pause(self) -> None:
-        """End an idle session, for a run in emulated time. Raises Busy when it has requests."""
+    def check_idle(self) -> None:
+        """Raises Busy while live requests are being served."""
         if self.session and self.session.requests:
             raise Busy(f"{self.session.requests} live requests are being served; a run can begin when there are none")
+
+    async def pause(self) -> None:
+        """End an idle session, for a run in emulated time. Raises Busy when it has requests."""
+        self.check_idle()
         self._paused, self.session = True, None
         self.reason = "a run in emulated time is in progress; one session at a time"
         await self._leave()

@@ -33,12 +33,19 @@ class Scene(msgspec.Struct, frozen=True):
     servers: LocalCluster
     draw: random.Random
     folder: Path
+    serves: Callable[[], Awaitable[bool]]
 
     @property
     def router(self) -> Child:
         """The router's process."""
         assert self.servers.router
         return self.servers.router
+
+    async def served(self) -> None:
+        """Return when live clients would be served. Raises TimeoutError."""
+        async with asyncio.timeout(10 * DEADLINE_S):
+            while not await self.serves():
+                await asyncio.sleep(0.05)
 
     def stage(self) -> Child:
         """One of them."""
@@ -144,33 +151,31 @@ async def fill_the_disk(scene: Scene) -> None:
 
 
 async def begin_a_run_and_say_no_more(scene: Scene) -> None:
-    """A client of Run that sends its start and then nothing."""
+    """A client of Run that sends its start and then nothing, while live clients come."""
     async with Dialer().channel(scene.servers.address) as channel:
         call = RouterStub(channel).Run()
         with contextlib.suppress(Exception):
             await call.write(router_pb2.RunRequest(start=router_pb2.RunStart()))
-            await asyncio.sleep(1)
+            await asyncio.sleep(0.2)
+            await scene.served()
         call.cancel()
 
 
 async def suspend_a_client_of_a_run(scene: Scene) -> None:
-    """`stageline run --cluster`, stopped once it has begun: Ctrl-Z."""
-    command = [
-        sys.executable,
-        "-c",
-        "from stageline.cli.main import main; main()",
-        "run",
-        str(scene.folder / "plan.json"),
-    ]
-    command += ["--cluster", scene.servers.address, "--workload", "poisson:rate=1000,requests=20000,input=20,output=20"]
-    process = await asyncio.create_subprocess_exec(
-        *command, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL
-    )
+    """`stageline run --cluster`, stopped once it has begun: Ctrl-Z. Live clients are served while it is stopped."""
+    command = [sys.executable, "-c", "from stageline.cli.main import main; main()", "run"]
+    command += [str(scene.folder / "plan.json"), "--cluster", scene.servers.address]
+    command += ["--workload", "poisson:rate=1000,requests=20000,input=20,output=20"]
+    null = asyncio.subprocess.DEVNULL
+    process = await asyncio.create_subprocess_exec(*command, stdout=null, stderr=null)
     try:
-        await asyncio.sleep(scene.draw.uniform(1.0, 2.5))
+        async with asyncio.timeout(20):
+            while await scene.serves():
+                await asyncio.sleep(0.02)
+        await asyncio.sleep(scene.draw.uniform(0, 0.5))
         with contextlib.suppress(ProcessLookupError):
             process.send_signal(signal.SIGSTOP)
-        await asyncio.sleep(DEADLINE_S)
+        await scene.served()
     finally:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
@@ -180,8 +185,9 @@ async def suspend_a_client_of_a_run(scene: Scene) -> None:
 Accident = Callable[[Scene], Awaitable[None]]
 ALONE: tuple[Accident, ...] = (
     kill_a_stage, stop_a_stage, stop_a_stage, kill_the_router, restart_the_router, stop_the_router, take_a_port,
-    garbage_on_every_port, fill_the_disk, begin_a_run_and_say_no_more, suspend_a_client_of_a_run,
+    garbage_on_every_port, fill_the_disk,
 )  # fmt: skip
+CALM: tuple[Accident, ...] = (begin_a_run_and_say_no_more, suspend_a_client_of_a_run)  # live clients come later
 TOGETHER: tuple[Accident, ...] = (
     kill_a_stage, stop_a_stage, kill_the_router, stop_the_router, garbage_on_every_port, fill_the_disk,
 )  # fmt: skip
@@ -191,4 +197,4 @@ def drawn(draw: random.Random) -> list[Accident]:
     """One accident, or in a quarter of the cases two at once."""
     if draw.random() < 0.25:
         return draw.sample(TOGETHER, 2)
-    return [draw.choice(ALONE)]
+    return [draw.choice(ALONE + CALM)]

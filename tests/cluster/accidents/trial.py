@@ -20,7 +20,7 @@ from stageline.testing import ListWorkload, Recorder
 from stageline.wire.router_client import RunOrder
 from tests.cluster.accidents.books import Page, errors_of, page_of
 from tests.cluster.accidents.crowd import Crowd
-from tests.cluster.accidents.kinds import DEADLINE_S, Scene, drawn
+from tests.cluster.accidents.kinds import CALM, DEADLINE_S, Scene, drawn
 from tests.cluster.live import live_plan, replayed_digest
 from tests.cluster.plans import some_requests
 
@@ -48,11 +48,16 @@ class Trial:
         errors: list[str] = []
         before = await page_of(self.servers, self._session)
         clock = await self._moment(crowd)
-        await crowd.start()
-        await asyncio.sleep(draw.uniform(0, 0.5))
-        watch = asyncio.create_task(self._unready_s())
-        scene = Scene(self.servers, draw, self._folder)
-        await asyncio.gather(*(kind(scene) for kind in kinds))
+        scene = Scene(self.servers, draw, self._folder, self._serves)
+        if kinds[0] in CALM:
+            await kinds[0](scene)
+            watch = asyncio.create_task(self._unready_s())
+            await crowd.start()
+        else:
+            await crowd.start()
+            await asyncio.sleep(draw.uniform(0, 0.5))
+            watch = asyncio.create_task(self._unready_s())
+            await asyncio.gather(*(kind(scene) for kind in kinds))
         await asyncio.sleep(0.3)  # a signal takes effect
         try:
             async with asyncio.timeout(SERVES_AGAIN_S):
@@ -157,6 +162,9 @@ class Trial:
                 return reply.status
         except (aiohttp.ClientError, TimeoutError, OSError):
             return 0
+
+    async def _serves(self) -> bool:
+        return await self._status() == 200
 
     async def _why(self) -> str:
         with contextlib.suppress(Exception):
