@@ -7,9 +7,14 @@ docs.vllm.ai (vllm serve), docs.sglang.io (server arguments), the TensorRT-LLM d
 import difflib
 import shlex
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+
+from stageline.api.files import read_file
 from stageline.api.launch_flags import ENGINES, Dialect, Switch, Value
+from stageline.api.launch_text import line_of_values
 from stageline.errors import BadInput
 
 PLACE = "--like"
@@ -25,7 +30,11 @@ class LaunchLine(NamedTuple):
 
 
 def parse_launch_line(text: str) -> LaunchLine:
-    """Read a launch line. Raises BadInput that names the flag, its value and the way out."""
+    """Read a launch line, or a Helm values file by its path. Raises BadInput that names the flag, its value and the way
+    out.
+    """
+    if text.endswith((".json", ".yaml", ".yml")) and " " not in text.strip():
+        text = line_of_file(Path(text))
     try:
         words = shlex.split(text, comments=False)
     except ValueError as error:
@@ -45,6 +54,20 @@ def parse_launch_line(text: str) -> LaunchLine:
         reason = "names no model" if not models else f"names several models: {', '.join(map(str, models))}"
         raise BadInput(PLACE, text, reason, f"write it like {dialect.example}")
     return LaunchLine(dialect.name, str(models[0]), found, tuple(dict.fromkeys(unused)))
+
+
+def line_of_file(path: Path) -> str:
+    """The launch line of values for the vLLM production stack's chart, as `search` prints them. Raises BadInput."""
+    data = read_file(path)
+    try:
+        return line_of_values(msgspec.json.decode(data))
+    except msgspec.DecodeError as error:
+        reason = f"not JSON, the part of YAML that is read here: {error}"
+        raise BadInput(f"{PLACE} {path}", None, reason, "convert it, or give the launch line itself") from None
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        reason = f"no values of the production stack with one model: {error}"
+        way_out = "it has servingEngineSpec.modelSpec with one entry, whose vllmConfig has extraArgs"
+        raise BadInput(f"{PLACE} {path}", None, reason, way_out) from None
 
 
 def _without_environment(words: list[str]) -> list[str]:

@@ -1,7 +1,7 @@
 """What a search varies besides the division of devices: settings of the plan and of the router, with their values."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, NamedTuple, cast, get_type_hints
 
 import msgspec
 
@@ -55,8 +55,7 @@ class Variations(msgspec.Struct, frozen=True):
 
     def of_plan(self, point: Point) -> PlanKeywords:
         """The keywords of the plan at a point."""
-        chosen = {a.name: a.values[i] for a, i in zip(self.axes, point, strict=True) if a.of_plan}
-        return PlanKeywords(**chosen)  # type: ignore[typeddict-item]
+        return cast(PlanKeywords, {a.name: a.values[i] for a, i in zip(self.axes, point, strict=True) if a.of_plan})
 
     def of_run(self, point: Point) -> dict[str, Any]:
         """The fields of `Scheduling` at a point."""
@@ -66,6 +65,12 @@ class Variations(msgspec.Struct, frozen=True):
         """The flags of what is varied; empty if nothing is."""
         pairs = [(a, i) for a, i in zip(self.axes, point, strict=True) if len(a.values) > 1]
         return " ".join(word for axis, index in pairs for word in axis.words(index))
+
+    def format_words(self, formats: Point) -> str:
+        """The flags of the formats alone."""
+        chosen = [self.axes[number] for number in self.format_axes()]
+        pairs = zip(chosen, formats, strict=True)
+        return " ".join(word for axis, index in pairs if len(axis.values) > 1 for word in axis.words(index))
 
     def format_axes(self) -> list[int]:
         """The numbers of the axes that are formats."""
