@@ -11,11 +11,11 @@ from stageline.api.variations import Point, spread, star
 
 IN_FULL = 12  # points that are few enough to run all of them in full
 PROBES = 3  # of every design at first: the first, the middle and the last values of all axes
-SHORT, MEDIUM = (16, 8), 3  # a short trial has a 16th to an 8th of the requests, a medium one a third
+SHORT, MEDIUM = (16, 8), 4  # a short trial has a 16th to an 8th of the requests, a medium one a quarter
 DESIGNS = 4  # designs of which every axis is tried, and a third of all if those are more
-CROWD = 3  # points that are run on a third for being among the best, whatever their design
+CROWD = 4  # points that are run on a quarter for being among the best, whatever their design
 FINAL = 3  # kinds whose best point is run in full
-LEAST_WORK, MOST_WORK, PART = 16, 90, 20  # in full trials: a 20th of all points, between these two
+LEAST_WORK, MOST_WORK, PART = 18, 90, 16  # in full trials: a 16th of all points, between these two
 GENEROUS = 40  # full trials from which more kinds are looked at closely
 
 Score = tuple[float, ...]  # greater is better

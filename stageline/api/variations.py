@@ -7,6 +7,7 @@ import msgspec
 
 from stageline.api.arguments import plain, shown
 from stageline.api.keywords import DesignKeywords, PlanKeywords, SchedulingKeywords, allowed_values
+from stageline.engine.policies.all_policies import POLICIES
 from stageline.engine.settings import Scheduling
 from stageline.errors import UsageError
 from stageline.report.rerun import flag
@@ -107,6 +108,9 @@ def _values(name: str, values: Iterable[Any], hint: Any) -> tuple[Any, ...]:
             taken = msgspec.convert(plain(value), hint)
         except msgspec.ValidationError:
             raise UsageError(f"search: vary {name}={shown(value)}: give {allowed_values(hint)}") from None
+        if name in POLICIES and ":" not in taken and taken not in POLICIES[name].built_in:
+            known = ", ".join(POLICIES[name].built_in)
+            raise UsageError(f"--{name} {taken}: there is no such policy; known: {known}")
         if taken not in found:
             found.append(taken)
     if not found:

@@ -52,7 +52,7 @@ def search_question(number: int) -> SearchQuestion:
         device=draw.choice(["h100-sxm", "a100-80g"]),
         devices=4,
         workload=f"{arrivals},input={size},output={out}",
-        requests=draw.choice([400, 500]),
+        requests=800,
         slo=slo,
         vary={
             "batched_tokens": [256, 512, 1024, 2048, 8192],

@@ -14,7 +14,7 @@ def explore(kinds: list[int], *, everything: bool = False) -> tuple[dict[Try, Sc
     """Design 2 is best, at TOP; every length ranks alike."""
     full: dict[Try, Score] = {}
     work = 0.0
-    n = Lengths(100, 300, 1000)
+    n = Lengths(100, 250, 1000)
 
     def measure(tries: Sequence[Try], requests: int) -> dict[Try, Score]:
         nonlocal work
@@ -42,7 +42,7 @@ def test_everything_is_all_points_in_full() -> None:
 
 
 def test_lengths_follow_the_workload() -> None:
-    assert lengths(2000, 64) == (125, 666, 2000)
-    assert lengths(2000, 64, wanted=10_000) == (250, 666, 2000)
+    assert lengths(2000, 64) == (125, 500, 2000)
+    assert lengths(2000, 64, wanted=10_000) == (250, 500, 2000)
     assert lengths(100, 64) == (100, 100, 100)
-    assert lengths(400, 64, wanted=0) == (64, 133, 400)
+    assert lengths(400, 64, wanted=0) == (64, 100, 400)
