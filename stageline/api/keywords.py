@@ -46,7 +46,7 @@ class DesignKeywords(TypedDict, total=False):
     context_tokens: int | None
     concurrency: int  # requests of that context that every stage must have room for
     memory_share: float | None
-    activations: Literal["reserve", "kv"]
+    activations: Literal["auto", "reserve", "static", "kv", "free"]  # "auto": the serving engine's
     block_tokens: int | None  # None: the serving engine's
     whole_kv: bool
     axes: tuple[Axis, ...]  # innermost first; empty: the cheapest order
@@ -69,6 +69,10 @@ class DesignKeywords(TypedDict, total=False):
     max_model_len: int | None  # longest prompt and output together; None: the model's
     kv_blocks: int | None  # KV blocks of every stage; None: what memory holds
     prefix_cache: bool | None  # None: the serving engine's default
+    async_scheduling: bool | None  # None: the serving engine's default
+    enforce_eager: bool  # no CUDA graphs
+    cuda_graph_sizes: tuple[Count, ...]  # captured sizes; empty: the serving engine's
+    cuda_graph_max: int | None  # largest captured size; None: the serving engine's
 
 
 class PlanKeywords(ShapeKeywords, DesignKeywords, total=False):
@@ -106,6 +110,7 @@ _COMMANDS_NAMES = {  # what a keyword is called on the command line, and here
     "hop_bandwidth": "hop_bytes_per_s", "hop_jitter": "hop_jitter_ns", "host_floor": "host_floor_ns",
     "host_sequence": "host_sequence_ns", "acceptance": "acceptance_ppm", "draft_cost": "draft_ns",
     "overhead": "overhead_ns", "policy": "queueing", "engine_profile": "serving_engine", "scheduler": "dask_scheduler",
+    "max_cudagraph_capture_size": "cuda_graph_max", "cudagraph_capture_sizes": "cuda_graph_sizes",
 }  # fmt: skip
 
 

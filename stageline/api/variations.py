@@ -56,7 +56,8 @@ class Variations(msgspec.Struct, frozen=True):
 
     def of_plan(self, point: Point) -> PlanKeywords:
         """The keywords of the plan at a point."""
-        return cast(PlanKeywords, {a.name: a.values[i] for a, i in zip(self.axes, point, strict=True) if a.of_plan})
+        chosen = {a.name: a.values[i] for a, i in zip(self.axes, point, strict=True) if a.of_plan}
+        return cast(PlanKeywords, chosen)
 
     def of_run(self, point: Point) -> dict[str, Any]:
         """The fields of `Scheduling` at a point."""
