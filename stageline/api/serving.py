@@ -72,7 +72,8 @@ def with_engine(options: PlanOptions, engine: ServingEngine, device: Device, ask
     if asynchronous is not None and not (engine.host_sequence_ns or engine.async_batching):
         reason = f"the profile of {engine.name} has neither the host's time nor another way of batching for it"
         raise UsageError(f"--{'' if asynchronous else 'no-'}async-scheduling: {reason}: leave it out")
-    graphs = captured_sizes(engine, device.kind, limits, asked, options.tensor_parallel)
+    drafts = options.draft.tokens if options.draft else 0
+    graphs = captured_sizes(engine, device, asked, options.tensor_parallel, drafts)
     return msgspec.structs.replace(
         options,
         host=options.host._replace(graphs=graphs),

@@ -61,6 +61,18 @@ LINES: dict[str, tuple[str, str, dict[str, Any], tuple[str, ...]]] = {
         "sglang", "m/x", {"cuda_graph_sizes": (1, 2, 16), "tensor_parallel": 2}, (),
     ),
     "sglang serve --model-path m/x --disable-cuda-graph": ("sglang", "m/x", {"enforce_eager": True}, ()),
+    # speculation
+    """vllm serve m/x --speculative-config '{"method": "mtp", "num_speculative_tokens": 1}'""": (
+        "vllm-v1", "m/x", {"speculative_config": '{"method": "mtp", "num_speculative_tokens": 1}'}, (),
+    ),
+    "sglang serve --model m/x --speculative-algorithm EAGLE --speculative-num-steps 1 --speculative-eagle-topk 1": (
+        "sglang", "m/x", {"speculative_config": '{"method": "mtp", "num_speculative_tokens": 1}'}, (),
+    ),
+    "sglang serve --model m/x --speculative-algorithm EAGLE3 --speculative-num-draft-tokens 4 "
+    "--speculative-draft-model-path e/3": (
+        "sglang", "m/x",
+        {"speculative_config": '{"method": "eagle3", "num_speculative_tokens": 3, "model": "e/3"}'}, (),
+    ),
     # an environment before the command, underscores, `=` and vLLM's suffixes
     "NCCL_P2P_DISABLE=1 vllm serve m/x -tp=2 --enable_expert_parallel --max-num-seqs 8 --max-model-len=130k": (
         "vllm-v1", "m/x", {"tensor_parallel": 2, "all_experts": True, "max_num_seqs": 8, "max_model_len": 130_000}, (),
@@ -92,6 +104,12 @@ def test_lines_of_the_engines_documents(text: str) -> None:
         ("vllm serve m --max-num-seqs", "--max-num-seqs: its value is missing"),
         ("vllm serve m --kv-cache-dtype turboquant_k8v4", "--kv-cache-dtype: not emulated; known: auto, bfloat16"),
         ("python -m sglang.launch_server --model m --enable-dp-attention", "--enable-dp-attention: not emulated"),
+        ("sglang serve --model m --speculative-num-steps 3", "--speculative-algorithm None: not emulated"),
+        ("sglang serve --model m --speculative-algorithm EAGLE", "give --speculative-num-steps"),
+        (
+            "sglang serve --model m --speculative-algorithm EAGLE --speculative-num-steps 3 --speculative-eagle-topk 4",
+            "a tree of drafts",
+        ),
         ("vllm serve 'm", "not a command line"),
     ],
 )
