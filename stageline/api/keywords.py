@@ -46,7 +46,7 @@ class DesignKeywords(TypedDict, total=False):
     context_tokens: int | None
     concurrency: int  # requests of that context that every stage must have room for
     memory_share: float | None
-    activations: Literal["reserve", "kv"]
+    activations: Literal["auto", "reserve", "static", "kv", "free"]  # "auto": the serving engine's
     block_tokens: int | None  # None: the serving engine's
     whole_kv: bool
     axes: tuple[Axis, ...]  # innermost first; empty: the cheapest order
@@ -125,7 +125,7 @@ def checked(function: Callable[..., object], given: Mapping[str, object], kind: 
         try:
             found[name] = msgspec.convert(plain(value), hints[name])
         except msgspec.ValidationError:
-            reason = f"give {one_of(_choices(hints[name]))}"
+            reason = f"give {allowed_values(hints[name])}"
             raise UsageError(f"{function.__name__}: {name}={shown(value)}: {reason}") from None
     return found
 
@@ -139,13 +139,18 @@ def _way_out(function: Callable[..., object], name: str, hints: Mapping[str, obj
     if function.__name__ == "search" and here in ShapeKeywords.__annotations__:
         return "a search tries every division of its devices itself"
     if function.__name__ == "search" and here in SchedulingKeywords.__annotations__:
-        return f"it belongs to the runs: give scheduling=stageline.Scheduling({here}=...)"
+        return f"it belongs to the runs: give scheduling=stageline.Scheduling({here}=...), or several in vary="
     if here in get_type_hints(PlanKeywords):
         return f"it belongs to the plan: give {here} to plan_model"
     if here in SchedulingKeywords.__annotations__:
         return f"it belongs to the run: give {here} to run"
     near = difflib.get_close_matches(name, known, 1)
     return f"did you mean {near[0]}?" if near else f"it takes {', '.join(known)}"
+
+
+def allowed_values(hint: Any) -> str:
+    """What a keyword can be, in one phrase."""
+    return one_of(_choices(hint))
 
 
 def _choices(hint: Any) -> list[str]:

@@ -8,14 +8,27 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from stageline.api.launch_unused import (
+    SGLANG_SWITCHES,
+    SGLANG_VALUES,
+    TRTLLM_SWITCHES,
+    TRTLLM_VALUES,
+    VLLM_SWITCHES,
+    VLLM_VALUES,
+)
 from stageline.api.launch_values import (
     captured,
     compilation,
+    count,
+    deep_ep,
     dtype,
     element,
+    experts_balanced,
     fcfs,
     fraction,
+    free_share,
     graph_sizes,
+    model_length,
     sglang_speculation,
     tokens,
     weights,
@@ -47,6 +60,7 @@ class Dialect:
     name: str  # its profile in the catalogue
     example: str
     commands: tuple[tuple[str, ...], ...]
+    environment: Mapping[str, Value] = field(default_factory=dict)  # variables that set keywords
     values: Mapping[str, Value]
     switches: Mapping[str, Switch]
     synonyms: Mapping[str, str]  # other spellings -> the one in these tables
@@ -57,25 +71,7 @@ class Dialect:
     together: Callable[[dict[str, Any]], dict[str, Any]] = dict  # keywords of flags that mean something only together
 
 
-_SERVER_VALUES = frozenset(
-    {
-        "--host", "--port", "--api-key", "--served-model-name", "--tokenizer", "--tokenizer-path", "--tokenizer-mode",
-        "--chat-template", "--tool-call-parser", "--reasoning-parser", "--download-dir", "--load-format", "--revision",
-        "--seed", "--uvicorn-log-level", "--log-level", "--config-format", "--hf-overrides", "--random-seed",
-        "--allowed-origins", "--ssl-keyfile", "--ssl-certfile", "--root-path", "--model-loader-extra-config",
-        "--data-parallel-address", "--data-parallel-rpc-port", "--data-parallel-size-local", "--node-rank", "--nnodes",
-        "--data-parallel-start-rank", "--distributed-executor-backend", "--dist-init-addr", "--master-addr",
-        "--limit-mm-per-prompt", "--generation-config", "--override-generation-config", "--watchdog-timeout",
-        "--backend", "--log-level-http", "--dist-timeout", "--mm-encoder-tp-mode", "--api-server-count",
-    }
-)  # fmt: skip
-_SERVER_SWITCHES = frozenset(
-    {
-        "--trust-remote-code", "--enable-auto-tool-choice", "--disable-log-requests", "--disable-log-stats",
-        "--enable-metrics", "--headless", "--disable-uvicorn-access-log", "--enable-request-id-headers",
-        "--enable-log-requests", "--skip-server-warmup", "--enable-server-load-tracking", "--no-enable-log-requests",
-    }
-)  # fmt: skip
+_OTHER_CONFIG = "another config.json: give the path of one that has the change"
 
 VLLM = Dialect(
     name="vllm-v1",
@@ -84,12 +80,15 @@ VLLM = Dialect(
         ("vllm", "serve"),
         ("python", "-m", "vllm.entrypoints.openai.api_server"),
         ("python3", "-m", "vllm.entrypoints.openai.api_server"),
+        ("python", "-m", "vllm.entrypoints.api_server"),
+        ("python3", "-m", "vllm.entrypoints.api_server"),
     ),
+    environment={"VLLM_PP_LAYER_PARTITION": Value("layer_partition", str)},
     values={
         "--tensor-parallel-size": Value("tensor_parallel", whole),
         "--pipeline-parallel-size": Value("stages", whole),
         "--data-parallel-size": Value("replicas", whole),
-        "--max-model-len": Value("max_model_len", tokens, "write it like 8192, 8k or 8K"),
+        "--max-model-len": Value("max_model_len", model_length, "write it like 8192, 8k or 8K"),
         "--gpu-memory-utilization": Value("memory_share", fraction),
         "--block-size": Value("block_tokens", whole),
         "--kv-cache-dtype": Value("kv_cache_dtype", element),
@@ -98,6 +97,8 @@ VLLM = Dialect(
         "--max-num-seqs": Value("max_num_seqs", whole),
         "--max-num-batched-tokens": Value("max_num_batched_tokens", tokens),
         "--num-gpu-blocks-override": Value("kv_blocks", whole),
+        "--num-redundant-experts": Value("redundant_experts", count),
+        "--eplb-config": Value("", experts_balanced),
         "--scheduling-policy": Value("", fcfs),
         "--cuda-graph-sizes": Value("", graph_sizes, several=True),
         "--cudagraph-capture-sizes": Value("cuda_graph_sizes", captured, several=True),
@@ -113,6 +114,8 @@ VLLM = Dialect(
         "--enable-prefix-caching": Switch({"prefix_cache": True}),
         "--no-enable-prefix-caching": Switch({"prefix_cache": False}),
         "--enable-chunked-prefill": Switch({}),
+        "--enable-dbo": Switch({"overlap": True}),
+        "--disable-hybrid-kv-cache-manager": Switch({"whole_kv": True}),
     },
     synonyms={
         "-tp": "--tensor-parallel-size", "-pp": "--pipeline-parallel-size", "-dp": "--data-parallel-size",
@@ -120,14 +123,27 @@ VLLM = Dialect(
         "-sc": "--speculative-config", "-O": "--compilation-config", "-cc": "--compilation-config",
     },
     model_flags=frozenset({"--model"}),
-    unused=_SERVER_SWITCHES,
-    takes_value=_SERVER_VALUES,
+    unused=VLLM_SWITCHES,
+    takes_value=VLLM_VALUES,
     refused={
         "--no-enable-chunked-prefill": "prefill without chunks",
         "--cpu-offload-gb": "weights in host memory",
         "--enable-lora": "adapters",
         "--disable-custom-all-reduce": "NCCL in place of the one-shot all-reduce",
         "--decode-context-parallel-size": "decode context parallelism",
+        "--prefill-context-parallel-size": "prefill context parallelism",
+        "--hf-overrides": _OTHER_CONFIG,
+        "--rope-scaling": _OTHER_CONFIG,
+        "--config": "settings in a file of its own",
+        "--additional-config": "settings of a platform",
+        "--kv-cache-memory-bytes": "KV by its bytes; give --num-gpu-blocks-override",
+        "--kv-transfer-config": "KV that other servers or stores hold",
+        "--kv-offloading-size": "KV in host memory",
+        "--lora-modules": "adapters",
+        "--disable-sliding-window": "a shorter context instead of windows; give --max-model-len",
+        "--num-scheduler-steps": "several steps at once, of the V0 engine",
+        "--max-num-partial-prefills": "several prefills at once with limits of their own",
+        "--long-prefill-token-threshold": "several prefills at once with limits of their own",
     },
 )  # fmt: skip
 
@@ -141,6 +157,7 @@ SGLANG = Dialect(
         ("python3", "-m", "sglang.launch_server"),
         ("sglang", "serve"),
     ),
+    environment={"SGLANG_PP_LAYER_PARTITION": Value("layer_partition", str)},
     values={
         "--tp-size": Value("tensor_parallel", whole),
         "--pp-size": Value("stages", whole),
@@ -163,10 +180,15 @@ SGLANG = Dialect(
         "--speculative-draft-model-path": Value("speculative_model", str),
         "--cuda-graph-max-bs": Value("cuda_graph_max", whole),
         "--cuda-graph-bs": Value("cuda_graph_sizes", captured, several=True),
+        "--moe-a2a-backend": Value("", deep_ep),
+        "--ep-num-redundant-experts": Value("redundant_experts", count),
     },
     switches={
         "--disable-radix-cache": Switch({"prefix_cache": False}),
         "--disable-cuda-graph": Switch({"enforce_eager": True}),
+        "--enable-dp-attention": Switch({"dp_attention": True}),
+        "--enable-ep-moe": Switch({"experts_on_all_ranks": True}),
+        "--enable-deepep-moe": Switch({"experts_on_all_ranks": True}),
     },
     synonyms={
         "--tp": "--tp-size", "--tensor-parallel-size": "--tp-size", "--pp": "--pp-size",
@@ -175,12 +197,22 @@ SGLANG = Dialect(
         "--speculative-algo": "--speculative-algorithm", "--speculative-draft-model": "--speculative-draft-model-path",
     },
     model_flags=frozenset({"--model-path"}),
-    unused=_SERVER_SWITCHES,
-    takes_value=_SERVER_VALUES,
+    unused=SGLANG_SWITCHES,
+    takes_value=SGLANG_VALUES,
     refused={
-        "--enable-dp-attention": "data-parallel attention inside one server",
         "--disable-cuda-graph-padding": "a graph for every size; give them with --cuda-graph-bs",
         "--disable-overlap-schedule": "its host time, which nothing published says",
+        "--json-model-override-args": _OTHER_CONFIG,
+        "--lora-paths": "adapters",
+        "--enable-lora": "adapters",
+        "--config": "settings in a file of its own",
+        "--schedule-conservativeness": "admission by a share of the outputs to come",
+        "--max-total-tokens": "KV by its tokens; give --num-gpu-blocks-override",
+        "--max-prefill-tokens": "a limit on whole prompts beside the chunks' size",
+        "--enable-hierarchical-cache": "KV in host memory",
+        "--enable-mixed-chunk": "a choice between two ways of batching; here chunks and decodes share batches",
+        "--cpu-offload-gb": "weights in host memory",
+        "--enable-two-batch-overlap": "two half batches; give --overlap",
         "--enable-torch-compile": "compiled kernels",
         "--disaggregation-mode": "prefill and decode on separate servers",
     },
@@ -198,14 +230,13 @@ TRTLLM = Dialect(
         "--kv-cache-dtype": Value("kv_cache_dtype", element),
         "--max-batch-size": Value("max_num_seqs", whole),
         "--max-num-tokens": Value("max_num_batched_tokens", whole),
+        "--kv-cache-free-gpu-memory-fraction": Value("", free_share),
     },
     switches={},
-    synonyms={},
-    unused=_SERVER_SWITCHES,
-    takes_value=_SERVER_VALUES,
+    synonyms={"--free-gpu-memory-fraction": "--kv-cache-free-gpu-memory-fraction"},
+    unused=TRTLLM_SWITCHES,
+    takes_value=TRTLLM_VALUES,
     refused={
-        "--kv-cache-free-gpu-memory-fraction": "a share of what is free after the weights; give --memory-share instead",
-        "--free-gpu-memory-fraction": "a share of what is free after the weights; give --memory-share instead",
         "--extra-llm-api-options": "settings in a file of its own",
         "--config": "settings in a file of its own",
         "--max-beam-width": "beam search",

@@ -117,6 +117,40 @@ def fcfs(text: str) -> dict[str, Any]:
     return {}
 
 
+def model_length(text: str) -> int:
+    """vLLM's --max-model-len."""
+    if text in ("auto", "-1"):
+        raise ValueError("the longest that fits is not looked for")
+    return tokens(text)
+
+
+def experts_balanced(text: str) -> dict[str, Any]:
+    """vLLM's --eplb-config: JSON, of which the copies of experts count."""
+    try:
+        fields = json.loads(text)
+        copies = int(fields.get("num_redundant_experts", 0))
+    except (ValueError, AttributeError, TypeError):
+        raise ValueError("not a JSON object with a number of num_redundant_experts") from None
+    return {"redundant_experts": copies} if copies else {}
+
+
+def count(text: str) -> int:
+    """A whole number from 0 up."""
+    if not re.fullmatch(r"[0-9]{1,12}", text):
+        raise ValueError("not a whole number")
+    return int(text)
+
+
+def free_share(text: str) -> dict[str, Any]:
+    """A share of the memory that weights, runtime and activations leave."""
+    return {"activations": "free", "memory_share": fraction(text)}
+
+
+def deep_ep(text: str) -> dict[str, Any]:
+    """SGLang's --moe-a2a-backend: with one, experts are spread over all ranks."""
+    return {} if text == "none" else {"experts_on_all_ranks": True}
+
+
 def sglang_speculation(found: dict[str, Any]) -> dict[str, Any]:
     """SGLang's flags of speculation as one keyword.
 

@@ -84,6 +84,7 @@ def with_engine(options: PlanOptions, engine: ServingEngine, device: Device, ask
         max_num_seqs=asked.get("max_num_seqs") or limits.max_num_seqs,
         block_tokens=asked.get("block_tokens") or engine.block_tokens,
         credits_rule=engine.credits,
+        activations=engine.activations if (chosen := asked.get("activations", "auto")) == "auto" else chosen,
         serving=_rules(engine),
     )
 

@@ -8,7 +8,7 @@ import msgspec
 from stageline.catalog.citation import Citation, check_settings
 from stageline.catalog.decode import convert
 from stageline.errors import BadInput
-from stageline.hardware.device import Device
+from stageline.hardware.device import Device, MemoryShare
 from stageline.hardware.networks import CatalogStruct
 
 Credits = Literal["stages", "fill"]
@@ -70,6 +70,8 @@ class ServingEngine(CatalogStruct, frozen=True):
     prefix_cache_with_state: bool  # also for models with linear attention
     block_tokens: int
     limits: tuple[EngineLimits, ...]
+    activations: MemoryShare = "reserve"  # what is taken from the share of memory, and of what it is a share
+    sampler_bytes: int = 0  # per running sequence and entry of the vocabulary, beside the logits of the head; 0: none
     overhead_ns: int = 0  # host time per step that does not overlap with the devices
     host_sequence_ns: int = 0  # host time per sequence and step of one data-parallel rank
     async_scheduling: bool = False  # with one stage: the host's time hides behind the devices'
@@ -116,12 +118,11 @@ def engine_entry(document: dict[str, Any], place: str) -> EngineEntry:
 def _check(engine: ServingEngine, place: str) -> None:
     if not 1 <= engine.block_tokens <= MAX_LIMIT:
         raise BadInput(f"{place}: $.block_tokens", engine.block_tokens, f"must lie between 1 and {MAX_LIMIT:,}")
-    if not 0 <= engine.overhead_ns <= MAX_LIMIT:
-        raise BadInput(f"{place}: $.overhead_ns", engine.overhead_ns, f"must lie between 0 and {MAX_LIMIT:,}")
-    if not 0 <= engine.host_sequence_ns <= MAX_LIMIT:
-        raise BadInput(f"{place}: $.host_sequence_ns", engine.host_sequence_ns, f"must lie between 0 and {MAX_LIMIT:,}")
     if engine.graphs is not None:
         _check_graphs(engine.graphs, f"{place}: $.graphs")
+    for name in ("overhead_ns", "host_sequence_ns", "sampler_bytes"):
+        if not 0 <= getattr(engine, name) <= MAX_LIMIT:
+            raise BadInput(f"{place}: $.{name}", getattr(engine, name), f"must lie between 0 and {MAX_LIMIT:,}")
     for i, row in enumerate(engine.limits):
         for name in ("max_num_seqs", "max_num_batched_tokens", "max_graph_size", "max_graph_size_wide"):
             value = getattr(row, name)

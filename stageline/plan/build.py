@@ -99,7 +99,7 @@ def _layouts(spec: ModelSpec, device: Device, memory: Memory, options: PlanOptio
         seen.add(sequences)
         times = layer_times(spec, device, options, sequences, memory.context_tokens)
         layouts = _balanced_layouts(spec, device, memory, options, times)
-        requests = (_room(memory, x) // max(1, memory.request_bytes(x)) for x in layouts)
+        requests = (memory.room_bytes(x) // max(1, memory.request_bytes(x)) for x in layouts)
         sequences = nominal_microbatch(len(layouts), min(requests), options)
         if sequences in seen:
             return layouts
@@ -119,12 +119,6 @@ def _balanced_layouts(
             f"{spec.name} does not fit {stages} stages of {device.name}: {copy}; smallest change: --devices 1"
         )
     return [tuple(range(start, end)) for start, end in cuts]
-
-
-def _room(memory: Memory, layers: Sequence[int]) -> int:
-    """What weights and activations leave of a stage."""
-    kept = memory.kept_free_bytes(layers[-1] == memory.layers - 1)
-    return memory.capacity_bytes - memory.weight_bytes(layers) - kept
 
 
 def _stage_count(memory: Memory, options: PlanOptions) -> int:
@@ -180,7 +174,7 @@ def _stage(
         device=device.name,
         weight_bytes=weights,
         memory_bytes=memory.capacity_bytes,
-        kv_budget_bytes=_room(memory, layers),
+        kv_budget_bytes=memory.room_bytes(layers),
         kv_block_bytes=memory.block_bytes(layers),
         state_bytes=memory.state_bytes(layers),
         kv_windows=memory.windows(layers) or msgspec.UNSET,

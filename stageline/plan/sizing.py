@@ -18,16 +18,11 @@ def for_ranks(options: PlanOptions) -> PlanOptions:
     return msgspec.structs.replace(options, batched_tokens=tokens)
 
 
-def max_running(options: PlanOptions) -> int | None:
-    """Most running sequences of one replica: `max_num_seqs` on each of its data-parallel ranks; None: no limit."""
-    return None if options.max_num_seqs is None else options.max_num_seqs * options.group.attention_replicas
-
-
 def nominal_microbatch(stages: int, requests: int, options: PlanOptions) -> int:
     """ceil(running / stages), with as many running as fit the memory and the engine allows; never below 1."""
     if options.microbatch is not None:
         return options.microbatch
-    running = min(requests, max_running(options) or requests)
+    running = min(requests, options.max_running or requests)
     return max(1, -(-running // stages))
 
 
@@ -63,7 +58,7 @@ def serving(stages: Sequence[StagePlan], options: PlanOptions) -> Serving | None
     rules = options.serving
     if rules is None:
         return None
-    running = max_running(options)
+    running = options.max_running
     windows, states = any(s.windows for s in stages), any(s.state_bytes for s in stages)
     by_default = rules.prefix_cache and not windows and (rules.prefix_cache_with_state or not states)
     caching = by_default if options.prefix_cache is None else options.prefix_cache
