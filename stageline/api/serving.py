@@ -103,6 +103,8 @@ def engine_scheduling(plan: Plan, text: str | None, folders: Sequence[Path] = ()
     ranks = data_parallel_ranks(plan)
     rules = _options(engine, limits, ranks)
     serves = serving(plan.stages, rules)
+    if serves and plan.serving:  # what drafts is in the plan's weights and costs, whoever schedules
+        serves = msgspec.structs.replace(serves, speculate=plan.serving.speculate)
     timing = pipeline_timing(len(plan.stages), plan.visits, plan.links, plan.costs, _decode(plan))
     return msgspec.structs.replace(
         plan_scheduling(msgspec.structs.replace(plan, serving=serves)),

@@ -87,6 +87,8 @@ def test_a_run_drafts_as_its_plan_says_and_asks_for_the_acceptance() -> None:
     found = run(plan, work, acceptance_ppm=1_000_000).summary.speculation
     assert found is not None and found.drafted_tokens == found.accepted_tokens > 0
     assert run(plan, work, speculate=0).summary.speculation is None
+    other = run(plan, work, serving_engine="sglang", acceptance_ppm=1_000_000).summary.speculation
+    assert other is not None and other.drafted_tokens == found.drafted_tokens
 
 
 def test_captured_sizes_hold_whole_steps() -> None:
