@@ -30,6 +30,7 @@ class Value:
     keyword: str
     read: Callable[[str], Any]
     way_out: str = "see the engine's documentation"
+    several: bool = False  # the words behind the flag that are numbers belong to it; `read` gets them with commas
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +118,47 @@ def dtype(text: str) -> str:
     return "as-shipped"
 
 
+def graph_sizes(text: str) -> dict[str, Any]:
+    """Captured sizes; one number alone is the largest of the engine's own sizes (vLLM's --cuda-graph-sizes)."""
+    sizes = captured(text)
+    return {"cuda_graph_sizes": sizes} if len(sizes) > 1 else {"cuda_graph_max": sizes[0]}
+
+
+def captured(text: str) -> tuple[int, ...]:
+    """Captured sizes."""
+    return tuple(whole(part) for part in text.split(","))
+
+
+def compilation(text: str) -> dict[str, Any]:
+    """vLLM's --compilation-config: a level, or JSON of which only what concerns CUDA graphs has a meaning here."""
+    fields = json_fields(text) if text.strip().startswith("{") else {"mode": text}
+    found: dict[str, Any] = {}
+    for name, value in fields.items():
+        if name == "cudagraph_capture_sizes":
+            found["cuda_graph_sizes"] = captured(",".join(map(str, value if isinstance(value, list) else [value])))
+        elif name == "max_cudagraph_capture_size":
+            found["cuda_graph_max"] = whole(str(value))
+        elif name == "cudagraph_mode" and value in ("NONE", "none", 0):
+            found["enforce_eager"] = True
+        elif (name, value) not in _COMPILATION_DEFAULTS:
+            raise ValueError(f"{name}: not emulated")
+    return found
+
+
+_COMPILATION_DEFAULTS = [("cudagraph_mode", "FULL_AND_PIECEWISE"), ("mode", 3), ("mode", "3"), ("level", 3)]
+
+
+def json_fields(text: str) -> dict[str, Any]:
+    """The fields of a JSON object."""
+    try:
+        fields = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not JSON: {error}") from None
+    if not isinstance(fields, dict):
+        raise ValueError("not a JSON object")
+    return fields
+
+
 def fcfs(text: str) -> dict[str, Any]:
     """A scheduling policy: only the default, which sets nothing. Others are settings of runs."""
     if text != "fcfs":
@@ -188,9 +230,16 @@ VLLM = Dialect(
         "--num-redundant-experts": Value("redundant_experts", count),
         "--eplb-config": Value("", experts_balanced),
         "--scheduling-policy": Value("", fcfs),
+        "--cuda-graph-sizes": Value("", graph_sizes, several=True),
+        "--cudagraph-capture-sizes": Value("cuda_graph_sizes", captured, several=True),
+        "--max-cudagraph-capture-size": Value("cuda_graph_max", whole),
+        "--compilation-config": Value("", compilation, "leave out what does not concern CUDA graphs"),
     },
     switches={
         "--enable-expert-parallel": Switch({"all_experts": True}),
+        "--enforce-eager": Switch({"enforce_eager": True}),
+        "--async-scheduling": Switch({"async_scheduling": True}),
+        "--no-async-scheduling": Switch({"async_scheduling": False}),
         "--enable-prefix-caching": Switch({"prefix_cache": True}),
         "--no-enable-prefix-caching": Switch({"prefix_cache": False}),
         "--enable-chunked-prefill": Switch({}),
@@ -200,12 +249,12 @@ VLLM = Dialect(
     synonyms={
         "-tp": "--tensor-parallel-size", "-pp": "--pipeline-parallel-size", "-dp": "--data-parallel-size",
         "-q": "--quantization", "-ep": "--enable-expert-parallel",
+        "-O": "--compilation-config", "-cc": "--compilation-config",
     },
     model_flags=frozenset({"--model"}),
     unused=VLLM_SWITCHES,
     takes_value=VLLM_VALUES,
     refused={
-        "--enforce-eager": "steps without CUDA graphs",
         "--no-enable-chunked-prefill": "prefill without chunks",
         "--cpu-offload-gb": "weights in host memory",
         "--enable-lora": "adapters",
@@ -225,7 +274,6 @@ VLLM = Dialect(
         "--num-scheduler-steps": "several steps at once, of the V0 engine",
         "--max-num-partial-prefills": "several prefills at once with limits of their own",
         "--long-prefill-token-threshold": "several prefills at once with limits of their own",
-        "--async-scheduling": "asynchronous scheduling",
     },
 )  # fmt: skip
 
@@ -253,11 +301,14 @@ SGLANG = Dialect(
         "--chunked-prefill-size": Value("max_num_batched_tokens", whole),
         "--schedule-policy": Value("", fcfs),
         "--pp-max-micro-batch-size": Value("microbatch", whole),
+        "--cuda-graph-max-bs": Value("cuda_graph_max", whole),
+        "--cuda-graph-bs": Value("cuda_graph_sizes", captured, several=True),
         "--moe-a2a-backend": Value("", deep_ep),
         "--ep-num-redundant-experts": Value("redundant_experts", count),
     },
     switches={
         "--disable-radix-cache": Switch({"prefix_cache": False}),
+        "--disable-cuda-graph": Switch({"enforce_eager": True}),
         "--enable-dp-attention": Switch({"dp_attention": True}),
         "--enable-ep-moe": Switch({"experts_on_all_ranks": True}),
         "--enable-deepep-moe": Switch({"experts_on_all_ranks": True}),
@@ -271,6 +322,8 @@ SGLANG = Dialect(
     unused=SGLANG_SWITCHES,
     takes_value=SGLANG_VALUES,
     refused={
+        "--disable-cuda-graph-padding": "a graph for every size; give them with --cuda-graph-bs",
+        "--disable-overlap-schedule": "its host time, which nothing published says",
         "--speculative-num-draft-tokens": _RUNS,
         "--speculative-algorithm": _RUNS,
         "--json-model-override-args": _OTHER_CONFIG,
@@ -284,7 +337,6 @@ SGLANG = Dialect(
         "--enable-mixed-chunk": "a choice between two ways of batching; here chunks and decodes share batches",
         "--cpu-offload-gb": "weights in host memory",
         "--enable-two-batch-overlap": "two half batches; give --overlap",
-        "--disable-cuda-graph": "steps without CUDA graphs",
         "--enable-torch-compile": "compiled kernels",
         "--disaggregation-mode": "prefill and decode on separate servers",
     },

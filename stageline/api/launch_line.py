@@ -64,6 +64,9 @@ def _pairs(dialect: Dialect, words: list[str]) -> Iterator[tuple[str | None, str
                 if not queue:
                     raise BadInput(f"{PLACE} {name}", None, "its value is missing", "give it behind the flag")
                 value = queue.pop(0)
+            rule = dialect.values.get(flag)
+            while rule is not None and rule.several and queue and queue[0].isdecimal():
+                value = f"{value},{queue.pop(0)}"
             while flag in SEVERAL and queue and not queue[0].startswith("-"):
                 queue.pop(0)
             yield flag, value

@@ -48,6 +48,7 @@ _COUNTS = {  # keywords that are whole numbers from 1, and their flags
     "max_num_batched_tokens": "--max-num-batched-tokens",
     "max_model_len": "--max-model-len",
     "kv_blocks": "--num-gpu-blocks-override",
+    "cuda_graph_max": "--cuda-graph-max",
 }
 _TIMES = {
     "hop_latency_ns": "--hop-latency",

@@ -43,6 +43,9 @@ class EngineRules(NamedTuple):
     prefix_cache: bool
     prefix_cache_with_state: bool  # also for models with linear attention
     overhead_ns: int = 0
+    async_scheduling: bool = False  # with one stage
+    pipelined_async_scheduling: bool = False  # with several stages
+    async_batching: str = ""  # with several stages and asynchronous scheduling; empty: pipelined_batching
     sampler_bytes: int = 0  # per running sequence and entry of the vocabulary
 
 
@@ -67,6 +70,8 @@ class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
     axes: tuple[Axis, ...] = ()  # order from the innermost; empty: chosen by cost
     strides: Strides = Strides()  # set by the planner, from the order of the axes
     host: HostOverhead = HostOverhead()
+    engine_sequence_ns: float = 0.0  # host time of the serving engine per sequence and step of a data-parallel rank
+    async_scheduling: bool | None = None  # that time hides behind the devices'; None: the engine's default
     context_tokens: int | None = None
     concurrency: int = 1  # requests of that context that must fit every stage
     memory_share: float | None = None

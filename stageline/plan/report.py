@@ -2,6 +2,7 @@
 
 import msgspec
 
+from stageline.cost.entries import Roofline
 from stageline.plan.axes import AxisRow
 from stageline.plan.build import Planned
 from stageline.plan.capacity import ContextCapacity, by_context, crossover_tokens
@@ -108,7 +109,21 @@ def serving_text(plan: Plan) -> str:
     return (
         f"{engine.engine} {engine.release}: {engine.batching} batches, {running}"
         f"{plan.defaults.batched_tokens:,} new tokens a step, {kv.get(engine.kv, engine.kv)}, prefix cache {cache}"
+        f"{_host_text(plan)}"
     )
+
+
+def _host_text(plan: Plan) -> str:
+    """What the host does, where the plan's costs say it."""
+    first = plan.costs[plan.visits[0].cost]
+    if not isinstance(first, Roofline):
+        return ""
+    found = ""
+    if first.graphs:
+        found = f", CUDA graphs up to {first.graphs.sizes[-1]:,}" if first.graphs.sizes else ", no CUDA graphs"
+    if first.sequence_ns:
+        found += f", {'asynchronous' if first.host_hidden else 'synchronous'} scheduling"
+    return found
 
 
 def _row(planned: Planned, index: int, stage: StagePlan) -> StageRow:

@@ -35,6 +35,20 @@ def credits_for(stages: int, timing: PipelineTiming, options: PlanOptions) -> in
     return stages if options.credits_rule == "stages" else max(stages, timing.knee)
 
 
+def is_asynchronous(stages: int, options: PlanOptions) -> bool:
+    """Whether the engine schedules a step while the one before it runs: as asked for, or its default."""
+    rules = options.serving
+    if options.async_scheduling is not None or rules is None:
+        return bool(options.async_scheduling)
+    return rules.async_scheduling if stages == 1 else rules.pipelined_async_scheduling
+
+
+def _batching(stages: int, options: PlanOptions, rules: EngineRules) -> str:
+    if stages == 1:
+        return rules.batching
+    return (is_asynchronous(stages, options) and rules.async_batching) or rules.pipelined_batching
+
+
 def serving(stages: Sequence[StagePlan], options: PlanOptions) -> Serving | None:
     """How the plan's engine schedules; None if the plan names no engine.
 
@@ -51,7 +65,7 @@ def serving(stages: Sequence[StagePlan], options: PlanOptions) -> Serving | None
     return Serving(
         engine=rules.engine,
         release=rules.release,
-        batching=rules.batching if len(stages) == 1 else rules.pipelined_batching,
+        batching=_batching(len(stages), options, rules),
         queueing=rules.queueing,
         kv=rules.kv,
         prefix_cache=caching,

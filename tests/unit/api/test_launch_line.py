@@ -44,6 +44,23 @@ LINES: dict[str, tuple[str, str, dict[str, Any], tuple[str, ...]]] = {
         "trtllm", "m/x", {"tensor_parallel": 2, "max_num_seqs": 128, "max_num_batched_tokens": 8192},
         ("--host", "--port"),
     ),
+    # CUDA graphs and asynchronous scheduling
+    "vllm serve m/x --enforce-eager --no-async-scheduling": (
+        "vllm-v1", "m/x", {"enforce_eager": True, "async_scheduling": False}, (),
+    ),
+    "vllm serve m/x --cuda-graph-sizes 64 --async-scheduling": (
+        "vllm-v1", "m/x", {"cuda_graph_max": 64, "async_scheduling": True}, (),
+    ),
+    "vllm serve --cudagraph-capture-sizes 1 2 4 --max-model-len 10 m/x": (
+        "vllm-v1", "m/x", {"cuda_graph_sizes": (1, 2, 4), "max_model_len": 10}, (),
+    ),
+    """vllm serve m/x --compilation-config '{"mode": 3, "cudagraph_capture_sizes": [1, 8]}'""": (
+        "vllm-v1", "m/x", {"cuda_graph_sizes": (1, 8)}, (),
+    ),
+    "python -m sglang.launch_server --model-path m/x --cuda-graph-bs 1 2 16 --tp 2": (
+        "sglang", "m/x", {"cuda_graph_sizes": (1, 2, 16), "tensor_parallel": 2}, (),
+    ),
+    "sglang serve --model-path m/x --disable-cuda-graph": ("sglang", "m/x", {"enforce_eager": True}, ()),
     # wrappers: a container with an entry point of its own, a container with a command, runners, redirections
     'docker run --runtime nvidia --gpus all -v cache:/cache --env "HF_TOKEN=x" -p 8000:8000 --ipc=host '
     "vllm/vllm-openai:latest --model Qwen/Qwen3-0.6B --max-model-len 4096": (
@@ -115,6 +132,10 @@ def test_lines_of_the_engines_documents(text: str) -> None:
         ),
         ("vllm serve", "names no model .*write it like 'vllm serve"),
         ("vllm serve a b", "names several models: a, b"),
+        ("vllm serve m --cpu-offload-gb", "--cpu-offload-gb: not emulated: weights in host memory"),
+        ("""vllm serve m --compilation-config '{"backend": "eager"}'""", "--compilation-config: backend: not emulated"),
+        ("vllm serve m --compilation-config '{'", "--compilation-config: not JSON"),
+        ("vllm serve m --cudagraph-capture-sizes 1 0", "--cudagraph-capture-sizes: not a positive whole number"),
         ("docker run vllm/vllm-openai", "names no model"),
         ("rocket launch", "begins with one of: vllm serve, python -m sglang.launch_server, trtllm-serve"),
         ("rocket vllm serve m", "not a launch line of a known serving engine"),
@@ -125,7 +146,6 @@ def test_lines_of_the_engines_documents(text: str) -> None:
         ("vllm serve m --kv-cache-memory-bytes 1G", "give --num-gpu-blocks-override"),
         ("vllm serve --config c.yaml", "--config: not emulated: settings in a file of its own"),
         ("vllm serve m --eplb-config 3", "not a JSON object with a number of num_redundant_experts"),
-        ("vllm serve m --enforce-eager", "--enforce-eager: not emulated: steps without CUDA graphs"),
         ("vllm serve m --scheduling-policy priority", "--scheduling-policy: a setting of runs; give --queueing"),
         ("vllm serve m --max-num-seqs 0", "--max-num-seqs: not a positive whole number"),
         ("vllm serve m --max-num-seqs", "--max-num-seqs: its value is missing"),
