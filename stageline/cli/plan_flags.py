@@ -111,7 +111,7 @@ class PlacementFlags:
     ] = "fewest"
     devices_by_stage: Annotated[
         str | None,
-        _flag(
+        flag(
             "Device of every stage, like h100-sxm,l40s or h100-sxm:16,l40s:32 (so many stages); in place of DEVICE.",
             "--stage-devices",
         ),
