@@ -16,6 +16,9 @@ Axis = Literal["tp", "ep", "cp", "pp", "dp"]
 AXES: tuple[Axis, ...] = ("tp", "ep", "cp", "pp", "dp")  # the default order, innermost first, if costs are equal
 
 DEFAULT_CONTEXT_TOKENS = 8192
+# Of what a plan gets unasked. 2: engines take runtime and activations from their share of memory, and memory is what
+# CUDA tells a process; plans without a version are older.
+DEFAULTS_VERSION = 2
 MAX_MICROBATCH = 64  # sampled rows whose logits count as activations, if no microbatch was given
 CreditsRule = Literal["stages", "fill"]  # microbatches in flight: one per stage, or as many as fill the pipeline
 
