@@ -116,3 +116,14 @@ def test_sglang_leaves_free_what_its_own_rule_says() -> None:
 
 def test_plans_name_the_version_of_their_defaults() -> None:
     assert stageline.plan_model("llama-3.1-8b", "h100-sxm").plan.info["defaults"] == 2
+
+
+def test_gpt_oss_20b_on_one_a100(capsys: pytest.CaptureFixture[str]) -> None:
+    """vLLM 0.19.0 logged "Model loading took 13.72 GiB" and "Available KV cache memory: 36.56 GiB" with this line.
+
+    The checkpoint's text weights are 12.82 GiB: vLLM pads the experts, which leaves 3.1 % more room here.
+    """
+    line = f"{SERVE} openai/gpt-oss-20b --port 10000 --max-model-len 131072 --gpu-memory-utilization 0.65"
+    assert run(["plan", "--like", line, "a100-80g", "--json"]) == 0, capsys.readouterr().err
+    device = json.loads(capsys.readouterr().out)["stages"][0]["device"]
+    assert device["kv_bytes"] == pytest.approx(1.0306 * 36.56 * GIB, rel=0.001)
