@@ -58,6 +58,8 @@ def plan_command(
     if model is None:
         raise UsageError("MODEL is missing; stageline plan --help lists what it needs")
     by_stage = keywords.get("devices_by_stage")
+    if by_stage and learning.training:
+        raise UsageError("--stage-devices: not for a training run, whose devices are alike")
     if device is None and by_stage:
         device = parse_stage_devices(by_stage)[0]
     if device is None:

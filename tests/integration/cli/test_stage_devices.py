@@ -28,6 +28,8 @@ def test_a_split_over_two_kinds_of_gpu(capsys: pytest.CaptureFixture[str], share
     assert (large["hardware"], large["layers"]) == ("rtx-5090", "16-47")  # type: ignore[has-type]
     assert small["free_bytes"] == pytest.approx(3.18 * 2**30, rel=0.05)  # type: ignore[has-type]
     assert found["device"] == "rtx-5070-ti + rtx-5090"
+    text = planned(capsys, *MIXED, "--layer-partition", "20,12", "--explain")["explanation"]
+    assert "stage-0 20 layers on h100-sxm (76.50 GB), stage-1 12 layers on l40s (42.90 GB)" in text[0]  # type: ignore[index]
 
 
 def test_runs_reports_and_comparisons_name_the_devices(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -54,6 +56,7 @@ def test_runs_reports_and_comparisons_name_the_devices(capsys: pytest.CaptureFix
         (["llama-3.1-8b", "--stage-devices", "h100-sxm,l4s"], "l40s"),
         (["llama-3.1-8b", "--stage-devices", "h100-sxm,"], "write h100-sxm,l40s or h100-sxm:16,l40s:32"),
         ([*MIXED, "--pp", "3"], "2 stages of 1 device(s), but the replica has 3"),
+        ([*MIXED, "--training"], "--stage-devices: not for a training run"),
         (["llama-3.1-8b"], "DEVICE is missing"),
         ([], "MODEL is missing"),
         (["--like", "vllm serve Qwen/Qwen3-8B"], "DEVICE is missing behind --like"),
