@@ -195,6 +195,27 @@ def free_share(text: str) -> dict[str, Any]:
     return {"activations": "free", "memory_share": fraction(text)}
 
 
+def v1_engine(text: str) -> dict[str, Any]:
+    """VLLM_USE_V1: the V1 engine, which is the only one by now."""
+    if text != "1":
+        raise ValueError("the V0 engine is not emulated")
+    return {}
+
+
+def chunk(text: str) -> int:
+    """SGLang's --chunked-prefill-size; -1 turns chunks off."""
+    if text == "-1":
+        raise ValueError("prefill without chunks is not emulated")
+    return whole(text)
+
+
+def one_beam(text: str) -> dict[str, Any]:
+    """A beam of one sequence is no beam search."""
+    if text != "1":
+        raise ValueError("beam search is not emulated")
+    return {}
+
+
 def deep_ep(text: str) -> dict[str, Any]:
     """SGLang's --moe-a2a-backend: with one, experts are spread over all ranks."""
     return {} if text == "none" else {"experts_on_all_ranks": True}
@@ -213,7 +234,7 @@ VLLM = Dialect(
         ("python", "-m", "vllm.entrypoints.api_server"),
         ("python3", "-m", "vllm.entrypoints.api_server"),
     ),
-    environment={"VLLM_PP_LAYER_PARTITION": Value("layer_partition", str)},
+    environment={"VLLM_PP_LAYER_PARTITION": Value("layer_partition", str), "VLLM_USE_V1": Value("", v1_engine)},
     values={
         "--tensor-parallel-size": Value("tensor_parallel", whole),
         "--pipeline-parallel-size": Value("stages", whole),
@@ -298,7 +319,7 @@ SGLANG = Dialect(
         "--quantization": Value("weights", weights),
         "--dtype": Value("weights", dtype),
         "--max-running-requests": Value("max_num_seqs", whole),
-        "--chunked-prefill-size": Value("max_num_batched_tokens", whole),
+        "--chunked-prefill-size": Value("max_num_batched_tokens", chunk),
         "--schedule-policy": Value("", fcfs),
         "--pp-max-micro-batch-size": Value("microbatch", whole),
         "--cuda-graph-max-bs": Value("cuda_graph_max", whole),
@@ -336,6 +357,7 @@ SGLANG = Dialect(
         "--enable-hierarchical-cache": "KV in host memory",
         "--enable-mixed-chunk": "a choice between two ways of batching; here chunks and decodes share batches",
         "--cpu-offload-gb": "weights in host memory",
+        "--moe-dense-tp-size": "dense FFNs with ranks of their own",
         "--enable-two-batch-overlap": "two half batches; give --overlap",
         "--enable-torch-compile": "compiled kernels",
         "--disaggregation-mode": "prefill and decode on separate servers",
@@ -355,6 +377,7 @@ TRTLLM = Dialect(
         "--max-batch-size": Value("max_num_seqs", whole),
         "--max-num-tokens": Value("max_num_batched_tokens", whole),
         "--kv-cache-free-gpu-memory-fraction": Value("", free_share),
+        "--max-beam-width": Value("", one_beam, "leave it out"),
     },
     switches={},
     synonyms={"--free-gpu-memory-fraction": "--kv-cache-free-gpu-memory-fraction"},
@@ -363,7 +386,7 @@ TRTLLM = Dialect(
     refused={
         "--extra-llm-api-options": "settings in a file of its own",
         "--config": "settings in a file of its own",
-        "--max-beam-width": "beam search",
+        "--moe-cluster-parallel-size": "experts in clusters",
     },
 )
 
