@@ -5,6 +5,7 @@ from collections.abc import Iterable
 import msgspec
 
 from stageline.engine.types import RunTotals, StageRecord
+from stageline.plan.report import device_text
 from stageline.plan.schema import Plan
 from stageline.report.arrival_span import SpanRates
 from stageline.report.distributions import Latency
@@ -151,7 +152,7 @@ def topology(plan: Plan) -> RunTopology:
     """What a plan runs on."""
     return RunTopology(
         model=plan.model,
-        device=plan.device,
+        device=device_text(plan),
         stages=len(plan.stages),
         visits=len(plan.visits),
         replicas=plan.replicas,
