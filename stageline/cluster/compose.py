@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from stageline.cluster import containers
-from stageline.cluster.stack import healthcheck, router_environment, stage_services
+from stageline.cluster.stack import SHARED_SETTINGS, healthcheck, passed, router_environment, stage_services
 from stageline.cluster.yaml_text import Alias, Anchor, Flow, Note, Spaced, Yaml, emit
 from stageline.plan.schema import Plan
 
@@ -36,6 +36,7 @@ def compose_file(plan: Plan, options: ComposeOptions) -> str:
         {
             "name": options.name,
             "x-process": Anchor("process", _process()),
+            "x-settings": Anchor("settings", passed(SHARED_SETTINGS)),
             "x-stage": Anchor("stage", _stage(plan)),
             "services": Spaced(_services(plan, options)),
             "configs": {
