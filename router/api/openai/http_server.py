@@ -15,6 +15,7 @@ from router.api.generation import GenerationParams
 from router.api.keys import Gate, RateLimited
 from router.api.openai.bodies import BodyReader
 from router.api.openai.embeddings import MAX_INPUTS, embedding_params, embeddings_document
+from router.api.openai.idle import IdleConnections
 from router.api.openai.malformed import SERVER_LOG
 from router.api.openai.params import chat_params, chat_text, completion_params
 from router.api.openai.replies import CompletionKind, Envelope, error_body
@@ -71,6 +72,7 @@ class OpenAiServer:
             ]
         )
         # The handler of a client that disconnects is cancelled, which cancels its request in the cluster.
+        self._idle, self._sweeping = IdleConnections(), set[asyncio.Task[None]]()
         self._runner = web.AppRunner(
             app, handler_cancellation=True, access_log=None, shutdown_timeout=1.0, logger=SERVER_LOG
         )
@@ -86,11 +88,15 @@ class OpenAiServer:
                 f"HTTP port {self._host}:{self._port} can't be bound ({error.strerror or error}); choose "
                 "another --http-port, 0 for any, -1 for none"
             ) from None
+        assert self._runner.server is not None
+        self._sweeping.add(asyncio.create_task(self._idle.keep_sweeping(self._runner.server)))
         reachable = "127.0.0.1" if self._host in ("0.0.0.0", "::", "") else self._host
         return f"{reachable}:{self._runner.addresses[0][1]}"
 
     async def stop(self) -> None:
         """Closes the port and all connections."""
+        for task in self._sweeping:
+            task.cancel()
         await self._runner.cleanup()
 
     @property
@@ -230,7 +236,8 @@ class OpenAiServer:
                     self._gate.admit(given, request.remote or "")
                 else:
                     self._gate.check(given)
-            return await handler(request)
+            with self._idle.request(request):
+                return await handler(request)
         except StagelineError as error:
             return refusal(error)
         except ConnectionResetError:  # the client disconnected during its reply
