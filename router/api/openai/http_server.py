@@ -132,8 +132,9 @@ class OpenAiServer:
         n = 1 if body.n is None else body.n
         prefixes = _prefixes(body, params_list, n)
         reply = await self._service.submit(
-            params_list, n, priority=body.priority or 0, conversation=body.user or "", parent=_parent(request)
-        )
+            params_list, n, priority=body.priority or 0, conversation=body.user or "", parent=_parent(request),
+            gaps=bool(body.stream_options and body.stream_options.include_token_gaps),
+        )  # fmt: skip
         try:
             envelope = Envelope(kind, body.model or self._names.listed[0], streamed=bool(body.stream))
             prompt_tokens = sum(params.prompt_tokens for params in params_list)
