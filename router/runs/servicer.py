@@ -11,21 +11,20 @@ from typing import Any
 import msgspec
 from grpc import aio
 
-import stageline
-from router.api.generate import GenerateContext, generate, live_state
+from router.api.generate import GenerateContext, generate
 from router.api.keys import Gate
 from router.api.openai.http_server import OpenAiServer
-from router.cluster.stages import StageTable, metrics_of
+from router.cluster.stages import StageTable
 from router.live.service import LiveService
 from router.metrics.vllm import Watch
 from router.runs.session import RunSession
+from router.runs.status import RouterStatus
 from router.runs.workload import SentWorkload
 from stageline.engine.route import Route
 from stageline.engine.settings import read_scheduling
 from stageline.engine.types import Workload
 from stageline.errors import BadInput, Busy, PlanMismatch, ProtocolError, SessionUnknown, StagelineError
 from stageline.plan.schema import Plan
-from stageline.runtime.names import session_name
 from stageline.runtime.server import Announce, Endpoints
 from stageline.v1 import flow_pb2, router_pb2, router_pb2_grpc
 from stageline.wire.channels import SECURE
@@ -43,7 +42,7 @@ RunContext = aio.ServicerContext[router_pb2.RunRequest, router_pb2.RunReply]
 class RouterServicer(router_pb2_grpc.RouterServicer):
     """Drives sessions on all stages of a plan; healthy while every stage serves.
 
-    `on_run` is called with a run when it begins, and with None when it has ended. `metrics`: as Prometheus reads them.
+    `on_run` is called with a run when it begins, and with None when it has ended.
     """
 
     name = "stageline.v1.Router"
@@ -62,14 +61,15 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
         http: OpenAiServer | None = None,
         trust_runs: bool = False,
         gate: Gate | None = None,
-        metrics: Callable[[], bytes] = bytes,
+        status: RouterStatus | None = None,
     ) -> None:
         self._gate, self._trust_runs = gate or Gate(), trust_runs
         self._route, self._digest = Route(plan), plan.digest()
         self._table, self._advertise, self._payload = table, advertise, payload
         self._window = window or max(2, 2 * len(os.sched_getaffinity(0)))
-        self._on_run, self._watch, self._metrics = on_run, watch, metrics
+        self._on_run, self._watch = on_run, watch
         self._live, self._supervisor, self._http = live, live.supervisor if live else None, http
+        self.status = status or RouterStatus(plan, table, self._supervisor)
         self._run: RunSession | None = None
         self._busy = False
         self._ending: asyncio.Task[None] | None = None
@@ -156,28 +156,7 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
             self._gate.check(_authorization(context))
         except StagelineError as error:
             await abort(context, error)
-        run, table = self._run, self._table
-        texts = await metrics_of(table) if request.metrics else {}
-        return router_pb2.StatusReply(
-            plan=self._route.plan.canonical(),
-            plan_digest=self._digest,
-            session=session_name(run.id) if run else "",
-            progress=run.progress() if run else None,
-            stages=[
-                router_pb2.StageState(
-                    replica=s.replica,
-                    stage=s.stage,
-                    name=self._route.plan.stages[s.stage].name,
-                    address=s.address,
-                    healthy=s.healthy,
-                    metrics=texts.get((s.replica, s.stage), b""),
-                )
-                for s in table
-            ],
-            version=stageline.__version__,
-            live=live_state(self._supervisor) if self._supervisor else None,
-            metrics=self._metrics() if request.metrics else b"",
-        )
+        return await self.status.reply(metrics=request.metrics)
 
     # -- runs
 
@@ -195,7 +174,7 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
 
     async def _carry_out(self, context: RunContext) -> None:
         run = await self._prepare(context)
-        self._run = run
+        self._run = self.status.run = run
         self._on_run(run)
         async with aclosing(run.replies(self._digest, self._advertise)) as replies:
             async for reply in replies:
@@ -206,7 +185,8 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
         if self._run:
             await self._run.close()
             self._on_run(None)
-        self._run, self._busy, self._ending = None, False, None
+        self._run = self.status.run = None
+        self._busy, self._ending = False, None
         if self._supervisor:
             self._supervisor.resume()
         self._free.set()

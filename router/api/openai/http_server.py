@@ -30,6 +30,8 @@ from router.api.openai.schema import (
 from router.api.openai.streaming import ended, stream_reply, whole_reply
 from router.api.prompts import ContextTooLong
 from router.live.service import LiveService
+from router.page.index import CONTENT_POLICY
+from router.page.site import Page
 from stageline.errors import BadInput, StagelineError, UsageError
 from stageline.report.spans.context import TRACEPARENT, TRACESTATE, TraceContext, parse_traceparent
 from stageline.wire.http_headers import DILATION_HEADER, OUTPUT_TOKENS_HEADER
@@ -45,14 +47,15 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class OpenAiServer:
-    """The routes, and the port that serves them; 0: any free port."""
+    """The routes, and the port that serves them; 0: any free port. Without a `page` there is nothing for people."""
 
     def __init__(
         self, service: LiveService, registry: CollectorRegistry, *, host: str = "127.0.0.1", port: int = 0,
-        gate: Gate | None = None, tls: ssl.SSLContext | None = None,
+        gate: Gate | None = None, tls: ssl.SSLContext | None = None, page: Page | None = None,
     ) -> None:  # fmt: skip
         self._service, self._names, self._registry = service, service.names, registry
         self._host, self._port, self._gate, self._tls = host, port, gate or Gate(), tls
+        self._page = page
         self._bodies = BodyReader(service.max_context_tokens)
         self._since = int(time.time())
         self._headers = {DILATION_HEADER: f"{service.dilation:g}"}
@@ -69,6 +72,8 @@ class OpenAiServer:
                 web.get("/ready", self._ready),
                 web.get("/version", self._version),
                 web.get("/metrics", self._metrics),
+                web.get("/status", self._status),
+                web.get("/", self._index),
             ]
         )
         # The handler of a client that disconnects is cancelled, which cancels its request in the cluster.
@@ -224,6 +229,19 @@ class OpenAiServer:
         """The same metrics as on the router's metrics port."""
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))
         return web.Response(body=encode(self._registry), headers={"Content-Type": content_type})
+
+    async def _status(self, request: web.Request) -> web.Response:
+        """What the page shows: stages, rates and latencies since the last look, as JSON."""
+        if self._page is None:
+            raise web.HTTPNotFound
+        return web.Response(body=await self._page.watch.view(request.host), content_type=_JSON)
+
+    async def _index(self, request: web.Request) -> web.Response:
+        """A page for people: what runs here, and what it is doing."""
+        if self._page is None:
+            raise web.HTTPNotFound
+        headers = {"Content-Security-Policy": CONTENT_POLICY}
+        return web.Response(text=self._page.text(self.routes), content_type="text/html", headers=headers)
 
     # -- errors
 
