@@ -68,6 +68,7 @@ def build(settings: RouterSettings) -> Server:
         gate=gate,
         http=openai_server(live, settings, registry, gate, status) if live and settings.http_port >= 0 else None,
         status=status,
+        deadline_ns=_deadline_ns(settings.stage_deadline),
     )
     return Server(settings, servicer, registry)
 

@@ -94,7 +94,7 @@ class RouterSettings(ServerSettings, frozen=True, forbid_unknown_fields=True, kw
     ] = False
     stage_deadline: Annotated[
         str,
-        msgspec.Meta(description="How long a stage may owe an answer or a frame to live sessions, such as 10s."),
+        msgspec.Meta(description="How long a stage may owe an answer or a frame, such as 10s."),
     ] = "10s"
     seed: Annotated[int, msgspec.Meta(ge=0, le=MAX_SEED, description="Seed of live sessions.")] = 0
     scheduling: Annotated[

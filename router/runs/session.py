@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Iterable
 
 from router.cluster.connections import StageConnections
 from router.cluster.stages import StageTable
+from router.live.watchdog import DEADLINE_NS, Watchdog
 from router.metrics.vllm import Watch
 from router.runs.result_buffer import ResultBuffer, TeeObserver
 from stageline.engine.closing import close_run, window_of
@@ -40,6 +41,7 @@ class RunSession:
         mode: PayloadMode,
         tokens: bool,
         total: int = 0,
+        deadline_ns: int = DEADLINE_NS,
         watch: Watch | None = None,
     ) -> None:
         self.id = uuid.uuid4().hex
@@ -53,6 +55,7 @@ class RunSession:
         machine = RouterMachine(self.conductor, window, watch.dispatched if watch else None)
         self.shell = SessionShell("the router", machine, after_poll=self._after_poll)
         self.connections = StageConnections(self.id, route, table, self.shell, mode)
+        self._watchdog = Watchdog(table, machine, None, deadline_ns, self.connections.lose)
         self._stir = asyncio.Event()
 
     async def replies(self, digest: str, advertise: str) -> AsyncGenerator[router_pb2.RunReply, None]:
@@ -66,8 +69,13 @@ class RunSession:
         yield router_pb2.RunReply(started=started)
         self.shell.ended.add_done_callback(lambda _: self._stir.set())
         self.shell.release()
-        async for reply in self._reports():
-            yield reply
+        watching = asyncio.create_task(self._watchdog.run())
+        try:
+            async for reply in self._reports():
+                yield reply
+        finally:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
         snapshots = await self.connections.snapshots(*window_of(self.conductor))
         totals = close_run(self.conductor, [stage_record(s.account) for s in snapshots])
         ended = ended_of(totals)

@@ -5,8 +5,9 @@
     {"cancel": 0, "at_ns": 52000000}
     {"digest": ...}
 
-Requests are numbered from 0 in the order of their lines; `cancel` names one of them. The last line exists only if
-the session ended well; a replay on the same plan with the same settings gives this digest.
+Requests are numbered from 0 in the order of their lines; `cancel` names one of them. After a good end the last line has
+the digest that a replay on the same plan with the same settings gives. {"ended": ...} says instead why the session
+broke off. A router that was killed, or whose disk was full, leaves neither.
 """
 
 from collections.abc import Callable, Iterator
@@ -55,6 +56,7 @@ class _Other(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     cancel: int | None = None
     at_ns: int = 0
     digest: str | None = None
+    ended: str | None = None
 
 
 def header_line(header: RecordingHeader) -> str:
@@ -75,6 +77,11 @@ def cancel_line(index: int, at_ns: int) -> str:
 def end_line(digest: str) -> str:
     """The last line, with the session's digest."""
     return _line({"digest": digest})
+
+
+def broken_line(reason: str) -> str:
+    """The last line of a session that broke off."""
+    return _line({"ended": reason})
 
 
 def _line(value: Any) -> str:
@@ -99,9 +106,10 @@ class RecordedWorkload(IteratedWorkload):
 
 
 class RecordedEnd(msgspec.Struct):
-    """The last line. `digest` is None until that line has been read, and stays None if the session broke off."""
+    """Where and how it ends. `digest` is None until that line has been read, and stays None if there is none."""
 
     digest: str | None = None
+    reason: str = ""  # why there is no digest, once the end has been read
 
 
 def is_recording(path: Path) -> bool:
@@ -151,9 +159,16 @@ def _events(
         for line in lines:
             if not line or line.isspace():
                 continue
-            event = _decoded(line, file)
+            try:
+                event = _decoded(line, file)
+            except BadInput:
+                if not file.torn:
+                    raise
+                break  # its router was killed, or its disk was full, in the middle of this line
             if isinstance(event, _Other) and event.digest:
                 end.digest = event.digest
+            if isinstance(event, _Other) and event.ended:
+                end.reason = f"the session broke off: {event.ended}"
             if not _wanted(event, counts.accepted, limit):
                 continue
             time_ns = event.arrival_ns if isinstance(event, _Arrival) else event.at_ns
@@ -161,6 +176,8 @@ def _events(
                 raise BadInput(file.where(), time_ns, "earlier than the line before it", _WAY_OUT)
             latest_ns = time_ns
             yield _event(event, _scaled(time_ns, options.rate_scale, file, counts), file, counts)
+        if not end.digest and not end.reason:
+            end.reason = f"it stops at line {file.line}: its router was killed, or could not write any more"
     finally:
         file.close()
 

@@ -98,3 +98,17 @@ def test_what_is_out_of_bounds_is_refused(path: Path, field: str) -> None:
     path.write_text(HEADER + line)
     with pytest.raises(BadInput, match=":2"):
         drained(path)
+
+
+def test_a_last_line_that_was_not_written_whole_ends_the_recording(path: Path) -> None:
+    """As a router that was killed leaves it. The same line in the middle is damage."""
+    whole = HEADER + request_line(request(0, 10))
+    path.write_text(whole + request_line(request(1, 20))[:30])
+    workload = open_workload(str(path))
+    assert isinstance(workload, RecordedWorkload)
+    assert workload.take() == request(0, 10)
+    assert workload.next_arrival_ns() is None
+    assert "it stops at line 3" in workload.end.reason
+    path.write_text(whole + request_line(request(1, 20))[:30] + "\n")
+    with pytest.raises(BadInput, match=":3"):
+        drained(path)
