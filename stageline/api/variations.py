@@ -1,7 +1,7 @@
 """What a search varies besides the division of devices: settings of the plan and of the router, with their values."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, NamedTuple, cast, get_type_hints
 
 import msgspec
 
