@@ -41,7 +41,7 @@ class RouterSettings(ServerSettings, frozen=True, forbid_unknown_fields=True, kw
             description="Wall time per emulated time in live sessions: a factor, or auto for the smallest that this "
             "host sustains."
         ),
-    ] = "1"
+    ] = "auto"
     record: Annotated[
         str, msgspec.Meta(description="File to record live sessions in, for stageline run --workload.")
     ] = ""
