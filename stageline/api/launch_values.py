@@ -10,8 +10,10 @@ _SUFFIXES = {"": 1, "k": 10**3, "K": 1 << 10, "m": 10**6, "M": 1 << 20, "g": 10*
 
 def whole(text: str) -> int:
     """A whole number from 1 up."""
-    if not re.fullmatch(r"[0-9]{1,12}", text) or not int(text):
+    if not re.fullmatch(r"[0-9]+", text) or not text.strip("0"):
         raise ValueError("not a positive whole number")
+    if len(text) > 12:
+        raise ValueError("too large: more than 12 digits")
     return int(text)
 
 

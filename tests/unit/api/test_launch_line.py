@@ -173,6 +173,7 @@ def test_lines_of_the_engines_documents(text: str) -> None:
         ("vllm serve m --eplb-config 3", "not a JSON object with a number of num_redundant_experts"),
         ("vllm serve m --scheduling-policy priority", "--scheduling-policy: a setting of runs; give --queueing"),
         ("vllm serve m --max-num-seqs 0", "--max-num-seqs: not a positive whole number"),
+        ("vllm serve m --max-num-seqs 9999999999999", "--max-num-seqs: too large"),
         ("vllm serve m --max-num-seqs", "--max-num-seqs: its value is missing"),
         ("vllm serve m --kv-cache-dtype turboquant_k8v4", "--kv-cache-dtype: not emulated; known: auto, bfloat16"),
         ("sglang serve --model m --speculative-num-steps 3", "--speculative-algorithm None: not emulated"),
