@@ -16,7 +16,7 @@ def check_price(price: float, device: str = "") -> float:
     """The price of a device's hour. Raises BadInput."""
     if not (math.isfinite(price) and 0 < price <= MAX_PRICE):
         given = f"{device}={price:g}" if device else price
-        raise BadInput("--price", given, f"not above 0 and at most {MAX_PRICE:g}", "give a price such as 2.5")
+        raise BadInput("--price", given, f"not above 0 and at most {MAX_PRICE:,.0f}", "give a price such as 2.5")
     return price
 
 
@@ -67,5 +67,5 @@ class PlacementLimits(msgspec.Struct, frozen=True, kw_only=True):
         if self.budget is not None and cost is None:
             return f"what one {device.name} costs is unknown (--price), so that --budget can't be kept"
         if self.budget is not None and cost is not None and cost > self.budget:
-            return f"it costs {cost:,.2f} an hour, more than --budget {self.budget:g}"
+            return f"it costs {cost:,.2f} an hour, more than --budget {self.budget:,.2f}"
         return None
