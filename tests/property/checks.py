@@ -22,9 +22,9 @@ from stageline.testing import Recorder, Run, run_plan
 from tests.property.delivery import Session
 from tests.property.differences import same
 from tests.reference import laws
-from tests.reference.attribution import by_stamps, by_timeline
+from tests.reference.attribution import by_stamps
 from tests.reference.engine import Engine
-from tests.reference.results import Results, results_of
+from tests.reference.results import Results, replica_splits, results_of
 from tests.reference.stage import Service
 from tests.reference.strategies import KINDS, Scenario, numbered
 
@@ -92,10 +92,10 @@ def _same_stages(engine: Engine, seen: Recorder) -> None:
         if causes:
             gaps[gap.replica, gap.stage].append((gap.start_ns, causes))
     for replica, stages in zip(engine.replicas, engine.stages, strict=True):
-        for stage in stages:
+        for stage, splits in zip(stages, replica_splits(engine, replica.index), strict=True):
             place = (replica.index, stage.stage)
             same(f"services of {place}", services[place], stage.log)
-            split = [(gap.start_ns, by_timeline(gap, replica.reasons)) for gap in stage.gaps]
+            split = [(gap.start_ns, causes) for gap, causes in zip(stage.gaps, splits, strict=True)]
             same(f"gaps of {place}", gaps[place], split)
 
 
@@ -115,9 +115,9 @@ def keeps_the_laws(scenario: Scenario) -> tuple[Engine, Results]:
     engine.run(laws.check_event)
     results = results_of(engine)
     laws.check_end(engine, results)
-    for replica, stages in zip(engine.replicas, engine.stages, strict=True):
-        for gap in [gap for stage in stages for gap in stage.gaps]:
-            same("gap", by_stamps(gap), by_timeline(gap, replica.reasons))
+    for r, stages in enumerate(engine.stages):
+        for stage, splits in zip(stages, replica_splits(engine, r), strict=True):
+            same("gaps", [by_stamps(gap) for gap in stage.gaps], splits)
     return engine, results
 
 
