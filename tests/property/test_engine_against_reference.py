@@ -12,7 +12,13 @@ from stageline.engine.types import Request, RequestRecord
 from tests.property.checks import numbers, run_case, run_product, run_reference
 from tests.reference.strategies import Scenario, numbered
 
-FOUND = {"plain": 150, "sharing": 100, "windows": 100, "speculating": 100}  # scenarios that hypothesis looks for
+FOUND = {
+    "plain": 150,
+    "sharing": 100,
+    "windows": 100,
+    "speculating": 100,
+    "ranks": 100,
+}  # scenarios that hypothesis looks for
 
 
 @pytest.mark.parametrize("kind", FOUND)
@@ -70,6 +76,20 @@ def without_windows(scenario: Scenario) -> Scenario:
         whole = stage.kv_block_bytes + sum(w.block_bytes for w in stage.windows)
         stages.append(msgspec.structs.replace(stage, kv_windows=msgspec.UNSET, kv_block_bytes=whole))
     return dataclasses.replace(scenario, plan=msgspec.structs.replace(scenario.plan, stages=tuple(stages)))
+
+
+def test_records_are_equal_with_data_parallel_ranks_on_numbered_scenarios() -> None:
+    """The budget of one rank binds in some: a plan without ranks gives other records."""
+    changed = 0
+    for number in range(100):
+        records = run_case("reference", "ranks", number).wanted.requests
+        changed += records != run_reference(without_ranks(numbered("ranks", number)))[1].requests
+    assert changed > 20
+
+
+def without_ranks(scenario: Scenario) -> Scenario:
+    """The same with one budget for the whole replica."""
+    return dataclasses.replace(scenario, plan=msgspec.structs.replace(scenario.plan, serving=msgspec.UNSET))
 
 
 class LongestPrefixMatch(StateAwarePolicy):

@@ -7,8 +7,9 @@ import pytest
 
 from stageline.engine.settings import Scheduling
 from stageline.engine.types import Request
-from stageline.plan.schema import Plan
+from stageline.plan.schema import Plan, Serving
 from stageline.testing import ListWorkload, UsersWorkload, request
+from tests.reference.engine import Engine
 from tests.reference.plans import pipeline
 from tests.reference.results import Results, run_reference
 
@@ -116,6 +117,26 @@ def test_qwen3_32b_on_eight_stages() -> None:
     assert full == pytest.approx(3_901 * US, rel=1e-9)
     assert one / 8 / full == pytest.approx(0.832, abs=5e-4)
     assert one / full == pytest.approx(6.65, abs=5e-3)
+
+
+@pytest.mark.parametrize(
+    ("budget", "ranks", "chunks"),
+    [(16, 1, [10]), (16, 4, [4, 4, 2]), (16, 3, [6, 4]), (4, 20, [1] * 10), (7, 2, [4, 4, 2])],
+)
+def test_chunks_of_a_prompt_of_ten_tokens(budget: int, ranks: int, chunks: list[int]) -> None:
+    """A chunk holds ceil(B / R) tokens at most, the first one, too."""
+    plan = msgspec.structs.replace(pipeline([100]), serving=Serving(engine="any", ranks=ranks))
+    workload = ListWorkload([request(0, prompt_tokens=10, output_tokens=1)])
+    engine = Engine(plan, msgspec.structs.replace(GREEDY, batched_tokens=budget, credits=1), workload, seed=0)
+    sent: list[int] = []
+
+    def note(engine: Engine) -> None:
+        for microbatch in engine.replicas[0].in_flight:
+            if microbatch.number == len(sent):
+                sent.append(microbatch.tokens)
+
+    engine.run(note)
+    assert sent == chunks
 
 
 def wafer_route() -> tuple[list[int], list[int]]:
