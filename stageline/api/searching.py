@@ -120,7 +120,7 @@ def search(
         return run_search(question, *names, given, dirs, runner, kept, width=jobs)
 
 
-def _question(*, price: object, limits: object, flags: dict[str, bool], **asked: Any) -> Question:
+def _question(*, price: object, limits: object, flags: dict[str, Any], **asked: Any) -> Question:
     """The arguments of `search`, each checked. Raises UsageError."""
     require_flags("search", flags)
     slo = require("search: slo", asked["slo"], str, type(None))
