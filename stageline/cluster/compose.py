@@ -27,7 +27,7 @@ class ComposeOptions:
     plan_file: str
     root: str  # the checkout
     command: str  # the command that writes the file
-    dilation: str = "1"
+    dilation: str = "auto"
 
 
 def compose_file(plan: Plan, options: ComposeOptions) -> str:

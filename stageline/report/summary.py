@@ -5,6 +5,7 @@ from collections.abc import Iterable
 import msgspec
 
 from stageline.engine.types import RunTotals, StageRecord
+from stageline.plan.report import device_text
 from stageline.plan.schema import Plan
 from stageline.report.distributions import Latency
 from stageline.report.idle import run_bubble_ratio
@@ -165,7 +166,7 @@ def topology(plan: Plan) -> RunTopology:
     """What a plan runs on."""
     return RunTopology(
         model=plan.model,
-        device=plan.device,
+        device=device_text(plan),
         stages=len(plan.stages),
         visits=len(plan.visits),
         replicas=plan.replicas,

@@ -16,7 +16,7 @@ from tests.cluster.plans import small_plan
 COMMITTED = {
     "docker-compose.yml": "render compose deploy/compose/llama-3.1-70b.json",
     "deploy/swarm/stack.yml": "render swarm deploy/compose/llama-3.1-70b.json",
-    "deploy/compose/kimi-k3.yml": "render compose deploy/compose/kimi-k3.json --name=stageline-kimi-k3 --dilation=auto",
+    "deploy/compose/kimi-k3.yml": "render compose deploy/compose/kimi-k3.json --name=stageline-kimi-k3",
 }
 
 
