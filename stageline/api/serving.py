@@ -68,6 +68,7 @@ def with_engine(options: PlanOptions, engine: ServingEngine, device: Device, ask
     if tokens is None and rank_tokens is None:
         rank_tokens = limits.max_num_batched_tokens
     ranks = options.group.attention_replicas
+    host_step_ns, host_sequence_ns = asked.get("host_step_ns"), asked.get("host_sequence_ns")
     return msgspec.structs.replace(
         options,
         batched_tokens=tokens or (rank_tokens or 0) * ranks,
@@ -76,6 +77,10 @@ def with_engine(options: PlanOptions, engine: ServingEngine, device: Device, ask
         block_tokens=asked.get("block_tokens") or engine.block_tokens,
         credits_rule=engine.credits,
         serving=_rules(engine),
+        host=options.host._replace(
+            step_ns=engine.host_step_ns if host_step_ns is None else host_step_ns,
+            sequence_ns=engine.host_sequence_ns if host_sequence_ns is None else host_sequence_ns,
+        ),
     )
 
 

@@ -45,7 +45,10 @@ class ServingEngine(CatalogStruct, frozen=True):
     prefix_cache_with_state: bool  # also for models with linear attention
     block_tokens: int
     limits: tuple[EngineLimits, ...]
-    overhead_ns: int = 0  # host time per step that does not overlap with the devices
+    overhead_ns: int = 0  # host time per microbatch, of the router
+    host_step_ns: int = 0  # host time of a step that does not overlap with the devices, on every visit
+    host_sequence_ns: int = 0  # the same, per sequence of the step
+    front_end_ns: int = 0  # HTTP, tokenizer and hop to the scheduler, per request
     default_for: tuple[Literal["wafer", "gpu", "tpu", "lpu"], ...] = ()
     left_out: tuple[str, ...] = ()  # what the engine does and the profile does not say
 
@@ -77,8 +80,9 @@ def engine_entry(document: dict[str, Any], place: str) -> EngineEntry:
 def _check(engine: ServingEngine, place: str) -> None:
     if not 1 <= engine.block_tokens <= MAX_LIMIT:
         raise BadInput(f"{place}: $.block_tokens", engine.block_tokens, f"must lie between 1 and {MAX_LIMIT:,}")
-    if not 0 <= engine.overhead_ns <= MAX_LIMIT:
-        raise BadInput(f"{place}: $.overhead_ns", engine.overhead_ns, f"must lie between 0 and {MAX_LIMIT:,}")
+    for name in ("overhead_ns", "host_step_ns", "host_sequence_ns", "front_end_ns"):
+        if not 0 <= getattr(engine, name) <= MAX_LIMIT:
+            raise BadInput(f"{place}: $.{name}", getattr(engine, name), f"must lie between 0 and {MAX_LIMIT:,}")
     for i, row in enumerate(engine.limits):
         for name in ("max_num_seqs", "max_num_batched_tokens"):
             value = getattr(row, name)

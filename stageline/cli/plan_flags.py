@@ -236,17 +236,36 @@ class CostFlags:
         DECIMAL,
         _flag("Exponent of expert popularity (usually 1.01-1.2; 0: uniform); the most loaded rank sets the pace."),
     ] = 0.0
-    host_floor: Annotated[str, _flag("Minimum duration of a step, set by the host, like 28ms.")] = "0ns"
-    host_sequence: Annotated[str, _flag("Host time per sequence in a step, like 340us.")] = "0ns"
+    host_floor: Annotated[
+        str | None, _flag("Minimum duration of a step, set by the host, like 28ms; default: none.")
+    ] = None
+    host_step: Annotated[
+        str | None, _flag("Host time per step that does not overlap, like 2ms; default: the engine's.")
+    ] = None
+    host_sequence: Annotated[
+        str | None, _flag("Host time per sequence in a step, like 340us; default: the engine's.")
+    ] = None
+    front_end: Annotated[
+        str | None, _flag("Time from a request's arrival to the scheduler, like 8ms; default: the engine's.")
+    ] = None
+    ring_step: Annotated[
+        str | None, _flag("Overhead of one step of ring attention under --cp, like 500us; default: none.")
+    ] = None
 
     def keywords(self) -> PlanKeywords:
         """As the API takes them. Raises BadInput for times that are none."""
-        return {
-            "profile": self.profile,
-            "expert_imbalance": self.expert_imbalance,
-            "host_floor_ns": parse_duration_ns(self.host_floor, "--host-floor"),
-            "host_sequence_ns": parse_duration_ns(self.host_sequence, "--host-sequence"),
-        }
+        found: PlanKeywords = {"profile": self.profile, "expert_imbalance": self.expert_imbalance}
+        for flag, text in (
+            ("--host-floor", self.host_floor),
+            ("--host-step", self.host_step),
+            ("--host-sequence", self.host_sequence),
+            ("--front-end", self.front_end),
+            ("--ring-step", self.ring_step),
+        ):
+            if text is not None:
+                name = f"{flag[2:].replace('-', '_')}_ns"
+                found |= {name: parse_duration_ns(text, flag)}  # type: ignore[misc]
+        return found
 
 
 @Parameter(name="*", group=MICROBATCHES)
