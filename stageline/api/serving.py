@@ -78,7 +78,7 @@ def with_engine(options: PlanOptions, engine: ServingEngine, device: Device, ask
         credits_rule=engine.credits,
         serving=_rules(engine),
         host=options.host._replace(
-            step_ns=engine.host_step_ns if host_step_ns is None else host_step_ns,
+            step_ns=float(engine.host_step_ns if host_step_ns is None else host_step_ns),
             sequence_ns=engine.host_sequence_ns if host_sequence_ns is None else host_sequence_ns,
         ),
     )

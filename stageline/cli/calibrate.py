@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -30,6 +31,36 @@ FILES = ("dense.csv", "attention.csv", "per_sequence.csv")
 MAX_SETTING = 1 << 20
 
 
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingFlags:
+    """The server that was measured."""
+
+    max_num_seqs: Annotated[
+        int, WHOLE, Parameter(name=["--max-num-seqs", "--max-running"], help="Requests that the server ran at once.")
+    ] = 256
+    batched_tokens: Annotated[
+        int,
+        WHOLE,
+        Parameter(
+            name=["--batched-tokens", "--max-num-batched-tokens"], help="Maximum number of new tokens in a step."
+        ),
+    ] = 2048
+    tensor_parallel: Annotated[
+        int,
+        WHOLE,
+        Parameter(name=["--tensor-parallel-size", "--tp"], help="Tensor-parallel size of the server."),
+    ] = 1
+
+    def settings(self) -> Serving:
+        """Raises BadInput."""
+        return Serving(
+            _count(self.max_num_seqs, "--max-num-seqs"),
+            _count(self.batched_tokens, "--batched-tokens"),
+            _count(self.tensor_parallel, "--tp"),
+        )
+
+
 def calibrate_command(
     timings: Annotated[
         Path,
@@ -51,21 +82,7 @@ def calibrate_command(
     attention_scale: Annotated[
         float | None, DECIMAL, Parameter(help="Attention scale to use instead of a fitted one; with kernel timings.")
     ] = None,
-    max_num_seqs: Annotated[
-        int, WHOLE, Parameter(name=["--max-num-seqs", "--max-running"], help="Requests that the server ran at once.")
-    ] = 256,
-    batched_tokens: Annotated[
-        int,
-        WHOLE,
-        Parameter(
-            name=["--batched-tokens", "--max-num-batched-tokens"], help="Maximum number of new tokens in a step."
-        ),
-    ] = 2048,
-    tensor_parallel: Annotated[
-        int,
-        WHOLE,
-        Parameter(name=["--tensor-parallel-size", "--tp"], help="Tensor-parallel size of the server."),
-    ] = 1,
+    serving: ServingFlags = ServingFlags(),
     catalog: Annotated[
         tuple[Path, ...],
         Parameter(negative="", show_default=False, help="Directories with your own models/ and devices/."),
@@ -73,11 +90,6 @@ def calibrate_command(
     json: Annotated[bool, Parameter(negative="", help="Print the residuals as JSON.")] = False,
 ) -> int:
     """Make a cost profile from an observed server, kernel timings or measured requests; see docs/twin.md."""
-    serving = Serving(
-        _count(max_num_seqs, "--max-num-seqs"),
-        _count(batched_tokens, "--batched-tokens"),
-        _count(tensor_parallel, "--tp"),
-    )
     lookup = Catalog(catalog)
     spec, found = find_model(model, lookup), lookup.device(device).device
     profile: Profile | Efficiencies
@@ -86,13 +98,13 @@ def calibrate_command(
         if requests is not None:
             if attention_scale is not None:
                 raise UsageError("--requests fits the scale that --attention-scale sets: give one of them")
-            profile = fit_attention(_measured(requests, spec, found, serving), profile)
+            profile = fit_attention(_measured(requests, spec, found, serving.settings()), profile)
     else:
         if requests is not None or attention_scale is not None:
             raise UsageError(
                 f"{timings} is not a folder of kernel timings, which --requests and --attention-scale need"
             )
-        profile = _from_requests(_measured(timings, spec, found, serving), name or out.stem, timings.name)
+        profile = _from_requests(_measured(timings, spec, found, serving.settings()), name or out.stem, timings.name)
     write_file(out, msgspec.json.encode(profile) + b"\n")
     _show(profile, as_json=json)
     return 0
