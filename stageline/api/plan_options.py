@@ -48,6 +48,7 @@ _COUNTS = {  # keywords that are whole numbers from 1, and their flags
     "max_num_batched_tokens": "--max-num-batched-tokens",
     "max_model_len": "--max-model-len",
     "kv_blocks": "--num-gpu-blocks-override",
+    "cuda_graph_max": "--cuda-graph-max",
 }
 _TIMES = {
     "hop_latency_ns": "--hop-latency",
@@ -60,7 +61,7 @@ _TIMES = {
 }
 _AS_GIVEN = (  # keywords that are the planner's options of the same name
     "placement", "consecutive", "layer_bytes", "sequence_parallel", "overlap", "redundant_experts", "expert_imbalance",
-    "concurrency", "memory_share", "activations", "whole_kv", "axes", "microbatch", "credits", "tensor_parallel",
+    "concurrency", "memory_share", "whole_kv", "axes", "microbatch", "credits", "tensor_parallel",
     "context_parallel", "hop_jitter_ns", "max_model_len", "kv_blocks", "prefix_cache", "ring_step_ns", "front_end_ns",
 )  # fmt: skip
 
@@ -90,7 +91,7 @@ def make_options(keywords: PlanKeywords, catalog: Catalog, catalog_dirs: Sequenc
         expert_parallel=ranks,
         host=HostOverhead(
             floor_ns=keywords.get("host_floor_ns", 0),
-            step_ns=keywords.get("host_step_ns") or 0,
+            step_ns=float(keywords.get("host_step_ns") or 0),
             sequence_ns=keywords.get("host_sequence_ns") or 0,
         ),
         profile=profile if measured else None,

@@ -2,16 +2,19 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, cast
+from typing import Annotated, Literal, cast, get_args
 
 from cyclopts import Parameter
 
 from stageline.api.keywords import ElementName, PlanKeywords
-from stageline.cli.groups import COST, DEVICES, MEMORY, MICROBATCHES, MODEL, NETWORK
+from stageline.cli.cost_flags import CostFlags
+from stageline.cli.groups import DEVICES, MEMORY, MICROBATCHES, MODEL, NETWORK
 from stageline.cli.numbers import DECIMAL, WHOLE
-from stageline.errors import UsageError
+from stageline.errors import BadInput, UsageError
 from stageline.plan.options import AXES, Axis, LayerBytes, Placement
 from stageline.units import parse_duration_ns, parse_rate_bytes_per_s, parse_tokens
+
+ELEMENTS: tuple[str, ...] = get_args(ElementName)
 
 
 def _flag(text: str, *names: str) -> Parameter:
@@ -21,13 +24,24 @@ def _flag(text: str, *names: str) -> Parameter:
 
 @Parameter(name="*", group=MODEL)
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelFlags:
-    """Formats of the model, and where models are found."""
+class FormatFlags:
+    """Formats of the model. `search` has lists of them."""
 
     weights: Annotated[
         str, _flag("Weight format of all linear layers: as-shipped, bf16, fp8, int8, int4, mxfp4 or nvfp4.")
     ] = "as-shipped"
     kv_cache_dtype: Annotated[ElementName, _flag("Type of the KV cache; auto is the model's.")] = "auto"
+
+    def keywords(self) -> PlanKeywords:
+        """As the API takes them."""
+        return {"weights": self.weights, "kv_cache_dtype": self.kv_cache_dtype}
+
+
+@Parameter(name="*", group=MODEL)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFlags:
+    """The model's state, and where models are found."""
+
     state_dtype: Annotated[ElementName, _flag("Type of the linear-attention state; auto is the model's.")] = "auto"
     catalog: Annotated[
         tuple[Path, ...],
@@ -40,7 +54,7 @@ class ModelFlags:
 
     def keywords(self) -> PlanKeywords:
         """As the API takes them."""
-        return {"weights": self.weights, "kv_cache_dtype": self.kv_cache_dtype, "state_dtype": self.state_dtype}
+        return {"state_dtype": self.state_dtype}
 
 
 @Parameter(name="*", group=DEVICES)
@@ -166,9 +180,12 @@ class MemoryFlags:
         ),
     ] = None
     activations: Annotated[
-        Literal["reserve", "kv"],
-        _flag("Keep activations in what --memory-share leaves free, or take them from the KV ledger."),
-    ] = "reserve"
+        Literal["auto", "reserve", "static", "kv", "free"],
+        _flag(
+            "What --memory-share holds beside weights and KV: nothing (reserve), the runtime (static, SGLang), that "
+            "and activations (kv, vLLM), or a share of what these leave (free, TensorRT-LLM); auto: as the engine does."
+        ),
+    ] = "auto"
     block_tokens: Annotated[
         int | None, WHOLE, _flag("Tokens per KV block; default: the engine's.", "--block-tokens", "--block-size")
     ] = None
@@ -222,52 +239,6 @@ class NetworkFlags:
         }
 
 
-@Parameter(name="*", group=COST)
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CostFlags:
-    """How long work takes."""
-
-    profile: Annotated[
-        str | None,
-        _flag("Profile made by stageline calibrate: a file, or a name in profiles/ of a --catalog."),
-    ] = None
-    expert_imbalance: Annotated[
-        float,
-        DECIMAL,
-        _flag("Exponent of expert popularity (usually 1.01-1.2; 0: uniform); the most loaded rank sets the pace."),
-    ] = 0.0
-    host_floor: Annotated[
-        str | None, _flag("Minimum duration of a step, set by the host, like 28ms; default: none.")
-    ] = None
-    host_step: Annotated[
-        str | None, _flag("Host time per step that does not overlap, like 2ms; default: the engine's.")
-    ] = None
-    host_sequence: Annotated[
-        str | None, _flag("Host time per sequence in a step, like 340us; default: the engine's.")
-    ] = None
-    front_end: Annotated[
-        str | None, _flag("Time from a request's arrival to the scheduler, like 8ms; default: the engine's.")
-    ] = None
-    ring_step: Annotated[
-        str | None, _flag("Overhead of one step of ring attention under --cp, like 500us; default: none.")
-    ] = None
-
-    def keywords(self) -> PlanKeywords:
-        """As the API takes them. Raises BadInput for times that are none."""
-        found: PlanKeywords = {"profile": self.profile, "expert_imbalance": self.expert_imbalance}
-        for flag, text in (
-            ("--host-floor", self.host_floor),
-            ("--host-step", self.host_step),
-            ("--host-sequence", self.host_sequence),
-            ("--front-end", self.front_end),
-            ("--ring-step", self.ring_step),
-        ):
-            if text is not None:
-                name = f"{flag[2:].replace('-', '_')}_ns"
-                found |= {name: parse_duration_ns(text, flag)}  # type: ignore[misc]
-        return found
-
-
 @Parameter(name="*", group=MICROBATCHES)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MicrobatchFlags:
@@ -298,6 +269,28 @@ class MicrobatchFlags:
             help="Keep the KV of prompts and reuse it; default: the engine's.",
         ),
     ] = None
+    async_scheduling: Annotated[
+        bool | None,
+        Parameter(
+            name="--async-scheduling",
+            negative="--no-async-scheduling",
+            help="Schedule a step while the one before it runs, so that the host's time hides; default: the engine's.",
+        ),
+    ] = None
+    enforce_eager: Annotated[bool, _flag("Capture no CUDA graphs: the host launches every kernel.")] = False
+    cuda_graph_sizes: Annotated[
+        str | None,
+        _flag(
+            "Captured sizes in new tokens of a rank, like 1,2,4,8; default: the engine's.",
+            "--cuda-graph-sizes",
+            "--cudagraph-capture-sizes",
+        ),
+    ] = None
+    cuda_graph_max: Annotated[
+        int | None,
+        WHOLE,
+        _flag("Largest captured size; default: the engine's.", "--cuda-graph-max", "--max-cudagraph-capture-size"),
+    ] = None
     microbatch: Annotated[int | None, WHOLE, _flag("Nominal and largest number of sequences in a microbatch.")] = None
     credits_: Annotated[
         int | None,
@@ -313,6 +306,10 @@ class MicrobatchFlags:
             "max_num_seqs": self.max_num_seqs,
             "max_num_batched_tokens": self.max_num_batched_tokens,
             "prefix_cache": self.prefix_cache,
+            "async_scheduling": self.async_scheduling,
+            "enforce_eager": self.enforce_eager,
+            "cuda_graph_sizes": _sizes(self.cuda_graph_sizes),
+            "cuda_graph_max": self.cuda_graph_max,
             "microbatch": self.microbatch,
             "credits": self.credits_,
             "batched_tokens": self.batched_tokens,
@@ -321,15 +318,14 @@ class MicrobatchFlags:
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DesignFlags:
-    """What `plan` and `search` share: everything but the division of devices."""
+class FixedFlags:
+    """What `plan` and `search` share: everything but the division of devices and what a search varies."""
 
     model: ModelFlags = ModelFlags()
     placement: PlacementFlags = PlacementFlags()
     memory: MemoryFlags = MemoryFlags()
     network: NetworkFlags = NetworkFlags()
     cost: CostFlags = CostFlags()
-    microbatches: MicrobatchFlags = MicrobatchFlags()
 
     @property
     def catalog_dirs(self) -> tuple[Path, ...]:
@@ -339,8 +335,40 @@ class DesignFlags:
     def keywords(self) -> PlanKeywords:
         """As the API takes them. Raises UsageError or BadInput."""
         found: PlanKeywords = {}
-        for group in (self.model, self.placement, self.memory, self.network, self.cost, self.microbatches):
+        for group in (self.model, self.placement, self.memory, self.network, self.cost):
             found.update(group.keywords())
+        return found
+
+
+def _sizes(text: str | None) -> tuple[int, ...]:
+    """ "1,2,4" -> (1, 2, 4). Raises BadInput."""
+    if text is None:
+        return ()
+    sizes = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and int(part) for part in sizes):
+        raise BadInput("--cuda-graph-sizes", text, "not positive whole numbers with commas", "write it like 1,2,4,8")
+    return tuple(int(part) for part in sizes)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DesignFlags:
+    """Everything of a plan but the division of devices."""
+
+    formats: FormatFlags = FormatFlags()
+    fixed: FixedFlags = FixedFlags()
+    microbatches: MicrobatchFlags = MicrobatchFlags()
+
+    @property
+    def catalog_dirs(self) -> tuple[Path, ...]:
+        """Directories of the user's own catalogue."""
+        return self.fixed.catalog_dirs
+
+    def keywords(self) -> PlanKeywords:
+        """As the API takes them. Raises UsageError or BadInput."""
+        found = self.formats.keywords()
+        found.update(self.fixed.keywords())
+        found.update(self.microbatches.keywords())
         return found
 
 
