@@ -6,7 +6,7 @@ from statistics import fmean
 
 import matplotlib.pyplot as plt
 
-from bench.fidelity.board import Row
+from bench.fidelity.board import Made, Row
 from bench.fidelity.runs import RunOutput, run, vllm
 from stageline.api.fitting import MeasuredRun, Serving, fit_attention
 from stageline.catalog.loader import Catalog
@@ -19,7 +19,10 @@ from stageline.workload.timings import Timings, read_timings
 
 SYSTEM = "Llama-3.1-8B, RTX PRO 6000, vLLM 0.19 (300 ShareGPT requests, 10 per second)"
 KERNELS, TIMINGS = "kernels_RTXPRO6000_Llama-3.1-8B_bf16_tp1", "RTXPRO6000_Llama-3.1-8B_vllm_requests.jsonl"
-FITTED = "kernel timings + one scalar"
+SERVED = "--max-num-seqs 128 --max-num-batched-tokens 2048"
+CALIBRATE = f"stageline calibrate measured/{KERNELS} llama-3.1-8b rtx-pro-6000 {SERVED} -o profile.json"
+PLAN = f"stageline plan llama-3.1-8b rtx-pro-6000 --no-async-scheduling --hop-latency 0ns {SERVED}"
+REPLAY = f"stageline run plan.json --workload measured/{TIMINGS}"
 
 
 def means_s(real: Timings) -> tuple[float, float, float]:
@@ -52,12 +55,16 @@ def rows(data: Path, out: Path | None) -> list[Row]:
     fitted = fit_attention(MeasuredRun(spec, device, real, Serving(max_num_seqs=128, batched_tokens=2048)), kernels)
     ttft_s = [t.ttft_ns / 1e9 for t in real.times]
     found: list[Row] = []
+    made: tuple[Made, ...] = ("fitted on the row", "tables", "specification")
+    fit, plain = f"{CALIBRATE} --requests measured/{TIMINGS}", f"{PLAN} -o plan.json && {REPLAY}"
+    profiled = f"{PLAN} --profile ./profile.json -o plan.json && {REPLAY}"
     cases = (
-        (f"attention x {fitted.attention_scale:g}", FITTED, fitted, 0.05, "LLMServingSim -4.0 / -1.0 / -1.8 %"),
-        ("kernels as timed", "kernel timings", kernels, None, ""),
-        ("roofline", "specification", None, None, ""),
+        (f"attention x {fitted.attention_scale:g}", fitted, 0.05, "LLMServingSim -4.0 / -1.0 / -1.8 %"),
+        ("kernels as timed", kernels, 0.04, ""),
+        ("roofline", None, None, ""),
     )
-    for case, basis, profile, target, peers in cases:
+    commands = (f"{fit} && {profiled}", f"{CALIBRATE} && {profiled}", plain)
+    for basis, command, (case, profile, target, peers) in zip(made, commands, cases, strict=True):
         ours = emulate(catalog, real.requests, profile)
         error = fmean(abs(a - b) for a, b in zip(ours.ttft_s(), ttft_s, strict=True))
         note = f"{case}: mean absolute error of a request's TTFT {error:.2f} s"
@@ -67,7 +74,7 @@ def rows(data: Path, out: Path | None) -> list[Row]:
             found.append(
                 Row(
                     system=SYSTEM, case=case, metric=name, unit=unit, measured=measured, emulated=emulated,
-                    basis=basis, target=target, peers=peers, note=note,
+                    made=basis, target=target, peers=peers, note=note, command=command,
                 )
             )  # fmt: skip
         if profile is fitted and out:

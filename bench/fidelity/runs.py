@@ -54,23 +54,9 @@ def vllm(plan: Plan, *, max_num_seqs: int, batched_tokens: int, overhead_ns: int
     )
 
 
-def request(index: int, arrival_ns: int, prompt: int, output: int) -> Request:
-    """A request of known output length."""
-    return Request(
-        index=index, arrival_ns=arrival_ns, prompt_tokens=prompt, output_tokens=output, max_output_tokens=output
-    )
-
-
 def run(plan: Plan, scheduling: Scheduling, requests: Sequence[Request]) -> RunOutput:
     """Run the requests with seed 0."""
     seen = Records()
     workload = IteratedWorkload(iter(requests), description="bench", counts=RowCounts(), fraction=lambda: 0.0)
     totals = inprocess.run(plan, scheduling, workload, seed=0, observer=seen)
     return RunOutput([seen.rows[i] for i in sorted(seen.rows)], totals)
-
-
-def batch(plan: Plan, sequences: int, prompt: int, output: int) -> RunOutput:
-    """Run a static batch: one microbatch with all prompts, then decode steps of all sequences."""
-    tokens = sequences * prompt
-    scheduling = vllm(plan, max_num_seqs=sequences, batched_tokens=max(tokens, sequences))
-    return run(plan, scheduling, [request(i, 0, prompt, output) for i in range(sequences)])

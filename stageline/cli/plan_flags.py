@@ -325,7 +325,7 @@ class FixedFlags:
     placement: PlacementFlags = PlacementFlags()
     memory: MemoryFlags = MemoryFlags()
     network: NetworkFlags = NetworkFlags()
-    cost: CostFlags = CostFlags()
+    cost: CostFlags = CostFlags()  # noqa: RUF009  (frozen)
 
     @property
     def catalog_dirs(self) -> tuple[Path, ...]:
