@@ -31,12 +31,12 @@ class Typed(msgspec.Struct, frozen=True):
 
 
 @cache
-def typed(plan: str, workload: str, flags: str = "") -> Typed:
-    """Plan and run. Raises RuntimeError with what the commands complained of."""
+def typed(plan: str, workload: str, flags: str = "", data: Path | None = None) -> Typed:
+    """Plan and run; DIR is `data`. Raises RuntimeError with what the commands complained of."""
     run = f"--workload '{workload}'" + (f" {flags}" if flags else "")
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/plan.json"
-        _call(f"plan {plan.replace(CATALOGUE, str(HERE / CATALOGUE))} -o {path}")
+        _call(f"plan {plan.replace(CATALOGUE, str(HERE / CATALOGUE)).replace('DIR', str(data))} -o {path}")
         found = json.loads(_call(f"run {path} {run} --json"))
     command = f"stageline plan {plan} -o plan.json && stageline run plan.json {run}"
     means = {name: found[f"{name}_s"]["mean"] or 0.0 for name in ("ttft", "tpot", "e2e")}
