@@ -43,6 +43,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         return "met" if abs(self.error) <= self.target else "missed"
 
 
+MOST_SHOWN = 60  # rows of a table
 HEAD = "| case | metric | measured | emulated | error | target | made from | peers |"
 RULE = "|---|---|---:|---:|---:|---|---|---|"
 
@@ -52,7 +53,10 @@ def markdown(rows: Sequence[Row]) -> str:
     out = [by_making(rows)]
     for system in dict.fromkeys(row.system for row in rows):
         mine = [row for row in rows if row.system == system]
-        out += [f"### {system}", "", HEAD, RULE, *(_line(row) for row in mine), ""]
+        if len(mine) > MOST_SHOWN:
+            out += [f"### {system}", "", f"{len(mine)} rows, which fidelity.json lists.", ""]
+        else:
+            out += [f"### {system}", "", HEAD, RULE, *(_line(row) for row in mine), ""]
         out += [f"- {note}" for note in dict.fromkeys(row.note for row in mine) if note] + [""]
         commands = list(dict.fromkeys(row.command for row in mine if row.command))
         if commands:
