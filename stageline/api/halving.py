@@ -41,8 +41,8 @@ class Lengths(NamedTuple):
 
 def lengths(total: int, least: int) -> Lengths:
     """Short trials have `least` requests or more; what would be half of the workload or more is all of it."""
-    short, medium = (max(least, total // share) for share in SHARES)
-    return Lengths(*(total if 2 * n > total else n for n in (short, medium)), total)
+    short, medium = (n if 2 * n <= total else total for n in (max(least, total // share) for share in SHARES))
+    return Lengths(short, medium, total)
 
 
 class Halving:

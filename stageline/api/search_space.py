@@ -125,7 +125,7 @@ class Space:
 
     def keywords_at(self, design: Design, point: Point) -> PlanKeywords:
         """The keywords of the plan at a point, without its division."""
-        return PlanKeywords(**{**self._keywords, **self.axes.of_plan(self.whole(design, point))})  # type: ignore[typeddict-item]
+        return PlanKeywords(**{**self._keywords, **self.axes.of_plan(self.whole(design, point))})
 
     def _origin(self) -> Point:
         return tuple(0 for _ in self.axes.axes)
@@ -133,7 +133,7 @@ class Space:
     def _found(self, model: str, device: str, whole: Point) -> PlanInputs:
         key = (model, device, tuple(i for a, i in zip(self.axes.axes, whole, strict=True) if a.of_plan))
         if key not in self._inputs:
-            keywords = PlanKeywords(**{**self._keywords, **self.axes.of_plan(whole)})  # type: ignore[typeddict-item]
+            keywords = PlanKeywords(**{**self._keywords, **self.axes.of_plan(whole)})
             self._inputs[key] = find_inputs(model, device, keywords, self._dirs)
         return self._inputs[key]
 

@@ -56,7 +56,7 @@ class Variations(msgspec.Struct, frozen=True):
     def of_plan(self, point: Point) -> PlanKeywords:
         """The keywords of the plan at a point."""
         chosen = {a.name: a.values[i] for a, i in zip(self.axes, point, strict=True) if a.of_plan}
-        return PlanKeywords(**chosen)  # type: ignore[typeddict-item]
+        return cast(PlanKeywords, chosen)
 
     def of_run(self, point: Point) -> dict[str, Any]:
         """The fields of `Scheduling` at a point."""

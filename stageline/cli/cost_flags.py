@@ -6,14 +6,9 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from stageline.api.keywords import PlanKeywords
-from stageline.cli.groups import COST
+from stageline.cli.groups import COST, flag
 from stageline.cli.numbers import DECIMAL
 from stageline.units import parse_duration_ns
-
-
-def _flag(text: str) -> Parameter:
-    """A flag with its help."""
-    return Parameter(help=text, negative="")
 
 
 @Parameter(name="*", group=COST)
@@ -23,33 +18,33 @@ class CostFlags:
 
     profile: Annotated[
         str | None,
-        _flag("Profile made by stageline calibrate: a file, or a name in profiles/ of a --catalog."),
+        flag("Profile made by stageline calibrate: a file, or a name in profiles/ of a --catalog."),
     ] = None
     expert_imbalance: Annotated[
         float,
         DECIMAL,
-        _flag("Exponent of expert popularity (usually 1.01-1.2; 0: uniform); the most loaded rank sets the pace."),
+        flag("Exponent of expert popularity (usually 1.01-1.2; 0: uniform); the most loaded rank sets the pace."),
     ] = 0.0
     host_floor: Annotated[
-        str | None, _flag("Minimum duration of a step, set by the host, like 28ms; default: none.")
+        str | None, flag("Minimum duration of a step, set by the host, like 28ms; default: none.")
     ] = None
     host_step: Annotated[
-        str | None, _flag("Host time per step that does not overlap, like 2ms; default: the engine's.")
+        str | None, flag("Host time per step that does not overlap, like 2ms; default: the engine's.")
     ] = None
     host_sequence: Annotated[
-        str | None, _flag("Host time per sequence in a step, like 340us; default: the engine's.")
+        str | None, flag("Host time per sequence in a step, like 340us; default: the engine's.")
     ] = None
     front_end: Annotated[
-        str | None, _flag("Time from a request's arrival to the scheduler, like 8ms; default: the engine's.")
+        str | None, flag("Time from a request's arrival to the scheduler, like 8ms; default: the engine's.")
     ] = None
     ring_step: Annotated[
-        str | None, _flag("Overhead of one step of ring attention under --cp, like 500us; default: none.")
+        str | None, flag("Overhead of one step of ring attention under --cp, like 500us; default: none.")
     ] = None
 
     def keywords(self) -> PlanKeywords:
         """As the API takes them. Raises BadInput for times that are none."""
         found: PlanKeywords = {"profile": self.profile, "expert_imbalance": self.expert_imbalance}
-        for flag, text in (
+        for name, text in (
             ("--host-floor", self.host_floor),
             ("--host-step", self.host_step),
             ("--host-sequence", self.host_sequence),
@@ -57,6 +52,6 @@ class CostFlags:
             ("--ring-step", self.ring_step),
         ):
             if text is not None:
-                name = f"{flag[2:].replace('-', '_')}_ns"
-                found |= {name: parse_duration_ns(text, flag)}  # type: ignore[misc]
+                keyword = f"{name[2:].replace('-', '_')}_ns"
+                found |= {keyword: parse_duration_ns(text, name)}  # type: ignore[misc]
         return found
