@@ -36,8 +36,8 @@ def typed(plan: str, workload: str, flags: str = "", data: Path | None = None) -
     run = f"--workload '{workload}'" + (f" {flags}" if flags else "")
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/plan.json"
-        _call(f"plan {plan.replace(CATALOGUE, str(HERE / CATALOGUE)).replace('DIR', str(data))} -o {path}")
-        found = json.loads(_call(f"run {path} {run} --json"))
+        call(f"plan {plan.replace(CATALOGUE, str(HERE / CATALOGUE)).replace('DIR', str(data))} -o {path}")
+        found = json.loads(call(f"run {path} {run} --json"))
     command = f"stageline plan {plan} -o plan.json && stageline run plan.json {run}"
     means = {name: found[f"{name}_s"]["mean"] or 0.0 for name in ("ttft", "tpot", "e2e")}
     return Typed(
@@ -52,7 +52,8 @@ def typed(plan: str, workload: str, flags: str = "", data: Path | None = None) -
     )
 
 
-def _call(words: str) -> str:
+def call(words: str) -> str:
+    """One command; what it printed on stdout. Raises RuntimeError with what it complained of."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = invoke(shlex.split(words))

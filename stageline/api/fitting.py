@@ -188,7 +188,7 @@ def _relative(ours: Sequence[int], real: Sequence[int]) -> float:
 
 
 def residuals(measured: Sequence[MeasuredTimes], emulated: Sequence[MeasuredTimes]) -> tuple[Residual, ...]:
-    """By metric, the relative errors of requests and of the mean; without metrics that were measured as 0 throughout."""
+    """By metric, the relative errors of requests and of the mean; metrics that were measured as 0 are left out."""
     found = []
     for name, real, ours in _columns(measured, emulated):
         errors = [a / b - 1 for a, b in zip(ours, real, strict=True) if b]
