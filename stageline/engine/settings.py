@@ -57,6 +57,7 @@ def plan_scheduling(plan: Plan) -> Scheduling:
         prefix_cache=engine.prefix_cache,
         overhead_ns=engine.overhead_ns,
         front_end_ns=engine.front_end_ns or 0,
+        speculate=engine.speculate or 0,
     )
 
 

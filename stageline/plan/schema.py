@@ -121,6 +121,7 @@ class Serving(PlanStruct, frozen=True):
     ranks: int = 1  # data-parallel ranks of one replica; an engine's limits are per rank
     overhead_ns: int = 0  # host time per microbatch
     front_end_ns: int | UnsetType = UNSET  # per request, before the router sees it; absent: none
+    speculate: int | UnsetType = UNSET  # draft tokens of a decode step; absent: none
 
 
 class Plan(PlanStruct, frozen=True):
@@ -139,6 +140,11 @@ class Plan(PlanStruct, frozen=True):
     format: str = PLAN_FORMAT
     serving: Serving | UnsetType = UNSET  # absent in plans that name no serving engine
     info: dict[str, str | int | float | bool] = {}  # how the plan was made; engines ignore it
+
+    @property
+    def devices(self) -> int:
+        """Devices of all replicas."""
+        return self.replicas * sum(stage.devices for stage in self.stages)
 
     def canonical(self) -> bytes:
         """The bytes that the digest covers: JSON with sorted keys and no spaces."""

@@ -74,6 +74,7 @@ def serving(stages: Sequence[StagePlan], options: PlanOptions) -> Serving | None
         ranks=options.group.attention_replicas,
         overhead_ns=rules.overhead_ns,
         front_end_ns=_front_end_ns(options, rules) or msgspec.UNSET,
+        speculate=options.draft.tokens if options.draft else msgspec.UNSET,
     )
 
 
