@@ -115,9 +115,9 @@ class LiveMachine(RouterMachine):
         foresight, workload, look_ns = self._foresight, self._workload, NEVER
         until_ns, foreseen_ns, overdue_ns = foresight.blocked_ns, foresight.foreseen_ns, foresight.overdue_ns
         if self.promise_wanted:
-            until_ns = min(until_ns, workload.edge_ns)
+            until_ns = min(until_ns, workload.edge_ns + foresight.router.front_end_ns)
         if until_ns < NEVER:
-            look_ns = self._clock.wall_ns(workload.edge_before(until_ns))
+            look_ns = self._clock.wall_ns(workload.edge_before(until_ns - foresight.router.front_end_ns))
         if foreseen_ns < NEVER:
             # Half the lead early: late enough to act on it, and early enough to be on time.
             look_ns = min(look_ns, self._clock.wall_ns(foreseen_ns) - LEAD_NS // 2)
