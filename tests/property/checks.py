@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from unittest import mock
 
 import msgspec
@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from stageline.engine import prefix, vector_pipeline
 from stageline.engine.speculation import PPM
-from stageline.engine.types import RequestRecord, SpeculationStats
+from stageline.engine.types import Request, RequestRecord, SpeculationStats
 from stageline.testing import Recorder, Run, run_plan
 from tests.property.delivery import Session
 from tests.property.differences import same
@@ -28,6 +28,7 @@ from tests.reference.results import Results, replica_splits, results_of
 from tests.reference.stage import Service
 from tests.reference.strategies import KINDS, Scenario, numbered
 
+Arriving = TypeVar("Arriving", Request, RequestRecord)
 numbers = st.integers(0, 2**40)  # of scenarios; a seed rather than its draws, so that a failure has a name
 
 
@@ -160,6 +161,29 @@ def idle_drafts_change_nothing(scenario: Scenario) -> None:
     same("tokens", other.tokens_ns, plain.tokens_ns)
 
 
+def a_front_end_is_a_later_arrival(scenario: Scenario) -> None:
+    """All requests and cancellations, or all users and their thoughts, later by what the front end takes."""
+    delay_ns = 1 + scenario.seed % 700
+    passed_on = dataclasses.replace(
+        scenario,
+        users=tuple(tuple(later(r, delay_ns) for r in user) for user in scenario.users),
+        leaving=tuple(msgspec.structs.replace(c, at_ns=c.at_ns + delay_ns) for c in scenario.leaving),
+        starts_ns=tuple(start_ns + delay_ns for start_ns in scenario.starts_ns),
+        think_ns=scenario.think_ns + delay_ns,
+        scheduling=msgspec.structs.replace(scenario.scheduling, front_end_ns=0),
+    )
+    fronted = msgspec.structs.replace(scenario.scheduling, front_end_ns=delay_ns)
+    run, wanted = run_product(dataclasses.replace(scenario, scheduling=fronted)), run_product(passed_on)
+    same("requests", [later(record, delay_ns) for record in run.requests], wanted.requests)
+    same("totals", run.totals, wanted.totals)
+    same("tokens", run.tokens_ns, wanted.tokens_ns)
+
+
+def later(arriving: Arriving, delay_ns: int) -> Arriving:
+    """The same with a later arrival."""
+    return msgspec.structs.replace(arriving, arrival_ns=arriving.arrival_ns + delay_ns)
+
+
 def a_cluster_agrees(scenario: Scenario) -> None:
     """Real servers on loopback against the in-process engine. Only open workloads travel; others pass unseen."""
     from tests.cluster.agreement import compare
@@ -202,6 +226,7 @@ CHECKS = {
     "reference": _on(agrees_with_the_reference, STAYING),
     "laws": _on(keeps_the_laws, STAYING),
     "idle-drafts": _on(idle_drafts_change_nothing, EVERY_KIND),
+    "front-end": _on(a_front_end_is_a_later_arrival, EVERY_KIND),
     "cluster": _on(a_cluster_agrees, STAYING),
     "answers": Check(an_answer_holds, ("search", "tune")),
     "index": Check(the_index_agrees, tuple(SWEEPS)),

@@ -139,6 +139,22 @@ def test_chunks_of_a_prompt_of_ten_tokens(budget: int, ranks: int, chunks: list[
     assert sent == chunks
 
 
+def test_a_front_end_delays_what_arrives_and_not_the_window() -> None:
+    """A refused request between two others: 500 ns through the front end, 100 ns per token, 30 ns to think."""
+    plan = msgspec.structs.replace(pipeline([100]), max_context_tokens=8)
+    sizes = [request(prompt_tokens=n, output_tokens=2) for n in (4, 7, 4)]
+    workload = UsersWorkload([sizes], [1_000], 30)
+    results = run_reference(plan, msgspec.structs.replace(GREEDY, front_end_ns=500), workload, seed=0)
+    assert [(r.arrival_ns, r.admitted_ns, r.first_token_ns, r.last_token_ns) for r in results.requests] == [
+        (1_000, 1_500, 1_600, 1_700),
+        (1_730, None, None, None),  # refused at 2_230
+        (2_260, 2_760, 2_860, 2_960),
+    ]
+    assert (results.window_start_ns, results.window_end_ns) == (1_500, 2_960)
+    (stage,) = results.stages
+    assert (stage.busy_ns, stage.idle_ns["empty"]) == (400, 1_060)
+
+
 def wafer_route() -> tuple[list[int], list[int]]:
     """The 59-wafer route: stage and number of layers of each visit.
 

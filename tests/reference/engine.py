@@ -64,9 +64,14 @@ class Engine:
         if time_ns < NEVER and event not in self.heap:
             heapq.heappush(self.heap, event)
 
+    def next_through_ns(self) -> int | None:
+        """When the next request will be through the front end, as far as it is known now."""
+        arrival_ns = self.workload.next_arrival_ns()
+        return None if arrival_ns is None else arrival_ns + self.scheduling.front_end_ns
+
     def mark_arrival(self) -> None:
-        """Come back for the next arrival, as far as it is known now."""
-        time_ns = self.workload.next_arrival_ns()
+        """Come back when the next request reaches the router."""
+        time_ns = self.next_through_ns()
         if time_ns is not None:
             assert time_ns >= self.now_ns, "an arrival in the past"
             self.mark(time_ns, ARRIVAL)
@@ -162,8 +167,8 @@ class Engine:
         self.workload.finished(sequence.index, self.now_ns)
 
     def at_arrival(self) -> None:
-        """Everything that arrives at this instant, in file order."""
-        while self.workload.next_arrival_ns() == self.now_ns:
+        """Everything that reaches the router at this instant, in file order."""
+        while self.next_through_ns() == self.now_ns:
             request = self.workload.take()
             assert isinstance(request, Request), "the reference knows no clients that leave"
             self.arrive(request)
@@ -172,7 +177,7 @@ class Engine:
 
     def arrive(self, request: Request) -> None:
         """Refuse a request or bind it to its replica."""
-        assert request.arrival_ns == self.now_ns
+        assert request.arrival_ns + self.scheduling.front_end_ns == self.now_ns
         order = self.arrivals
         self.arrivals += 1
         if self.first_arrival_ns is None:

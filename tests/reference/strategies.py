@@ -102,6 +102,14 @@ def build_ranks(rnd: random.Random) -> Scenario:
     return dataclasses.replace(scenario, plan=plan, scheduling=scheduling)
 
 
+def build_front_end(rnd: random.Random) -> Scenario:
+    """One scenario of any other kind whose requests pass a front end before the router sees them."""
+    scenario = rnd.choice([build, build_sharing, build_windows, build_speculating, build_ranks])(rnd)
+    front_end_ns = rnd.choice([1, rnd.randint(1, 60), rnd.randint(1, 600), rnd.randint(1, 6000)])
+    scheduling = msgspec.structs.replace(scenario.scheduling, front_end_ns=front_end_ns)
+    return dataclasses.replace(scenario, scheduling=scheduling)
+
+
 def build_sharing(rnd: random.Random) -> Scenario:
     """One scenario with a prefix cache: prompts from a few families that part somewhere."""
     scenario = build(rnd, [(40, 10), (40, 3), (15, 10)])
@@ -237,6 +245,7 @@ KINDS: dict[str, Callable[[random.Random], Scenario]] = {
     "speculating": build_speculating,
     "leaving": build_leaving,
     "ranks": build_ranks,
+    "front-end": build_front_end,
 }
 
 
