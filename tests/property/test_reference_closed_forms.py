@@ -123,11 +123,14 @@ def test_qwen3_32b_on_eight_stages() -> None:
     ("budget", "ranks", "chunks"),
     [(16, 1, [10]), (16, 4, [4, 4, 2]), (16, 3, [6, 4]), (4, 20, [1] * 10), (7, 2, [4, 4, 2])],
 )
-def test_chunks_of_a_prompt_of_ten_tokens(budget: int, ranks: int, chunks: list[int]) -> None:
-    """A chunk holds ceil(B / R) tokens at most, the first one, too."""
+@pytest.mark.parametrize("batching", ["greedy", "token-balanced"])
+def test_chunks_of_a_prompt_of_ten_tokens(budget: int, ranks: int, chunks: list[int], batching: str) -> None:
+    """A chunk holds ceil(B / R) tokens at most, the first one, too; B is the setting, whatever the load."""
     plan = msgspec.structs.replace(pipeline([100]), serving=Serving(engine="any", ranks=ranks))
     workload = ListWorkload([request(0, prompt_tokens=10, output_tokens=1)])
-    engine = Engine(plan, msgspec.structs.replace(GREEDY, batched_tokens=budget, credits=1), workload, seed=0)
+    engine = Engine(
+        plan, Scheduling(batching=batching, microbatch=1, batched_tokens=budget, credits=1), workload, seed=0
+    )
     sent: list[int] = []
 
     def note(engine: Engine) -> None:

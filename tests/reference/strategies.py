@@ -103,8 +103,17 @@ def build_ranks(rnd: random.Random) -> Scenario:
 
 
 def build_front_end(rnd: random.Random) -> Scenario:
-    """One scenario of any other kind whose requests pass a front end before the router sees them."""
-    scenario = rnd.choice([build, build_sharing, build_windows, build_speculating, build_ranks])(rnd)
+    """One scenario of any other kind, whose clients stay, behind a front end."""
+    return fronted(rnd, rnd.choice([build, build_sharing, build_windows, build_speculating, build_ranks])(rnd))
+
+
+def build_leaving_front_end(rnd: random.Random) -> Scenario:
+    """One scenario whose clients may leave, also while their requests are still in the front end."""
+    return fronted(rnd, build_leaving(rnd))
+
+
+def fronted(rnd: random.Random, scenario: Scenario) -> Scenario:
+    """The same with a front end that all requests pass before the router sees them."""
     front_end_ns = rnd.choice([1, rnd.randint(1, 60), rnd.randint(1, 600), rnd.randint(1, 6000)])
     scheduling = msgspec.structs.replace(scenario.scheduling, front_end_ns=front_end_ns)
     return dataclasses.replace(scenario, scheduling=scheduling)
@@ -246,6 +255,7 @@ KINDS: dict[str, Callable[[random.Random], Scenario]] = {
     "leaving": build_leaving,
     "ranks": build_ranks,
     "front-end": build_front_end,
+    "leaving-front-end": build_leaving_front_end,
 }
 
 
