@@ -48,6 +48,7 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
     rows: dict[str, int]
     wall_s: float
     credits: int
+    attempts: int = 1
     rerun: Rerun | None = None
     settings: Facts = {}
 
@@ -90,6 +91,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     prefix_cache: PrefixSummary | None = None  # None: the run had none
     speculation: SpeculationSummary | None = None  # None: nothing was drafted
     arrivals: SpanRates | None = None  # None: all requests arrived at once
+    attempts: int = 1  # more: a server died, and the run was done again
     plan: Facts = {}  # how the plan was made
     settings: Facts = {}  # in force during the run
     binds: tuple[Advice, ...] = ()  # the most telling first
@@ -142,6 +144,7 @@ def run_summary(
         speculation=speculation,
         arrivals=statistics.span.rates(),
         rerun=facts.rerun,
+        attempts=facts.attempts,
         plan=plan.info,
         settings=facts.settings,
     )
