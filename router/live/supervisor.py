@@ -15,6 +15,7 @@ from router.live.watchdog import Watchdog
 from router.metrics.vllm import Watch
 from stageline.engine.route import Route
 from stageline.errors import Busy, StagelineError, Unavailable
+from stageline.runtime.names import session_name
 from stageline.workload.recording import RecordingHeader
 
 log = logging.getLogger(__name__)
@@ -119,6 +120,11 @@ class LiveSupervisor:
         return self.session is not None and not self._draining
 
     @property
+    def why_not(self) -> str:
+        """Why requests are not taken, in words that are never empty."""
+        return self.reason or "the live session is ending; the next one opens when all stages serve"
+
+    @property
     def degraded(self) -> str:
         """Why requests that are taken do not get on; empty: they do."""
         return self._watchdog.reason if self._watchdog else ""
@@ -133,7 +139,7 @@ class LiveSupervisor:
         session = self.session
         if session is None or self._draining:
             self.refused["unavailable"] += requests
-            raise Unavailable(f"no live session is open: {self.reason}")
+            raise Unavailable(f"no live session is open: {self.why_not}")
         if session.waiting + requests > self.options.queue:
             self.refused["queue"] += requests
             raise Busy(f"the queue is full: {session.waiting} requests wait, at most {self.options.queue} may")
@@ -203,7 +209,7 @@ class LiveSupervisor:
             self._recorder.begin(header)
         self.session, self.reason = session, ""
         self.on_session()
-        log.info("live session open", extra={"session": session.id, "dilation": self.options.dilation})
+        log.info("live session open", extra={"session": session_name(session.id), "dilation": self.options.dilation})
 
     async def _last(self, session: LiveSession) -> StagelineError | None:
         """Until it breaks off or has to leave."""

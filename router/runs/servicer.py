@@ -12,7 +12,7 @@ from grpc import aio
 
 import stageline
 from router.api.generate import GenerateContext, generate, live_state
-from router.api.keys import check_key
+from router.api.keys import Gate
 from router.api.openai.http_server import OpenAiServer
 from router.cluster.stages import StageTable, metrics_of
 from router.live.service import LiveService
@@ -28,6 +28,7 @@ from stageline.errors import (
     Unavailable,
 )
 from stageline.plan.schema import Plan
+from stageline.runtime.names import session_name
 from stageline.runtime.server import Announce, Endpoints
 from stageline.units import NS_PER_S
 from stageline.v1 import flow_pb2, router_pb2, router_pb2_grpc
@@ -60,12 +61,12 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
         live: LiveService | None = None,
         http: OpenAiServer | None = None,
         trust_runs: bool = False,
-        api_key: str = "",
+        gate: Gate | None = None,
         metrics: Callable[[], bytes] = bytes,
         deadline_ns: int = DEADLINE_NS,
     ) -> None:
         self._deadline_ns = deadline_ns
-        self._api_key, self._trust_runs = api_key, trust_runs
+        self._gate, self._trust_runs = gate or Gate(), trust_runs
         self._route, self._digest = Route(plan), plan.digest()
         self._table, self._advertise, self._payload = table, advertise, payload
         self._window = window or max(2, 2 * len(os.sched_getaffinity(0)))
@@ -120,7 +121,7 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
     ) -> None:
         """See router.proto."""
         try:
-            self._check_key(context)
+            self._gate.check(_authorization(context))
             await self._claim()
             try:
                 if self._supervisor:
@@ -147,7 +148,7 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
     ) -> None:
         """See router.proto."""
         try:
-            self._check_key(context)
+            self._gate.admit(_authorization(context), context.peer().rpartition(":")[0])
             await generate(self._live, request, context)
         except StagelineError as error:
             await abort(context, error)
@@ -157,7 +158,7 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
     ) -> router_pb2.StatusReply:
         """See router.proto."""
         try:
-            self._check_key(context)
+            self._gate.check(_authorization(context))
         except StagelineError as error:
             await abort(context, error)
         run, table = self._run, self._table
@@ -165,7 +166,7 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
         return router_pb2.StatusReply(
             plan=self._route.plan.canonical(),
             plan_digest=self._digest,
-            session=run.id if run else "",
+            session=session_name(run.id) if run else "",
             progress=run.progress() if run else None,
             stages=[
                 router_pb2.StageState(
@@ -182,12 +183,6 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
             live=live_state(self._supervisor) if self._supervisor else None,
             metrics=self._metrics() if request.metrics else b"",
         )
-
-    def _check_key(self, context: aio.ServicerContext[Any, Any]) -> None:
-        """Clients show the key as over HTTP; Flow needs none, for stages know the session's id."""
-        if self._api_key:
-            given = dict(context.invocation_metadata() or ()).get("authorization", "")
-            check_key(str(given), self._api_key)
 
     # -- runs
 
@@ -252,3 +247,8 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
         task = asyncio.ensure_future(announce(self._table.healthy))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _authorization(context: aio.ServicerContext[Any, Any]) -> str:
+    """The key that a client shows, as over HTTP; Flow needs none, for stages know the session's id."""
+    return str(dict(context.invocation_metadata() or ()).get("authorization", ""))

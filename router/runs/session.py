@@ -16,6 +16,7 @@ from stageline.engine.route import Route
 from stageline.engine.router import Router
 from stageline.engine.settings import Scheduling
 from stageline.engine.types import Observer, Workload
+from stageline.runtime.names import session_name
 from stageline.runtime.shell import SessionShell
 from stageline.sync.router import RouterMachine
 from stageline.v1 import router_pb2, stage_pb2
@@ -65,7 +66,7 @@ class RunSession:
         """
         cpu_ns, wall_ns = time.process_time_ns(), time.perf_counter_ns()
         await self.connections.open(digest, self._seed, advertise)
-        started = router_pb2.Started(session=self.id, plan_digest=digest, window=self._window)
+        started = router_pb2.Started(session=session_name(self.id), plan_digest=digest, window=self._window)
         yield router_pb2.RunReply(started=started)
         self.shell.ended.add_done_callback(lambda _: self._stir.set())
         self.shell.release()

@@ -53,16 +53,18 @@ SMALLEST = (
 def min_service_ns(entry: CostEntry) -> int:
     """A lower bound of the service time of every microbatch.
 
-    Without rings the service time is monotone in every total and in the draw, and every microbatch has at least the
-    totals of one of SMALLEST.
+    Without rings, and without launches where some graph was captured, the service time is monotone in every total and
+    in the draw, and every microbatch has at least the totals of one of SMALLEST.
     """
-    model = compile_cost(_without_rings(entry) if isinstance(entry, Roofline) else entry)
+    model = compile_cost(_monotone(entry) if isinstance(entry, Roofline) else entry)
     return min(model.service_ns(totals) for totals in SMALLEST)
 
 
-def _without_rings(entry: Roofline) -> Roofline:
-    groups = []
+def _monotone(entry: Roofline) -> Roofline:
+    groups, graphs = [], entry.graphs
     for group in entry.groups:
         attention = msgspec.structs.replace(group.attention, ring=None) if group.attention else None
         groups.append(msgspec.structs.replace(group, attention=attention))
-    return msgspec.structs.replace(entry, groups=tuple(groups))
+    if graphs and graphs.sizes:
+        graphs = msgspec.structs.replace(graphs, eager_ns=0.0)
+    return msgspec.structs.replace(entry, groups=tuple(groups), graphs=graphs)

@@ -11,10 +11,13 @@ from stageline.plan.options import PlanOptions
 
 
 def cost_entry(spec: ModelSpec, layers: Sequence[int], device: Device, options: PlanOptions) -> CostEntry:
-    """The cost entry of a visit to these layers; the last layer's includes the head."""
-    last = len(spec.layers) - 1
+    """The cost entry of a visit to these layers.
+
+    The last layer's includes the head, the first layer's the serving engine's own host time, unless another was given.
+    """
+    last, host = len(spec.layers) - 1, options.host
+    if layers[0] == 0 and options.engine_sequence_ns and not (host.floor_ns or host.sequence_ns or host.step_ns):
+        host = host._replace(sequence_ns=options.engine_sequence_ns, hidden=bool(options.async_scheduling))
     if options.profile:
         return measured_entry(options.profile, layers, last)
-    return roofline_entry(
-        spec, layers, device, options.group, layers[-1] == last, options.expert_imbalance, options.host
-    )
+    return roofline_entry(spec, layers, device, options.group, layers[-1] == last, options.expert_imbalance, host)

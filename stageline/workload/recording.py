@@ -23,17 +23,18 @@ from stageline.errors import BadInput
 from stageline.workload.lines import TraceFile
 from stageline.workload.options import WorkloadOptions
 from stageline.workload.order import checked_ns, scaled_ns
-from stageline.workload.rows import MAX_TOKENS, RowCounts
+from stageline.workload.rows import MAX_TOKENS, Identity, Priority, RowCounts
 from stageline.workload.workloads import IteratedWorkload
 
 MARK = "stageline_recording"
+VERSION = 1
 _WAY_OUT = "record the session again, or remove the damaged line"
 
 
 class RecordingHeader(msgspec.Struct, frozen=True, kw_only=True):
-    """What a replay needs besides the requests."""
+    """What a replay needs besides the requests. `stageline_recording`: the format's version."""
 
-    stageline_recording: int = 1
+    stageline_recording: int = VERSION
     plan_digest: str
     seed: int
     dilation: float
@@ -45,10 +46,10 @@ class _Arrival(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     prompt_tokens: int
     output_tokens: int
     max_output_tokens: int
-    priority: int = 0
+    priority: Priority = 0
     conversation: str = msgspec.field(name="session", default="")
-    hash_ids: tuple[int, ...] = ()
-    output_hash_ids: tuple[int, ...] = ()
+    hash_ids: tuple[Identity, ...] = ()
+    output_hash_ids: tuple[Identity, ...] = ()
 
 
 class _Other(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -144,7 +145,10 @@ def _header(line: str) -> RecordingHeader:
     fields = msgspec.json.decode(line, type=dict[str, Any])
     if isinstance(scheduling := fields.get("scheduling"), dict):
         fields["scheduling"] = upgraded(scheduling)
-    return msgspec.convert(fields, RecordingHeader)
+    header = msgspec.convert(fields, RecordingHeader)
+    if header.stageline_recording != VERSION:
+        raise ValueError(f"it has version {header.stageline_recording}, and this Stageline reads version {VERSION}")
+    return header
 
 
 def _events(
