@@ -23,7 +23,6 @@ class LiveFlags:
         str, Parameter(help="Wall time per emulated time: auto, 1 for real time, or a factor like 50.")
     ] = "auto"
     record: Annotated[Path | None, Parameter(help="Record live sessions into this file, for run --workload.")] = None
-    queue: Annotated[int, WHOLE, Parameter(help="Requests that may wait for admission; more get 429.")] = 1000
     stage_deadline: Annotated[
         str, Parameter(help="How long a stage may owe an answer before it counts as lost, such as 10s.")
     ] = "10s"
@@ -60,7 +59,6 @@ class LiveFlags:
         return {
             "http-port": self.http_port,
             "record": self.record.resolve() if self.record else "",
-            "queue": self.queue,
             "stage-deadline": self.stage_deadline,
             "seed": self.seed,
             "output-lengths": self.output_lengths,
