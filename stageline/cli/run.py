@@ -6,29 +6,24 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from stageline.api.execution import Cluster, EngineName
 from stageline.api.results import RunResult
 from stageline.api.running import Job, RunStatus, carry_out, input_files
 from stageline.api.scheduling import base_scheduling
-from stageline.cli.address import router_address
 from stageline.cli.directory import DIRECTORY
 from stageline.cli.flags import SchedulingFlags, WorkloadFlags
-from stageline.cli.groups import CLUSTER, OUTPUT
-from stageline.cli.numbers import WHOLE
+from stageline.cli.groups import OUTPUT
 from stageline.cli.output import command_line, console, print_json
+from stageline.cli.place_flags import PlaceFlags
 from stageline.cli.progress import progress_bar
-from stageline.cli.security_flags import SecurityFlags
 from stageline.cli.signals import ending_in_order
 from stageline.cli.trace_flags import TraceFlags
-from stageline.errors import BadInput, RunFailed, SloMissed, UsageError
+from stageline.errors import RunFailed, SloMissed
 from stageline.report.slo import parse_slo
 from stageline.report.text_report import run_report
 from stageline.runtime.logs import say
 from stageline.runtime.plans import read_plan_file
 from stageline.workload import DescribedWorkload
 from stageline.workload.recording import RecordedWorkload
-
-RETRIES, MAX_RETRIES = 3, 100
 
 
 def run_command(
@@ -49,35 +44,16 @@ def run_command(
     paranoid: Annotated[
         bool, Parameter(negative="", group=OUTPUT, help="Check all invariants (laws) during the run; slow.")
     ] = False,
-    engine: Annotated[
-        EngineName | None,
-        Parameter(group=CLUSTER, help="Run in this process (default) or on local servers, with the same result."),
-    ] = None,
-    cluster: Annotated[
-        str | None,
-        Parameter(group=CLUSTER, help="Run on the cluster whose router is at HOST:PORT (grpcs://HOST:PORT for TLS)."),
-    ] = None,
-    retries: Annotated[
-        int | None,
-        WHOLE,
-        Parameter(
-            group=CLUSTER,
-            help="How often a run may be done again after a server's death, and compared with what is known of it. "
-            f"Default: {RETRIES} with --engine cluster, 0 with --cluster.",
-        ),
-    ] = None,
-    security: SecurityFlags = SecurityFlags(),  # noqa: B008  (frozen)
+    place: PlaceFlags = PlaceFlags(),  # noqa: B008  (frozen)
 ) -> None:
     """Run a workload through a plan in emulated time and show where the time went."""
-    _check_place(engine, cluster, security)
-    again = _checked_retries(retries, engine, cluster)
+    target = place.target()
     objective = None if slo is None else parse_slo(slo)
     loaded = read_plan_file(plan)
     opened = workload.open()
     base = base_scheduling(opened, workload.seed, scheduling.base(loaded))
     if isinstance(opened, RecordedWorkload) and opened.header.plan_digest != loaded.digest():
         sys.stderr.write("stageline: the session was recorded on another plan; its digest will differ\n")
-    target = Cluster(address=cluster, tls=security.files(), api_key=security.api_key, retries=again)
     job = Job(
         plan=loaded,
         workload=opened,
@@ -85,7 +61,7 @@ def run_command(
         seed=workload.seed,
         slo=objective,
         paranoid=paranoid,
-        cluster=target if cluster is not None or engine == "cluster" else None,
+        cluster=target,
         text=workload.text(),
         serving_engine=scheduling.engine,
         command=command_line(),
@@ -98,27 +74,6 @@ def run_command(
     ):
         result = carry_out(job, directory=output, events=events, trace=trace, watch=watch)
     _show(result, opened, as_json=json)
-
-
-def _check_place(engine: EngineName | None, cluster: str | None, security: SecurityFlags) -> None:
-    """Raises UsageError or BadInput for flags about where to run that contradict each other."""
-    if cluster is not None:
-        router_address("--cluster", cluster)
-        if engine == "inprocess":
-            raise UsageError(f"--engine inprocess and --cluster {cluster} contradict each other: give one of them")
-    elif engine != "cluster":
-        security.refuse("a run in this process calls no server: add --cluster HOST:PORT or --engine cluster")
-
-
-def _checked_retries(retries: int | None, engine: EngineName | None, cluster: str | None) -> int:
-    """How often to do it again. Raises BadInput or UsageError."""
-    if retries is None:
-        return RETRIES if cluster is None else 0
-    if cluster is None and engine != "cluster":
-        raise UsageError("--retries: a run in this process needs none: add --cluster HOST:PORT or --engine cluster")
-    if not 0 <= retries <= MAX_RETRIES:
-        raise BadInput("--retries", retries, f"not between 0 and {MAX_RETRIES}", "give a number in that range")
-    return retries
 
 
 def _progress(progress: RunStatus) -> str:
