@@ -76,6 +76,9 @@ def live_service(plan: Plan, table: StageTable, settings: RouterSettings, watch:
         scheduling = read_scheduling(settings.scheduling, plan_scheduling(plan))
     except (msgspec.MsgspecError, ValueError) as error:
         raise BadInput("--scheduling", settings.scheduling, str(error), "give a JSON object") from None
+    if scheduling.speculate and not scheduling.acceptance_ppm and plan.serving and plan.serving.speculate:
+        reason = "the plan drafts tokens, which needs the probability that a draft is accepted"
+        raise UsageError(f"{reason}: give --acceptance 0.7 (acceptance_ppm in --scheduling)")
     route = Route(plan)
     Router(route, scheduling, settings.seed, watch)  # refuses here what it would refuse in every session
     options = LiveOptions(

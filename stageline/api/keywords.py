@@ -69,6 +69,7 @@ class DesignKeywords(TypedDict, total=False):
     max_model_len: int | None  # longest prompt and output together; None: the model's
     kv_blocks: int | None  # KV blocks of every stage; None: what memory holds
     prefix_cache: bool | None  # None: the serving engine's default
+    speculative_config: str | None  # JSON as vLLM's --speculative-config takes it; None: nothing drafts
     async_scheduling: bool | None  # None: the serving engine's default
     enforce_eager: bool  # no CUDA graphs
     cuda_graph_sizes: tuple[Count, ...]  # captured sizes; empty: the serving engine's

@@ -8,6 +8,7 @@ from typing import Unpack, cast
 import msgspec
 
 from stageline.api.arguments import require_name, require_path, require_paths, shown
+from stageline.api.drafting import find_draft
 from stageline.api.files import write_file
 from stageline.api.keywords import PlanKeywords, checked
 from stageline.api.lookup import find_model
@@ -22,6 +23,7 @@ from stageline.plan.advice import advice
 from stageline.plan.build import Planned, make_plan
 from stageline.plan.check import check_plan
 from stageline.plan.device_map import device_map
+from stageline.plan.drafter import FLAG
 from stageline.plan.explain import explain
 from stageline.plan.fitted_efficiencies import with_efficiencies
 from stageline.plan.options import PlanOptions
@@ -127,9 +129,12 @@ def find_inputs(model: str, device: str, keywords: PlanKeywords, catalog_dirs: S
     spec = with_formats(shipped, keywords)
     found = with_networks(shelf.device(device).device, keywords, shelf)
     check_length(keywords.get("max_model_len"), spec)
-    options = with_engine(
-        make_options(keywords, shelf, catalog_dirs), find_engine(keywords, found, shelf), found, keywords
-    )
+    options = make_options(keywords, shelf, catalog_dirs)
+    draft = find_draft(spec, keywords, shelf)
+    if draft and draft.model and options.profile:
+        raise UsageError(f"{FLAG}: a --profile has no times of a drafter: give one of them")
+    options = msgspec.structs.replace(options, draft=draft)
+    options = with_engine(options, find_engine(keywords, found, shelf), found, keywords)
     return PlanInputs(shipped, spec, found, options, keywords)
 
 

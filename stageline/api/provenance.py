@@ -28,6 +28,8 @@ def with_provenance(plan: Plan, spec: ModelSpec, options: PlanOptions, asked: Pl
             made[name] = str(chosen)
     if options.max_num_seqs is not None:
         made["max_num_seqs"] = options.max_num_seqs
+    if options.draft is not None:
+        made["drafts"] = f"{options.draft.tokens} by {options.draft.method}"
     if options.serving is not None:
         made["serving_engine"] = options.serving.engine
     if command:

@@ -72,7 +72,8 @@ def with_engine(options: PlanOptions, engine: ServingEngine, device: Device, ask
     if asynchronous is not None and not (engine.host_sequence_ns or engine.async_batching):
         reason = f"the profile of {engine.name} has neither the host's time nor another way of batching for it"
         raise UsageError(f"--{'' if asynchronous else 'no-'}async-scheduling: {reason}: leave it out")
-    graphs = captured_sizes(engine, device.kind, limits, asked, options.tensor_parallel)
+    drafts = options.draft.tokens if options.draft else 0
+    graphs = captured_sizes(engine, device, asked, options.tensor_parallel, drafts)
     return msgspec.structs.replace(
         options,
         host=options.host._replace(graphs=graphs),
@@ -102,6 +103,8 @@ def engine_scheduling(plan: Plan, text: str | None, folders: Sequence[Path] = ()
     ranks = data_parallel_ranks(plan)
     rules = _options(engine, limits, ranks)
     serves = serving(plan.stages, rules)
+    if serves and plan.serving:  # what drafts is in the plan's weights and costs, whoever schedules
+        serves = msgspec.structs.replace(serves, speculate=plan.serving.speculate)
     timing = pipeline_timing(len(plan.stages), plan.visits, plan.links, plan.costs, _decode(plan))
     return msgspec.structs.replace(
         plan_scheduling(msgspec.structs.replace(plan, serving=serves)),

@@ -53,7 +53,7 @@ SMALLEST = (
 def min_service_ns(entry: CostEntry) -> int:
     """A lower bound of the service time of every microbatch.
 
-    Without rings, and without launches where some graph was captured, the service time is monotone in every total and
+    Without rings and drafters, and without launches where some graph was captured, it is monotone in every total and
     in the draw, and every microbatch has at least the totals of one of SMALLEST.
     """
     model = compile_cost(_monotone(entry) if isinstance(entry, Roofline) else entry)
@@ -67,4 +67,4 @@ def _monotone(entry: Roofline) -> Roofline:
         groups.append(msgspec.structs.replace(group, attention=attention))
     if graphs and graphs.sizes:
         graphs = msgspec.structs.replace(graphs, eager_ns=0.0)
-    return msgspec.structs.replace(entry, groups=tuple(groups), graphs=graphs)
+    return msgspec.structs.replace(entry, groups=tuple(groups), graphs=graphs, drafter=msgspec.UNSET)

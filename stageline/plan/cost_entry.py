@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import msgspec
+
 from stageline.cost.entries import CostEntry
 from stageline.cost.profile import measured_entry
 from stageline.cost.roofline_entry import roofline_entry
@@ -13,11 +15,14 @@ from stageline.plan.options import PlanOptions
 def cost_entry(spec: ModelSpec, layers: Sequence[int], device: Device, options: PlanOptions) -> CostEntry:
     """The cost entry of a visit to these layers.
 
-    The last layer's includes the head, the first layer's the serving engine's own host time, unless another was given.
+    The last layer's includes head and drafter, the first layer's the serving engine's own host time, unless another was
+    given.
     """
     last, host = len(spec.layers) - 1, options.host
     if layers[0] == 0 and options.engine_sequence_ns and not (host.floor_ns or host.sequence_ns or host.step_ns):
         host = host._replace(sequence_ns=options.engine_sequence_ns, hidden=bool(options.async_scheduling))
     if options.profile:
         return measured_entry(options.profile, layers, last)
-    return roofline_entry(spec, layers, device, options.group, layers[-1] == last, options.expert_imbalance, host)
+    entry = roofline_entry(spec, layers, device, options.group, layers[-1] == last, options.expert_imbalance, host)
+    drafter = options.draft.cost(device, options.group) if options.draft and layers[-1] == last else None
+    return msgspec.structs.replace(entry, drafter=drafter) if drafter else entry

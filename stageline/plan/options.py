@@ -9,6 +9,7 @@ from stageline.cost.group import Group
 from stageline.cost.profile import Profile
 from stageline.cost.roofline_entry import HostOverhead
 from stageline.hardware.device import MemoryShare
+from stageline.plan.drafter import Draft
 
 Placement = Literal["fewest", "by-kind", "interleaved"]
 LayerBytes = Literal["exact", "nominal"]
@@ -89,6 +90,7 @@ class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
     prefix_cache: bool | None = None  # None: the serving engine's default
     credits_rule: CreditsRule = "fill"
     serving: EngineRules | None = None
+    draft: Draft | None = None  # what drafts tokens beside the last layers
     block_tokens: int = 16
     whole_kv: bool = False  # sliding-window layers keep KV of the whole context
     profile: Profile | None = None  # measured costs instead of the roofline

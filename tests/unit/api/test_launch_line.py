@@ -61,6 +61,18 @@ LINES: dict[str, tuple[str, str, dict[str, Any], tuple[str, ...]]] = {
         "sglang", "m/x", {"cuda_graph_sizes": (1, 2, 16), "tensor_parallel": 2}, (),
     ),
     "sglang serve --model-path m/x --disable-cuda-graph": ("sglang", "m/x", {"enforce_eager": True}, ()),
+    # speculation
+    """vllm serve m/x --speculative-config '{"method": "mtp", "num_speculative_tokens": 1}'""": (
+        "vllm-v1", "m/x", {"speculative_config": '{"method": "mtp", "num_speculative_tokens": 1}'}, (),
+    ),
+    "sglang serve --model m/x --speculative-algorithm EAGLE --speculative-num-steps 1 --speculative-eagle-topk 1": (
+        "sglang", "m/x", {"speculative_config": '{"method": "mtp", "num_speculative_tokens": 1}'}, (),
+    ),
+    "sglang serve --model m/x --speculative-algorithm EAGLE3 --speculative-num-draft-tokens 4 "
+    "--speculative-draft-model-path e/3": (
+        "sglang", "m/x",
+        {"speculative_config": '{"method": "eagle3", "num_speculative_tokens": 3, "model": "e/3"}'}, (),
+    ),
     # wrappers: a container with an entry point of its own, a container with a command, runners, redirections
     'docker run --runtime nvidia --gpus all -v cache:/cache --env "HF_TOKEN=x" -p 8000:8000 --ipc=host '
     "vllm/vllm-openai:latest --model Qwen/Qwen3-0.6B --max-model-len 4096": (
@@ -150,6 +162,12 @@ def test_lines_of_the_engines_documents(text: str) -> None:
         ("vllm serve m --max-num-seqs 0", "--max-num-seqs: not a positive whole number"),
         ("vllm serve m --max-num-seqs", "--max-num-seqs: its value is missing"),
         ("vllm serve m --kv-cache-dtype turboquant_k8v4", "--kv-cache-dtype: not emulated; known: auto, bfloat16"),
+        ("sglang serve --model m --speculative-num-steps 3", "--speculative-algorithm None: not emulated"),
+        ("sglang serve --model m --speculative-algorithm EAGLE", "give --speculative-num-steps"),
+        (
+            "sglang serve --model m --speculative-algorithm EAGLE --speculative-num-steps 3 --speculative-eagle-topk 4",
+            "a tree of drafts",
+        ),
         (
             "python -m sglang.launch_server --model m --tp 8 --dp 8 --enable-dp-attention",
             "split over replicas of attention are not emulated; spread them: --ep-size 8",
