@@ -18,6 +18,7 @@ from stageline.api.launch_unused import (
 )
 from stageline.api.launch_values import (
     captured,
+    chunk,
     compilation,
     count,
     deep_ep,
@@ -29,8 +30,10 @@ from stageline.api.launch_values import (
     free_share,
     graph_sizes,
     model_length,
+    one_beam,
     sglang_speculation,
     tokens,
+    v1_engine,
     weights,
     whole,
 )
@@ -83,7 +86,7 @@ VLLM = Dialect(
         ("python", "-m", "vllm.entrypoints.api_server"),
         ("python3", "-m", "vllm.entrypoints.api_server"),
     ),
-    environment={"VLLM_PP_LAYER_PARTITION": Value("layer_partition", str)},
+    environment={"VLLM_PP_LAYER_PARTITION": Value("layer_partition", str), "VLLM_USE_V1": Value("", v1_engine)},
     values={
         "--tensor-parallel-size": Value("tensor_parallel", whole),
         "--pipeline-parallel-size": Value("stages", whole),
@@ -170,7 +173,7 @@ SGLANG = Dialect(
         "--quantization": Value("weights", weights),
         "--dtype": Value("weights", dtype),
         "--max-running-requests": Value("max_num_seqs", whole),
-        "--chunked-prefill-size": Value("max_num_batched_tokens", whole),
+        "--chunked-prefill-size": Value("max_num_batched_tokens", chunk),
         "--schedule-policy": Value("", fcfs),
         "--pp-max-micro-batch-size": Value("microbatch", whole),
         "--speculative-algorithm": Value("speculative_algorithm", str),
@@ -212,6 +215,7 @@ SGLANG = Dialect(
         "--enable-hierarchical-cache": "KV in host memory",
         "--enable-mixed-chunk": "a choice between two ways of batching; here chunks and decodes share batches",
         "--cpu-offload-gb": "weights in host memory",
+        "--moe-dense-tp-size": "dense FFNs with ranks of their own",
         "--enable-two-batch-overlap": "two half batches; give --overlap",
         "--enable-torch-compile": "compiled kernels",
         "--disaggregation-mode": "prefill and decode on separate servers",
@@ -231,6 +235,7 @@ TRTLLM = Dialect(
         "--max-batch-size": Value("max_num_seqs", whole),
         "--max-num-tokens": Value("max_num_batched_tokens", whole),
         "--kv-cache-free-gpu-memory-fraction": Value("", free_share),
+        "--max-beam-width": Value("", one_beam, "leave it out"),
     },
     switches={},
     synonyms={"--free-gpu-memory-fraction": "--kv-cache-free-gpu-memory-fraction"},
@@ -239,7 +244,7 @@ TRTLLM = Dialect(
     refused={
         "--extra-llm-api-options": "settings in a file of its own",
         "--config": "settings in a file of its own",
-        "--max-beam-width": "beam search",
+        "--moe-cluster-parallel-size": "experts in clusters",
     },
 )
 

@@ -10,8 +10,10 @@ _SUFFIXES = {"": 1, "k": 10**3, "K": 1 << 10, "m": 10**6, "M": 1 << 20, "g": 10*
 
 def whole(text: str) -> int:
     """A whole number from 1 up."""
-    if not re.fullmatch(r"[0-9]{1,12}", text) or not int(text):
+    if not re.fullmatch(r"[0-9]+", text) or not text.strip("0"):
         raise ValueError("not a positive whole number")
+    if len(text) > 12:
+        raise ValueError("too large: more than 12 digits")
     return int(text)
 
 
@@ -175,3 +177,24 @@ def sglang_speculation(found: dict[str, Any]) -> dict[str, Any]:
     config = {"method": method, "num_speculative_tokens": drafts}
     config |= {"model": given["model"]} if "model" in given and method != "mtp" else {}
     return found | {"speculative_config": json.dumps(config)}
+
+
+def v1_engine(text: str) -> dict[str, Any]:
+    """VLLM_USE_V1: the V1 engine, which is the only one by now."""
+    if text != "1":
+        raise ValueError("the V0 engine is not emulated")
+    return {}
+
+
+def chunk(text: str) -> int:
+    """SGLang's --chunked-prefill-size; -1 turns chunks off."""
+    if text == "-1":
+        raise ValueError("prefill without chunks is not emulated")
+    return whole(text)
+
+
+def one_beam(text: str) -> dict[str, Any]:
+    """A beam of one sequence is no beam search."""
+    if text != "1":
+        raise ValueError("beam search is not emulated")
+    return {}

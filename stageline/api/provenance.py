@@ -6,7 +6,7 @@ import msgspec
 
 from stageline.api.keywords import PlanKeywords
 from stageline.model.spec import ModelSpec
-from stageline.plan.options import PlanOptions
+from stageline.plan.options import DEFAULTS_VERSION, PlanOptions
 from stageline.plan.schema import Plan
 
 Facts = dict[str, str | int | float | bool]
@@ -22,6 +22,7 @@ def with_provenance(plan: Plan, spec: ModelSpec, options: PlanOptions, asked: Pl
         "cp": group.context,
         "dp": plan.replicas,
         "weights": weights_of(spec),
+        "defaults": DEFAULTS_VERSION,
     }
     for name in ("scale_up", "scale_out", "network"):
         if chosen := asked.get(name):

@@ -84,9 +84,20 @@ def with_engine(options: PlanOptions, engine: ServingEngine, device: Device, ask
         max_num_seqs=asked.get("max_num_seqs") or limits.max_num_seqs,
         block_tokens=asked.get("block_tokens") or engine.block_tokens,
         credits_rule=engine.credits,
+        memory_share=_memory_share(options, engine, device, rank_tokens or tokens or 1),
         activations=engine.activations if (chosen := asked.get("activations", "auto")) == "auto" else chosen,
         serving=_rules(engine),
     )
+
+
+def _memory_share(options: PlanOptions, engine: ServingEngine, device: Device, tokens: int) -> float | None:
+    """The share that was given, or else the engine's default, if it has one of its own."""
+    if options.memory_share is not None or engine.reserve is None:
+        return options.memory_share
+    limits = engine.limits_of(device)
+    most = engine.graph_most(limits, options.tensor_parallel, limits.max_num_seqs)
+    stages = (options.devices or options.stage_devices) // options.stage_devices
+    return engine.reserve.share(device.memory_bytes, tokens, most, options.tensor_parallel * stages)
 
 
 def engine_scheduling(plan: Plan, text: str | None, folders: Sequence[Path] = ()) -> Scheduling:

@@ -6,12 +6,14 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from stageline.api.placement_limits import check_price
 from stageline.api.results import RunResult
 from stageline.api.running import Job, RunStatus, carry_out, input_files
 from stageline.api.scheduling import base_scheduling
 from stageline.cli.directory import DIRECTORY
 from stageline.cli.flags import SchedulingFlags, WorkloadFlags
 from stageline.cli.groups import OUTPUT
+from stageline.cli.measure_flags import MeasureFlags
 from stageline.cli.output import command_line, console, print_json
 from stageline.cli.place_flags import PlaceFlags
 from stageline.cli.progress import progress_bar
@@ -31,6 +33,7 @@ def run_command(
     workload: WorkloadFlags,
     scheduling: SchedulingFlags = SchedulingFlags(),  # noqa: B008  (frozen)
     traces: TraceFlags = TraceFlags(),  # noqa: B008  (frozen)
+    measure: MeasureFlags = MeasureFlags(),  # noqa: B008  (frozen)
     *,
     slo: Annotated[
         str | None,
@@ -60,6 +63,8 @@ def run_command(
         scheduling=scheduling.settings(loaded, objective, base),
         seed=workload.seed,
         slo=objective,
+        window=measure.window(),
+        price=None if measure.price is None else check_price(measure.price),
         paranoid=paranoid,
         cluster=target,
         text=workload.text(),

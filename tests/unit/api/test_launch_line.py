@@ -122,6 +122,12 @@ LINES: dict[str, tuple[str, str, dict[str, Any], tuple[str, ...]]] = {
     "trtllm-serve m/x --kv_cache_free_gpu_memory_fraction 0.85 --max_seq_len 8192 --backend pytorch": (
         "trtllm", "m/x", {"activations": "free", "memory_share": 0.85, "max_model_len": 8192}, ("--backend",),
     ),
+    "export VLLM_USE_V1=1 && podman run --device nvidia.com/gpu=all docker.io/vllm/vllm-openai:v0.11.0 m/x -tp 2": (
+        "vllm-v1", "m/x", {"tensor_parallel": 2}, (),
+    ),
+    "trtllm-serve m/x --pp_size 2 --cluster_size 1 --gpus_per_node 8 --max_beam_width 1": (
+        "trtllm", "m/x", {"stages": 2}, ("--cluster-size", "--gpus-per-node"),
+    ),
     # an environment before the command, underscores, `=` and vLLM's suffixes
     "NCCL_P2P_DISABLE=1 vllm serve m/x -tp=2 --enable_expert_parallel --max-num-seqs 8 --max-model-len=130k": (
         "vllm-v1", "m/x", {"tensor_parallel": 2, "all_experts": True, "max_num_seqs": 8, "max_model_len": 130_000},
@@ -157,9 +163,17 @@ def test_lines_of_the_engines_documents(text: str) -> None:
         ("vllm serve m --kv-transfer-config x", "--kv-transfer-config: not emulated: KV that other servers or stores"),
         ("vllm serve m --kv-cache-memory-bytes 1G", "give --num-gpu-blocks-override"),
         ("vllm serve --config c.yaml", "--config: not emulated: settings in a file of its own"),
+        ("VLLM_USE_V1=0 vllm serve m", "VLLM_USE_V1: the V0 engine is not emulated"),
+        ("python -m sglang.launch_server --model m --chunked-prefill-size -1", "prefill without chunks"),
+        (
+            "python -m sglang.launch_server --model m --moe-dense-tp-size 1",
+            "--moe-dense-tp-size: not emulated: dense FFNs",
+        ),
+        ("trtllm-serve m --max_beam_width 4", "--max-beam-width: beam search is not emulated"),
         ("vllm serve m --eplb-config 3", "not a JSON object with a number of num_redundant_experts"),
         ("vllm serve m --scheduling-policy priority", "--scheduling-policy: a setting of runs; give --queueing"),
         ("vllm serve m --max-num-seqs 0", "--max-num-seqs: not a positive whole number"),
+        ("vllm serve m --max-num-seqs 9999999999999", "--max-num-seqs: too large"),
         ("vllm serve m --max-num-seqs", "--max-num-seqs: its value is missing"),
         ("vllm serve m --kv-cache-dtype turboquant_k8v4", "--kv-cache-dtype: not emulated; known: auto, bfloat16"),
         ("sglang serve --model m --speculative-num-steps 3", "--speculative-algorithm None: not emulated"),
