@@ -1,20 +1,26 @@
-"""`stageline calibrate`: kernel timings, or timings of requests, become a profile that plans name."""
+"""`stageline calibrate`: kernel tables, kernel timings, or timings of requests, become a profile that plans name."""
 
 import itertools
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
 from cyclopts import Parameter
 
 from stageline.api.files import read_file, write_file
 from stageline.api.fitting import MAX_RUNS, MeasuredRun, Serving, fit_attention, fit_efficiencies
-from stageline.api.lookup import MAX_SCALE, find_model
+from stageline.api.kernel_files import is_kernel_folder
+from stageline.api.kernel_profiles import KernelRequest, kernel_profile
+from stageline.api.keywords import PlanKeywords
+from stageline.api.lookup import MAX_SCALE, AnyProfile, find_model
+from stageline.api.plan_options import with_formats
 from stageline.catalog.loader import Catalog
 from stageline.cli import output
 from stageline.cli.numbers import DECIMAL, WHOLE
 from stageline.cli.progress import counting_bar
+from stageline.cli.table_flags import TableFlags
 from stageline.cost.efficiencies import Efficiencies
+from stageline.cost.kernel_profile import KernelProfile
 from stageline.cost.kernel_timings import make_profile
 from stageline.cost.profile import Profile
 from stageline.errors import BadInput, UsageError
@@ -27,10 +33,15 @@ MAX_SETTING = 1 << 20
 
 
 def calibrate_command(
-    timings: Annotated[Path, Parameter(help="Kernel timings (directory), or measured requests (JSONL or CSV file).")],
+    timings: Annotated[
+        Path,
+        Parameter(
+            name=["--kernels", "--timings"],
+            help="Kernel tables or timings (directory), or measured requests (JSONL or CSV file).",
+        ),
+    ],
     model: Annotated[str, Parameter(help="Model that was measured: catalogue name, or path of a config.json.")],
     device: Annotated[str, Parameter(help="Catalogue name of the device that was measured.")],
-    /,
     *,
     out: Annotated[Path, Parameter(name=["--output", "-o"], help="Profile to write, for plan --profile.")],
     name: Annotated[str | None, Parameter(help="Name of the profile; default: its file's name.")] = None,
@@ -56,36 +67,54 @@ def calibrate_command(
         WHOLE,
         Parameter(name=["--tensor-parallel-size", "--tp"], help="Tensor-parallel size of the server."),
     ] = 1,
-    catalog: Annotated[
-        tuple[Path, ...],
-        Parameter(negative="", show_default=False, help="Directories with your own models/ and devices/."),
-    ] = (),
+    tables: TableFlags = TableFlags(),  # noqa: B008  (frozen)
     json: Annotated[bool, Parameter(negative="", help="Print the residuals as JSON.")] = False,
 ) -> int:
-    """Make a cost profile from kernel timings or from measured requests; see docs/planning.md."""
+    """Make a cost profile from kernel tables, kernel timings or measured requests; see docs/planning.md."""
     serving = Serving(
         _count(max_num_seqs, "--max-num-seqs"),
         _count(batched_tokens, "--batched-tokens"),
         _count(tensor_parallel, "--tp"),
     )
-    lookup = Catalog(catalog)
+    lookup = Catalog(tables.catalog)
     spec, found = find_model(model, lookup), lookup.device(device).device
-    profile: Profile | Efficiencies
-    if timings.is_dir():
-        profile = _from_kernels(timings, name or out.stem, spec, found, attention_scale)
-        if requests is not None:
-            if attention_scale is not None:
-                raise UsageError("--requests fits the scale that --attention-scale sets: give one of them")
-            profile = fit_attention(_measured(requests, spec, found, serving), profile)
-    else:
-        if requests is not None or attention_scale is not None:
-            raise UsageError(
-                f"{timings} is not a folder of kernel timings, which --requests and --attention-scale need"
-            )
-        profile = _from_requests(_measured(timings, spec, found, serving), name or out.stem, timings.name)
+    on, scale = MeasuredOn(spec, found, serving), Scale(requests, attention_scale)
+    profile = _made(timings, name or out.stem, on, scale, tables)
     write_file(out, msgspec.json.encode(profile) + b"\n")
     _show(profile, as_json=json)
     return 0
+
+
+class MeasuredOn(NamedTuple):
+    """What was measured."""
+
+    spec: ModelSpec
+    device: Device
+    serving: Serving
+
+
+class Scale(NamedTuple):
+    """How the attention of kernel timings is scaled: fitted to requests, or by a factor."""
+
+    requests: Path | None
+    factor: float | None
+
+    def given(self) -> bool:
+        """Whether it was asked for."""
+        return self.requests is not None or self.factor is not None
+
+
+def _made(timings: Path, name: str, on: MeasuredOn, scale: Scale, tables: TableFlags) -> AnyProfile:
+    """The profile of whatever `timings` holds."""
+    if timings.is_dir() and is_kernel_folder(timings):
+        return _from_tables(timings, name, on, scale, tables)
+    if given := tables.given():
+        raise UsageError(f"{', '.join(given)}: only for a folder of kernel tables, and {timings} has no Parquet files")
+    if timings.is_dir():
+        return _from_timings(timings, name, on, scale)
+    if scale.given():
+        raise UsageError(f"{timings} is not a folder of kernel timings, which --requests and --attention-scale need")
+    return _from_requests(_measured(timings, *on), name, timings.name)
 
 
 def _count(value: int, flag: str) -> int:
@@ -94,14 +123,31 @@ def _count(value: int, flag: str) -> int:
     return value
 
 
-def _from_kernels(folder: Path, name: str, spec: ModelSpec, device: Device, scale: float | None) -> Profile:
-    if scale is not None and not 0 < scale <= MAX_SCALE:
-        raise UsageError(f"--attention-scale {scale}: must lie between 0 and {MAX_SCALE:g}")
+def _from_timings(folder: Path, name: str, on: MeasuredOn, scale: Scale) -> Profile:
+    if scale.factor is not None and not 0 < scale.factor <= MAX_SCALE:
+        raise UsageError(f"--attention-scale {scale.factor}: must lie between 0 and {MAX_SCALE:g}")
+    if scale.requests is not None and scale.factor is not None:
+        raise UsageError("--requests fits the scale that --attention-scale sets: give one of them")
     dense, attention, per_sequence = (read_file(folder / file).decode(errors="replace") for file in FILES)
     profile = make_profile(
-        dense, attention, per_sequence, name=name, model=spec.name, device=device.name, source=folder.name
+        dense, attention, per_sequence, name=name, model=on.spec.name, device=on.device.name, source=folder.name
     )
-    return msgspec.structs.replace(profile, attention_scale=1.0 if scale is None else scale)
+    if scale.requests is not None:
+        return fit_attention(_measured(scale.requests, *on), profile)
+    return msgspec.structs.replace(profile, attention_scale=1.0 if scale.factor is None else scale.factor)
+
+
+def _from_tables(folder: Path, name: str, on: MeasuredOn, scale: Scale, tables: TableFlags) -> KernelProfile:
+    if scale.given():
+        raise UsageError(f"{folder} holds kernel tables, which take neither --requests nor --attention-scale")
+    request = KernelRequest(
+        tensor_parallel=on.serving.tensor_parallel,
+        expert_parallel=tables.expert_parallel,
+        framework=tables.framework,
+        distribution=tables.expert_load,
+    )
+    formats: PlanKeywords = {"weights": tables.weights, "kv_cache_dtype": tables.kv_cache_dtype}
+    return kernel_profile(folder, name, with_formats(on.spec, formats), on.device, request)
 
 
 def _measured(path: Path, spec: ModelSpec, device: Device, serving: Serving) -> MeasuredRun:
@@ -115,7 +161,10 @@ def _from_requests(measured: MeasuredRun, name: str, source: str) -> Efficiencie
         return fit_efficiencies(measured, name, source, lambda: watch(next(runs), MAX_RUNS))
 
 
-def _show(profile: Profile | Efficiencies, *, as_json: bool) -> None:
+def _show(profile: AnyProfile, *, as_json: bool) -> None:
+    if isinstance(profile, KernelProfile):
+        _show_tables(profile, as_json=as_json)
+        return
     if as_json:
         output.print_json(profile.residuals)
         return
@@ -135,4 +184,24 @@ def _fitted(profile: Profile | Efficiencies) -> str:
     return (
         f"{profile.flops_share:.1%} of peak FLOP/s, {profile.bandwidth_share:.1%} of bandwidth, "
         f"{profile.step_ns / 1e3:,.0f} us of host per step"
+    )
+
+
+def _show_tables(profile: KernelProfile, *, as_json: bool) -> None:
+    """Where the times come from, and what no table has."""
+    low, high = profile.tokens()
+    if as_json:
+        covers = {"tokens": [low, high], "notes": profile.notes, "source": profile.source}
+        output.print_json({"name": profile.name, "residuals": profile.residuals} | covers)
+        return
+    group = f"TP{profile.tensor_parallel}" + f" EP{profile.expert_parallel}" * (profile.expert_parallel > 1)
+    output.print_lines(
+        [
+            f"{profile.name}: {profile.model} on {profile.device}, {group}, {', '.join(profile.weights)} weights, "
+            f"{profile.kv_type} KV",
+            "tables:",
+            *(f"  {table}" for table in profile.source.split("; ")),
+            f"steps of {low:,} to {high:,} tokens; what lies beyond is extrapolated, and plan says so",
+            *(f"note: {note}" for note in profile.notes),
+        ]
     )

@@ -8,7 +8,7 @@ divided FLOPs and bytes by the rates that the device reaches, so that a run need
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from stageline.cost.measured_entries import MeasuredCost
+from stageline.cost.measured_entries import Curve, MeasuredCost, Surface
 
 
 class Affine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="affine", tag_field="kind"):
@@ -82,6 +82,7 @@ class Phase(CostStruct, frozen=True):
     token_ns: float = 0.0
     sequence_ns: float = 0.0
     span_ns: float = 0.0
+    surface: Surface | UnsetType = UNSET  # measured times, in place of everything else
 
 
 class FullAttention(CostStruct, frozen=True):
@@ -120,9 +121,10 @@ class CollectiveCost(CostStruct, frozen=True):
 
 
 class Collective(CostStruct, frozen=True):
-    """The fastest of its algorithms, the `ways`, at each number of tokens."""
+    """The fastest of its algorithms, the `ways`, at each number of tokens; or measured times by tokens."""
 
     ways: tuple[CollectiveCost, ...]
+    curve: Curve | UnsetType = UNSET
 
 
 class LayerGroup(CostStruct, frozen=True):
@@ -137,14 +139,19 @@ class LayerGroup(CostStruct, frozen=True):
     transfer_token_ns: float = 0.0  # per token and layer, added to everything else
     collectives: tuple[Collective, ...] = ()
     more_attention: tuple[FullAttention, ...] | UnsetType = UNSET  # over the layer's other caches: indexers, windows
+    work: tuple[Curve, ...] | UnsetType = UNSET  # measured times of one layer by tokens, added
 
 
 class LmHead(CostStruct, frozen=True):
-    """The LM head of the sampled rows: max(row_ns x sampled, weights_ns) + overhead_ns; 0 without a row."""
+    """The LM head of the sampled rows: max(row_ns x sampled, weights_ns) + overhead_ns; 0 without a row.
+
+    A curve, of measured times by rows, is added.
+    """
 
     row_ns: float
     weights_ns: float
     overhead_ns: float = 0.0
+    curve: Curve | UnsetType = UNSET
 
 
 class Roofline(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="roofline", tag_field="kind"):

@@ -2,9 +2,8 @@
 
 from typing import Protocol
 
-import msgspec
-
 from stageline.cost.entries import Affine, CostEntry, Roofline
+from stageline.cost.lower_bound import lower_bound
 from stageline.cost.measured import MeasuredModel
 from stageline.cost.measured_entries import MeasuredCost
 from stageline.cost.roofline import RooflineModel
@@ -53,16 +52,8 @@ SMALLEST = (
 def min_service_ns(entry: CostEntry) -> int:
     """A lower bound of the service time of every microbatch.
 
-    Without rings the service time is monotone in every total and in the draw, and every microbatch has at least the
-    totals of one of SMALLEST.
+    Without rings, and with the `lower_bound` of measured times, the service time is monotone in every total and in the
+    draw, and every microbatch has at least the totals of one of SMALLEST.
     """
-    model = compile_cost(_without_rings(entry) if isinstance(entry, Roofline) else entry)
+    model = compile_cost(lower_bound(entry) if isinstance(entry, Roofline) else entry)
     return min(model.service_ns(totals) for totals in SMALLEST)
-
-
-def _without_rings(entry: Roofline) -> Roofline:
-    groups = []
-    for group in entry.groups:
-        attention = msgspec.structs.replace(group.attention, ring=None) if group.attention else None
-        groups.append(msgspec.structs.replace(group, attention=attention))
-    return msgspec.structs.replace(entry, groups=tuple(groups))

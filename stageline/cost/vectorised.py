@@ -18,10 +18,11 @@ from stageline.cost.tables import (
     ImbalancedExperts,
     TokenTable,
     halves_tables,
+    head_table,
     imbalanced_experts,
     work_table,
 )
-from stageline.cost.vectorised_measured import vectorised_measured
+from stageline.cost.vectorised_measured import surface_of, vectorised_measured
 
 
 def compile_vectorised(entry: CostEntry) -> VectorisedModel:
@@ -46,6 +47,8 @@ def _affine(e: Affine) -> VectorisedModel:
 def _roofline(entry: Roofline) -> VectorisedModel:
     look_up, full, linear, head = _look_up(work_table(entry)), attention_rows(entry), linear_rows(entry), entry.head
     tables, imbalanced = halves_tables(entry), [_imbalanced(e) for e in imbalanced_experts(entry)]
+    rows_table = head_table(entry)
+    head_ns = _look_up(rows_table) if rows_table else None
     halves = (_look_up(tables[0]), _look_up(tables[1])) if tables else None
 
     def service_ns(c: Columns, draws: DrawArray | None = None) -> IntArray:
@@ -76,6 +79,8 @@ def _roofline(entry: Roofline) -> VectorisedModel:
         if head:
             rows = np.maximum(head.row_ns * c["sampled"], head.weights_ns) + head.overhead_ns
             ns = np.where(c["sampled"] > 0, ns + rows, ns)
+            if head_ns:
+                ns = np.where(c["sampled"] > 0, ns + head_ns(c["sampled"]), ns)
         if entry.floor_ns or entry.sequence_ns or entry.step_ns:
             ns = np.maximum(ns, entry.floor_ns) + entry.sequence_ns * sequences + entry.step_ns
         out: IntArray = np.maximum(np.rint(ns).astype(np.int64), 1)
@@ -128,6 +133,8 @@ def _attention(c: Columns, phase: str, pair_ns: float, a: FullAttention) -> Floa
 def _phase(
     p: Phase, work: npt.NDArray[np.floating[Any]], kv: IntArray, tokens: IntArray, sequences: IntArray
 ) -> FloatArray:
+    if p.surface:
+        return surface_of(p.surface)(work, kv, tokens, sequences)
     read = p.kv_ns * kv
     ns = p.fixed_ns + (np.maximum(work, read) + p.unhidden * np.minimum(work, read))
     ns = ns + p.token_ns * tokens + p.sequence_ns * sequences + p.span_ns * kv / np.maximum(sequences, 1)

@@ -100,12 +100,12 @@ class KernelCosts(CatalogStruct, frozen=True):
 
     def gemm_of(self, name: str, fmt: WeightFormat) -> GemmCost | None:
         """A GEMM of this weight format, or else of the precision that it multiplies in, or of a wider one."""
-        return _first(self.gemm, name, *_PRECISIONS[fmt.precision])
+        return _first(self.gemm, name, *PRECISIONS[fmt.precision])
 
     def moe_of(self, name: str, fmt: WeightFormat, *, w4a8: bool) -> MoeCost | None:
         """Experts of this weight format, or else as in `gemm_of`. `w4a8`: 4-bit weights may meet fp8 activations."""
         quantised = (f"{name}-w4a8",) if w4a8 else ()
-        return _first(self.moe, *quantised, name, name.partition("-")[0], *_PRECISIONS[fmt.precision])
+        return _first(self.moe, *quantised, name, name.partition("-")[0], *PRECISIONS[fmt.precision])
 
     def attention_of(self, phase: str, kv_type: str) -> AttentionCost | None:
         """Attention of a phase ("decode" or "prefill") over this KV cache; bf16's for formats of 16 bits and more."""
@@ -116,7 +116,7 @@ class KernelCosts(CatalogStruct, frozen=True):
         return _first(self.linear, kind)
 
 
-_PRECISIONS = {"fp4": ("nvfp4", "fp8", "bf16"), "fp8": ("fp8", "bf16"), "bf16": ("bf16",)}
+PRECISIONS = {"fp4": ("nvfp4", "fp8", "bf16"), "fp8": ("fp8", "bf16"), "bf16": ("bf16",)}
 
 
 def shares_in_range(costs: KernelCosts) -> str | None:

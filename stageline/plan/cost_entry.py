@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from stageline.cost.entries import CostEntry
+from stageline.cost.kernel_profile import KernelProfile, with_tables
 from stageline.cost.profile import measured_entry
 from stageline.cost.roofline_entry import roofline_entry
 from stageline.hardware.device import Device
@@ -13,8 +14,10 @@ from stageline.plan.options import PlanOptions
 def cost_entry(spec: ModelSpec, layers: Sequence[int], device: Device, options: PlanOptions) -> CostEntry:
     """The cost entry of a visit to these layers; the last layer's includes the head."""
     last = len(spec.layers) - 1
-    if options.profile:
-        return measured_entry(options.profile, layers, last)
-    return roofline_entry(
+    profile = options.profile
+    if profile and not isinstance(profile, KernelProfile):
+        return measured_entry(profile, layers, last)
+    entry = roofline_entry(
         spec, layers, device, options.group, layers[-1] == last, options.expert_imbalance, options.host
     )
+    return with_tables(entry, profile, spec, layers) if isinstance(profile, KernelProfile) else entry
