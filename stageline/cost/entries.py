@@ -72,8 +72,8 @@ class Phase(CostStruct, frozen=True):
     """An attention kernel of one phase, decode or prefill, as measured; 0 without a sequence in that phase.
 
     fixed_ns + max(pairs, KV) + unhidden x min(pairs, KV) + token_ns x tokens + sequence_ns x sequences
-    + span_ns x KV tokens / sequences, where pairs = pair_ns x query-key pairs and KV = kv_ns x KV tokens. Linear
-    attention has neither; its span is tokens / sequences.
+    + span_ns x KV tokens / sequences + depth_tokens x pairs / tokens, where pairs = pair_ns x query-key pairs and
+    KV = kv_ns x KV tokens. Linear attention has neither; its span is tokens / sequences.
     """
 
     fixed_ns: float
@@ -82,13 +82,15 @@ class Phase(CostStruct, frozen=True):
     token_ns: float = 0.0
     sequence_ns: float = 0.0
     span_ns: float = 0.0
+    depth_tokens: float = 0.0
     surface: Surface | UnsetType = UNSET  # measured times, in place of everything else
 
 
 class FullAttention(CostStruct, frozen=True):
     """Decode and prefill each take max(pair_ns x query-key pairs, kv_ns x KV tokens read); their sum counts.
 
-    A window of the tokens that a query reads caps both: pairs at tokens x window, KV at sequences x window + tokens. A
+    A window of the tokens that a query reads caps both: pairs at tokens x window, KV at sequences x window + tokens;
+    pairs of prefill at tokens x (window + window_tile). A
     `Phase` takes the place of that maximum, and its `kv_ns` that of the entry's.
     """
 
@@ -96,6 +98,7 @@ class FullAttention(CostStruct, frozen=True):
     prefill_pair_ns: float
     kv_ns: float
     window_tokens: int = 0
+    window_tile: int | UnsetType = UNSET
     ring: Ring | None = None
     decode: Phase | UnsetType = UNSET
     prefill: Phase | UnsetType = UNSET

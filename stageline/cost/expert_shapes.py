@@ -11,7 +11,7 @@ from stageline.hardware.costs import MoeCost
 from stageline.hardware.device import Device
 from stageline.model.formats import WeightFormat
 
-UNKNOWN = MoeCost(format="", fixed_ns=30_000.0, bandwidth=0.8, flops=0.5, unhidden=0.5, activations=1.0, expert_ns=50.0)
+UNKNOWN = MoeCost(format="", fixed_ns=30_000.0, bandwidth=0.8, flops=0.5, unhidden=0.5, activations=0.5, expert_ns=50.0)
 
 
 class ExpertShape(NamedTuple):
@@ -66,7 +66,7 @@ def formula(shape: ExpertShape, device: Device, fmt: WeightFormat, cost: MoeCost
         reading = distinct[min(tokens, len(distinct) - 1)] / shape.ep
         reading *= one * float(fmt.bits) / 8 / read / cost.bandwidth + cost.expert_ns
         work = 2 * one * copies * tokens / peak / cost.flops
-        traffic = copies * tokens * (2 * shape.hidden + 3 * width) * 2 / read
+        traffic = shape.top_k * tokens * (2 * shape.hidden + 3 * width) * 2 / read
         return cost.fixed_ns + max(work, reading) + cost.unhidden * min(work, reading) + cost.activations * traffic
 
     return ns

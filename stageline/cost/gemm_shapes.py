@@ -14,7 +14,7 @@ TABLE_FORMATS = {
     "w4a16_mxfp4": "mxfp4", "w4a8_mxfp4_mxfp8": "mxfp4-w4a8",
 }  # fmt: skip
 LAUNCH_BOUND = 3.0  # times the bf16 row of the same shape: such a row times the launch by the host
-UNKNOWN = GemmCost(format="", fixed_ns=4000.0, bandwidth=0.85, flops=0.7, unhidden=0.1, activations=0.3)
+UNKNOWN = GemmCost(format="", fixed_ns=4000.0, bandwidth=0.85, flops=0.7, unhidden=0.1, inputs=0.3, outputs=0.3)
 Shape = tuple[int, int]  # n, k
 
 
@@ -59,7 +59,7 @@ def formula(n: int, k: int, device: Device, fmt: WeightFormat, cost: GemmCost) -
     read = device.bandwidth_bytes_per_s / 1e9
     weights = n * k * float(fmt.bits) / 8 / read / cost.bandwidth
     per_token = 2 * n * k * 1e9 / device.peak_flops.at(fmt.precision) / cost.flops
-    traffic = cost.activations * 2 * (n + k) / read
+    traffic = 2 * (cost.inputs * k + cost.outputs * n) / read
 
     def ns(tokens: int) -> float:
         work = per_token * tokens

@@ -3,13 +3,14 @@
 from typing import NamedTuple
 
 from stageline.cost.group import Group, local_params
-from stageline.cost.kernel_entry import FUSED, TWO_GEMMS, VECTORS
 from stageline.model.attention import Mla
 from stageline.model.ffn import Dense, Moe
 from stageline.model.spec import Layer, ModelSpec
 from stageline.model.tensors import Tensor
 
-JOINED = FUSED | {"z"}  # columns of the projection before it
+TWO_GEMMS = frozenset({"ffn", "shared", "qkvo", "latent"})  # fused inputs and an output
+VECTORS = frozenset({"bias", "conv", "shared_gate"})  # no GEMM of their own
+JOINED = frozenset({"gate", "decay", "beta", "kv_a", "z"})  # columns of the projection before it
 MLA_MODULE = frozenset({"q_a", "q_b", "kv_a", "kv_b", "o"})  # what an MLA module's times hold
 
 

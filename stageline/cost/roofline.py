@@ -86,7 +86,7 @@ def _attention_ns(a: FullAttention, one: Measured | None, many: Measured | None,
     if window:
         pairs = min(pairs, totals.decode_tokens * window)
         kv = min(kv, totals.decode_sequences * window + totals.decode_tokens)
-        prefill_pairs = min(prefill_pairs, totals.prefill_tokens * window)
+        prefill_pairs = min(prefill_pairs, totals.prefill_tokens * (window + (a.window_tile or 0)))
         prefill_kv = min(prefill_kv, totals.prefill_sequences * window + totals.prefill_tokens)
     work = a.decode_pair_ns * pairs
     if one:
@@ -113,7 +113,7 @@ def _phase_of(p: Phase) -> Callable[[float, int, int, int], float]:
     if p.surface:
         return surface_ns(p.surface)
     kv_ns, unhidden, fixed_ns = p.kv_ns, p.unhidden, p.fixed_ns
-    token_ns, sequence_ns, span_ns = p.token_ns, p.sequence_ns, p.span_ns
+    token_ns, sequence_ns, span_ns, depth = p.token_ns, p.sequence_ns, p.span_ns, p.depth_tokens
 
     def phase_ns(work: float, kv: int, tokens: int, sequences: int) -> float:
         if not sequences:
@@ -122,7 +122,10 @@ def _phase_of(p: Phase) -> Callable[[float, int, int, int], float]:
         ns = fixed_ns + (work + unhidden * read if work > read else read + unhidden * work)
         return ns + token_ns * tokens + sequence_ns * sequences + span_ns * kv / sequences
 
-    return phase_ns
+    def deep_ns(work: float, kv: int, tokens: int, sequences: int) -> float:
+        return phase_ns(work, kv, tokens, sequences) + depth * work / tokens if sequences else 0.0
+
+    return deep_ns if depth else phase_ns
 
 
 def _attention_of(a: FullAttention) -> Callable[[BatchTotals], float]:

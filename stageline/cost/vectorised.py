@@ -121,7 +121,8 @@ def _imbalanced(part: ImbalancedExperts) -> Callable[[IntArray, DrawArray | None
 def _attention(c: Columns, phase: str, pair_ns: float, a: FullAttention) -> FloatArray:
     pairs, kv = c[f"{phase}_pairs"], c[f"{phase}_kv_tokens"]
     if a.window_tokens:
-        pairs = np.minimum(pairs, c[f"{phase}_tokens"] * a.window_tokens)
+        window = a.window_tokens + (a.window_tile or 0 if phase == "prefill" else 0)
+        pairs = np.minimum(pairs, c[f"{phase}_tokens"] * window)
         kv = np.minimum(kv, c[f"{phase}_sequences"] * a.window_tokens + c[f"{phase}_tokens"])
     measured = a.decode if phase == "decode" else a.prefill
     if measured:
@@ -138,6 +139,8 @@ def _phase(
     read = p.kv_ns * kv
     ns = p.fixed_ns + (np.maximum(work, read) + p.unhidden * np.minimum(work, read))
     ns = ns + p.token_ns * tokens + p.sequence_ns * sequences + p.span_ns * kv / np.maximum(sequences, 1)
+    if p.depth_tokens:
+        ns = ns + p.depth_tokens * work / np.maximum(tokens, 1)
     out: FloatArray = np.where(sequences > 0, ns, 0.0)
     return out
 
