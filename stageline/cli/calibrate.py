@@ -14,6 +14,7 @@ from stageline.api.kernel_profiles import KernelRequest, kernel_profile
 from stageline.api.keywords import PlanKeywords
 from stageline.api.lookup import MAX_SCALE, AnyProfile, find_model
 from stageline.api.plan_options import with_formats
+from stageline.api.rank_timings import rank_timings
 from stageline.catalog.loader import Catalog
 from stageline.cli import output
 from stageline.cli.numbers import DECIMAL, WHOLE
@@ -28,7 +29,6 @@ from stageline.hardware.device import Device
 from stageline.model.spec import ModelSpec
 from stageline.workload.timings import read_timings
 
-FILES = ("dense.csv", "attention.csv", "per_sequence.csv")
 MAX_SETTING = 1 << 20
 
 
@@ -128,9 +128,9 @@ def _from_timings(folder: Path, name: str, on: MeasuredOn, scale: Scale) -> Prof
         raise UsageError(f"--attention-scale {scale.factor}: must lie between 0 and {MAX_SCALE:g}")
     if scale.requests is not None and scale.factor is not None:
         raise UsageError("--requests fits the scale that --attention-scale sets: give one of them")
-    dense, attention, per_sequence = (read_file(folder / file).decode(errors="replace") for file in FILES)
+    files, shape = rank_timings(folder, on.spec, on.device, on.serving.tensor_parallel)
     profile = make_profile(
-        dense, attention, per_sequence, name=name, model=on.spec.name, device=on.device.name, source=folder.name
+        *files, name=name, model=on.spec.name, device=on.device.name, source=folder.name, shape=shape
     )
     if scale.requests is not None:
         return fit_attention(_measured(scale.requests, *on), profile)

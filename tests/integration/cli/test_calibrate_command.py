@@ -222,3 +222,25 @@ def test_what_tables_can_not_serve_is_refused(
     asked = ["calibrate", str(kernel_tables(tmp_path)), "qwen2.5-7b", device, "-o", str(tmp_path / "p"), *words]
     assert run(asked) == 2
     assert says in capsys.readouterr().err
+
+
+def test_timings_of_ranks_are_taken_from_their_own_folder(
+    shared_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Never the unsharded layer's for a rank of two; a rank's profile plans that size, with its all-reduces."""
+    folder = shared_data / "measured" / "kernels_RTXPRO6000_Llama-3.1-8B_bf16_tp1"
+    made = tmp_path / "p.json"
+    words = ["llama-3.1-8b", "rtx-pro-6000", "-o", str(made), "--tp", "2"]
+    assert run(["calibrate", str(folder), *words]) == 2
+    assert "not of one of 2 ranks" in capsys.readouterr().err and not made.exists()
+    (tmp_path / "tp2").mkdir()
+    for file in folder.glob("*.csv"):
+        (tmp_path / "tp2" / file.name).write_bytes(file.read_bytes())
+    assert run(["calibrate", str(tmp_path), *words]) == 0
+    profile = json.loads(made.read_text())
+    assert profile["tensor_parallel"] == 2
+    assert profile["layer"]["ns"][0] > 316_725.73 + 2 * 4_000
+    assert run(["plan", "llama-3.1-8b", "rtx-pro-6000", "--tp", "2", "--profile", str(made)]) == 0
+    (tmp_path / "tp2" / "linear_attention.csv").write_text("")
+    assert run(["calibrate", str(tmp_path), *words]) == 2
+    assert "linear_attention.csv: timings of a kind that a profile can't hold" in capsys.readouterr().err
