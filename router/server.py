@@ -7,6 +7,7 @@ import msgspec
 from prometheus_client import CollectorRegistry, ProcessCollector
 
 from router.api.generation import OutputLengths
+from router.api.keys import Gate
 from router.api.openai.http_server import OpenAiServer
 from router.api.tokenizer import open_tokenizer
 from router.cluster.stages import StageTable
@@ -39,7 +40,7 @@ def build(settings: RouterSettings) -> Server:
     if not settings.plan or not settings.stages:
         raise UsageError("the router needs --plan and --stages; --help explains both")
     plan = read_plan_file(Path(settings.plan))
-    table = StageTable(plan, stage_addresses(settings.stages, plan), Dialer(settings.tls))
+    table = StageTable(plan, stage_addresses(settings.stages, plan), Dialer(settings.tls), key=settings.stage_key)
     serving = ServingMetrics(plan)
     live = live_service(plan, table, settings, serving) if settings.live else None
     collector = RouterCollector(plan, table.health, (lambda: live.supervisor.session) if live else lambda: None)
@@ -50,6 +51,7 @@ def build(settings: RouterSettings) -> Server:
     if live:
         live.supervisor.on_session = collector.on_session
         registry.register(LiveCollector(live.supervisor))
+    gate = Gate(settings.api_key, settings.rate_limit)
     servicer = RouterServicer(
         plan,
         table,
@@ -60,9 +62,10 @@ def build(settings: RouterSettings) -> Server:
         watch=serving,
         live=live,
         trust_runs=settings.trust_runs,
-        api_key=settings.api_key,
-        http=openai_server(live, settings, registry) if live and settings.http_port >= 0 else None,
+        gate=gate,
+        http=openai_server(live, settings, registry, gate) if live and settings.http_port >= 0 else None,
         metrics=partial(encode, registry),
+        deadline_ns=_deadline_ns(settings.stage_deadline),
     )
     return Server(settings, servicer, registry)
 
@@ -88,7 +91,13 @@ def live_service(plan: Plan, table: StageTable, settings: RouterSettings, watch:
     lengths = OutputLengths(settings.output_lengths, settings.seed, tokenizer)
     names = ModelNames(plan.model, settings.served_model_name)
     traces = LiveTraces(plan, settings.otlp, settings.trace_sample) if settings.otlp else None
-    return LiveService(LiveSupervisor(route, table, options, watch, traces), lengths, tokenizer, names)
+    return LiveService(
+        LiveSupervisor(route, table, options, watch, traces),
+        lengths,
+        tokenizer,
+        names,
+        image_tokens=settings.image_tokens,
+    )
 
 
 def _deadline_ns(text: str) -> int:
@@ -98,12 +107,12 @@ def _deadline_ns(text: str) -> int:
     return deadline_ns
 
 
-def openai_server(live: LiveService, settings: RouterSettings, registry: CollectorRegistry) -> OpenAiServer:
+def openai_server(live: LiveService, settings: RouterSettings, registry: CollectorRegistry, gate: Gate) -> OpenAiServer:
     """The OpenAI-compatible server, not yet started."""
     host = settings.http_host or settings.grpc_host
     tls = settings.tls.server_context()
     warn_of_open_port("HTTP", host, tls=tls is not None, asks="" if settings.api_key else "a key (--api-key)")
-    return OpenAiServer(live, registry, host=host, port=settings.http_port, api_key=settings.api_key, tls=tls)
+    return OpenAiServer(live, registry, host=host, port=settings.http_port, gate=gate, tls=tls)
 
 
 async def main(settings: RouterSettings) -> None:

@@ -68,14 +68,29 @@ class RouterSettings(ServerSettings, frozen=True, forbid_unknown_fields=True, kw
     queue: Annotated[
         int, msgspec.Meta(ge=1, description="Maximum number of live requests that wait for admission.")
     ] = 1000
-    api_key: Annotated[str, msgspec.Meta(description="API key that HTTP and gRPC clients must send; empty: none.")] = ""
+    api_key: Annotated[
+        str,
+        msgspec.Meta(
+            description="API key that HTTP and gRPC clients must send, or several, separated by commas; empty: none."
+        ),
+    ] = ""
+    rate_limit: Annotated[
+        str,
+        msgspec.Meta(
+            description="Calls that each API key, or without keys each address, may make, per s, m or h, such as "
+            "600/m; more get 429 with Retry-After. Empty: no limit."
+        ),
+    ] = ""
+    image_tokens: Annotated[
+        int, msgspec.Meta(ge=0, le=1 << 20, description="Tokens that an image in a chat counts as; 0: it is refused.")
+    ] = 0
     trust_runs: Annotated[
         bool,
         msgspec.Meta(description="Let runs name a queueing policy package.module:Class and trace files on this host."),
     ] = False
     stage_deadline: Annotated[
         str,
-        msgspec.Meta(description="How long a stage may owe an answer or a frame to live sessions, such as 10s."),
+        msgspec.Meta(description="How long a stage may owe an answer or a frame, such as 10s."),
     ] = "10s"
     seed: Annotated[int, msgspec.Meta(ge=0, le=MAX_SEED, description="Seed of live sessions.")] = 0
     scheduling: Annotated[

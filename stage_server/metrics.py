@@ -51,7 +51,8 @@ class StageCollector(Collector):
     def collect(self) -> Iterable[Metric]:
         """The families; see docs/metrics.md."""
         values, place, session = self._past + self._current(), self._labels, self._session
-        stage = session.machine.stage if session else None
+        machine = session.machine if session else None
+        stage = machine.stage if machine else None
         yield names.STAGE_BUSY.family([(place, values["busy",] / NS_PER_S)])
         yield names.STAGE_IDLE.family(((*place, cause), values["idle", cause] / NS_PER_S) for cause in CAUSES)
         links = sorted(key for key in values if key[0] == "link")
@@ -59,7 +60,7 @@ class StageCollector(Collector):
         for spec in _COUNTERS:
             yield spec.family([(place, values[spec.name,])])
         gauges = (
-            (names.STAGE_KV_USED, stage.ledger.used_bytes if stage else 0),
+            (names.STAGE_KV_USED, machine.kv_used_bytes if machine else 0),
             (names.STAGE_KV_BUDGET, stage.ledger.budget_bytes if stage else 0),
             (names.STAGE_CLOCK, stage.free_ns / NS_PER_S if stage else 0),
             (names.SESSION_OPEN, int(session is not None)),

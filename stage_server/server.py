@@ -27,6 +27,7 @@ def build(settings: StageSettings) -> Server:
         replica=settings.replica,
         on_session=collector.on_session,
         dialer=Dialer(settings.tls),
+        key=settings.stage_key,
         metrics=partial(encode, registry),
     )
     return Server(settings, servicer, registry)

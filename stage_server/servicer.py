@@ -1,6 +1,7 @@
 """The Stage service: sessions come and go, one at a time."""
 
 import asyncio
+import hmac
 import logging
 import os
 from collections.abc import Awaitable, Callable
@@ -11,9 +12,18 @@ from grpc import aio
 import stageline
 from stage_server.session import StageSession
 from stageline.engine.route import Route
-from stageline.errors import Busy, PlanMismatch, ProtocolError, SessionUnknown, StagelineError, Unavailable
+from stageline.errors import (
+    Busy,
+    PlanMismatch,
+    ProtocolError,
+    SessionUnknown,
+    StagelineError,
+    Unauthenticated,
+    Unavailable,
+)
 from stageline.plan.parse import parse_plan
 from stageline.plan.schema import Plan
+from stageline.runtime.names import session_name
 from stageline.runtime.server import Announce, Endpoints
 from stageline.v1 import flow_pb2, stage_pb2, stage_pb2_grpc
 from stageline.wire import grpc_options
@@ -41,6 +51,7 @@ class StageServicer(stage_pb2_grpc.StageServicer):
         replica: int = -1,
         on_session: Callable[[StageSession | None], None] = lambda _: None,
         dialer: Dialer | None = None,
+        key: str = "",
         metrics: Callable[[], bytes] = bytes,
     ) -> None:
         self._route = Route(plan) if plan else None
@@ -48,7 +59,7 @@ class StageServicer(stage_pb2_grpc.StageServicer):
         self._digest = plan.digest() if plan else ""
         self._stage, self._replica = stage, replica
         self._on_session, self._metrics = on_session, metrics
-        self._dialer = dialer or Dialer()
+        self._dialer, self._key = dialer or Dialer(), key
         self._session: StageSession | None = None
         self._ending: asyncio.Task[None] | None = None  # the loop holds tasks weakly
         self._changed = asyncio.Condition()
@@ -107,12 +118,12 @@ class StageServicer(stage_pb2_grpc.StageServicer):
         session = self._session
         return stage_pb2.DescribeReply(
             plan_digest=self._digest,
-            session=session.id if session else "",
             stage=session.index if session else max(self._stage, 0),
             replica=session.replica if session else max(self._replica, 0),
             version=stageline.__version__,
             pid=os.getpid(),
             metrics=self._metrics() if request.metrics else b"",
+            busy=session is not None,
         )
 
     async def Snapshot(  # noqa: N802
@@ -144,12 +155,13 @@ class StageServicer(stage_pb2_grpc.StageServicer):
 
     def _begin(self, request: stage_pb2.OpenRequest) -> StageSession:
         """A new session, if this server is free and means the same plan and stage."""
+        if self._key and not hmac.compare_digest(request.key.encode(), self._key.encode()):
+            raise Unauthenticated("this stage opens sessions for the router that has its key: give both --stage-key")
         if self._draining:
             raise Busy("the stage server is shutting down")
         if self._session:
-            raise Busy(
-                f"{self._session.shell.name} is held by session {self._session.id}; one router at a time may drive it"
-            )
+            holder = session_name(self._session.id)
+            raise Busy(f"{self._session.shell.name} is held by session {holder}; one router at a time may drive it")
         route = self._route_for(request)
         if not (request.stage < len(route.plan.stages) and request.replica < route.plan.replicas):
             raise ProtocolError(f"the plan has no stage {request.stage} of replica {request.replica}")
@@ -158,7 +170,7 @@ class StageServicer(stage_pb2_grpc.StageServicer):
                 raise PlanMismatch(f"this server is {what} {own}, not {asked}; check the router's list of stages")
         session = StageSession(route, request, self._dialer)
         self._session = session
-        log.info("session opened", extra={"session": session.id, "party": session.shell.name})
+        log.info("session opened", extra={"session": session_name(session.id), "party": session.shell.name})
         return session
 
     def _route_for(self, request: stage_pb2.OpenRequest) -> Route:
@@ -200,7 +212,7 @@ class StageServicer(stage_pb2_grpc.StageServicer):
             self._session = None
             self._on_session(None)
             await self._notify()
-        log.info("session ended", extra={"session": session.id})
+        log.info("session ended", extra={"session": session_name(session.id)})
 
     async def _notify(self) -> None:
         async with self._changed:

@@ -65,7 +65,7 @@ class StageSession:
             self.final_record = record
         return stage_pb2.SnapshotReply(
             account=account_of(record),
-            kv_used_bytes=self.machine.stage.ledger.used_bytes,
+            kv_used_bytes=self.machine.kv_used_bytes,
             frames=sum(d.frames for d in decoders),
             promise_frames=sum(d.promise_frames for d in decoders),
             cpu_ns=time.process_time_ns() - self._cpu_ns,

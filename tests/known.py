@@ -54,6 +54,7 @@ def write_run(
             seed=0,
             observer=writer,
             stage_observer=writer.stage_observer,
+            members=writer.members,
         )
         facts = RunFacts(
             engine="inprocess",

@@ -7,11 +7,14 @@ from typing import Any, cast, get_type_hints
 import msgspec
 from prometheus_client import CollectorRegistry
 
-from router.api.openai.http_server import BODY_S, OpenAiServer, refusal
-from router.api.openai.schema import ChatRequest, CompletionRequest, TokenizeRequest, Usage
+from router.api.keys import RateLimited
+from router.api.openai.bodies import BODY_BYTES_PER_TOKEN, BODY_S, LEAST_BODY_BYTES, MAX_BODY_BYTES
+from router.api.openai.http_server import OpenAiServer, refusal
+from router.api.openai.schema import ChatRequest, CompletionRequest, EmbeddingRequest, TokenizeRequest, Usage
+from router.api.prompts import ContextTooLong
 from router.live.names import ModelNames
-from router.live.service import ContextTooLong, LiveService, UnknownModel
-from stageline.errors import BadInput, Busy, RunFailed, StagelineError, Unauthenticated, Unavailable
+from router.live.service import LiveService, UnknownModel
+from stageline.errors import BadInput, Busy, StagelineError, Unauthenticated, Unavailable
 from stageline.wire.http_headers import DILATION_HEADER, OUTPUT_TOKENS_HEADER
 
 _HEAD = f"""\
@@ -31,26 +34,31 @@ stream ends without `[DONE]`.
 
 | when | status | type | code | param | Retry-After |
 |---|---|---|---|---|---|"""
-_TIMES = f"A body that does not arrive within {BODY_S:g} s is answered with 408, malformed HTTP with 400.\n"
+_TIMES = f"""\
+A body that does not arrive within {BODY_S:g} s is answered with 408, malformed HTTP with 400. A body may have
+{LEAST_BODY_BYTES >> 20} MiB and {BODY_BYTES_PER_TOKEN} bytes for each token of the model's context, at most
+{MAX_BODY_BYTES >> 20} MiB; a longer one is answered with 413. A bug of the router is answered with 500.
+"""
 _CASES: tuple[tuple[str, StagelineError], ...] = (
     ("the body is malformed, or a field can't be used", BadInput("FIELD", None, "reason")),
     ("prompt and output are longer than the model's context", ContextTooLong("reason")),
     ("prompt and output do not fit even an empty KV ledger", BadInput("prompt", None, "reason")),
     ("the key is missing or wrong", Unauthenticated("reason")),
     ("no such model is served", UnknownModel("reason")),
-    ("more than `--queue` requests wait", Busy("reason")),
+    ("more than `--queue` requests wait, or bodies fill the memory", Busy("reason")),
+    ("the key's `--rate-limit` is used up (Retry-After: until the next call)", RateLimited("60/m", 1)),
     (
-        "no live session: a stage is missing, a run in emulated time is in progress, the router is shutting down",
+        "no live session: a stage is missing, a run in emulated time is in progress, the router is shutting down; or "
+        "the session broke off under the request",
         Unavailable("reason"),
     ),
-    ("the session broke off under the request", RunFailed("reason")),
 )
 
 
 def page() -> str:
     """The page's text."""
     parts = [_HEAD, "## Routes\n", _routes(), "## Bodies\n"]
-    for kind in (ChatRequest, CompletionRequest, TokenizeRequest):
+    for kind in (ChatRequest, CompletionRequest, EmbeddingRequest, TokenizeRequest):
         parts += [f"`{(kind.__doc__ or '').strip().split('.')[0]}`\n", _fields(kind)]
     parts += ["`usage` of a reply, and of the last chunk with `stream_options.include_usage`\n", _fields(Usage)]
     return "\n".join([*parts, "\n".join([_ERRORS, *(_error(when, error) for when, error in _CASES)]) + "\n", _TIMES])
@@ -58,7 +66,8 @@ def page() -> str:
 
 def server() -> OpenAiServer:
     """An HTTP server without a live session, for its routes."""
-    service = cast(LiveService, SimpleNamespace(dilation=1.0, names=ModelNames("model", "")))
+    parts = {"dilation": 1.0, "names": ModelNames("model", ""), "max_context_tokens": 0}
+    service = cast(LiveService, SimpleNamespace(**parts))
     return OpenAiServer(service, CollectorRegistry())
 
 

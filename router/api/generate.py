@@ -7,14 +7,16 @@ import msgspec
 from grpc import aio
 
 from router.api.generation import GenerationParams, checked_stops
-from router.api.tokenizer import Tokenizer
+from router.api.prompts import PromptReader
 from router.live.service import Choice, LiveService
-from router.live.stream import STALL_S
+from router.live.stream import MAX_TOKENS_AT_ONCE, STALL_S
 from router.live.supervisor import LiveSupervisor
 from stageline.errors import Busy, Unavailable
 from stageline.report.spans.context import TRACEPARENT, TRACESTATE, parse_traceparent
+from stageline.runtime.names import session_name
 from stageline.v1 import router_pb2
 
+LARGE_PROMPT = 64 << 10  # characters or ids
 GenerateContext = aio.ServicerContext[Any, Any]
 
 
@@ -28,13 +30,14 @@ async def generate(service: LiveService | None, request: router_pb2.GenerateRequ
     service.check_model(request.model)
     metadata = dict(context.invocation_metadata() or ())
     parent = parse_traceparent(_text(metadata.get(TRACEPARENT)), _text(metadata.get(TRACESTATE)))
-    params_list = [params_of(request, service.tokenizer)]
-    reply = service.submit(params_list, 1, priority=request.priority, conversation=request.session, parent=parent)
+    params_list = [await _params(service, request)]
+    reply = await service.submit(params_list, 1, priority=request.priority, conversation=request.session, parent=parent)
     try:
         choice, sent = reply.choices[0], 0
         while not (choice.stream.ended and sent == choice.stream.tokens):
-            await reply.wait()
-            due = choice.stream.tokens
+            if sent == choice.stream.tokens:
+                await reply.wait()
+            due = min(choice.stream.tokens, sent + MAX_TOKENS_AT_ONCE)
             if due > sent:
                 text = choice.output.text(sent, due)
                 await _write(context, router_pb2.GenerateReply(text=text, tokens=due - sent))
@@ -55,10 +58,18 @@ async def _write(context: GenerateContext, reply: router_pb2.GenerateReply) -> N
         raise Busy(f"the client read nothing for {STALL_S:g} s") from None
 
 
-def params_of(request: router_pb2.GenerateRequest, tokenizer: Tokenizer) -> GenerationParams:
+async def _params(service: LiveService, request: router_pb2.GenerateRequest) -> GenerationParams:
+    """The params; a long prompt is counted beside the event loop."""
+    if len(request.prompt) + len(request.prompt_ids) > LARGE_PROMPT:
+        return await asyncio.to_thread(params_of, request, service.reader)
+    return params_of(request, service.reader)
+
+
+def params_of(request: router_pb2.GenerateRequest, reader: PromptReader) -> GenerationParams:
     """The params of a request."""
+    reader.check(len(request.prompt_ids))
     ids, text = list(request.prompt_ids), request.prompt
-    count = request.prompt_tokens or len(ids) or tokenizer.count(text)
+    count = request.prompt_tokens or len(ids) or reader.count(text)
     return GenerationParams(
         prompt=msgspec.json.encode(ids) if ids else text.encode(),
         prompt_tokens=count,
@@ -77,7 +88,7 @@ def live_state(supervisor: LiveSupervisor) -> router_pb2.LiveState:
     """The state of the live session, for Status."""
     session = supervisor.session
     return router_pb2.LiveState(
-        session=session.id if session else "",
+        session=session_name(session.id) if session else "",
         dilation=supervisor.options.dilation,
         requests=session.requests if session else 0,
         slip_ns=session.clock.slip_ns if session else 0,

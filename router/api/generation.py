@@ -11,6 +11,7 @@ from typing import Literal
 
 import msgspec
 
+from router.api.shapes import Shape
 from router.api.tokenizer import SYNTHETIC, Tokenizer
 from router.api.tokens import output_key
 from stageline.engine.rng import STREAM_OUTPUT, draw_at, stream_key
@@ -42,6 +43,7 @@ class GenerationParams(msgspec.Struct, frozen=True, kw_only=True):
     ignore_eos: bool = False
     stop: Sequence[str] = ()
     seed: int = 0
+    shape: Shape | None = None  # what the output has to look like; None: text
 
     def token_ids(self, tokenizer: Tokenizer) -> Sequence[int]:
         """The prompt as token ids."""
@@ -61,26 +63,35 @@ class Output(msgspec.Struct, frozen=True, kw_only=True):
     max_tokens: int
     reason: Reason
     key: int
-    words: tuple[str, ...] | None = None  # the text of each token, if `key` does not decide it
+    words: tuple[str, ...] | None = None  # the text of each token, again and again, if `key` does not decide it
     tokenizer: Tokenizer = SYNTHETIC  # makes the text from `key`
+    tool: str = ""  # the text is the arguments of this tool
 
     def piece(self, position: int) -> str:
         """The text of one token."""
-        return self.words[position] if self.words is not None else self.tokenizer.word(self.key, position)
+        words = self.words
+        return self.tokenizer.word(self.key, position) if words is None else words[position % len(words)]
 
     def encoder(self) -> Callable[[int], bytes]:
         """A function of the position: the text of one token as a JSON string."""
         words = self.words
         if words is None:
             return partial(self.tokenizer.encoded, self.key)
-        return lambda position: msgspec.json.encode(words[position])
+        return lambda position: msgspec.json.encode(words[position % len(words)])
 
     def text(self, start: int, end: int) -> str:
         """The text of the tokens [start, end)."""
-        if self.words is not None:
-            return "".join(self.words[start:end])
+        if (words := self.words) is not None:
+            if end <= len(words):
+                return "".join(words[start:end])
+            return "".join([words[i % len(words)] for i in range(start, end)])
         word, key = self.tokenizer.word, self.key
         return "".join([word(key, i) for i in range(start, end)])
+
+    def said(self, tokens: int) -> str:
+        """The first `tokens` tokens as the prompt of the conversation's next turn has them."""
+        text = self.text(0, tokens)
+        return f"{self.tool} {text}" if self.tool else text
 
 
 def checked_stops(stops: Sequence[str]) -> tuple[str, ...]:
@@ -112,36 +123,63 @@ class OutputLengths:
         self._drawn += 1
         return self._length.tokens(draw_at(self._key, self._drawn - 1))
 
-    def output(self, params: GenerationParams, choice: int, searched: int = MAX_SEARCHED_TOKENS) -> Output:
-        """The output of one choice; stop texts are looked for in its first `searched` tokens.
+    def drawn_for(self, params: GenerationParams) -> int:
+        """What the distribution says for this request; 0 if there is none, or the request sets its length itself."""
+        return 0 if params.exact_tokens or (params.ignore_eos and params.max_tokens) else self.draw()
 
-        Raises BadInput if min_tokens and max_tokens contradict each other.
+    def output(self, params: GenerationParams, choice: int, *, drawn: int | None = None, choices: int = 1) -> Output:
+        """The output of one choice of `choices`, which share what may be searched for stop texts and written.
+
+        `drawn`: what `drawn_for` has found. Raises BadInput if min_tokens and max_tokens contradict each other.
         """
         if params.max_tokens and params.min_tokens > params.max_tokens:
             raise BadInput("min_tokens", params.min_tokens, f"more than max_tokens ({params.max_tokens})")
+        drawn = self.drawn_for(params) if drawn is None else drawn
+        output = self._shaped(params, choice, drawn, choices) if params.shape else self._text(params, choice, drawn)
+        return _stopped(output, params, MAX_SEARCHED_TOKENS // choices) if params.stop else output
+
+    def _text(self, params: GenerationParams, choice: int, drawn: int) -> Output:
         words = tuple(self._tokenizer.pieces(params.prompt_text)) if self.echo and params.prompt_text else None
-        tokens = self._tokens(params, len(words) if words else 0)
-        most = max(tokens, params.max_tokens)
-        if words is not None:
-            words = tuple(words[i % len(words)] for i in range(tokens))
+        tokens = _tokens(params, drawn or (len(words) if words else 0) or params.max_tokens or DEFAULT_TOKENS)
         limit = params.exact_tokens or params.max_tokens
-        reason: Reason = "length" if limit and tokens >= limit else "stop"
-        key = output_key(params.prompt, params.seed, choice)
-        output = Output(tokens=tokens, max_tokens=most, reason=reason, key=key, words=words, tokenizer=self._tokenizer)
-        return _stopped(output, params, searched) if params.stop else output
+        return Output(
+            tokens=tokens,
+            max_tokens=max(tokens, params.max_tokens),
+            reason="length" if limit and tokens >= limit else "stop",
+            key=output_key(params.prompt, params.seed, choice),
+            words=words,
+            tokenizer=self._tokenizer,
+        )
+
+    def _shaped(self, params: GenerationParams, choice: int, drawn: int, choices: int) -> Output:
+        """As long as what it says, or as the length that was drawn or asked for: then a string in it grows."""
+        assert params.shape is not None
+        key, limit = output_key(params.prompt, params.seed, choice), params.exact_tokens or params.max_tokens
+        written = params.shape.written(key, self._tokenizer, _tokens(params, drawn), choices)
+        tokens = min(len(written.words), limit or len(written.words))
+        return Output(
+            tokens=tokens,
+            max_tokens=max(tokens, params.max_tokens),
+            reason="length" if tokens < len(written.words) else "stop",
+            key=key,
+            words=written.words,
+            tokenizer=self._tokenizer,
+            tool=written.tool,
+        )
 
     def shortened(self, output: Output, tokens: int) -> Output:
         """The output cut to `tokens`, where the model's context ends."""
         return msgspec.structs.replace(output, tokens=tokens, max_tokens=tokens, reason="length")
 
-    def _tokens(self, params: GenerationParams, echoed: int) -> int:
-        if params.exact_tokens:
-            return params.exact_tokens
-        if params.ignore_eos and params.max_tokens:
-            return params.max_tokens
-        tokens = self.draw() or echoed or params.max_tokens or DEFAULT_TOKENS
-        tokens = max(tokens, params.min_tokens)
-        return min(tokens, params.max_tokens) if params.max_tokens else tokens
+
+def _tokens(params: GenerationParams, tokens: int) -> int:
+    """The length that was asked for exactly, else `tokens` within the request's bounds."""
+    if params.exact_tokens:
+        return params.exact_tokens
+    if params.ignore_eos and params.max_tokens:
+        return params.max_tokens
+    tokens = max(tokens, params.min_tokens)
+    return min(tokens, params.max_tokens) if params.max_tokens else tokens
 
 
 def _stopped(output: Output, params: GenerationParams, searched: int) -> Output:

@@ -15,6 +15,10 @@ class Tokenizer(Protocol):
         """Tokens of a text."""
         ...
 
+    def least(self, text: str) -> int:
+        """A number of tokens that the text has at least, found without counting them."""
+        ...
+
     def ids(self, text: str) -> list[int]:
         """The token ids of a text."""
         ...
@@ -41,6 +45,10 @@ class SyntheticTokenizer:
     def count(self, text: str) -> int:
         """See Tokenizer."""
         return tokens.count(text)
+
+    def least(self, text: str) -> int:
+        """See Tokenizer."""
+        return -(-len(text) // tokens.MAX_PIECE_CHARACTERS)
 
     def ids(self, text: str) -> list[int]:
         """See Tokenizer."""

@@ -18,6 +18,7 @@ from stageline.errors import BadInput
 MIN_WORDS = 16  # fewer can't form a text
 _MAX_TRIED = 20_000  # tokens of the vocabulary to try when too few common words fit
 _PROBES, _PROBE_TOKENS = 8, 64
+_LONGEST_WORD = 100  # characters of a word that WordPiece makes one unknown token of
 _WAY_OUT = "give the tokenizer.json of a language model"
 
 
@@ -31,6 +32,7 @@ class FileTokenizer:
             raise BadInput("--tokenizer", str(path), f"can't be read: {error}", _WAY_OUT) from None
         self._loaded.no_truncation()
         self._loaded.no_padding()
+        self._longest = max(_LONGEST_WORD, *map(len, self._loaded.get_vocab()))
         self._words = self._outputs()
         if len(self._words) < MIN_WORDS or not self._adds_up():
             reason = f"has {len(self._words)} words that are one token at any position; outputs need {MIN_WORDS}"
@@ -39,6 +41,10 @@ class FileTokenizer:
     def count(self, text: str) -> int:
         """See Tokenizer."""
         return len(self.ids(text))
+
+    def least(self, text: str) -> int:
+        """See Tokenizer."""
+        return -(-len(text) // self._longest)
 
     def ids(self, text: str) -> list[int]:
         """See Tokenizer."""

@@ -14,6 +14,7 @@ from hashlib import blake2b
 from stageline.engine.rng import draw_at
 
 VOCABULARY = 1 << 17  # ids are hashes below this
+MAX_PIECE_CHARACTERS = 7  # of a token
 _PIECE = re.compile(r" ?\S{1,6}|\s")
 _TEXT = """
 a able about above add after again all along also always and any are around ask at away back base be become

@@ -181,6 +181,7 @@ class StageConnections:
             payload_mode=MODES[self._mode],
             downstream=downstream,
             clock=stage_pb2.LiveClock(anchor_unix_ns=clock.anchor_unix_ns, dilation=clock.dilation) if clock else None,
+            key=self._table.key,
         )
 
     def _out_link(self, replica: int) -> OutLink:

@@ -106,10 +106,10 @@ class RemoteStage:
 
 
 class StageTable:
-    """All stages, by replica and stage."""
+    """All stages, by replica and stage. They open sessions for whoever shows `key`, if they require one."""
 
-    def __init__(self, plan: Plan, addresses: list[list[str]], dialer: Dialer | None = None) -> None:
-        self.dialer = dialer = dialer or Dialer()
+    def __init__(self, plan: Plan, addresses: list[list[str]], dialer: Dialer | None = None, *, key: str = "") -> None:
+        self.dialer, self.key = (dialer := dialer or Dialer()), key
         self.rows = [
             [RemoteStage(plan, r, s, dialer.resolved(address), dialer) for s, address in enumerate(row)]
             for r, row in enumerate(addresses)

@@ -103,7 +103,17 @@ class Delivery:
             listener.notify()
 
     def fail(self, error: StagelineError) -> None:
-        """The session is over: streams that have not ended fail, and what is not due yet is forgotten."""
+        """The session is over. Requests that were served to their end keep it, though it is not due yet: they count as
+        finished. All others fail, and what is not due of them is forgotten.
+        """
+        served = {stream: record for _, _, _, ends in self._due for stream, record in ends}
+        for _, _, tokens, _ in self._due:
+            for stream in tokens:
+                stream.tokens += stream in served
+        for stream, record in served.items():
+            stream.record = record
+            del self.streams[stream.index]
+            stream.listener.notify()
         self._due.clear()
         self._latest_ns, self.next_timer_ns = -1, NEVER
         for stream in self.streams.values():

@@ -3,6 +3,7 @@
 from router.live.workload import LiveWorkload
 from stageline.engine.types import NEVER
 from stageline.sync.foresight import ForesightedConductor
+from stageline.sync.frames import Frame
 from stageline.sync.machine import Asks, Frames
 from stageline.sync.realtime import LEAD_NS, LiveClock
 from stageline.sync.router import Dispatched, RouterMachine
@@ -34,6 +35,7 @@ class LiveMachine(RouterMachine):
         self._told_ns = 0  # how far emulated time has come; it never falls back
         self._look_ns = NEVER  # when to decide again though nothing has come, in wall time
         self._changes = 0  # of the workload, as of the last decision
+        self._told_free = True  # the pipeline is idle, and the stages know what is free
         self._waits_for_frames = True  # nothing is foreseen that could be acted on without them
 
     def stamp_ns(self, now_ns: int) -> int:
@@ -60,6 +62,17 @@ class LiveMachine(RouterMachine):
         # While the clock stands still nothing that is held back comes due.
         self.next_timer_ns = min(self.next_timer_ns, self._look_ns) if self.held_ns >= NEVER else self._look_ns
         return effects
+
+    def _decide(self, frames: Frames, asks: Asks) -> None:
+        """See RouterMachine. Stages of an idle pipeline are told whose KV is free: nothing else would tell them."""
+        super()._decide(frames, asks)
+        if self._foresight.router.sequences:
+            self._told_free = False
+        elif not self._told_free and not self._closing:
+            self._told_free = True
+            for replica in self._replicas:
+                if replica.releases:
+                    frames.append((replica.index, Frame([], 0, releases=tuple(replica.releases))))
 
     def _stand_still(self, now_ns: int) -> None:
         """Emulated time did not pass what was outstanding, though all of it may have come by now."""

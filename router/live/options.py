@@ -4,6 +4,7 @@ from pathlib import Path
 
 import msgspec
 
+from router.live.watchdog import DEADLINE_NS
 from stageline.engine.settings import Scheduling
 from stageline.wire.frames import PayloadMode
 
@@ -16,7 +17,7 @@ class LiveOptions(msgspec.Struct, frozen=True, kw_only=True):
     dilation: float = 1.0
     quantum_ns: int = 1_000_000  # wall time
     tolerance_ns: int = 20_000_000  # wall time that frames may be late before the clock slips
-    deadline_ns: int = 10_000_000_000  # wall time for which a stage may owe an answer or a frame
+    deadline_ns: int = DEADLINE_NS  # wall time for which a stage may owe an answer or a frame
     queue: int = 1000  # requests that may wait for admission
     payload: PayloadMode = "size"
     record: Path | None = None

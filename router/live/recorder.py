@@ -1,13 +1,15 @@
 """Writes a live session as a workload that replays it."""
 
 import contextlib
+import errno
 import logging
+import os
 from pathlib import Path
-from typing import TextIO
+from typing import BinaryIO
 
 from stageline.engine.types import Request
 from stageline.errors import UsageError
-from stageline.workload.recording import RecordingHeader, cancel_line, end_line, header_line, request_line
+from stageline.workload.recording import RecordingHeader, broken_line, cancel_line, end_line, header_line, request_line
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +23,8 @@ class Recorder:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._files = 0
-        self._file: TextIO | None = None
+        self._file: BinaryIO | None = None
+        self._bytes = 0  # of whole lines
         self._header: RecordingHeader | None = None
         self.failures = 0  # recordings that ended early because a line could not be written
         if not path.parent.is_dir():
@@ -41,18 +44,14 @@ class Recorder:
         """A client has left."""
         self._line(cancel_line(index, at_ns))
 
-    def end(self, digest: str | None) -> Path | None:
-        """The session is over; its file, if there is one. No digest: it broke off."""
+    def end(self, digest: str | None, reason: str = "") -> Path | None:
+        """The session is over; its file, if there is one. No digest: it broke off, for that reason."""
+        if self._file is not None:
+            self._line(end_line(digest) if digest else broken_line(reason))
         file, self._file, self._header = self._file, None, None
         if file is None:
             return None
-        try:
-            with file:
-                if digest:
-                    file.write(end_line(digest))
-        except OSError as error:
-            self._give_up(error)
-            return None
+        file.close()
         return Path(file.name)
 
     def _line(self, line: str) -> None:
@@ -60,14 +59,21 @@ class Recorder:
             return  # the recording has ended early
         try:
             if self._file is None:
-                self._file = self._open()
-                self._file.write(header_line(self._header))
-            self._file.write(line)
+                self._file, self._bytes = self._open(), 0
+                self._write(self._file, header_line(self._header))
+            self._write(self._file, line)
         except OSError as error:
             self._give_up(error)
 
+    def _write(self, file: BinaryIO, line: str) -> None:
+        """The whole line. Raises OSError; what of it was written is taken away by `_give_up`."""
+        data = line.encode()
+        if file.write(data) != len(data):  # unbuffered: on a full disk the system may take a part
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self._bytes += len(data)
+
     def _give_up(self, error: OSError) -> None:
-        """End the recording, without a digest; serving goes on."""
+        """End the recording after its last whole line, without a digest; serving goes on."""
         log.error(
             "the recording ends here, without a digest: it can't be written",
             extra={"recording": self._file.name if self._file else self._path, "error": error.strerror or str(error)},
@@ -75,16 +81,16 @@ class Recorder:
         self.failures += 1
         file, self._file, self._header = self._file, None, None
         if file is not None:
-            with contextlib.suppress(OSError):
-                file.close()
+            with contextlib.suppress(OSError), file:
+                file.truncate(self._bytes)
 
-    def _open(self) -> TextIO:
-        """The next file, flushed line by line. Raises OSError."""
+    def _open(self) -> BinaryIO:
+        """The next file, unbuffered: what was written is there whatever happens to this process. Raises OSError."""
         while True:
             path = Path(f"{self._path}.{self._files}") if self._files else self._path
             self._files += 1
             with contextlib.suppress(FileExistsError):
-                file = path.open("x", encoding="utf-8", buffering=1)
+                file = path.open("xb", buffering=0)
                 if path != self._path:
                     log.warning("earlier recordings are kept", extra={"recording": path})
                 return file

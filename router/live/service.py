@@ -1,8 +1,10 @@
 """What HTTP and gRPC share: check a request, decide its output, hand it to the live session."""
 
+import asyncio
 from typing import NamedTuple
 
-from router.api.generation import MAX_CHOICES, MAX_SEARCHED_TOKENS, GenerationParams, Output, OutputLengths
+from router.api.generation import MAX_CHOICES, GenerationParams, Output, OutputLengths
+from router.api.prompts import ContextTooLong, PromptReader
 from router.api.tokenizer import Tokenizer
 from router.api.tokens import block_hashes
 from router.live.names import ModelNames
@@ -12,7 +14,11 @@ from router.live.supervisor import LiveSupervisor
 from stageline.engine.types import Request
 from stageline.errors import BadInput, UsageError
 from stageline.report.spans.context import TraceContext
-from stageline.workload.rows import MAX_TOKENS
+from stageline.workload.rows import MAX_PRIORITY, MAX_TOKENS
+
+_LIGHT_TOKENS = 4096  # that are looked at in the event loop to prepare a call, some milliseconds
+_NAMED_TOKENS = 1 << 17  # of all answers of a call, whose blocks the prefix cache may find again
+_SHAPE_TOKENS = 256  # as much work as the values of an output with a shape are
 
 
 class Choice(NamedTuple):
@@ -39,15 +45,31 @@ class Reply:
                 self._session.cancel(choice.stream)
 
 
+class _Prepared(NamedTuple):
+    """One output, and the identities of the blocks of its prompt and of itself."""
+
+    params: GenerationParams
+    output: Output
+    hash_ids: tuple[int, ...] = ()
+    output_hash_ids: tuple[int, ...] = ()
+
+
 class LiveService:
-    """The live side of a router."""
+    """The live side of a router. `image_tokens`: what an image in a prompt counts as; 0: images are refused."""
 
     def __init__(
-        self, supervisor: LiveSupervisor, lengths: OutputLengths, tokenizer: Tokenizer, names: ModelNames
+        self,
+        supervisor: LiveSupervisor,
+        lengths: OutputLengths,
+        tokenizer: Tokenizer,
+        names: ModelNames,
+        *,
+        image_tokens: int = 0,
     ) -> None:
         self.supervisor, self._lengths, self.tokenizer, self.names = supervisor, lengths, tokenizer, names
         plan = supervisor.route.plan
         self.max_context_tokens = min(supervisor.route.max_context_tokens, MAX_TOKENS)
+        self.reader = PromptReader(tokenizer, image_tokens, self.max_context_tokens)
         self.dilation = supervisor.options.dilation
         scheduling = supervisor.options.scheduling
         self._block_tokens = (scheduling.hash_block_tokens or plan.block_tokens) if scheduling.prefix_cache else 0
@@ -57,7 +79,7 @@ class LiveService:
         if not self.names.knows(name):
             raise UnknownModel(f"The model `{name}` does not exist.")
 
-    def submit(
+    async def submit(
         self,
         params_list: list[GenerationParams],
         n: int,
@@ -65,50 +87,51 @@ class LiveService:
         priority: int = 0,
         conversation: str = "",
         parent: TraceContext | None = None,
+        most: int = MAX_CHOICES,
     ) -> Reply:
         """One request per params and choice. All arrive together, as children of the caller's span `parent`.
 
         Raises BadInput, Busy or Unavailable.
         """
-        if not 1 <= n * len(params_list) <= MAX_CHOICES:
-            raise BadInput("n", n, f"1 to {MAX_CHOICES} outputs can be asked for at once")
-        searched = MAX_SEARCHED_TOKENS // (n * len(params_list))
-        outputs = [(params, self._output(params, choice, searched)) for params in params_list for choice in range(n)]
-        live = self.supervisor.open_session(len(outputs))
+        if abs(priority) > MAX_PRIORITY:
+            raise BadInput("priority", priority, f"not between -{MAX_PRIORITY} and {MAX_PRIORITY}")
+        if not 1 <= n * len(params_list) <= most:
+            raise BadInput("n", n, f"1 to {most} outputs can be asked for at once")
+        self.supervisor.open_session(n * len(params_list))  # refuses before the outputs are written
+        prepared = await self._prepared(params_list, n)
+        live = self.supervisor.open_session(len(prepared))
         index, arrival_ns = live.next_arrival()
         requests = [
             Request(
                 index=index + number,
                 arrival_ns=arrival_ns,
-                prompt_tokens=params.prompt_tokens,
-                output_tokens=output.tokens,
-                max_output_tokens=output.max_tokens,
+                prompt_tokens=one.params.prompt_tokens,
+                output_tokens=one.output.tokens,
+                max_output_tokens=one.output.max_tokens,
                 priority=priority,
                 conversation=conversation,
-                hash_ids=self._hash_ids(params),
-                output_hash_ids=self._output_hash_ids(params, output),
+                hash_ids=one.hash_ids,
+                output_hash_ids=one.output_hash_ids,
             )
-            for number, (params, output) in enumerate(outputs)
+            for number, one in enumerate(prepared)
         ]
         signal = Signal()
         streams = live.submit(requests, signal, parent)
-        choices = [Choice(output, stream) for (_, output), stream in zip(outputs, streams, strict=True)]
+        choices = [Choice(one.output, stream) for one, stream in zip(prepared, streams, strict=True)]
         return Reply(live, signal, choices, n)
 
-    def _hash_ids(self, params: GenerationParams) -> tuple[int, ...]:
-        return block_hashes(params.token_ids(self.tokenizer), self._block_tokens) if self._block_tokens else ()
+    async def _prepared(self, params_list: list[GenerationParams], n: int) -> list[_Prepared]:
+        """All outputs, by prompt and choice. What takes long is done beside the event loop, which serves everybody."""
+        for params in params_list:
+            self._check(params)
+        drawn = [[self._lengths.drawn_for(params) for _ in range(n)] for params in params_list]
+        weight = n * sum(self._weight(params, max(row)) for params, row in zip(params_list, drawn, strict=True))
+        if weight > _LIGHT_TOKENS:
+            return await asyncio.to_thread(self._prepare, params_list, drawn)
+        return self._prepare(params_list, drawn)
 
-    def _output_hash_ids(self, params: GenerationParams, output: Output) -> tuple[int, ...]:
-        """Identities of the blocks that the answer completes, as the prompt of the next turn will name them."""
-        block = self._block_tokens
-        first = params.prompt_tokens // block if block else 0
-        end = (params.prompt_tokens + output.tokens) // block if block else 0
-        if first == end:
-            return ()
-        ids = params.next_ids(output.text(0, output.tokens), self.tokenizer)
-        return block_hashes(ids[first * block : end * block], block)
-
-    def _output(self, params: GenerationParams, choice: int, searched: int) -> Output:
+    def _check(self, params: GenerationParams) -> None:
+        """Raises ContextTooLong or BadInput."""
         limit = self.max_context_tokens
         asked = params.prompt_tokens + max(params.max_tokens, params.exact_tokens, params.min_tokens, 1)
         if asked > limit:
@@ -119,10 +142,43 @@ class LiveService:
             )
         if not params.prompt_tokens:
             raise BadInput("prompt", None, "it is empty", "send at least one token")
-        output = self._lengths.output(params, choice, searched)
-        if params.prompt_tokens + output.tokens <= limit:
-            return output
-        return self._lengths.shortened(output, limit - params.prompt_tokens)
+
+    def _weight(self, params: GenerationParams, drawn: int) -> int:
+        """About how many tokens have to be looked at to prepare one choice."""
+        prompt = params.prompt_tokens
+        output = max(params.max_tokens, params.exact_tokens, params.min_tokens, drawn)
+        weight = prompt + output if self._block_tokens else 0
+        weight += prompt if self._lengths.echo else 0
+        weight += output if params.stop else 0
+        return weight + (output + _SHAPE_TOKENS if params.shape else 0)
+
+    def _prepare(self, params_list: list[GenerationParams], drawn: list[list[int]]) -> list[_Prepared]:
+        prepared, choices = [], sum(map(len, drawn))
+        for params, row in zip(params_list, drawn, strict=True):
+            hash_ids = self._hash_ids(params)
+            for choice, length in enumerate(row):
+                output = self._lengths.output(params, choice, drawn=length, choices=choices)
+                if params.prompt_tokens + output.tokens > self.max_context_tokens:
+                    output = self._lengths.shortened(output, self.max_context_tokens - params.prompt_tokens)
+                names = self._output_hash_ids(params, output, _NAMED_TOKENS // choices)
+                prepared.append(_Prepared(params, output, hash_ids, names))
+        return prepared
+
+    def _hash_ids(self, params: GenerationParams) -> tuple[int, ...]:
+        return block_hashes(params.token_ids(self.tokenizer), self._block_tokens) if self._block_tokens else ()
+
+    def _output_hash_ids(self, params: GenerationParams, output: Output, most: int) -> tuple[int, ...]:
+        """Identities of the blocks that the answer completes, as the prompt of the next turn will name them.
+
+        Of an answer of more than `most` tokens the blocks after these have none: nothing will find them.
+        """
+        block, tokens = self._block_tokens, min(output.tokens, most)
+        first = params.prompt_tokens // block if block else 0
+        end = (params.prompt_tokens + tokens) // block if block else 0
+        if first == end:
+            return ()
+        ids = params.next_ids(output.said(tokens), self.tokenizer)
+        return block_hashes(ids[first * block : end * block], block)
 
 
 class UnknownModel(UsageError):
@@ -130,10 +186,3 @@ class UnknownModel(UsageError):
 
     grpc_code = "NOT_FOUND"
     http_status = 404
-
-
-class ContextTooLong(BadInput):
-    """Prompt and output together are longer than the model's context."""
-
-    def __init__(self, text: str) -> None:
-        Exception.__init__(self, text)

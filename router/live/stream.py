@@ -6,6 +6,7 @@ from typing import Protocol
 from stageline.engine.types import RequestRecord
 from stageline.errors import StagelineError
 
+MAX_TOKENS_AT_ONCE = 2048  # that are written in one turn of the event loop, which serves everybody
 STALL_S = 30.0  # a client that takes nothing for that long is disconnected
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable
 
 from router.cluster.stages import StageTable
@@ -14,10 +15,12 @@ from router.live.watchdog import Watchdog
 from router.metrics.vllm import Watch
 from stageline.engine.route import Route
 from stageline.errors import Busy, StagelineError, Unavailable
+from stageline.runtime.names import session_name
 from stageline.workload.recording import RecordingHeader
 
 log = logging.getLogger(__name__)
 _BACKOFF_S = (0.2, 0.5, 1.0, 2.0)
+REFUSALS = ("unavailable", "queue")
 
 
 class LiveSupervisor:
@@ -39,6 +42,7 @@ class LiveSupervisor:
         self.last_digest = ""
         self.slipped_ns = 0  # of sessions that are over
         self.failures = 0
+        self.refused = Counter(dict.fromkeys(REFUSALS, 0))  # requests that were not taken
         self._watch, self._traces = watch, traces
         self._recorder = Recorder(options.record) if options.record else None
         self._digest = route.plan.digest()
@@ -69,10 +73,14 @@ class LiveSupervisor:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def pause(self) -> None:
-        """End an idle session, for a run in emulated time. Raises Busy when it has requests."""
+    def check_idle(self) -> None:
+        """Raises Busy while live requests are being served."""
         if self.session and self.session.requests:
             raise Busy(f"{self.session.requests} live requests are being served; a run can begin when there are none")
+
+    async def pause(self) -> None:
+        """End an idle session, for a run in emulated time. Raises Busy when it has requests."""
+        self.check_idle()
         self._paused, self.session = True, None
         self.reason = "a run in emulated time is in progress; one session at a time"
         await self._leave()
@@ -112,6 +120,11 @@ class LiveSupervisor:
         return self.session is not None and not self._draining
 
     @property
+    def why_not(self) -> str:
+        """Why requests are not taken, in words that are never empty."""
+        return self.reason or "the live session is ending; the next one opens when all stages serve"
+
+    @property
     def degraded(self) -> str:
         """Why requests that are taken do not get on; empty: they do."""
         return self._watchdog.reason if self._watchdog else ""
@@ -125,8 +138,10 @@ class LiveSupervisor:
         """The session that takes that many requests now. Raises Unavailable or Busy."""
         session = self.session
         if session is None or self._draining:
-            raise Unavailable(f"no live session is open: {self.reason}")
+            self.refused["unavailable"] += requests
+            raise Unavailable(f"no live session is open: {self.why_not}")
         if session.waiting + requests > self.options.queue:
+            self.refused["queue"] += requests
             raise Busy(f"the queue is full: {session.waiting} requests wait, at most {self.options.queue} may")
         return session
 
@@ -177,7 +192,7 @@ class LiveSupervisor:
             raise
         finally:
             self.session = None
-            self._end_recording(None)
+            self._end_recording(None, str(error or "the session ended without a digest"))
             self.slipped_ns += session.clock.slip_ns
             lost = Unavailable(f"the live session broke off: {error}") if error else None
             self.failures += bool(error)
@@ -194,7 +209,7 @@ class LiveSupervisor:
             self._recorder.begin(header)
         self.session, self.reason = session, ""
         self.on_session()
-        log.info("live session open", extra={"session": session.id, "dilation": self.options.dilation})
+        log.info("live session open", extra={"session": session_name(session.id), "dilation": self.options.dilation})
 
     async def _last(self, session: LiveSession) -> StagelineError | None:
         """Until it breaks off or has to leave."""
@@ -221,8 +236,8 @@ class LiveSupervisor:
                 task.cancel()
             await asyncio.gather(failing, leaving, watching, return_exceptions=True)
 
-    def _end_recording(self, digest: str | None) -> str:
-        path = self._recorder.end(digest) if self._recorder else None
+    def _end_recording(self, digest: str | None, reason: str = "") -> str:
+        path = self._recorder.end(digest, reason) if self._recorder else None
         return str(path or "")
 
     async def _must_leave(self) -> None:

@@ -7,15 +7,16 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from router.cluster.stages import RemoteStage, StageTable
-from router.live.machine import LiveMachine
 from stageline.engine.types import NEVER
 from stageline.errors import Unavailable
 from stageline.sync.realtime import LiveClock
+from stageline.sync.router import RouterMachine
 from stageline.sync.silence import Silence
 from stageline.units import NS_PER_S
 from stageline.wire.errors import LocatedError
 
 log = logging.getLogger(__name__)
+DEADLINE_NS = 10 * NS_PER_S
 TICK_NS = NS_PER_S // 4
 NOTICE_NS = NS_PER_S  # what is owed for that long is said, and /ready fails
 _WARN_NS = 5 * NS_PER_S  # at most one warning about slipping in that time
@@ -24,13 +25,14 @@ FRAME = "frame"
 
 
 class Watchdog:
-    """Asks every stage for a sign of life and watches for overdue frames, as long as a live session is open.
+    """Asks every stage for a sign of life as long as a session is open, and watches for overdue frames of a live one,
+    whose `clock` it is given.
 
     `lost` is called once with the stage, or the pipeline, that owed something for `deadline_ns`.
     """
 
     def __init__(
-        self, table: StageTable, machine: LiveMachine, clock: LiveClock, deadline_ns: int,
+        self, table: StageTable, machine: RouterMachine, clock: LiveClock | None, deadline_ns: int,
         lost: Callable[[LocatedError], None],
     ) -> None:  # fmt: skip
         self._table, self._machine, self._clock = table, machine, clock
@@ -115,7 +117,7 @@ class Watchdog:
 
     def _say_slip(self, now_ns: int, *, held: bool) -> None:
         """Say whom the clock waited for: once it goes on, and not all the time."""
-        if held or self._clock.slip_ns == self._slip_ns:
+        if self._clock is None or held or self._clock.slip_ns == self._slip_ns:
             if not held:
                 self._blamed.clear()
             return

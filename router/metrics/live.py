@@ -26,6 +26,7 @@ class LiveCollector(Collector):
         yield names.DILATION.single(supervisor.options.dilation)
         yield names.LIVE_REQUESTS.single(session.requests if session else 0)
         yield names.LIVE_WAITING.single(session.waiting if session else 0)
+        yield names.LIVE_REFUSED.family(((reason,), count) for reason, count in supervisor.refused.items())
         yield names.SLIP.single(slip_ns / NS_PER_S)
         yield names.RECORDING_FAILURES.single(supervisor.recording_failures)
         overdue = supervisor.overdue_ns().items()

@@ -1,7 +1,6 @@
 """The Router service: one run at a time."""
 
 import asyncio
-import contextlib
 import os
 from collections.abc import Callable
 from contextlib import aclosing
@@ -13,30 +12,32 @@ from grpc import aio
 
 import stageline
 from router.api.generate import GenerateContext, generate, live_state
-from router.api.keys import check_key
+from router.api.keys import Gate
 from router.api.openai.http_server import OpenAiServer
 from router.cluster.stages import StageTable, metrics_of
 from router.live.service import LiveService
+from router.live.watchdog import DEADLINE_NS
 from router.metrics.vllm import Watch
+from router.runs.order import Order, RunContext, hear_out, read_order
 from router.runs.session import RunSession
-from router.runs.workload import SentWorkload
 from stageline.engine.route import Route
-from stageline.engine.settings import read_scheduling
-from stageline.engine.types import Workload
-from stageline.errors import BadInput, Busy, PlanMismatch, ProtocolError, SessionUnknown, StagelineError
+from stageline.errors import (
+    Busy,
+    SessionUnknown,
+    StagelineError,
+    Unavailable,
+)
 from stageline.plan.schema import Plan
+from stageline.runtime.names import session_name
 from stageline.runtime.server import Announce, Endpoints
+from stageline.units import NS_PER_S
 from stageline.v1 import flow_pb2, router_pb2, router_pb2_grpc
 from stageline.wire.channels import SECURE
 from stageline.wire.errors import abort, plain
 from stageline.wire.frames import PayloadMode, mode_of
 from stageline.wire.inlink import FlowContext, InLink, serve_flow
-from stageline.wire.runs import requests_of
-from stageline.workload import open_workload
-from stageline.workload.spec import parse_spec
 
-_HEAR_S = 5.0
-RunContext = aio.ServicerContext[router_pb2.RunRequest, router_pb2.RunReply]
+_STALL_DEADLINES = 3  # a client that takes nothing for so many deadlines of a stage is let go
 
 
 class RouterServicer(router_pb2_grpc.RouterServicer):
@@ -60,10 +61,12 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
         live: LiveService | None = None,
         http: OpenAiServer | None = None,
         trust_runs: bool = False,
-        api_key: str = "",
+        gate: Gate | None = None,
         metrics: Callable[[], bytes] = bytes,
+        deadline_ns: int = DEADLINE_NS,
     ) -> None:
-        self._api_key, self._trust_runs = api_key, trust_runs
+        self._deadline_ns = deadline_ns
+        self._gate, self._trust_runs = gate or Gate(), trust_runs
         self._route, self._digest = Route(plan), plan.digest()
         self._table, self._advertise, self._payload = table, advertise, payload
         self._window = window or max(2, 2 * len(os.sched_getaffinity(0)))
@@ -118,17 +121,20 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
     ) -> None:
         """See router.proto."""
         try:
-            self._check_key(context)
+            self._gate.check(_authorization(context))
             await self._claim()
             try:
                 if self._supervisor:
+                    self._supervisor.check_idle()
+                order = await read_order(context, self._digest, trust=self._trust_runs)
+                if self._supervisor:  # not before all is here: live traffic waits for nobody's upload
                     await self._supervisor.pause()
-                await self._carry_out(context)
+                await self._carry_out(order, context)
             finally:
                 self._ending = asyncio.create_task(self._end())
                 await asyncio.shield(self._ending)
         except StagelineError as error:
-            await _hear_out(context)
+            await hear_out(context)
             await abort(context, plain(error))
 
     async def Flow(  # type: ignore[override]  # noqa: N802 - it reads and writes by itself
@@ -142,7 +148,7 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
     ) -> None:
         """See router.proto."""
         try:
-            self._check_key(context)
+            self._gate.admit(_authorization(context), context.peer().rpartition(":")[0])
             await generate(self._live, request, context)
         except StagelineError as error:
             await abort(context, error)
@@ -152,7 +158,7 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
     ) -> router_pb2.StatusReply:
         """See router.proto."""
         try:
-            self._check_key(context)
+            self._gate.check(_authorization(context))
         except StagelineError as error:
             await abort(context, error)
         run, table = self._run, self._table
@@ -160,7 +166,7 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
         return router_pb2.StatusReply(
             plan=self._route.plan.canonical(),
             plan_digest=self._digest,
-            session=run.id if run else "",
+            session=session_name(run.id) if run else "",
             progress=run.progress() if run else None,
             stages=[
                 router_pb2.StageState(
@@ -178,12 +184,6 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
             metrics=self._metrics() if request.metrics else b"",
         )
 
-    def _check_key(self, context: aio.ServicerContext[Any, Any]) -> None:
-        """Clients show the key as over HTTP; Flow needs none, for stages know the session's id."""
-        if self._api_key:
-            given = dict(context.invocation_metadata() or ()).get("authorization", "")
-            check_key(str(given), self._api_key)
-
     # -- runs
 
     async def _claim(self) -> None:
@@ -198,13 +198,30 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
         self._busy = True
         self._free.clear()
 
-    async def _carry_out(self, context: RunContext) -> None:
-        run = await self._prepare(context)
-        self._run = run
+    async def _carry_out(self, order: Order, context: RunContext) -> None:
+        start = order.start
+        self._run = run = RunSession(
+            self._route,
+            self._table,
+            order.workload,
+            order.scheduling,
+            seed=start.seed,
+            window=start.window or self._window,
+            mode=mode_of(start.payload_mode) if start.payload_mode else self._payload,
+            tokens=start.tokens,
+            total=order.total,
+            deadline_ns=self._deadline_ns,
+            watch=self._watch,
+        )
         self._on_run(run)
+        stall_s = _STALL_DEADLINES * self._deadline_ns / NS_PER_S
         async with aclosing(run.replies(self._digest, self._advertise)) as replies:
             async for reply in replies:
-                await context.write(reply)
+                try:
+                    async with asyncio.timeout(stall_s):
+                        await context.write(reply)
+                except TimeoutError:
+                    raise Unavailable(f"the client of the run took nothing for {stall_s:g} s; it is let go") from None
 
     async def _end(self) -> None:
         """Let the stages go, even if the client has left."""
@@ -215,61 +232,6 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
         if self._supervisor:
             self._supervisor.resume()
         self._free.set()
-
-    async def _prepare(self, context: RunContext) -> RunSession:
-        """Read the start and all requests."""
-        first = await context.read()
-        if not isinstance(first, router_pb2.RunRequest) or first.WhichOneof("message") != "start":
-            raise ProtocolError("the first message of a run is its start")
-        start = first.start
-        if start.plan_digest and start.plan_digest != self._digest:
-            raise PlanMismatch(
-                f"this cluster serves plan {self._digest}, the run is for plan {start.plan_digest}; "
-                "run the plan that the cluster was started with"
-            )
-        try:
-            scheduling = read_scheduling(start.scheduling or b"{}")
-        except msgspec.DecodeError as error:
-            raise BadInput("scheduling", None, str(error)) from None
-        if scheduling.users_classes and not self._trust_runs:
-            named, hint = scheduling.users_classes[0], "start the router with --trust-runs"
-            raise BadInput("scheduling policy", named, "a class by name", hint)
-        workload, total = await self._workload(start, context)
-        return RunSession(
-            self._route,
-            self._table,
-            workload,
-            scheduling,
-            seed=start.seed,
-            window=start.window or self._window,
-            mode=mode_of(start.payload_mode) if start.payload_mode else self._payload,
-            tokens=start.tokens,
-            total=total,
-            watch=self._watch,
-        )
-
-    async def _workload(self, start: router_pb2.RunStart, context: RunContext) -> tuple[Workload, int]:
-        """The run's workload, and how many requests it has if that is known."""
-        rows = SentWorkload()
-        while isinstance(request := await context.read(), router_pb2.RunRequest):
-            if request.WhichOneof("message") != "rows":
-                raise ProtocolError("after the start a run takes rows")
-            rows.add(requests_of(request.rows, rows.total))
-        if not start.HasField("workload"):
-            return rows, rows.total
-        if rows.total:
-            raise ProtocolError("a run takes rows or a workload, not both")
-        spec = start.workload
-        if parse_spec(spec.text) is None:
-            raise BadInput("workload", spec.text, "not a synthetic workload", "send the rows of a file instead")
-        if "trace" in spec.text and not self._trust_runs:
-            raise BadInput(
-                "workload", spec.text, "names a file of the router's host", "start the router with --trust-runs"
-            )
-        workload = open_workload(
-            spec.text, seed=spec.seed, rate_scale=spec.rate_scale or "1", requests=spec.requests or None
-        )
-        return workload, spec.requests
 
     async def _link_of(self, hello: flow_pb2.Hello) -> InLink:
         live = self._supervisor.current if self._supervisor else None
@@ -287,9 +249,6 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
         task.add_done_callback(self._tasks.discard)
 
 
-async def _hear_out(context: RunContext) -> None:
-    """Take what the client still sends: one that is cut off while it writes never learns why."""
-    with contextlib.suppress(TimeoutError, aio.UsageError):
-        async with asyncio.timeout(_HEAR_S):
-            while isinstance(await context.read(), router_pb2.RunRequest):
-                pass
+def _authorization(context: aio.ServicerContext[Any, Any]) -> str:
+    """The key that a client shows, as over HTTP; Flow needs none, for stages know the session's id."""
+    return str(dict(context.invocation_metadata() or ()).get("authorization", ""))

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Iterable
 
 from router.cluster.connections import StageConnections
 from router.cluster.stages import StageTable
+from router.live.watchdog import DEADLINE_NS, Watchdog
 from router.metrics.vllm import Watch
 from router.runs.result_buffer import ResultBuffer, TeeObserver
 from stageline.engine.closing import close_run, window_of
@@ -15,6 +16,7 @@ from stageline.engine.route import Route
 from stageline.engine.router import Router
 from stageline.engine.settings import Scheduling
 from stageline.engine.types import Observer, Workload
+from stageline.runtime.names import session_name
 from stageline.runtime.shell import SessionShell
 from stageline.sync.router import RouterMachine
 from stageline.v1 import router_pb2, stage_pb2
@@ -39,6 +41,7 @@ class RunSession:
         mode: PayloadMode,
         tokens: bool,
         total: int = 0,
+        deadline_ns: int = DEADLINE_NS,
         watch: Watch | None = None,
     ) -> None:
         self.id = uuid.uuid4().hex
@@ -52,6 +55,7 @@ class RunSession:
         machine = RouterMachine(self.conductor, window, watch.dispatched if watch else None)
         self.shell = SessionShell("the router", machine, after_poll=self._after_poll)
         self.connections = StageConnections(self.id, route, table, self.shell, mode)
+        self._watchdog = Watchdog(table, machine, None, deadline_ns, self.connections.lose)
         self._stir = asyncio.Event()
 
     async def replies(self, digest: str, advertise: str) -> AsyncGenerator[router_pb2.RunReply, None]:
@@ -61,12 +65,17 @@ class RunSession:
         """
         cpu_ns, wall_ns = time.process_time_ns(), time.perf_counter_ns()
         await self.connections.open(digest, self._seed, advertise)
-        started = router_pb2.Started(session=self.id, plan_digest=digest, window=self._window)
+        started = router_pb2.Started(session=session_name(self.id), plan_digest=digest, window=self._window)
         yield router_pb2.RunReply(started=started)
         self.shell.ended.add_done_callback(lambda _: self._stir.set())
         self.shell.release()
-        async for reply in self._reports():
-            yield reply
+        watching = asyncio.create_task(self._watchdog.run())
+        try:
+            async for reply in self._reports():
+                yield reply
+        finally:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
         snapshots = await self.connections.snapshots(*window_of(self.conductor))
         totals = close_run(self.conductor, [stage_record(s.account) for s in snapshots])
         ended = ended_of(totals)

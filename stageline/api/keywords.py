@@ -46,7 +46,7 @@ class DesignKeywords(TypedDict, total=False):
     context_tokens: int | None
     concurrency: int  # requests of that context that every stage must have room for
     memory_share: float | None
-    activations: Literal["reserve", "kv"]
+    activations: Literal["auto", "reserve", "static", "kv", "free"]  # "auto": the serving engine's
     block_tokens: int | None  # None: the serving engine's
     whole_kv: bool
     axes: tuple[Axis, ...]  # innermost first; empty: the cheapest order
@@ -69,6 +69,10 @@ class DesignKeywords(TypedDict, total=False):
     max_model_len: int | None  # longest prompt and output together; None: the model's
     kv_blocks: int | None  # KV blocks of every stage; None: what memory holds
     prefix_cache: bool | None  # None: the serving engine's default
+    async_scheduling: bool | None  # None: the serving engine's default
+    enforce_eager: bool  # no CUDA graphs
+    cuda_graph_sizes: tuple[Count, ...]  # captured sizes; empty: the serving engine's
+    cuda_graph_max: int | None  # largest captured size; None: the serving engine's
 
 
 class PlanKeywords(ShapeKeywords, DesignKeywords, total=False):
@@ -106,6 +110,7 @@ _COMMANDS_NAMES = {  # what a keyword is called on the command line, and here
     "hop_bandwidth": "hop_bytes_per_s", "hop_jitter": "hop_jitter_ns", "host_floor": "host_floor_ns",
     "host_sequence": "host_sequence_ns", "acceptance": "acceptance_ppm", "draft_cost": "draft_ns",
     "overhead": "overhead_ns", "policy": "queueing", "engine_profile": "serving_engine", "scheduler": "dask_scheduler",
+    "max_cudagraph_capture_size": "cuda_graph_max", "cudagraph_capture_sizes": "cuda_graph_sizes",
 }  # fmt: skip
 
 
@@ -119,7 +124,7 @@ def checked(function: Callable[..., object], given: Mapping[str, object], kind: 
         try:
             found[name] = msgspec.convert(plain(value), hints[name])
         except msgspec.ValidationError:
-            reason = f"give {one_of(_choices(hints[name]))}"
+            reason = f"give {allowed_values(hints[name])}"
             raise UsageError(f"{function.__name__}: {name}={shown(value)}: {reason}") from None
     return found
 
@@ -133,13 +138,18 @@ def _way_out(function: Callable[..., object], name: str, hints: Mapping[str, obj
     if function.__name__ == "search" and here in ShapeKeywords.__annotations__:
         return "a search tries every division of its devices itself"
     if function.__name__ == "search" and here in SchedulingKeywords.__annotations__:
-        return f"it belongs to the runs: give scheduling=stageline.Scheduling({here}=...)"
+        return f"it belongs to the runs: give scheduling=stageline.Scheduling({here}=...), or several in vary="
     if here in get_type_hints(PlanKeywords):
         return f"it belongs to the plan: give {here} to plan_model"
     if here in SchedulingKeywords.__annotations__:
         return f"it belongs to the run: give {here} to run"
     near = difflib.get_close_matches(name, known, 1)
     return f"did you mean {near[0]}?" if near else f"it takes {', '.join(known)}"
+
+
+def allowed_values(hint: Any) -> str:
+    """What a keyword can be, in one phrase."""
+    return one_of(_choices(hint))
 
 
 def _choices(hint: Any) -> list[str]:

@@ -5,14 +5,15 @@ docs.vllm.ai (vllm serve), docs.sglang.io (server arguments), the TensorRT-LLM d
 """
 
 import difflib
-import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from stageline.api.launch_command import PLACE, find_command
 from stageline.api.launch_flags import ENGINES, Dialect, Switch, Value
+from stageline.api.launch_unused import SEVERAL
 from stageline.errors import BadInput
 
-PLACE = "--like"
+MIN_BEGINNING = 5  # characters from which on the beginning of a flag stands for it
 
 
 class LaunchLine(NamedTuple):
@@ -26,15 +27,16 @@ class LaunchLine(NamedTuple):
 
 def parse_launch_line(text: str) -> LaunchLine:
     """Read a launch line. Raises BadInput that names the flag, its value and the way out."""
-    try:
-        words = shlex.split(text, comments=False)
-    except ValueError as error:
-        raise BadInput(PLACE, text, f"not a command line: {error}", "quote it as your shell would") from None
-    words = _without_environment([w for w in words if w != "\n"])
-    dialect, rest = _dialect(text, words)
+    command = find_command(text, [dialect.commands for dialect in ENGINES])
+    dialect = ENGINES[command.engine]
     found: dict[str, Any] = {}
     models, unused = [], []
-    for flag, value in _pairs(dialect, rest):
+    for name, setting in command.environment.items():
+        if name in dialect.environment:
+            _read(dialect.environment[name], name, setting, found)
+        else:
+            unused.append(name)
+    for flag, value in _pairs(dialect, command.words):
         if flag is None or flag in dialect.model_flags:
             models.append(value)
         elif flag in dialect.unused or flag in dialect.takes_value:
@@ -44,24 +46,7 @@ def parse_launch_line(text: str) -> LaunchLine:
     if len(models) != 1 or not models[0]:
         reason = "names no model" if not models else f"names several models: {', '.join(map(str, models))}"
         raise BadInput(PLACE, text, reason, f"write it like {dialect.example}")
-    return LaunchLine(dialect.name, str(models[0]), found, tuple(dict.fromkeys(unused)))
-
-
-def _without_environment(words: list[str]) -> list[str]:
-    """A line without leading NAME=value words, which set the environment of the command."""
-    start = 0
-    while start < len(words) and "=" in words[start] and words[start].split("=")[0].isidentifier():
-        start += 1
-    return words[start:]
-
-
-def _dialect(text: str, words: list[str]) -> tuple[Dialect, list[str]]:
-    for dialect in ENGINES:
-        for command in dialect.commands:
-            if tuple(words[: len(command)]) == command:
-                return dialect, words[len(command) :]
-    known = ", ".join(" ".join(d.commands[0]) for d in ENGINES)
-    raise BadInput(PLACE, text, "not a launch line of a known serving engine", f"it begins with one of: {known}")
+    return LaunchLine(dialect.name, str(models[0]), _of_ranks(found), tuple(dict.fromkeys(unused)))
 
 
 def _pairs(dialect: Dialect, words: list[str]) -> Iterator[tuple[str | None, str | None]]:
@@ -79,6 +64,11 @@ def _pairs(dialect: Dialect, words: list[str]) -> Iterator[tuple[str | None, str
                 if not queue:
                     raise BadInput(f"{PLACE} {name}", None, "its value is missing", "give it behind the flag")
                 value = queue.pop(0)
+            rule = dialect.values.get(flag)
+            while rule is not None and rule.several and queue and queue[0].isdecimal():
+                value = f"{value},{queue.pop(0)}"
+            while flag in SEVERAL and queue and not queue[0].startswith("-"):
+                queue.pop(0)
             yield flag, value
         elif flag in dialect.switches or flag in dialect.unused:
             if joined and value.lower() not in ("true", "false"):
@@ -89,17 +79,31 @@ def _pairs(dialect: Dialect, words: list[str]) -> Iterator[tuple[str | None, str
 
 
 def _spelled(dialect: Dialect, name: str) -> str:
-    """The engine's main spelling: its short names and `_` for `-` are the same flag."""
+    """The engine's main spelling: short names, `_` for `-`, and the beginning of one flag alone are the same flag."""
     flag = name if name.count("-") == 1 and len(name) <= 4 else name.replace("_", "-")
+    known = {*dialect.synonyms, *_known(dialect)}
+    begun = {dialect.synonyms.get(k, k) for k in known if k.startswith(flag)} if len(flag) > MIN_BEGINNING else set()
+    if flag not in known and len(begun) == 1:
+        return begun.pop()
+    group, dot, _ = flag.partition(".")
+    if dot and group in dialect.takes_value:  # --limit-mm-per-prompt.image: one field of a JSON value
+        return group
     return dialect.synonyms.get(flag, flag)
 
 
+def _known(dialect: Dialect) -> list[str]:
+    """The main spellings of all flags of an engine."""
+    return [
+        *dialect.values, *dialect.switches, *dialect.unused, *dialect.takes_value, *dialect.refused,
+        *dialect.model_flags,
+    ]  # fmt: skip
+
+
 def _unknown(dialect: Dialect, name: str) -> BadInput:
-    known = [*dialect.values, *dialect.switches, *dialect.unused, *dialect.takes_value, *dialect.refused]
     flag = _spelled(dialect, name)
     if flag in dialect.refused:
         return BadInput(f"{PLACE} {name}", None, f"not emulated: {dialect.refused[flag]}", "leave it out")
-    near = difflib.get_close_matches(flag, known, 1)
+    near = difflib.get_close_matches(flag, _known(dialect), 1)
     hint = f"did you mean {near[0]}?" if near else "leave it out, if it changes neither speed nor memory"
     return BadInput(f"{PLACE} {name}", None, f"not a flag of {dialect.name} that is known here", hint)
 
@@ -110,9 +114,38 @@ def _apply(dialect: Dialect, flag: str, value: str | None, found: dict[str, Any]
         if value != "false":
             found.update(switch.sets)
         return
-    rule: Value = dialect.values[flag]
+    _read(dialect.values[flag], flag, value or "", found)
+
+
+def _read(rule: Value, name: str, text: str, found: dict[str, Any]) -> None:
+    """Add what a flag or a variable sets. Raises BadInput."""
+    if text.startswith("$"):
+        raise BadInput(f"{PLACE} {name}", text, "a variable of a shell", "put its value in its place")
     try:
-        wanted = rule.read(value or "")
+        wanted = rule.read(text)
     except ValueError as error:
-        raise BadInput(f"{PLACE} {flag}", value, str(error) or "cannot be read", rule.way_out) from None
+        raise BadInput(f"{PLACE} {name}", text, str(error) or "cannot be read", rule.way_out) from None
     found.update(wanted if isinstance(wanted, Mapping) else {rule.keyword: wanted})
+
+
+def _of_ranks(found: dict[str, Any]) -> dict[str, Any]:
+    """SGLang's data-parallel attention and spread experts, in the keywords of a plan. Raises BadInput.
+
+    With it --tp-size counts all ranks, attention has tp / dp of them, and limits are those of all replicas together.
+    """
+    spread, divided = found.pop("experts_on_all_ranks", False), found.pop("dp_attention", False)
+    ranks, copies = found.get("tensor_parallel", 1), found.get("replicas", 1)
+    if spread:
+        found["expert_parallel"] = ranks
+    if not divided or copies == 1:
+        return found
+    place = f"{PLACE} --enable-dp-attention"
+    if ranks % copies:
+        raise BadInput(place, ranks, f"--tp-size is not a multiple of the {copies} replicas of --dp-size")
+    if found.pop("expert_parallel", 1) != ranks:
+        reason = "experts whose width is split over replicas of attention are not emulated"
+        raise BadInput(place, None, reason, f"spread them: --ep-size {ranks}")
+    for limit in ("max_num_seqs", "max_num_batched_tokens"):
+        if limit in found:
+            found[limit] = max(1, found[limit] // copies)
+    return found | {"tensor_parallel": ranks // copies, "all_experts": True}

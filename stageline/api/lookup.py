@@ -108,6 +108,8 @@ def _checked_kernels(found: KernelProfile, path: Path) -> KernelProfile:
         for name in ("work", "collectives"):
             for j, curve in enumerate(getattr(kind, name)):
                 check_curve(curve, f"{at}.{name}[{j}]")
+        if kind.experts:
+            check_curve(kind.experts, f"{at}.experts")
         for name in ("decode", "prefill", "linear_decode", "linear_prefill"):
             if surface := getattr(kind, name):
                 check_surface(surface, f"{at}.{name}")

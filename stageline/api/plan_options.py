@@ -48,6 +48,7 @@ _COUNTS = {  # keywords that are whole numbers from 1, and their flags
     "max_num_batched_tokens": "--max-num-batched-tokens",
     "max_model_len": "--max-model-len",
     "kv_blocks": "--num-gpu-blocks-override",
+    "cuda_graph_max": "--cuda-graph-max",
 }
 _TIMES = {
     "hop_latency_ns": "--hop-latency",
@@ -57,7 +58,7 @@ _TIMES = {
 }
 _AS_GIVEN = (  # keywords that are the planner's options of the same name
     "placement", "consecutive", "layer_bytes", "sequence_parallel", "overlap", "redundant_experts", "expert_imbalance",
-    "concurrency", "memory_share", "activations", "whole_kv", "axes", "microbatch", "credits", "tensor_parallel",
+    "concurrency", "memory_share", "whole_kv", "axes", "microbatch", "credits", "tensor_parallel",
     "context_parallel", "hop_jitter_ns", "max_model_len", "kv_blocks", "prefix_cache",
 )  # fmt: skip
 

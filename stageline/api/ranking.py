@@ -11,11 +11,64 @@ from stageline.report.pareto import pareto_front
 
 def with_cost(trial: Trial, price: float | None) -> Trial:
     """$/M output tokens = devices x price / 3600 / (tokens/s) x 1e6, tokens/s without the drain if there are any."""
-    rate = trial.served_output_tokens_per_s or trial.output_tokens_per_s
-    if price is None or not rate:
+    if price is None:
+        return trial
+    trial = msgspec.structs.replace(trial, cost_per_hour=trial.devices * price)
+    rate = token_rate(trial)
+    if not rate:
         return trial
     cost = trial.devices * price / SECONDS_PER_HOUR / rate * 1e6
     return msgspec.structs.replace(trial, cost_per_million_tokens=cost)
+
+
+def token_rate(trial: Trial) -> float:
+    """Output tokens per second, those of the time in which requests arrived if there was one."""
+    return trial.served_output_tokens_per_s or trial.output_tokens_per_s
+
+
+def score(trial: Trial) -> tuple[float, ...]:
+    """Which of two trials at one cost is better; greater is.
+
+    With an objective: that it is met, then the share of good requests, then how far the latencies lie below their
+    bounds. Without: output tokens per second, then the quicker token.
+    """
+    if trial.slo_met is None or trial.attainment is None:
+        return (token_rate(trial), -trial.tpot_p50_s)
+    if trial.slo_met:
+        return (1.0, trial.slo_margin or 0.0, token_rate(trial))
+    return (0.0, trial.attainment, trial.slo_margin or 0.0)
+
+
+def cheapest(trials: Sequence[Trial]) -> Trial | None:
+    """The answer: of the trials that meet the objective the cheapest, by money or else devices, then the best `score`.
+
+    If none meets it, the one that comes nearest. Without an objective, the most tokens per second and device (or per
+    money).
+    """
+    ran = [t for t in trials if t.failure is None and t.finished]
+    if not ran:
+        return None
+    if all(t.slo_met is None for t in ran):
+        return max(ran, key=lambda t: (token_rate(t) / expense(t), *score(t)))
+    met = [t for t in ran if t.slo_met]
+    return max(met, key=lambda t: (-expense(t), *score(t))) if met else max(ran, key=score)
+
+
+def expense(trial: Trial) -> float:
+    """Money per hour if known, else devices."""
+    return trial.cost_per_hour or float(trial.devices)
+
+
+def runners_up(trials: Sequence[Trial], best: Trial) -> list[Trial]:
+    """The best trial of every other division on as many devices as the best, best first."""
+    seen = {(best.device, best.name)}
+    found = []
+    same = [t for t in trials if t.devices == best.devices and t.model == best.model and t.failure is None]
+    for t in sorted(same, key=score, reverse=True):
+        if (t.device, t.name) not in seen:
+            seen.add((t.device, t.name))
+            found.append(t)
+    return found
 
 
 def on_front(trials: Sequence[Trial]) -> list[Trial]:

@@ -84,7 +84,7 @@ def rerun_job(attempt: Attempt) -> Job:
     return Job(
         plan=attempt.plan,
         workload=opened,
-        scheduling=settle(r.scheduling, attempt.changes, attempt.plan, slo=slo),
+        scheduling=settle(r.scheduling, attempt.changes, attempt.plan, slo=slo, own=True),
         seed=r.seed,
         slo=slo,
         text=WorkloadText(

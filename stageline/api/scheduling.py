@@ -35,8 +35,15 @@ def base_scheduling(workload: DescribedWorkload, seed: int, engine: Scheduling) 
     return workload.header.scheduling
 
 
-def settle(base: Scheduling, given: Mapping[str, Any], plan: Plan, *, slo: Slo | None = None) -> Scheduling:
-    """`base`, changed by what was given. Raises UsageError for what contradicts itself."""
+def settle(
+    base: Scheduling, given: Mapping[str, Any], plan: Plan, *, slo: Slo | None = None, own: bool = False
+) -> Scheduling:
+    """`base`, changed by what was given. Raises UsageError for what contradicts itself.
+
+    A base that is not the caller's `own` comes from a file, which may not name code to import.
+    """
+    if not own:
+        _check_named(base, given)
     given = _of_replica(base, given, plan)
     wanted = msgspec.structs.asdict(base) | dict(given)
     if not wanted["prefix_cache"] and "snapshot_tokens" in given:
@@ -51,6 +58,16 @@ def settle(base: Scheduling, given: Mapping[str, Any], plan: Plan, *, slo: Slo |
         raise UsageError(f"scheduling: {error}") from None
     check_policies(settings)
     return settings
+
+
+def _check_named(base: Scheduling, given: Mapping[str, Any]) -> None:
+    for axis in ("batching", "queueing", "kv", "balance"):
+        named = getattr(base, axis)
+        if ":" in named and axis not in given:
+            raise UsageError(
+                f"the recording or plan names the {axis} policy {named}, which is code to import: give "
+                f"--{axis} {named} to run it, or --{axis} with another policy"
+            )
 
 
 def _of_replica(base: Scheduling, given: Mapping[str, Any], plan: Plan) -> dict[str, Any]:

@@ -1,17 +1,18 @@
-"""Searching: every way to divide some devices, each run on a workload."""
+"""Searching: every way to divide some devices, and every setting that is varied, each run on a workload."""
 
-import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, NamedTuple, Unpack, cast
+from typing import Any, Unpack, cast
 
 import msgspec
 
 from stageline.api.arguments import (
     require,
     require_counts,
+    require_flags,
     require_names,
     require_path,
     require_paths,
@@ -19,40 +20,41 @@ from stageline.api.arguments import (
     scale_text,
 )
 from stageline.api.dask_trials import run_trials_on_dask
+from stageline.api.exploring import explore
 from stageline.api.keywords import DesignKeywords, PlanKeywords, checked
-from stageline.api.planning import PlanInputs, find_inputs
-from stageline.api.provenance import with_provenance
-from stageline.api.ranking import best_by_devices, on_front, with_cost
-from stageline.api.resuming import finish_trials
-from stageline.api.running import check_seed
-from stageline.api.scheduling import settle
-from stageline.api.trials import Candidate, RunTrials, Trial, run_trials
-from stageline.engine.settings import Scheduling, plan_scheduling
-from stageline.errors import BadInput, DoesNotFit, RunFailed, UsageError
-from stageline.model.spec import ModelSpec
-from stageline.plan.build import make_plan
-from stageline.plan.schema import Plan
-from stageline.plan.shapes import Shape, shapes
-from stageline.plan.timing import decode_totals, pipeline_timing
+from stageline.api.launch_text import LaunchTexts
+from stageline.api.placement_limits import PlacementLimits
+from stageline.api.question import DEFAULT_REQUESTS, MAX_DEVICES, Question
+from stageline.api.ranking import best_by_devices, cheapest, on_front, runners_up
+from stageline.api.robustness import Robustness
+from stageline.api.search_space import Skipped
+from stageline.api.trials import RunTrials, Trial, run_trials, run_trials_in, trial_pool
+from stageline.engine.settings import Scheduling
+from stageline.errors import DoesNotFit, RunFailed, UsageError
 from stageline.report.slo import parse_slo
-from stageline.workload import open_workload
 
-MAX_DEVICES, MAX_CONTEXT_PARALLEL, MAX_JOBS = 4096, 4096, 256
-MAX_PRICE = 1e9
-
-
-class Skipped(NamedTuple):
-    """A division that was not run, and why."""
-
-    name: str
-    reason: str
+MAX_JOBS = 256
 
 
 class SearchResult(msgspec.Struct, frozen=True):
-    """Every division that was run, in a fixed order, and those that were not."""
+    """What was run on the whole workload, in a fixed order, and what was left out."""
 
     trials: tuple[Trial, ...]
     skipped: tuple[Skipped, ...]
+    short_trials: int = 0  # on the beginning of the workload; none of them is among `trials`
+    robustness: Robustness | None = None  # of the best, if it meets an objective at a rate of arrivals
+    launch: LaunchTexts | None = None  # of the best
+
+    def best(self) -> Trial | None:
+        """The answer: the cheapest that meets the objective, else what comes nearest; without one, the most tokens/s
+        per device or money. None: nothing finished a request.
+        """
+        return cheapest(self.trials)
+
+    def runners_up(self) -> list[Trial]:
+        """The best trial of every other division on as many devices as the best."""
+        best = self.best()
+        return [] if best is None else runners_up(self.trials, best)
 
     def front(self) -> list[Trial]:
         """Trials that no other beats in goodput, TTFT, TPOT (p99) and devices at once; most goodput first."""
@@ -63,36 +65,6 @@ class SearchResult(msgspec.Struct, frozen=True):
         return best_by_devices(self.trials)
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """What a search is asked: the workload, the objective, and how devices may be divided."""
-
-    workload: str
-    devices: tuple[int, ...]  # all replicas together
-    slo: str | None = None
-    microbatches: tuple[int | None, ...] = (None,)  # None: the planner's choice
-    max_context_parallel: int = 1
-    requests: int | None = 200
-    rate_scale: str = "1"
-    seed: int = 0
-    scheduling: Scheduling | None = None  # None: as the serving engine of each plan schedules, changed by `given`
-    given: dict[str, Any] = {}  # fields of Scheduling
-    price: float | None = None  # of one device for an hour
-
-    def check(self) -> None:
-        """Raises UsageError or BadInput naming the flag."""
-        if not self.devices or not 1 <= min(self.devices) <= max(self.devices) <= MAX_DEVICES:
-            raise UsageError(f"--devices: must lie between 1 and {MAX_DEVICES:,}, the smaller number first")
-        if any(size is not None and size < 1 for size in self.microbatches):
-            raise UsageError("--microbatches: must be 1 or more, such as 1,8,64")
-        if self.price is not None and not (math.isfinite(self.price) and 0 < self.price <= MAX_PRICE):
-            raise BadInput("--price", self.price, f"not above 0 and at most {MAX_PRICE:g}", "give a price such as 2.5")
-        if not 1 <= self.max_context_parallel <= MAX_CONTEXT_PARALLEL:
-            reason = f"not between 1 and {MAX_CONTEXT_PARALLEL:,}"
-            raise BadInput("--max-context-parallel", self.max_context_parallel, reason, "give a smaller degree")
-        check_seed(self.seed)
-        open_workload(self.workload, seed=self.seed, rate_scale=self.rate_scale, requests=self.requests)
-
-
 def search(
     models: str | Sequence[str],
     device_names: str | Sequence[str],
@@ -101,28 +73,42 @@ def search(
     workload: str | os.PathLike[str],
     slo: str | None = None,
     microbatches: int | str | Iterable[int] = (),
+    vary: Mapping[str, Iterable[Any]] | None = None,
     max_context_parallel: int = 1,
-    requests: int | None = 200,
+    requests: int | None = DEFAULT_REQUESTS,
     rate_scale: str | float | Fraction = 1,
     seed: int = 0,
     scheduling: Scheduling | None = None,
-    price: float | None = None,
+    price: float | Mapping[str, float] | None = None,
+    budget: float | None = None,
+    stock: Mapping[str, int] | None = None,
+    tensor_in_node: bool = False,
+    whole_nodes: bool = False,
+    every_count: bool = False,
+    exhaustive: bool = False,
     jobs: int = 1,
     dask_scheduler: str | None = None,
     resume: str | os.PathLike[str] | None = None,
     catalog: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = (),
     **design: Unpack[DesignKeywords],
 ) -> SearchResult:
-    """Try every way to divide devices among tensor, expert, context and pipeline ranks and replicas.
+    """Find the cheapest division of devices, and the settings, that serve a workload: `stageline search`.
 
     `models` and `device_names` are one name or several, as `plan_model` takes them; `devices` how many in all, or
-    several such numbers, or a text such as "4..16". Each division is planned with the keywords in `DesignKeywords` and
-    run in this process, or in `jobs` processes (a script then needs `if __name__ == "__main__":`), or on the workers of
-    a Dask scheduler. `resume` names a file that keeps finished trials, which a second search does not run again. With
-    `price`, of one device for an hour, trials have a cost per million output tokens.
+    several such numbers, or a text such as "4..16". Each division is planned with the keywords in `DesignKeywords`.
+    `vary` has several values for some of these, or for fields of `Scheduling`: `{"batched_tokens": [512, 2048]}`;
+    `microbatches` is an older name of its "microbatch". Few combinations are all run on the whole workload, as are
+    all with `exhaustive`; many are first run on its beginning. With `slo`, more devices are not tried once fewer meet
+    it, unless `every_count`.
 
-    This is `stageline search`. Raises DoesNotFit when no division fits, RunFailed when every run fails, and UsageError
-    or BadInput for arguments that can't be used. Whether a trial meets `slo` is its `slo_met`.
+    `price` of one device for an hour (or one for each device's name) gives costs, and with `budget` a limit; `stock`
+    says how many there are of each device; `tensor_in_node` keeps the ranks of a stage in a node, `whole_nodes` fills
+    nodes. Trials run in this process, in `jobs` processes (a script then needs `if __name__ == "__main__":`), or on
+    the workers of a Dask scheduler. `resume` names a file that keeps finished trials, which a second search does not
+    run again.
+
+    Raises DoesNotFit when no division fits, RunFailed when every run fails, and UsageError or BadInput for arguments
+    that can't be used. Whether a trial meets `slo` is its `slo_met`.
 
     >>> import stageline
     >>> workload = "poisson:rate=4,input=256,output=16"
@@ -131,34 +117,59 @@ def search(
     ['dp2', 'pp2', 'tp2']
     """
     given = cast(PlanKeywords, checked(search, design, DesignKeywords))
+    flags = {"tensor_in_node": tensor_in_node, "whole_nodes": whole_nodes}
+    require_flags("search", {**flags, "every_count": every_count, "exhaustive": exhaustive})
     if slo is not None:
         parse_slo(require("search: slo", slo, str, type(None)))
+    sizes = require_counts("search: microbatches", microbatches, "1,8,64")
+    limits = PlacementLimits(
+        **flags,
+        stock={} if stock is None else dict(stock),
+        prices=_prices(price),
+        budget=require("search: budget", budget, float, type(None)),
+    )
     question = Question(
         workload=str(require("search: workload", workload, str, os.PathLike)),
         devices=require_range("search: devices", devices, MAX_DEVICES),
         slo=slo,
-        microbatches=require_counts("search: microbatches", microbatches, "1,8,64") or (None,),
+        vary={n: list(v) for n, v in (vary or {}).items()} | ({"microbatch": sizes} if sizes else {}),
         max_context_parallel=require("search: max_context_parallel", max_context_parallel, int),
         requests=require("search: requests", requests, int, type(None)),
         rate_scale=scale_text("search: rate_scale", rate_scale),
         seed=require("search: seed", seed, int),
         scheduling=require("search: scheduling", scheduling, Scheduling, type(None)),
-        price=require("search: price", price, float, type(None)),
+        limits=limits,
+        every_count=every_count,
+        exhaustive=exhaustive,
     )
     names = require_names("search: models", models), require_names("search: device_names", device_names)
     scheduler = require("search: dask_scheduler", dask_scheduler, str, type(None))
-    runner = choose_runner(require("search: jobs", jobs, int), scheduler)
     kept = None if resume is None else require_path("search: resume", resume)
-    return run_search(question, *names, given, require_paths("search: catalog", catalog), runner, kept)
+    dirs = require_paths("search: catalog", catalog)
+    with trial_runner(require("search: jobs", jobs, int), scheduler) as runner:
+        return run_search(question, *names, given, dirs, runner, kept, width=jobs)
 
 
-def choose_runner(jobs: int, dask_scheduler: str | None) -> RunTrials:
+def _prices(price: object) -> dict[str, float]:
+    if price is None:
+        return {}
+    if isinstance(price, Mapping):
+        return {str(name): float(require("search: price", value, float)) for name, value in price.items()}
+    return {"": float(require("search: price", price, float, type(None)))}
+
+
+@contextmanager
+def trial_runner(jobs: int, dask_scheduler: str | None) -> Iterator[RunTrials]:
     """What runs the trials: this process, several processes, or Dask workers. Raises UsageError."""
     if not 1 <= jobs <= MAX_JOBS:
         raise UsageError(f"--jobs {jobs}: must lie between 1 and {MAX_JOBS}")
     if dask_scheduler is not None:
-        return lambda candidates: run_trials_on_dask(dask_scheduler, candidates)
-    return lambda candidates: run_trials(candidates, jobs)
+        yield lambda candidates: run_trials_on_dask(dask_scheduler, candidates)
+    elif jobs == 1:
+        yield run_trials
+    else:
+        with trial_pool(jobs) as pool:
+            yield lambda candidates: run_trials_in(pool, candidates)
 
 
 def run_search(
@@ -170,79 +181,22 @@ def run_search(
     runner: RunTrials,
     resume: Path | None = None,
     watch: Callable[[int, int], None] = lambda done, total: None,
+    width: int = 1,
 ) -> SearchResult:
-    """Run the search; `watch` is told how many trials are done, and of how many. Raises as `search` does."""
+    """Run the search, `width` trials at a time where one waits for the other; `watch` is told how many are done.
+
+    Raises as `search` does.
+    """
     question.check()
-    candidates, skipped = _candidates(question, models, device_names, keywords, catalog_dirs)
-    if not candidates:
-        why = "; ".join(f"{x.name}: {x.reason}" for x in skipped[:3])
-        count = f"none of the {len(skipped)} divisions of {_numbers(question.devices)} device(s)"
+    found = explore(question, models, device_names, keywords, catalog_dirs, runner, resume, watch, width)
+    if not found.trials:
+        why = "; ".join(f"{x.name}: {x.reason}" for x in found.skipped[:3])
+        count = f"none of the {len(found.skipped)} divisions of {_numbers(question.devices)} device(s)"
         raise DoesNotFit(f"{count} can serve this: {why}")
-    trials = [with_cost(t, question.price) for t in finish_trials(candidates, resume, runner, watch)]
-    if all(t.failure is not None for t in trials):
-        raise RunFailed(f"all {len(trials)} divisions failed; the first: {trials[0].failure}")
-    return SearchResult(tuple(trials), tuple(skipped))
+    if all(t.failure is not None for t in found.trials):
+        raise RunFailed(f"all {len(found.trials)} divisions failed; the first: {found.trials[0].failure}")
+    return SearchResult(found.trials, found.skipped, found.short_trials, found.robustness, found.launch)
 
 
 def _numbers(devices: Sequence[int]) -> str:
     return str(devices[0]) if len(devices) == 1 else f"{min(devices)}..{max(devices)}"
-
-
-def _candidates(
-    question: Question,
-    models: Sequence[str],
-    device_names: Sequence[str],
-    keywords: PlanKeywords,
-    catalog_dirs: Sequence[Path],
-) -> tuple[list[Candidate], list[Skipped]]:
-    """What to run and what not, models and devices in the order given."""
-    candidates: list[Candidate] = []
-    skipped: list[Skipped] = []
-    bound_ns = _bound_ns(question)
-    for model in models:
-        for device in device_names:
-            inputs = find_inputs(model, device, keywords, catalog_dirs)
-            for shape in _all_shapes(inputs.model, question):
-                found = _plan_of(inputs, shape, bound_ns)
-                if isinstance(found, Skipped):
-                    skipped.append(found)
-                else:
-                    candidates.append(_candidate(found, shape, question))
-    return candidates, skipped
-
-
-def _all_shapes(spec: ModelSpec, question: Question) -> Iterator[Shape]:
-    for count in question.devices:
-        for shape in shapes(spec, count, question.max_context_parallel):
-            for size in question.microbatches:
-                yield msgspec.structs.replace(shape, microbatch=size)
-
-
-def _candidate(plan: Plan, shape: Shape, q: Question) -> Candidate:
-    return Candidate(
-        model=plan.model, device=plan.device, name=shape.name, devices=shape.devices, plan=plan,
-        workload=q.workload, seed=q.seed, rate_scale=q.rate_scale, requests=q.requests, slo=q.slo,
-        scheduling=q.scheduling or settle(plan_scheduling(plan), q.given, plan),
-    )  # fmt: skip
-
-
-def _bound_ns(question: Question) -> int | None:
-    """The longest decode step that the objective allows: with every draft right it yields 1 + K tokens."""
-    objective = parse_slo(question.slo) if question.slo else None
-    if objective is None or objective.tpot_ns is None:
-        return None
-    drafts = question.scheduling.speculate if question.scheduling else question.given.get("speculate", 0)
-    return objective.tpot_ns * (1 + int(drafts))
-
-
-def _plan_of(inputs: PlanInputs, shape: Shape, bound_ns: int | None) -> Plan | Skipped:
-    """The plan of a shape; skipped where it does not fit or where a lower bound already misses the objective."""
-    options = shape.options(inputs.options)
-    try:
-        plan = make_plan(inputs.model, inputs.device, options).plan
-    except (DoesNotFit, BadInput) as error:  # too small, or not a division that this model allows
-        return Skipped(shape.name, str(error))
-    lone = pipeline_timing(len(plan.stages), plan.visits, plan.links, plan.costs, decode_totals(1, 1)).trip_ns
-    if bound_ns is not None and lone > bound_ns:
-        return Skipped(shape.name, f"a lone token's trip takes {lone:,} ns, more than the objective's TPOT allows")
-    return with_provenance(plan, inputs.model, options, inputs.keywords)

@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 
 from stageline.api.files import read_file
+from stageline.api.graphs import captured_sizes
 from stageline.api.keywords import PlanKeywords
 from stageline.catalog.decode import parse_toml
 from stageline.catalog.engine_file import EngineLimits, ServingEngine, engine_entry
@@ -43,7 +44,7 @@ def named_engine(text: str, shelf: Catalog) -> ServingEngine:
 
 
 def _check_policies(engine: ServingEngine, place: str) -> None:
-    for batching in (engine.batching, engine.pipelined_batching):
+    for batching in filter(None, (engine.batching, engine.pipelined_batching, engine.async_batching)):
         settings = Scheduling(batching=batching, queueing=engine.queueing, kv=engine.kv, prefix_cache=True)
         for registry in (BATCHING, QUEUEING, KV):
             try:
@@ -67,14 +68,22 @@ def with_engine(options: PlanOptions, engine: ServingEngine, device: Device, ask
         raise UsageError("--batched-tokens and --max-num-batched-tokens both bound new tokens: give one of them")
     if tokens is None and rank_tokens is None:
         rank_tokens = limits.max_num_batched_tokens
-    ranks = options.group.attention_replicas
+    ranks, asynchronous = options.group.attention_replicas, asked.get("async_scheduling")
+    if asynchronous is not None and not (engine.host_sequence_ns or engine.async_batching):
+        reason = f"the profile of {engine.name} has neither the host's time nor another way of batching for it"
+        raise UsageError(f"--{'' if asynchronous else 'no-'}async-scheduling: {reason}: leave it out")
+    graphs = captured_sizes(engine, device.kind, limits, asked, options.tensor_parallel)
     return msgspec.structs.replace(
         options,
+        host=options.host._replace(graphs=graphs),
+        engine_sequence_ns=float(engine.host_sequence_ns),
+        async_scheduling=asynchronous,
         batched_tokens=tokens or (rank_tokens or 0) * ranks,
         rank_tokens=rank_tokens,
         max_num_seqs=asked.get("max_num_seqs") or limits.max_num_seqs,
         block_tokens=asked.get("block_tokens") or engine.block_tokens,
         credits_rule=engine.credits,
+        activations=engine.activations if (chosen := asked.get("activations", "auto")) == "auto" else chosen,
         serving=_rules(engine),
     )
 

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 
 import msgspec
@@ -11,8 +11,9 @@ from stageline.api.running import Job, carry_out
 from stageline.engine.settings import Scheduling
 from stageline.errors import StagelineError
 from stageline.plan.schema import Plan
-from stageline.report.slo import parse_slo
+from stageline.report.slo import Slo, parse_slo
 from stageline.report.summary import Summary
+from stageline.units import NS_PER_S
 from stageline.workload import open_workload
 
 
@@ -30,6 +31,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     requests: int | None
     slo: str | None
     scheduling: Scheduling = Scheduling()
+    settings: str = ""  # the flags of what a search varies
 
     def key(self) -> str:
         """Identifies the trial: a digest of everything that decides its result."""
@@ -67,6 +69,13 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     served_requests_per_s: float | None = None  # completions in that time
     served_output_tokens_per_s: float | None = None
     binds: tuple[str, ...] = ()
+    settings: str = ""  # the flags of what the search varies
+    requests: int = 0  # that arrived
+    replicas: int = 1
+    e2e_p50_s: float = 0.0
+    slo_margin: float | None = None  # least of bound / p99 over the bounds of the objective
+    cost_per_hour: float | None = None
+    span_s: float | None = None  # in which requests arrived
 
 
 def run_trial(candidate: Candidate) -> Trial:
@@ -108,7 +117,16 @@ def _trial(c: Candidate, s: Summary) -> Trial:
         served_requests_per_s=s.arrivals.served_requests_per_s if s.arrivals else None,
         served_output_tokens_per_s=s.arrivals.served_output_tokens_per_s if s.arrivals else None,
         binds=tuple(line.seen for line in s.binds),
+        settings=c.settings, requests=s.requests["total"], replicas=c.plan.replicas, e2e_p50_s=s.e2e_s.p50 or 0.0,
+        slo_margin=_margin(s, parse_slo(c.slo)) if c.slo else None, span_s=s.arrivals.span_s if s.arrivals else None,
     )  # fmt: skip
+
+
+def _margin(summary: Summary, slo: Slo) -> float:
+    """How many times its p99 fits into a bound: above 1, and 99 % of requests keep it. The least of all bounds."""
+    pairs = ((slo.ttft_ns, summary.ttft_s.p99), (slo.tpot_ns, summary.tpot_s.p99), (slo.e2e_ns, summary.e2e_s.p99))
+    found = [bound / NS_PER_S / p99 for bound, p99 in pairs if bound is not None and p99]
+    return min(found, default=0.0)
 
 
 def _failed(c: Candidate, reason: str) -> Trial:
@@ -116,18 +134,25 @@ def _failed(c: Candidate, reason: str) -> Trial:
         key=c.key(), model=c.model, device=c.device, name=c.name, devices=c.devices, stages=len(c.plan.stages),
         credits=c.plan.defaults.credits, microbatch=c.plan.defaults.microbatch, finished=0, output_tokens_per_s=0.0,
         goodput_requests_per_s=0.0, attainment=None, slo_met=None, ttft_p50_s=0.0, ttft_p99_s=0.0, tpot_p50_s=0.0,
-        tpot_p99_s=0.0, bubble_ratio=0.0, binding="", failure=reason,
+        tpot_p99_s=0.0, bubble_ratio=0.0, binding="", failure=reason, settings=c.settings,
+        replicas=c.plan.replicas,
     )  # fmt: skip
 
 
-def run_trials(candidates: Sequence[Candidate], jobs: int) -> Iterator[Trial]:
-    """Trials as they finish, over `jobs` processes; one job stays in this process."""
-    if jobs == 1 or len(candidates) < 2:
-        yield from map(run_trial, candidates)
-        return
-    with ProcessPoolExecutor(min(jobs, len(candidates)), mp_context=get_context("spawn")) as pool:
-        for done in as_completed([pool.submit(run_trial, candidate) for candidate in candidates]):
-            yield done.result()
+def run_trials(candidates: Sequence[Candidate]) -> Iterator[Trial]:
+    """Trials in this process, one after the other."""
+    yield from map(run_trial, candidates)
+
+
+def run_trials_in(pool: Executor, candidates: Sequence[Candidate]) -> Iterator[Trial]:
+    """Trials as they finish, in the processes of a pool."""
+    for done in as_completed([pool.submit(run_trial, candidate) for candidate in candidates]):
+        yield done.result()
+
+
+def trial_pool(jobs: int) -> ProcessPoolExecutor:
+    """Processes that start when trials do, and stay for the next ones."""
+    return ProcessPoolExecutor(jobs, mp_context=get_context("spawn"))
 
 
 RunTrials = Callable[[Sequence[Candidate]], Iterator[Trial]]  # somewhere: here, in processes, on a cluster

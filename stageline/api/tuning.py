@@ -234,7 +234,7 @@ class _Tuner:
     def _command(self, made: Iterable[Move]) -> str:
         stored = self._stored
         slo = parse_slo(stored.rerun.slo) if stored.rerun.slo else None
-        changed = settle(stored.rerun.scheduling, self._changes(made), stored.plan, slo=slo)
+        changed = settle(stored.rerun.scheduling, self._changes(made), stored.plan, slo=slo, own=True)
         return stored.rerun.command(str(stored.directory / PLAN_FILE), plan_scheduling(stored.plan), changed)
 
 

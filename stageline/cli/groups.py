@@ -1,6 +1,6 @@
-"""The groups of flags, in the order in which `--help` shows them."""
+"""The groups of flags, in the order in which `--help` shows them, and how a flag is written."""
 
-from cyclopts import Group
+from cyclopts import Group, Parameter
 
 WORKLOAD = Group.create_ordered("Workload")
 SERVER = Group.create_ordered("Server")
@@ -23,3 +23,8 @@ CLUSTER = Group.create_ordered("Cluster")
 SECURITY = Group.create_ordered("Security")
 TRACES = Group.create_ordered("Traces")
 OUTPUT = Group.create_ordered("Output")
+
+
+def flag(text: str, *names: str) -> Parameter:
+    """A flag with its help, and other names for it."""
+    return Parameter(name=names or None, help=text, negative="")

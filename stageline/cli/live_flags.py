@@ -43,6 +43,14 @@ class LiveFlags:
         DEFAULT_RATIO
     )
 
+    queue: Annotated[int, WHOLE, Parameter(help="Most live requests that wait for admission; more get 429.")] = 1000
+    rate_limit: Annotated[
+        str, Parameter(show_default=False, help="Calls that each API key may make, per s, m or h, like 600/m.")
+    ] = ""
+    image_tokens: Annotated[
+        int, WHOLE, Parameter(help="Tokens that an image in a chat counts as; 0: images are refused.")
+    ] = 0
+
     def settings(self) -> dict[str, object]:
         """As the router's flags, without `--` and without the dilation."""
         return {
@@ -54,4 +62,7 @@ class LiveFlags:
             "tokenizer": self.tokenizer.resolve() if self.tokenizer else "",
             "otlp": self.otlp,
             "trace-sample": self.trace_sample,
+            "queue": self.queue,
+            "rate-limit": self.rate_limit,
+            "image-tokens": self.image_tokens,
         }

@@ -48,6 +48,11 @@ def print_lines(lines: list[str]) -> None:
         out.print(line, markup=False)
 
 
+def print_plain(lines: list[str]) -> None:
+    """Lines on stdout as they are, to paste elsewhere: never wrapped."""
+    sys.stdout.writelines(f"{line}\n" for line in lines)
+
+
 GIVEN: ContextVar[tuple[str, ...]] = ContextVar("GIVEN", default=())  # the words of the command under way
 _ABOUT_OUTPUT = ("-o", "--output", "--json", "--explain", "--device-map")
 

@@ -136,6 +136,22 @@ def _memory_lines(s: PlanReport) -> list[str]:
     return lines
 
 
+def _start_lines(s: PlanReport) -> list[str]:
+    """What the engine says when it starts, in its own words; vLLM's for those that have none."""
+    start = s.engine_start
+    if start is None or not start.max_num_seqs:
+        return []
+    seqs, tokens, kv = start.max_num_seqs, start.max_num_batched_tokens, start.kv_cache_tokens
+    if s.serving.startswith("sglang "):
+        text = f"max_total_num_tokens={kv}, chunked_prefill_size={tokens}, max_running_requests={seqs}"
+        return [f"at its start      {text}, context_len={start.max_model_len}"]
+    said = [f"max_num_seqs={seqs}, max_num_batched_tokens={tokens}", f"GPU KV cache size: {kv:,} tokens"]
+    if start.max_concurrency is not None:
+        most = f"{start.max_concurrency:.2f}x"
+        said.append(f"Maximum concurrency for {start.max_model_len:,} tokens per request: {most}")
+    return [f"{title:<18}{text}" for title, text in zip(("at its start", "", ""), said, strict=False)]
+
+
 def _summary_lines(s: PlanReport) -> list[str]:
     copies = f" x {s.replicas} replicas = {s.total_devices} devices" if s.replicas > 1 else ""
     return [
@@ -146,6 +162,7 @@ def _summary_lines(s: PlanReport) -> list[str]:
         f"one token's trip  {units.time_text(s.trip_ns)} (L); busiest stage {units.time_text(s.busiest_ns)} (T); "
         f"network floor {units.time_text(s.network_floor_ns)}",
         *([f"serving engine    {s.serving}"] if s.serving else []),
+        *_start_lines(s),
         f"in flight         {s.credits} credits x microbatch {s.microbatch}; knee L/T = {s.knee} microbatches; "
         f"published rule stages x microbatch = {s.published_in_flight} requests",
     ]

@@ -2,33 +2,42 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, cast
+from typing import Annotated, Literal, cast, get_args
 
 from cyclopts import Parameter
 
 from stageline.api.keywords import ElementName, PlanKeywords
-from stageline.cli.groups import COST, DEVICES, MEMORY, MICROBATCHES, MODEL, NETWORK
+from stageline.cli.engine_flags import MicrobatchFlags
+from stageline.cli.groups import COST, DEVICES, MEMORY, MODEL, NETWORK, flag
 from stageline.cli.numbers import DECIMAL, WHOLE
 from stageline.errors import UsageError
 from stageline.plan.options import AXES, Axis, LayerBytes, Placement
 from stageline.units import parse_duration_ns, parse_rate_bytes_per_s, parse_tokens
 
+ELEMENTS: tuple[str, ...] = get_args(ElementName)
 
-def _flag(text: str, *names: str) -> Parameter:
-    """A flag with its help, and other names for it."""
-    return Parameter(name=names or None, help=text, negative="")
+
+@Parameter(name="*", group=MODEL)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormatFlags:
+    """Formats of the model. `search` has lists of them."""
+
+    weights: Annotated[
+        str, flag("Weight format of all linear layers: as-shipped, bf16, fp8, int8, int4, mxfp4 or nvfp4.")
+    ] = "as-shipped"
+    kv_cache_dtype: Annotated[ElementName, flag("Type of the KV cache; auto is the model's.")] = "auto"
+
+    def keywords(self) -> PlanKeywords:
+        """As the API takes them."""
+        return {"weights": self.weights, "kv_cache_dtype": self.kv_cache_dtype}
 
 
 @Parameter(name="*", group=MODEL)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFlags:
-    """Formats of the model, and where models are found."""
+    """The model's state, and where models are found."""
 
-    weights: Annotated[
-        str, _flag("Weight format of all linear layers: as-shipped, bf16, fp8, int8, int4, mxfp4 or nvfp4.")
-    ] = "as-shipped"
-    kv_cache_dtype: Annotated[ElementName, _flag("Type of the KV cache; auto is the model's.")] = "auto"
-    state_dtype: Annotated[ElementName, _flag("Type of the linear-attention state; auto is the model's.")] = "auto"
+    state_dtype: Annotated[ElementName, flag("Type of the linear-attention state; auto is the model's.")] = "auto"
     catalog: Annotated[
         tuple[Path, ...],
         Parameter(
@@ -40,7 +49,7 @@ class ModelFlags:
 
     def keywords(self) -> PlanKeywords:
         """As the API takes them."""
-        return {"weights": self.weights, "kv_cache_dtype": self.kv_cache_dtype, "state_dtype": self.state_dtype}
+        return {"state_dtype": self.state_dtype}
 
 
 @Parameter(name="*", group=DEVICES)
@@ -48,31 +57,31 @@ class ModelFlags:
 class ShapeFlags:
     """How a replica is divided. `search` has none of them: it tries them all."""
 
-    devices: Annotated[int | None, WHOLE, _flag("Devices per replica; default: as few as fit.")] = None
+    devices: Annotated[int | None, WHOLE, flag("Devices per replica; default: as few as fit.")] = None
     replicas: Annotated[
-        int, WHOLE, _flag("Copies of the pipeline behind one router.", "--replicas", "--data-parallel-size")
+        int, WHOLE, flag("Copies of the pipeline behind one router.", "--replicas", "--data-parallel-size")
     ] = 1
     tensor_parallel: Annotated[
-        int, WHOLE, _flag("Tensor-parallel ranks per stage.", "--tensor-parallel-size", "--tp")
+        int, WHOLE, flag("Tensor-parallel ranks per stage.", "--tensor-parallel-size", "--tp")
     ] = 1
     stages: Annotated[
         int | None,
         WHOLE,
-        _flag(
+        flag(
             "Pipeline stages per replica; default: --devices divided by the devices per stage.",
             "--pipeline-parallel-size",
             "--pp",
         ),
     ] = None
     context_parallel: Annotated[
-        int, WHOLE, _flag("Context-parallel ranks, which split a prompt and its KV.", "--cp", "--context-parallel-size")
+        int, WHOLE, flag("Context-parallel ranks, which split a prompt and its KV.", "--cp", "--context-parallel-size")
     ] = 1
     expert_parallel: Annotated[
-        int, WHOLE, _flag("Expert-parallel ranks; beyond --tp they replicate attention.", "--ep")
+        int, WHOLE, flag("Expert-parallel ranks; beyond --tp they replicate attention.", "--ep")
     ] = 1
     all_experts: Annotated[
         bool,
-        _flag("Expert parallelism over --tp x --data-parallel-size ranks, as in vLLM.", "--enable-expert-parallel"),
+        flag("Expert parallelism over --tp x --data-parallel-size ranks, as in vLLM.", "--enable-expert-parallel"),
     ] = False
 
     def keywords(self) -> PlanKeywords:
@@ -95,31 +104,31 @@ class PlacementFlags:
 
     placement: Annotated[
         Placement,
-        _flag(
+        flag(
             "Place layers on the fewest devices (consecutive and balanced), by kind (the published rule), or "
             "interleaved (--chunks model chunks per stage)."
         ),
     ] = "fewest"
     layer_partition: Annotated[
         str,
-        _flag(
+        flag(
             "Layers per stage, like 20,20,20,20 (VLLM_PP_LAYER_PARTITION, SGLANG_PP_LAYER_PARTITION), or who splits "
             "them: balanced (by time, at the plan's microbatch), vllm, sglang."
         ),
     ] = "balanced"
-    chunks: Annotated[
-        int | None, WHOLE, _flag("Runs of layers per stage with --placement interleaved; default: 2.")
-    ] = None
-    consecutive: Annotated[bool, _flag("Let a stage hold consecutive layers only, with --placement by-kind.")] = False
+    chunks: Annotated[int | None, WHOLE, flag("Runs of layers per stage with --placement interleaved; default: 2.")] = (
+        None
+    )
+    consecutive: Annotated[bool, flag("Let a stage hold consecutive layers only, with --placement by-kind.")] = False
     layer_bytes: Annotated[
-        LayerBytes, _flag("Count the real bytes of every layer, or one round number for all layers.")
+        LayerBytes, flag("Count the real bytes of every layer, or one round number for all layers.")
     ] = "exact"
-    sequence_parallel: Annotated[bool, _flag("Use reduce-scatter and all-gather instead of all-reduce.")] = False
-    overlap: Annotated[bool, _flag("Overlap the collectives of one half batch with the work of the other.")] = False
+    sequence_parallel: Annotated[bool, flag("Use reduce-scatter and all-gather instead of all-reduce.")] = False
+    overlap: Annotated[bool, flag("Overlap the collectives of one half batch with the work of the other.")] = False
     redundant_experts: Annotated[
         int,
         WHOLE,
-        _flag(
+        flag(
             "Copies of the hottest experts of every layer, over all expert ranks together.",
             "--redundant-experts",
             "--num-redundant-experts",
@@ -145,36 +154,39 @@ class PlacementFlags:
 class MemoryFlags:
     """What has to fit in memory."""
 
-    context: Annotated[str | None, _flag("Tokens per request to make room for, like 8192 or 128K.")] = None
+    context: Annotated[str | None, flag("Tokens per request to make room for, like 8192 or 128K.")] = None
     max_model_len: Annotated[
         str | None,
-        _flag("Longest prompt and output together, and the --context unless given; default: the model's."),
+        flag("Longest prompt and output together, and the --context unless given; default: the model's."),
     ] = None
     kv_blocks: Annotated[
         int | None,
         WHOLE,
-        _flag("KV blocks of every stage; default: what memory holds.", "--num-gpu-blocks-override", "--kv-blocks"),
+        flag("KV blocks of every stage; default: what memory holds.", "--num-gpu-blocks-override", "--kv-blocks"),
     ] = None
-    concurrency: Annotated[int, WHOLE, _flag("Requests of that context that every stage must have room for.")] = 1
+    concurrency: Annotated[int, WHOLE, flag("Requests of that context that every stage must have room for.")] = 1
     memory_share: Annotated[
         float | None,
         DECIMAL,
-        _flag(
+        flag(
             "Usable fraction of memory; default: 1.0 on wafers, 0.9 on GPUs.",
             "--memory-share",
             "--gpu-memory-utilization",
         ),
     ] = None
     activations: Annotated[
-        Literal["reserve", "kv"],
-        _flag("Keep activations in what --memory-share leaves free, or take them from the KV ledger."),
-    ] = "reserve"
+        Literal["auto", "reserve", "static", "kv", "free"],
+        flag(
+            "What --memory-share holds beside weights and KV: nothing (reserve), the runtime (static, SGLang), that "
+            "and activations (kv, vLLM), or a share of what these leave (free, TensorRT-LLM); auto: as the engine does."
+        ),
+    ] = "auto"
     block_tokens: Annotated[
-        int | None, WHOLE, _flag("Tokens per KV block; default: the engine's.", "--block-tokens", "--block-size")
+        int | None, WHOLE, flag("Tokens per KV block; default: the engine's.", "--block-tokens", "--block-size")
     ] = None
-    whole_kv: Annotated[
-        bool, _flag("Keep the whole context in sliding-window layers too; --prefix-cache needs it.")
-    ] = False
+    whole_kv: Annotated[bool, flag("Keep the whole context in sliding-window layers too; --prefix-cache needs it.")] = (
+        False
+    )
 
     def keywords(self) -> PlanKeywords:
         """As the API takes them. Raises BadInput for a context that is no number of tokens."""
@@ -197,15 +209,15 @@ class NetworkFlags:
     """How devices are wired."""
 
     axis_order: Annotated[
-        str | None, _flag("Parallel axes, innermost first, like cp,tp,pp; default: the cheapest order.")
+        str | None, flag("Parallel axes, innermost first, like cp,tp,pp; default: the cheapest order.")
     ] = None
-    devices_per_node: Annotated[int | None, WHOLE, _flag("Devices that share the scale-up link.")] = None
-    scale_up: Annotated[str | None, _flag("Catalogue name of the network inside a node.")] = None
-    scale_out: Annotated[str | None, _flag("Catalogue name of the network across nodes.")] = None
-    network: Annotated[str | None, _flag("Catalogue name of the network of every hop; default: the device's.")] = None
-    hop_latency: Annotated[str | None, _flag("Latency of every hop, like 2us.")] = None
-    hop_bandwidth: Annotated[str | None, _flag("Bandwidth of every hop, like 300GB/s.")] = None
-    hop_jitter: Annotated[str, _flag("Maximum jitter of every hop.")] = "0ns"
+    devices_per_node: Annotated[int | None, WHOLE, flag("Devices that share the scale-up link.")] = None
+    scale_up: Annotated[str | None, flag("Catalogue name of the network inside a node.")] = None
+    scale_out: Annotated[str | None, flag("Catalogue name of the network across nodes.")] = None
+    network: Annotated[str | None, flag("Catalogue name of the network of every hop; default: the device's.")] = None
+    hop_latency: Annotated[str | None, flag("Latency of every hop, like 2us.")] = None
+    hop_bandwidth: Annotated[str | None, flag("Bandwidth of every hop, like 300GB/s.")] = None
+    hop_jitter: Annotated[str, flag("Maximum jitter of every hop.")] = "0ns"
 
     def keywords(self) -> PlanKeywords:
         """As the API takes them. Raises UsageError or BadInput."""
@@ -229,15 +241,15 @@ class CostFlags:
 
     profile: Annotated[
         str | None,
-        _flag("Profile made by stageline calibrate: a file, or a name in profiles/ of a --catalog."),
+        flag("Profile made by stageline calibrate: a file, or a name in profiles/ of a --catalog."),
     ] = None
     expert_imbalance: Annotated[
         float,
         DECIMAL,
-        _flag("Exponent of expert popularity (usually 1.01-1.2; 0: uniform); the most loaded rank sets the pace."),
+        flag("Exponent of expert popularity (usually 1.01-1.2; 0: uniform); the most loaded rank sets the pace."),
     ] = 0.0
-    host_floor: Annotated[str, _flag("Minimum duration of a step, set by the host, like 28ms.")] = "0ns"
-    host_sequence: Annotated[str, _flag("Host time per sequence in a step, like 340us.")] = "0ns"
+    host_floor: Annotated[str, flag("Minimum duration of a step, set by the host, like 28ms.")] = "0ns"
+    host_sequence: Annotated[str, flag("Host time per sequence in a step, like 340us.")] = "0ns"
 
     def keywords(self) -> PlanKeywords:
         """As the API takes them. Raises BadInput for times that are none."""
@@ -249,68 +261,16 @@ class CostFlags:
         }
 
 
-@Parameter(name="*", group=MICROBATCHES)
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MicrobatchFlags:
-    """The plan's defaults, which a run may change."""
-
-    serving_engine: Annotated[
-        str | None,
-        _flag(
-            "How batches form: a name in the catalogue's engines/ or a TOML file; default: vllm-v1 on GPUs and TPUs, "
-            "pipeline on wafers and LPUs.",
-            "--serving-engine",
-            "--engine-profile",
-        ),
-    ] = None
-    max_num_seqs: Annotated[
-        int | None, WHOLE, _flag("Largest number of running sequences of a data-parallel rank.")
-    ] = None
-    max_num_batched_tokens: Annotated[
-        int | None,
-        WHOLE,
-        _flag("Largest number of new tokens in a step of a data-parallel rank."),
-    ] = None
-    prefix_cache: Annotated[
-        bool | None,
-        Parameter(
-            name="--enable-prefix-caching",
-            negative="--no-enable-prefix-caching",
-            help="Keep the KV of prompts and reuse it; default: the engine's.",
-        ),
-    ] = None
-    microbatch: Annotated[int | None, WHOLE, _flag("Nominal and largest number of sequences in a microbatch.")] = None
-    credits_: Annotated[
-        int | None,
-        WHOLE,
-        _flag("Microbatches in flight per replica; default: the engine's, one with a single stage.", "--credits"),
-    ] = None
-    batched_tokens: Annotated[int | None, WHOLE, _flag("Largest number of new tokens in a microbatch.")] = None
-
-    def keywords(self) -> PlanKeywords:
-        """As the API takes them."""
-        return {
-            "serving_engine": self.serving_engine,
-            "max_num_seqs": self.max_num_seqs,
-            "max_num_batched_tokens": self.max_num_batched_tokens,
-            "prefix_cache": self.prefix_cache,
-            "microbatch": self.microbatch,
-            "credits": self.credits_,
-            "batched_tokens": self.batched_tokens,
-        }
-
-
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DesignFlags:
-    """What `plan` and `search` share: everything but the division of devices."""
+class FixedFlags:
+    """What `plan` and `search` share: everything but the division of devices and what a search varies."""
 
     model: ModelFlags = ModelFlags()
     placement: PlacementFlags = PlacementFlags()
     memory: MemoryFlags = MemoryFlags()
     network: NetworkFlags = NetworkFlags()
     cost: CostFlags = CostFlags()
-    microbatches: MicrobatchFlags = MicrobatchFlags()
 
     @property
     def catalog_dirs(self) -> tuple[Path, ...]:
@@ -320,8 +280,30 @@ class DesignFlags:
     def keywords(self) -> PlanKeywords:
         """As the API takes them. Raises UsageError or BadInput."""
         found: PlanKeywords = {}
-        for group in (self.model, self.placement, self.memory, self.network, self.cost, self.microbatches):
+        for group in (self.model, self.placement, self.memory, self.network, self.cost):
             found.update(group.keywords())
+        return found
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DesignFlags:
+    """Everything of a plan but the division of devices."""
+
+    formats: FormatFlags = FormatFlags()
+    fixed: FixedFlags = FixedFlags()
+    microbatches: MicrobatchFlags = MicrobatchFlags()  # noqa: RUF009  (frozen)
+
+    @property
+    def catalog_dirs(self) -> tuple[Path, ...]:
+        """Directories of the user's own catalogue."""
+        return self.fixed.catalog_dirs
+
+    def keywords(self) -> PlanKeywords:
+        """As the API takes them. Raises UsageError or BadInput."""
+        found = self.formats.keywords()
+        found.update(self.fixed.keywords())
+        found.update(self.microbatches.keywords())
         return found
 
 

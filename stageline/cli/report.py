@@ -19,8 +19,8 @@ from stageline.report.rundir import (
     REQUESTS_FILE,
     RERUN,
     read_events,
+    read_parts,
     read_requests,
-    read_sizes,
     read_stages,
     read_summary,
 )
@@ -62,7 +62,7 @@ def report_command(
         _page(directory)
     if perfetto is not None:
         _trace(directory, perfetto)
-    groups = groups_table(read_sizes(directory), read_events(directory), summary.credits)
+    groups = groups_table(read_parts(directory), read_events(directory), summary.credits)
     tuned = read_tune(directory, summary.digest)
     shown = run_report(summary, stages, groups, directory=directory, tuned=tuned)
     console().print(shown)  # last, so that nothing is printed about a damaged run

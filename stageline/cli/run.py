@@ -22,6 +22,7 @@ from stageline.cli.trace_flags import TraceFlags
 from stageline.errors import RunFailed, SloMissed, UsageError
 from stageline.report.slo import parse_slo
 from stageline.report.text_report import run_report
+from stageline.runtime.logs import say
 from stageline.runtime.plans import read_plan_file
 from stageline.workload import DescribedWorkload
 from stageline.workload.recording import RecordedWorkload
@@ -100,6 +101,15 @@ def _progress(progress: RunStatus) -> str:
     return f"{progress.requests:,} requests done"
 
 
+def _compare(recording: RecordedWorkload, digest: str | None) -> None:
+    """Says whether the recorded session had the same digest, or why it has none."""
+    if recording.end.digest:
+        same = "the same digest as" if recording.end.digest == digest else "another digest than"
+        say(f"{same} the recorded session")
+    elif recording.end.reason:
+        say(f"the recording has no digest to compare: {recording.end.reason}")
+
+
 def _show(result: RunResult, workload: DescribedWorkload, *, as_json: bool) -> None:
     """Prints the result. Raises RunFailed or SloMissed, whose exit code is the command's."""
     summary = result.summary
@@ -107,9 +117,8 @@ def _show(result: RunResult, workload: DescribedWorkload, *, as_json: bool) -> N
         print_json(summary)
     else:
         console().print(run_report(summary, result.stages, directory=result.directory))
-    if isinstance(workload, RecordedWorkload) and workload.end.digest:
-        same = "the same digest as" if workload.end.digest == summary.digest else "another digest than"
-        sys.stderr.write(f"stageline: {same} the recorded session\n")
+    if isinstance(workload, RecordedWorkload):
+        _compare(workload, summary.digest)
     counts = summary.requests
     if counts["total"] and counts["refused"] == counts["total"]:
         raise RunFailed(

@@ -1,4 +1,4 @@
-"""`stageline search`: every division of some devices, each run on a workload."""
+"""`stageline search`: the cheapest division of devices and settings that serve a workload."""
 
 import os
 from pathlib import Path
@@ -6,15 +6,16 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from stageline.api.searching import choose_runner, run_search
+from stageline.api.searching import run_search, trial_runner
 from stageline.cli import output
 from stageline.cli.groups import OUTPUT, TRIALS
 from stageline.cli.numbers import WHOLE
-from stageline.cli.plan_flags import DesignFlags
+from stageline.cli.plan_flags import FixedFlags
 from stageline.cli.progress import counting_bar
-from stageline.cli.search_flags import SearchFlags
-from stageline.cli.search_output import print_trials, save_plot
+from stageline.cli.search_flags import LimitFlags, SearchFlags
+from stageline.cli.search_output import answer_document, print_search, save_plot
 from stageline.cli.speculation_flags import SpeculationFlags
+from stageline.cli.varied_flags import VariedFlags
 from stageline.errors import SloMissed, UsageError
 
 
@@ -24,6 +25,8 @@ def search_command(
     /,
     *,
     flags: SearchFlags,
+    limits: LimitFlags = LimitFlags(),  # noqa: B008  (frozen)
+    varied: VariedFlags = VariedFlags(),  # noqa: B008  (frozen)
     jobs: Annotated[
         int | None, WHOLE, Parameter(group=TRIALS, help="Number of processes that run trials; default: one per core.")
     ] = None,
@@ -34,25 +37,27 @@ def search_command(
         Path | None, Parameter(group=TRIALS, help="File that keeps finished trials, so that they are not run again.")
     ] = None,
     plot: Annotated[Path | None, Parameter(group=OUTPUT, help="Write a chart here (.svg or .png).")] = None,
-    json: Annotated[bool, Parameter(negative="", group=OUTPUT, help="Print trials as JSON.")] = False,
-    design: DesignFlags = DesignFlags(),  # noqa: B008  (frozen)
+    json: Annotated[
+        bool, Parameter(negative="", group=OUTPUT, help="Print the answer and all trials as JSON.")
+    ] = False,
+    fixed: FixedFlags = FixedFlags(),  # noqa: B008  (frozen)
     speculation: SpeculationFlags = SpeculationFlags(),  # noqa: B008  (frozen)
 ) -> int:
-    """Try every way to divide devices among tensor, expert, context and pipeline ranks and replicas."""
+    """Find the cheapest division of devices, and the settings, that serve a workload."""
     if jobs is not None and scheduler is not None:
         raise UsageError("--jobs sets the number of local processes, --scheduler uses Dask workers: give one of them")
-    runner = choose_runner(os.cpu_count() or 1 if jobs is None else jobs, scheduler)
-    question, keywords = flags.question(speculation), design.keywords()
-    with counting_bar("divisions") as watch:
+    width = os.cpu_count() or 1 if jobs is None else jobs
+    question, keywords = flags.question(speculation, varied, limits), fixed.keywords()
+    with counting_bar("divisions") as watch, trial_runner(width, scheduler) as runner:
         names = model.split(","), device.split(",")
-        found = run_search(question, *names, keywords, design.catalog_dirs, runner, resume, watch)
-    curve = len(question.devices) > 1
+        found = run_search(question, *names, keywords, fixed.catalog_dirs, runner, resume, watch, width)
+    curve = len({t.devices for t in found.trials}) > 1
     if plot:
         save_plot(found, plot, curve=curve)
     if json:
-        output.print_json({"trials": found.trials, "left_out": [x._asdict() for x in found.skipped]})
+        output.print_json(answer_document(found))
     else:
-        print_trials(found, best_of_each=curve, requests=question.requests)
+        print_search(found, question, best_of_each=curve)
     if not any(t.slo_met in {None, True} for t in found.trials if t.failure is None):
         raise SloMissed("no division meets the objective; give it more devices, or relax the objective")
     return 0

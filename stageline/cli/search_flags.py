@@ -5,13 +5,56 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from stageline.api.placement_limits import PlacementLimits
+from stageline.api.question import DEFAULT_REQUESTS, MAX_DEVICES, Question
 from stageline.api.scheduling import check_drafts
-from stageline.api.searching import MAX_DEVICES, Question
-from stageline.cli.groups import QUESTION
+from stageline.cli.groups import DEVICES, QUESTION
 from stageline.cli.numbers import DECIMAL, WHOLE
 from stageline.cli.speculation_flags import SpeculationFlags
+from stageline.cli.varied_flags import VariedFlags
 from stageline.engine.settings import Scheduling
-from stageline.errors import UsageError
+from stageline.errors import BadInput, UsageError
+
+
+@Parameter(name="*", group=DEVICES)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitFlags:
+    """Where devices stand, and what they cost."""
+
+    max_context_parallel: Annotated[
+        int,
+        WHOLE,
+        Parameter(
+            name=("--max-context-parallel", "--most-context-parallel"), help="Maximum context-parallel size to try."
+        ),
+    ] = 1
+    tensor_in_node: Annotated[
+        bool, Parameter(negative="", help="Leave out stages whose ranks do not share a node.")
+    ] = False
+    whole_nodes: Annotated[bool, Parameter(negative="", help="Leave out divisions that do not fill their nodes.")] = (
+        False
+    )
+    stock: Annotated[str | None, Parameter(help="How many devices there are, like h100-sxm=16,a100-80g=8.")] = None
+    price: Annotated[
+        str | None, Parameter(help="Price of one device per hour, like 2.5, or of each: h100-sxm=2.5,a100-80g=1.6.")
+    ] = None
+    budget: Annotated[float | None, DECIMAL, Parameter(help="Most money per hour; needs --price.")] = None
+
+    def limits(self) -> PlacementLimits:
+        """As the API takes them. Raises BadInput."""
+        stock = _by_device("--stock", self.stock, "h100-sxm=16")
+        if "" in stock:
+            raise BadInput("--stock", self.stock, "names no device", "write it like h100-sxm=16")
+        uneven = [f"{name}={count:g}" for name, count in stock.items() if count != int(count)]
+        if uneven:
+            raise BadInput("--stock", uneven[0], "not a whole number", "write it like h100-sxm=16")
+        return PlacementLimits(
+            tensor_in_node=self.tensor_in_node,
+            whole_nodes=self.whole_nodes,
+            stock={name: int(count) for name, count in stock.items()},
+            prices=_by_device("--price", self.price, "2.5 or h100-sxm=2.5"),
+            budget=self.budget,
+        )
 
 
 @Parameter(name="*", group=QUESTION)
@@ -22,34 +65,19 @@ class SearchFlags:
     workload: Annotated[
         str, Parameter(help="Trace file, or a synthetic workload like poisson:rate=4,input=1024,output=128.")
     ]
-    devices: Annotated[
-        str,
-        Parameter(
-            help="Total number of devices, like 8, or a range like 46..118 for the best division at every number."
-        ),
-    ]
+    devices: Annotated[str, Parameter(help="Total number of devices, like 8, or a range like 4..16.")]
     slo: Annotated[str | None, Parameter(help="Objective, like ttft=2s,tpot=50ms,attainment=0.99.")] = None
-    microbatches: Annotated[
-        str, Parameter(show_default=False, help="Microbatch sizes to try, like 1,8,64; default: the planner's choice.")
-    ] = ""
-    max_context_parallel: Annotated[
-        int,
-        WHOLE,
-        Parameter(
-            name=("--max-context-parallel", "--most-context-parallel"), help="Maximum context-parallel size to try."
-        ),
-    ] = 1
-    requests: Annotated[int | None, WHOLE, Parameter(help="Maximum number of requests.")] = 200
+    requests: Annotated[int, WHOLE, Parameter(help="Maximum number of requests.")] = DEFAULT_REQUESTS
     rate_scale: Annotated[str, Parameter(help="Factor on the arrival rate, like 2, 0.5 or 3/2.")] = "1"
     seed: Annotated[int, WHOLE, Parameter(help="Seed of every random draw, 0 or more.")] = 0
-    prefix_cache: Annotated[
-        bool, Parameter(negative="", help="Keep the KV of prompts and reuse it for prompts that begin alike.")
+    every_count: Annotated[
+        bool, Parameter(negative="", help="Go on to more devices when fewer meet the objective.")
     ] = False
-    price: Annotated[
-        float | None, DECIMAL, Parameter(help="Price of one device per hour, to compute the cost of tokens.")
-    ] = None
+    exhaustive: Annotated[
+        bool, Parameter(negative="", help="Run every combination on the whole workload, however many there are.")
+    ] = False
 
-    def question(self, speculation: SpeculationFlags) -> Question:
+    def question(self, speculation: SpeculationFlags, varied: VariedFlags, limits: LimitFlags) -> Question:
         """As the API takes it. Raises UsageError or BadInput naming the flag."""
         drafts = speculation.given()
         check_drafts(Scheduling(), drafts)
@@ -57,13 +85,15 @@ class SearchFlags:
             workload=self.workload,
             devices=_counts(self.devices),
             slo=self.slo,
-            microbatches=_sizes(self.microbatches),
-            max_context_parallel=self.max_context_parallel,
+            vary=varied.vary(),
+            max_context_parallel=limits.max_context_parallel,
             requests=self.requests,
             rate_scale=self.rate_scale,
             seed=self.seed,
-            given=drafts | ({"prefix_cache": True} if self.prefix_cache else {}),
-            price=self.price,
+            given=drafts,
+            limits=limits.limits(),
+            every_count=self.every_count,
+            exhaustive=self.exhaustive,
         )
 
 
@@ -80,14 +110,16 @@ def _counts(text: str) -> tuple[int, ...]:
     return tuple(range(low, high + 1))
 
 
-def _sizes(text: str) -> tuple[int | None, ...]:
-    """Microbatches to try; None: the planner's choice. Raises UsageError for what is no list of sizes."""
-    if not text:
-        return (None,)
-    try:
-        sizes = [int(part) for part in text.split(",")]
-    except ValueError:
-        sizes = [0]
-    if min(sizes) < 1:
-        raise UsageError(f"--microbatches {text!r}: give sizes such as 1,8,64")
-    return tuple(sizes)
+def _by_device(flag: str, text: str | None, example: str) -> dict[str, float]:
+    """ "2.5" -> {"": 2.5}; "a=1,b=2" -> {"a": 1.0, "b": 2.0}. Raises BadInput."""
+    found: dict[str, float] = {}
+    for part in text.split(",") if text is not None else []:
+        name, equals, number = part.rpartition("=")
+        try:
+            value = float(number)
+        except ValueError:
+            raise BadInput(flag, part, "not a number", f"write it like {example}") from None
+        if name in found or bool(equals) != bool(name):
+            raise BadInput(flag, part, "given twice" if name in found else "no device", f"write it like {example}")
+        found[name.strip()] = value
+    return found

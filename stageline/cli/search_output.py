@@ -1,8 +1,15 @@
-"""Tables and charts of a search."""
+"""Tables, lines and charts of a search."""
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import msgspec
+
+from stageline.api.question import Question
+from stageline.api.ranking import token_rate
+from stageline.api.robustness import Room
 from stageline.api.searching import SearchResult
 from stageline.api.trials import Trial
 from stageline.cli import output
@@ -11,36 +18,137 @@ from stageline.report.palette import BUSY
 from stageline.units import figure_text
 
 MAX_ADVICE_LINES = 8  # lines below a table; --json has all
+MAX_REASONS = 6
+FILLED = 5  # median requests that must fit into the time of arrivals, or a run is mostly filling and draining
 
 
-def print_trials(found: SearchResult, *, best_of_each: bool, requests: int | None) -> None:
-    """The Pareto front, or the curve over numbers of devices; `requests` is the limit of the workload."""
-    trials, shown = found.trials, found.best_by_devices() if best_of_each else found.front()
+def answer_document(found: SearchResult) -> dict[str, Any]:
+    """What --json prints."""
+    return {
+        "best": found.best(),
+        "runners_up": found.runners_up(),
+        "robustness": found.robustness,
+        "launch": found.launch,
+        "trials": found.trials,
+        "short_trials": found.short_trials,
+        "left_out": [x._asdict() for x in found.skipped],
+    }
+
+
+def print_search(found: SearchResult, question: Question, *, best_of_each: bool) -> None:
+    """A table, the answer, what was left out, and lines to paste."""
+    trials = found.trials
     several = len({(t.model, t.device) for t in trials}) > 1
-    priced = any(t.cost_per_million_tokens is not None for t in trials)
+    best = found.best()
+    if best_of_each:
+        title, shown = "best at every number of devices", found.best_by_devices()
+    elif question.slo is not None and best is not None:
+        title, shown = f"best of every division on {best.devices} devices", [best, *found.runners_up()]
+    else:
+        title, shown = "Pareto front: goodput, TTFT, TPOT, devices", found.front()
+    output.print_table(title, *_table(shown, several))
+    lines = _counts(found) + _load(trials, question) + _room(found)
+    if best is not None and best_of_each and found.runners_up():
+        others = ", ".join(_verdict(t, several) for t in found.runners_up()[:4])
+        lines.append(f"next best on {best.devices} devices: {others}")
+    output.print_lines(lines + _left_out(found) + _advice(shown, several))
+    if best is not None:
+        output.print_lines(["", f"answer: {_verdict(best, several)}, on {best.devices} x {best.device}"])
+        _print_launch(found)
+
+
+def _table(shown: Sequence[Trial], several: bool) -> tuple[list[tuple[str, bool]], list[list[str]]]:
+    priced = any(t.cost_per_million_tokens is not None for t in shown)
     names = ["goodput req/s", "tokens/s", "TTFT p50", "p99", "TPOT p50", "p99", "served req/s"]
     columns = [("division", False), ("devices", True), *((name, True) for name in names), ("binds", False)]
     if priced:
-        columns.append(("$/M tokens", True))
-    title = "best at every number of devices" if best_of_each else "Pareto front: goodput, TTFT, TPOT, devices"
-    output.print_table(title, columns, [_cells(t, several, priced) for t in shown])
-    failed = [t for t in trials if t.failure is not None]
-    skipped = len(found.skipped)
-    lines = [f"{len(trials)} divisions run, {skipped} skipped (they do not fit, or a bound misses the objective)"]
-    lines += _load(trials, requests)
-    lines += [f"{t.name} failed: {t.failure}" for t in failed[:3]]
+        columns += [("per hour", True), ("$/M tokens", True)]
+    return columns, [_cells(t, several, priced) for t in shown]
+
+
+def _counts(found: SearchResult) -> list[str]:
+    trials, failed = found.trials, [t for t in found.trials if t.failure is not None]
+    short = f", {found.short_trials} more on the beginning of the workload" if found.short_trials else ""
+    lines = [
+        f"{len(trials)} combinations run in full{short}; {len(found.skipped)} skipped (they do not fit, a bound misses "
+        "the objective, or a limit forbids them)"
+    ]
+    lines += [f"{t.name} {t.settings} failed: {t.failure}" for t in failed[:3]]
     if any(t.slo_met is not None for t in trials):
         lines.append(f"{sum(bool(t.slo_met) for t in trials)} meet the objective")
-    output.print_lines(lines + _advice(shown, several))
+    return lines
 
 
-def _load(trials: Sequence[Trial], requests: int | None) -> list[str]:
+def _load(trials: Sequence[Trial], question: Question) -> list[str]:
     """What the trials were given, which a limit on requests may make another load than the whole workload."""
     offered = [t.offered_requests_per_s for t in trials if t.offered_requests_per_s is not None]
     rates = sorted({figure_text(least) for least in (min(offered), max(offered))}) if offered else []
     rate = f", offered at {' to '.join(rates)} requests/s" if rates else ", offered all at once"
-    first = "all requests" if requests is None else f"at most the first {requests:,} requests (--requests)"
-    return [f"load: {first} of the workload{rate}; served: completions while requests arrived, without the drain"]
+    limit = question.requests
+    first = "all requests" if limit is None else f"at most the first {limit:,} requests (--requests)"
+    lines = [f"load: {first} of the workload{rate}; served: completions while requests arrived, without the drain"]
+    brief = [t for t in trials if t.span_s is not None and t.e2e_p50_s * FILLED > t.span_s and not t.failure]
+    if brief:
+        least, span = min(t.e2e_p50_s for t in brief), brief[0].span_s or 0.0
+        lines.append(
+            f"short: requests arrive for {figure_text(span)} s, and a median one takes {figure_text(least)} s or more: "
+            "the served rate is that of a system that still fills; give more --requests"
+        )
+    return lines
+
+
+def _room(found: SearchResult) -> list[str]:
+    """How much more load the answer takes, and with one replica lost."""
+    if found.robustness is None:
+        return []
+    whole, lost = found.robustness.whole, found.robustness.one_lost
+    lines = [f"headroom: the answer {_limit(whole)}"]
+    if lost is None:
+        return [*lines, "one replica lost: there is no other"]
+    kept = "" if lost.attainment is None else f"{lost.attainment:.2%} are good at this load; "
+    return [*lines, f"one of {whole.replicas} replicas lost: {kept}it {_limit(lost)}"]
+
+
+def _limit(room: Room) -> str:
+    if room.kept is None:
+        return "meets the objective at no load that was tried"
+    edge = "no larger load was tried" if room.missed is None else f"misses it at {figure_text(room.missed)} x"
+    odd = "" if room.monotone else "; not monotone: a larger load was seen to meet it again"
+    return f"meets the objective up to {figure_text(room.kept)} x this load, and {edge}{odd}"
+
+
+def _left_out(found: SearchResult) -> list[str]:
+    """Reasons, the most frequent first, each with one of those that it is for."""
+    example: dict[str, str] = {}
+    for name, reason in found.skipped:
+        example.setdefault(reason, name)
+    counts = Counter(reason for _, reason in found.skipped)
+    lines = []
+    for reason, count in counts.most_common(MAX_REASONS):
+        more = f" and {count - 1} more" if count > 1 else ""
+        lines.append(f"left out: {example[reason]}{more}: {reason}")
+    more_reasons = len(counts) - MAX_REASONS
+    return lines + ([f"left out for {more_reasons} other reasons: --json has all"] if more_reasons > 0 else [])
+
+
+def _verdict(t: Trial, several: bool) -> str:
+    """A trial in one phrase."""
+    settings = f" {t.settings}" if t.settings else ""
+    good = "" if t.attainment is None else f" ({t.attainment:.2%} good)"
+    cost = "" if t.cost_per_hour is None else f", {t.cost_per_hour:,.2f} an hour"
+    return f"{_name(t, several)}{settings}{good}{cost}"
+
+
+def _print_launch(found: SearchResult) -> None:
+    """Lines to paste, unwrapped."""
+    launch = found.launch
+    if launch is None:
+        return
+    lines = [line for line in (launch.vllm, launch.sglang) if line]
+    if launch.helm:
+        compact = msgspec.json.encode(msgspec.json.decode(launch.helm)).decode()
+        lines.append(f"# values.yaml of vLLM's production stack (JSON is YAML):\n{compact}")
+    output.print_plain([*lines, *(f"# not said: {text}" for text in launch.not_said)])
 
 
 def _advice(shown: Sequence[Trial], several: bool) -> list[str]:
@@ -59,16 +167,21 @@ def _name(t: Trial, several: bool) -> str:
 def _cells(t: Trial, several: bool, priced: bool) -> list[str]:
     times = (t.ttft_p50_s, t.ttft_p99_s, t.tpot_p50_s, t.tpot_p99_s)
     mark = "" if t.slo_met is not False else " (misses)"
+    settings = f" {t.settings}" if t.settings else ""
     return [
-        _name(t, several) + mark,
+        _name(t, several) + settings + mark,
         str(t.devices),
         figure_text(t.goodput_requests_per_s),
-        f"{t.output_tokens_per_s:,.0f}",
+        f"{token_rate(t):,.0f}",
         *(f"{s * 1e3:,.1f} ms" for s in times),
         "" if t.served_requests_per_s is None else figure_text(t.served_requests_per_s),
         t.binding,
-        *([f"{t.cost_per_million_tokens:.2f}" if t.cost_per_million_tokens is not None else ""] if priced else []),
+        *([_money(t.cost_per_hour), _money(t.cost_per_million_tokens)] if priced else []),
     ]
+
+
+def _money(value: float | None) -> str:
+    return "" if value is None else f"{value:,.2f}"
 
 
 def save_plot(found: SearchResult, path: Path, *, curve: bool) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import secrets
 from collections.abc import Callable
 from pathlib import Path
 
@@ -50,7 +51,8 @@ class LocalCluster:
         common = ["--plan", str(path.resolve()), "--grpc-host", HOST, "--log-level", options.log_level]
         self._common = [*common, "--log-format", options.log_format, "--drain-s", str(options.drain_s)]
         self._common += [f"--tls-{name}={path}" for name, path in msgspec.structs.asdict(options.tls).items()]
-        self._dialer = Dialer(options.tls, api_key=options.api_key)
+        self._dialer = Dialer(options.tls, api_key=options.api_key.partition(",")[0])
+        self._secrets = {"STAGELINE_STAGE_KEY": secrets.token_hex(16)}  # other users of the host open no session here
         self.stages = [self._stage(r, s) for r in range(plan.replicas) for s in range(len(plan.stages))]
         self.router: Child | None = None
         self._keepers: list[asyncio.Task[None]] = []
@@ -97,7 +99,7 @@ class LocalCluster:
 
     def _stage(self, replica: int, stage: int) -> Child:
         flags = [*self._common, "--stage", str(stage), "--replica", str(replica)]
-        return Child(stage_name(self._plan, replica, stage), "stage_server", flags)
+        return Child(stage_name(self._plan, replica, stage), "stage_server", flags, secrets=self._secrets)
 
     async def _start_stages(self) -> None:
         """Starts all stages, a few at a time: the start of a Python process is CPU-bound."""
@@ -126,7 +128,7 @@ class LocalCluster:
             flags,
             grpc_port=options.grpc_port,
             metrics_port=options.metrics_port,
-            secrets={"STAGELINE_API_KEY": options.api_key},
+            secrets={"STAGELINE_API_KEY": options.api_key, **self._secrets},
         )
         await self.router.start()
         self._keep(self.router)

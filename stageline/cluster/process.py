@@ -14,12 +14,14 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from stageline.errors import Unavailable, UsageError
+from stageline.cluster.ports import is_free, steady_port
+from stageline.errors import StagelineError, Unavailable, UsageError
 from stageline.runtime.server import Endpoints
 from stageline.wire.environment import GRPC_ENVIRONMENT
 
 log = logging.getLogger(__name__)
 
+_HOST = "127.0.0.1"  # where all of them listen
 START_S = 60.0  # from the start to the line with the server's endpoints
 _BACKOFF_S = (0.5, 1.0, 2.0, 4.0, 8.0)
 _STEADY_S = 30.0  # a crash after this long starts the backoff again
@@ -51,10 +53,37 @@ class Child:
         return self._process.pid if self._process else None
 
     async def start(self) -> Endpoints:
-        """Starts the server and waits until it listens.
+        """Starts the server and waits until it listens. Port 0 becomes one that it will find free when it restarts.
 
         Raises Unavailable when it ends first or is late, UsageError when it ends because of bad input.
         """
+        if self.endpoints is not None:
+            return await self._start()
+        asked = self._grpc_port, self._metrics_port, self._http_port
+        while True:
+            chosen = self._choose_ports()
+            try:
+                return await self._start()
+            except UsageError:
+                if all(is_free(_HOST, port) for port in chosen):
+                    raise
+                self._grpc_port, self._metrics_port, self._http_port = asked  # somebody was quicker
+
+    def _choose_ports(self) -> list[int]:
+        """Sets the ports that are 0; returns those that it has set."""
+        chosen = []
+        if not self._grpc_port:
+            chosen.append(port := steady_port(_HOST))
+            self._grpc_port = port
+        if not self._metrics_port:
+            chosen.append(port := steady_port(_HOST))
+            self._metrics_port = port
+        if self._http_port is None and "--http-port=0" in self._flags:
+            chosen.append(port := steady_port(_HOST))
+            self._http_port = str(port)
+        return [port for port in chosen if port]
+
+    async def _start(self) -> Endpoints:
         command = [sys.executable, "-m", self._module, *self._flags, "--exit-with-parent"]
         command += ["--grpc-port", str(self._grpc_port), "--metrics-port", str(self._metrics_port)]
         if self._http_port:
@@ -103,8 +132,12 @@ class Child:
             failures += 1
             log.warning("restarting the server", extra={"server": self.name, "pause_s": pause_s})
             await asyncio.sleep(pause_s)
-            with contextlib.suppress(Unavailable):
+            if self._stopping:
+                return
+            try:
                 await self.start()
+            except (StagelineError, OSError) as error:  # of the system: no memory, processes or descriptors are left
+                log.warning("the server does not start", extra={"server": self.name, "error": str(error)})
 
     async def stop(self, grace_s: float) -> None:
         """Sends SIGTERM, and SIGKILL after `grace_s` if the process has not ended."""

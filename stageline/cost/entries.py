@@ -51,6 +51,7 @@ class Experts(CostStruct, frozen=True):
     token_ns: float  # compute of all top_k experts of a token
     expert_ns: float  # reading one expert's weights
     unhidden: float | UnsetType = UNSET  # share of the lesser of compute and reading that is added
+    curve: Curve | UnsetType = UNSET  # measured times by tokens, in place of the formula
     imbalance: tuple[float, ...] = ()  # ascending, >= 1: work of the busiest rank / mean; a draw picks one
 
 
@@ -157,12 +158,27 @@ class LmHead(CostStruct, frozen=True):
     curve: Curve | UnsetType = UNSET
 
 
+class Graphs(CostStruct, frozen=True):
+    """CUDA graphs, captured at some numbers of new tokens of one rank.
+
+    A step that a graph holds takes what depends on tokens alone at the captured size. Any other runs eager: at least
+    eager_ns on the devices, in which the host launches the kernels.
+    """
+
+    sizes: tuple[int, ...]  # ascending; none: every step runs eager
+    eager_ns: float
+    decode_only: bool = False  # a microbatch with a prefill runs eager
+    exact: bool = False  # a step between two sizes runs eager, it is not padded
+
+
 class Roofline(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="roofline", tag_field="kind"):
     """Sum over groups of layers x (sum over operations of max(compute, memory) + overhead), + head; at least 1 ns.
 
     Prefill tokens are split over `context_ranks`. With `overlap` two half batches may alternate: a step takes the
     lesser of the whole batch and max(work of both halves, collectives of both halves).
-    The host adds: max(step, floor_ns) + sequence_ns x sequences + step_ns.
+    The host adds: max(step, floor_ns) + sequence_ns x sequences + step_ns; with `host_hidden` it is
+    max(step, floor_ns, sequence_ns x sequences + step_ns). `ranks` ranks of data-parallel attention step together
+    (see `stageline.cost.together`); the host's time is that of one rank's sequences.
     """
 
     groups: tuple[LayerGroup, ...]
@@ -172,6 +188,9 @@ class Roofline(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     floor_ns: float = 0.0
     sequence_ns: float = 0.0
     step_ns: float = 0.0
+    host_hidden: bool | UnsetType = UNSET
+    ranks: int | UnsetType = UNSET  # absent: 1
+    graphs: Graphs | UnsetType = UNSET  # absent: neither padding nor launches count
 
 
 CostEntry = Affine | Roofline | MeasuredCost

@@ -19,10 +19,10 @@ class LayerTimes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     """Times of one kind of layer on one device. What the tables lack is None: the device's constants take its place."""
 
     layers: tuple[int, ...]
-    work: tuple[Curve, ...]  # GEMMs and routed experts, by tokens of the group
+    work: tuple[Curve, ...]  # GEMMs, by tokens of the group
     overhead_ns: float  # kernels that no table has
     token_ns: float = 0.0  # the same, by tokens of the group
-    has_experts: bool = False  # in `work`
+    experts: Curve | None = None  # the routed ones, by tokens of the group
     decode: Surface | None = None
     prefill: Surface | None = None
     linear_decode: Surface | None = None
@@ -49,7 +49,7 @@ class KernelProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
     def tokens(self) -> tuple[int, int]:
         """The tokens of a step that all curves cover."""
-        curves = [curve for kind in self.kinds for curve in kind.work]
+        curves = [c for kind in self.kinds for c in (*kind.work, kind.experts) if c]
         return max(c.at[0] for c in curves), min(c.at[-1] for c in curves)
 
 
@@ -107,7 +107,9 @@ def with_tables(base: Roofline, profile: KernelProfile, spec: ModelSpec, layers:
 
 
 def _group(base: LayerGroup, kind: LayerTimes) -> LayerGroup:
-    attention, linear = base.attention, base.linear
+    attention, linear, experts = base.attention, base.linear, base.experts
+    if experts and kind.experts:
+        experts = msgspec.structs.replace(experts, curve=kind.experts, imbalance=())
     if attention and (kind.decode or kind.prefill):
         attention = _full(attention, kind)
     if linear and kind.linear_decode and kind.linear_prefill:
@@ -120,7 +122,7 @@ def _group(base: LayerGroup, kind: LayerTimes) -> LayerGroup:
         overhead_ns=kind.overhead_ns,
         gemms=(),
         transfer_token_ns=kind.token_ns,
-        experts=None if kind.has_experts else base.experts,
+        experts=experts,
         work=kind.work or UNSET,
         attention=attention,
         linear=linear,

@@ -16,20 +16,27 @@ Attention = TypeVar("Attention", FullAttention, LinearAttention)
 
 
 def lower_bound(entry: Roofline) -> Roofline:
-    """Without rings, and with falling times flattened from below."""
-    head = entry.head
+    """Without rings, without launches where some graph was captured, with falling times flattened from below."""
+    head, graphs = entry.head, entry.graphs
+    if graphs and graphs.sizes:
+        graphs = msgspec.structs.replace(graphs, eager_ns=0.0)
     if head and head.curve:
         head = msgspec.structs.replace(head, curve=_curve(head.curve))
-    return msgspec.structs.replace(entry, groups=tuple(_group(group) for group in entry.groups), head=head)
+    return msgspec.structs.replace(
+        entry, groups=tuple(_group(group) for group in entry.groups), head=head, graphs=graphs
+    )
 
 
 def _group(group: LayerGroup) -> LayerGroup:
-    attention, linear = group.attention, group.linear
+    attention, linear, experts = group.attention, group.linear, group.experts
+    if experts and experts.curve:
+        experts = msgspec.structs.replace(experts, curve=_curve(experts.curve))
     if attention:
         attention = _phases(msgspec.structs.replace(attention, ring=None))
     return msgspec.structs.replace(
         group,
         attention=attention,
+        experts=experts,
         linear=linear and _phases(linear),
         work=tuple(_curve(c) for c in group.work) if group.work else msgspec.UNSET,
         collectives=tuple(

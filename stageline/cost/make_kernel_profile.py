@@ -234,10 +234,10 @@ def _kind(lookup: Lookup, layer: Layer) -> LayerTimes:
         overhead, token_ns = overhead + folded.overhead_ns, folded.token_ns
     return LayerTimes(
         layers=tuple(i for i, other in enumerate(on.spec.layers) if other == layer),
-        work=(*work, routed) if routed else tuple(work),
+        work=tuple(work),
         overhead_ns=overhead,
         token_ns=token_ns,
-        has_experts=routed is not None,
+        experts=routed,
         decode=decode,
         prefill=prefill,
         linear_decode=linear_decode,

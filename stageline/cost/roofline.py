@@ -5,7 +5,15 @@ from functools import partial
 
 from stageline.cost.entries import FullAttention, LinearAttention, Phase, Ring, Roofline
 from stageline.cost.measured import surface_ns
-from stageline.cost.tables import halves_tables, head_table, imbalanced_experts, work_table
+from stageline.cost.tables import (
+    apart,
+    expert_tables,
+    halves_tables,
+    head_table,
+    imbalanced_experts,
+    work_table,
+)
+from stageline.cost.together import captured_sizes, in_step
 from stageline.cost.totals import BatchTotals
 
 
@@ -33,6 +41,10 @@ class RooflineModel:
         self._values = self.table.values  # grows in place
         self._halves = halves_tables(entry)
         self._experts = imbalanced_experts(entry)
+        self._apart = apart(entry)
+        self._ranks, self._graphs = entry.ranks or 1, entry.graphs or None
+        self._sizes = captured_sizes(self._graphs) if self._graphs else []
+        self._routed = expert_tables(entry)
         self._full = [(layers, _attention_of(a)) for layers, a in attention_rows(entry)]
         linear = linear_rows(entry)
         self._linear = [(n, a.token_ns, a.sequence_ns) for n, a in linear if not (a.decode and a.prefill)]
@@ -45,11 +57,48 @@ class RooflineModel:
     def service_ns(self, totals: BatchTotals, draw: int = 0) -> int:
         """Token table + experts + linear attention + full attention (decode, then prefill) + head, rounded once."""
         tokens = totals.decode_tokens - (-totals.prefill_tokens // self.entry.context_ranks)
+        if self._apart:
+            return self._apart_ns(totals, tokens, draw)
         values = self._values
         whole = values[tokens] if tokens < len(values) else self.table.at(tokens)
         ns = 0.0
         for experts in self._experts:
             ns += experts.ns(tokens, draw)
+        halves = self._halves_at(tokens) if self._halves else None
+        ns = self._step_ns(ns, totals, tokens, whole, halves)
+        return round(self._with_host(ns, totals) if self._host else ns) or 1
+
+    def _apart_ns(self, totals: BatchTotals, routed: int, draw: int) -> int:
+        """With ranks that step together, or graphs: only experts see the tokens that are `routed`."""
+        if self._ranks > 1:
+            totals = in_step(totals, self._ranks)
+        tokens = totals.decode_tokens - (-totals.prefill_tokens // self.entry.context_ranks)
+        graphs, ranks, values, ns = self._graphs, self._ranks, self._values, 0.0
+        padded, own, size = tokens, tokens if ranks == 1 else -(-tokens // ranks), 0
+        if graphs and own < len(self._sizes) and not (graphs.decode_only and totals.prefill_sequences):
+            size = self._sizes[own]
+            padded = size * ranks or tokens
+        whole = values[padded] if padded < len(values) else self.table.at(padded)
+        halves = self._halves_at(padded) if self._halves else None
+        for experts in self._experts:
+            ns += experts.ns(routed, draw)
+        if self._routed:
+            whole += self._routed[0].at(routed)
+            halves = (halves[0] + self._routed[1].at(routed), halves[1]) if halves else None
+        ns = self._step_ns(ns, totals, tokens, whole, halves)
+        if graphs and not size:
+            ns = max(ns, graphs.eager_ns)
+        return round(self._with_host(ns, totals) if self._host else ns) or 1
+
+    def _halves_at(self, tokens: int) -> tuple[float, float]:
+        """(work, collectives) of two half batches that overlap."""
+        assert self._halves
+        return self._halves[0].at(tokens), self._halves[1].at(tokens)
+
+    def _step_ns(
+        self, ns: float, totals: BatchTotals, tokens: int, whole: float, halves: tuple[float, float] | None
+    ) -> float:
+        """What the devices take: attention and head besides `ns` and `whole`, which depends on tokens alone."""
         for layers, token_ns, sequence_ns in self._linear:
             update = token_ns * tokens
             state = sequence_ns * (totals.decode_sequences + totals.prefill_sequences)
@@ -58,21 +107,19 @@ class RooflineModel:
             ns += layers * scan(totals)
         for layers, attention in self._full:
             ns += layers * attention(totals)
-        if self._halves:
-            work, collectives = self._halves
-            ns = min(whole + ns, max(work.at(tokens) + ns, collectives.at(tokens)))
-        else:
-            ns = whole + ns
+        ns = min(whole + ns, max(halves[0] + ns, halves[1])) if halves else whole + ns
         if self._head and totals.sampled:
             rows, weights = self._head[0] * totals.sampled, self._head[1]
             ns += (rows if rows > weights else weights) + self._head[2]
             if self._head_table:
                 ns += self._head_table.at(totals.sampled)
-        return round(self._with_host(ns, totals) if self._host else ns) or 1
+        return ns
 
     def _with_host(self, ns: float, totals: BatchTotals) -> float:
         e = self.entry
-        sequences = totals.decode_sequences + totals.prefill_sequences
+        sequences = (totals.decode_sequences + totals.prefill_sequences) // self._ranks
+        if e.host_hidden:
+            return max(ns, e.floor_ns, e.sequence_ns * sequences + e.step_ns)
         return max(ns, e.floor_ns) + e.sequence_ns * sequences + e.step_ns
 
 

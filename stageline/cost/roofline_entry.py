@@ -14,7 +14,7 @@ from msgspec import UNSET
 
 from stageline.cost import kernel_entry
 from stageline.cost.comms import collectives, ring
-from stageline.cost.entries import Experts, FullAttention, Gemm, LayerGroup, LinearAttention, LmHead, Roofline
+from stageline.cost.entries import Experts, FullAttention, Gemm, Graphs, LayerGroup, LinearAttention, LmHead, Roofline
 from stageline.cost.group import Group, local_params
 from stageline.cost.imbalance import imbalance_factors
 from stageline.hardware.device import Device
@@ -30,12 +30,26 @@ ATTENTION_OPS |= {"kda": 6, "gated-delta": 6, "mamba2": 5, "lightning": 5}
 DENSE_OPS, MOE_OPS, SHARED_OPS, LATENT_OPS, INDEX_OPS = 3, 6, 3, 2, 4
 
 
+class CapturedSizes(NamedTuple):
+    """The CUDA graphs of a serving engine; see `stageline.cost.entries.Graphs`."""
+
+    sizes: tuple[int, ...]
+    op_ns: float  # host time per operation of a step that runs eager
+    decode_only: bool = False
+    exact: bool = False
+
+
 class HostOverhead(NamedTuple):
-    """Host time of a step: max(device time, floor_ns) + sequence_ns x sequences + step_ns."""
+    """Host time of a step: max(device time, floor_ns) + sequence_ns x sequences + step_ns.
+
+    `hidden`: the sequences' and the step's time overlap with the devices. `graphs`: what launching kernels takes.
+    """
 
     floor_ns: float = 0.0
     sequence_ns: float = 0.0
     step_ns: float = 0.0
+    hidden: bool = False
+    graphs: CapturedSizes | None = None
 
 
 class Rates(NamedTuple):
@@ -84,6 +98,21 @@ def roofline_entry(
         floor_ns=host.floor_ns,
         sequence_ns=host.sequence_ns,
         step_ns=host.step_ns,
+        host_hidden=True if host.hidden else UNSET,
+        ranks=group.attention_replicas if group.attention_replicas > 1 else UNSET,
+        graphs=_graphs(spec, layers, group, host.graphs, head=head) if host.graphs else UNSET,
+    )
+
+
+def _graphs(spec: ModelSpec, layers: Sequence[int], group: Group, captured: CapturedSizes, *, head: bool) -> Graphs:
+    """What launching the kernels of these layers takes: an operation each, collectives and the head included."""
+    collectives = 2 if group.devices > 1 else 0  # after attention and after the FFN
+    kernels = sum(operations(spec.layers[i]) + collectives for i in layers) + head
+    return Graphs(
+        sizes=captured.sizes,
+        eager_ns=captured.op_ns * kernels,
+        decode_only=captured.decode_only,
+        exact=captured.exact,
     )
 
 

@@ -28,6 +28,8 @@ def distinct_experts(experts: int, top_k: int, limit: int = TABLE_LIMIT) -> list
 
 def _experts_ns(part: Experts) -> Callable[[int], float]:
     """Time of one layer's routed experts, by token count."""
+    if part.curve:
+        return partial(curve_ns, part.curve)
     table = distinct_experts(part.experts, part.top_k)
     last, unhidden = len(table) - 1, part.unhidden or 0.0
 
@@ -54,10 +56,10 @@ def _collectives_ns(group: LayerGroup) -> Callable[[int], float]:
     return collectives_ns
 
 
-def _group_ns(group: LayerGroup, *, collectives: bool) -> Callable[[int], float]:
+def _group_ns(group: LayerGroup, *, collectives: bool, experts: bool) -> Callable[[int], float]:
     """Time of a group's token-only operations, by token count; without experts that have an imbalance table."""
     gemms = [(g.token_ns, g.weights_ns, g.unhidden or 0.0) for g in group.gemms]
-    experts_ns = _experts_ns(group.experts) if group.experts and not group.experts.imbalance else None
+    experts_ns = _experts_ns(group.experts) if experts and group.experts and not group.experts.imbalance else None
     collectives_ns = _collectives_ns(group) if group.collectives and collectives else None
     work = group.work or ()
     layers, overhead, transfer = float(group.layers), group.overhead_ns, group.transfer_token_ns
@@ -116,9 +118,30 @@ def head_table(entry: Roofline) -> TokenTable | None:
     return TokenTable([partial(curve_ns, entry.head.curve)])
 
 
+def apart(entry: Roofline) -> bool:
+    """Whether experts work on another number of tokens than the rest: ranks step together, or graphs pad."""
+    return bool(entry.ranks or entry.graphs)
+
+
 def work_table(entry: Roofline) -> TokenTable:
-    """Everything that depends only on tokens, including collectives."""
-    return TokenTable([_group_ns(group, collectives=True) for group in entry.groups])
+    """Everything that depends only on tokens, including collectives; without experts that are `apart`."""
+    experts = not apart(entry)
+    return TokenTable([_group_ns(group, collectives=True, experts=experts) for group in entry.groups])
+
+
+def expert_tables(entry: Roofline) -> tuple[TokenTable, TokenTable] | None:
+    """Experts that are `apart`, without those that have an imbalance table: of a step, and of two half batches."""
+    own = [g for g in entry.groups if g.experts and not g.experts.imbalance]
+    if not (own and apart(entry)):
+        return None
+    parts = [_layers_experts(g) for g in own]
+    return TokenTable(parts), TokenTable([_halves(part) for part in parts])
+
+
+def _layers_experts(group: LayerGroup) -> Callable[[int], float]:
+    assert group.experts
+    experts_ns, layers = _experts_ns(group.experts), float(group.layers)
+    return lambda tokens: experts_ns(tokens) * layers
 
 
 def _halves(part: Callable[[int], float]) -> Callable[[int], float]:
@@ -135,7 +158,8 @@ def halves_tables(entry: Roofline) -> tuple[TokenTable, TokenTable] | None:
     """(work, collectives) of two half batches, which overlap; None without `overlap` or without collectives."""
     if not (entry.overlap and any(group.collectives for group in entry.groups)):
         return None
-    work = [_halves(_group_ns(group, collectives=False)) for group in entry.groups]
+    experts = not apart(entry)
+    work = [_halves(_group_ns(group, collectives=False, experts=experts)) for group in entry.groups]
     return TokenTable(work), TokenTable([_halves(_layers_collectives(group)) for group in entry.groups])
 
 

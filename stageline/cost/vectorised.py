@@ -17,12 +17,14 @@ from stageline.cost.tables import (
     TABLE_LIMIT,
     ImbalancedExperts,
     TokenTable,
+    expert_tables,
     halves_tables,
     head_table,
     imbalanced_experts,
     work_table,
 )
 from stageline.cost.vectorised_measured import surface_of, vectorised_measured
+from stageline.cost.vectorised_together import captured_sizes, in_step
 
 
 def compile_vectorised(entry: CostEntry) -> VectorisedModel:
@@ -45,19 +47,70 @@ def _affine(e: Affine) -> VectorisedModel:
 
 
 def _roofline(entry: Roofline) -> VectorisedModel:
-    look_up, full, linear, head = _look_up(work_table(entry)), attention_rows(entry), linear_rows(entry), entry.head
-    tables, imbalanced = halves_tables(entry), [_imbalanced(e) for e in imbalanced_experts(entry)]
-    rows_table = head_table(entry)
-    head_ns = _look_up(rows_table) if rows_table else None
-    halves = (_look_up(tables[0]), _look_up(tables[1])) if tables else None
+    by_tokens, by_sequences, graphs, head = _by_tokens(entry), _by_sequences(entry), entry.graphs or None, entry.head
+    ranks, head_ns = entry.ranks or 1, _head_ns(entry)
 
     def service_ns(c: Columns, draws: DrawArray | None = None) -> IntArray:
+        routed = c["decode_tokens"] - (-c["prefill_tokens"] // entry.context_ranks)
+        c = in_step(c, ranks)
         tokens = c["decode_tokens"] - (-c["prefill_tokens"] // entry.context_ranks)
-        sequences = c["decode_sequences"] + c["prefill_sequences"]
-        whole = look_up(tokens)
-        ns = np.zeros(len(tokens))
+        sizes = captured_sizes(graphs, -(-tokens // ranks), c["prefill_sequences"]) if graphs else None
+        padded = tokens if sizes is None else np.where(sizes > 0, sizes * ranks, tokens)
+        whole, halves, ns = by_tokens(padded, routed, draws)
+        ns = by_sequences(c, tokens, ns)
+        ns = np.minimum(whole + ns, np.maximum(halves[0] + ns, halves[1])) if halves else whole + ns
+        if head:
+            rows = np.maximum(head.row_ns * c["sampled"], head.weights_ns) + head.overhead_ns
+            ns = np.where(c["sampled"] > 0, ns + rows, ns)
+            if head_ns:
+                ns = np.where(c["sampled"] > 0, ns + head_ns(c["sampled"]), ns)
+        if graphs and sizes is not None:
+            ns = np.where(sizes > 0, ns, np.maximum(ns, graphs.eager_ns))
+        ns = _with_host(entry, ns, (c["decode_sequences"] + c["prefill_sequences"]) // ranks)
+        out: IntArray = np.maximum(np.rint(ns).astype(np.int64), 1)
+        return out
+
+    return service_ns
+
+
+def _head_ns(entry: Roofline) -> Callable[[IntArray], FloatArray] | None:
+    table = head_table(entry)
+    return _look_up(table) if table else None
+
+
+Halves = tuple[FloatArray, FloatArray]  # work and collectives of two half batches
+ByTokens = Callable[[IntArray, IntArray, DrawArray | None], tuple[FloatArray, Halves | None, FloatArray]]
+BySequences = Callable[[Columns, IntArray, FloatArray], FloatArray]
+
+
+def _by_tokens(entry: Roofline) -> ByTokens:
+    """A function (tokens, tokens of experts, draws) -> (tables, halves if they may overlap, imbalanced experts)."""
+    look_up, imbalanced = _look_up(work_table(entry)), [_imbalanced(e) for e in imbalanced_experts(entry)]
+    tables, routed_tables = halves_tables(entry), expert_tables(entry)
+    of_halves = (_look_up(tables[0]), _look_up(tables[1])) if tables else None
+    of_experts = (_look_up(routed_tables[0]), _look_up(routed_tables[1])) if routed_tables else None
+
+    def by_tokens(
+        tokens: IntArray, routed: IntArray, draws: DrawArray | None
+    ) -> tuple[FloatArray, Halves | None, FloatArray]:
+        whole, ns = look_up(tokens), np.zeros(len(tokens))
         for experts in imbalanced:
-            ns = ns + experts(tokens, draws)
+            ns = ns + experts(routed, draws)
+        halves = (of_halves[0](tokens), of_halves[1](tokens)) if of_halves else None
+        if of_experts:
+            whole = whole + of_experts[0](routed)
+            halves = (halves[0] + of_experts[1](routed), halves[1]) if halves else None
+        return whole, halves, ns
+
+    return by_tokens
+
+
+def _by_sequences(entry: Roofline) -> BySequences:
+    """A function (columns, tokens, ns) -> ns with linear attention, then full attention, added."""
+    full, linear = attention_rows(entry), linear_rows(entry)
+
+    def by_sequences(c: Columns, tokens: IntArray, ns: FloatArray) -> FloatArray:
+        sequences = c["decode_sequences"] + c["prefill_sequences"]
         for layers, part in linear:
             if not (part.decode and part.prefill):
                 ns = ns + layers * np.maximum(part.token_ns * tokens, part.sequence_ns * sequences)
@@ -71,22 +124,20 @@ def _roofline(entry: Roofline) -> VectorisedModel:
             if attention.ring:
                 decode, prefill = _ring(c, attention.ring, decode, prefill)
             ns = ns + layers * (decode + prefill)
-        if halves:
-            work, collectives = halves
-            ns = np.minimum(whole + ns, np.maximum(work(tokens) + ns, collectives(tokens)))
-        else:
-            ns = whole + ns
-        if head:
-            rows = np.maximum(head.row_ns * c["sampled"], head.weights_ns) + head.overhead_ns
-            ns = np.where(c["sampled"] > 0, ns + rows, ns)
-            if head_ns:
-                ns = np.where(c["sampled"] > 0, ns + head_ns(c["sampled"]), ns)
-        if entry.floor_ns or entry.sequence_ns or entry.step_ns:
-            ns = np.maximum(ns, entry.floor_ns) + entry.sequence_ns * sequences + entry.step_ns
-        out: IntArray = np.maximum(np.rint(ns).astype(np.int64), 1)
-        return out
+        return ns
 
-    return service_ns
+    return by_sequences
+
+
+def _with_host(entry: Roofline, ns: FloatArray, sequences: IntArray) -> FloatArray:
+    if not (entry.floor_ns or entry.sequence_ns or entry.step_ns):
+        return ns
+    out: FloatArray = np.maximum(ns, entry.floor_ns)
+    if entry.host_hidden:
+        out = np.maximum(out, entry.sequence_ns * sequences + entry.step_ns)
+    else:
+        out = out + entry.sequence_ns * sequences + entry.step_ns
+    return out
 
 
 def _look_up(table: TokenTable) -> Callable[[IntArray], FloatArray]:

@@ -46,6 +46,10 @@ class Ledger:
             self._held[owner] = now
         self.peak_bytes = max(self.peak_bytes, self.used_bytes)
 
+    def held_bytes(self, owners: Iterable[int]) -> int:
+        """What these owners hold; nothing for one that is not here."""
+        return sum(self._stage.kv_bytes(*self._held[owner]) for owner in owners if owner in self._held)
+
     def close(self, releases: Iterable[int]) -> None:
         """Apply the last releases of a run. Raises LawBroken when anything is still held (L2)."""
         self.apply(releases, ())

@@ -14,7 +14,7 @@ from stageline.engine.request_queue import RequestQueue, RequestQueues
 from stageline.engine.rng import STREAM_EXPERTS, draw_at, stream_key
 from stageline.engine.route import Route
 from stageline.engine.sequence import Sequence
-from stageline.engine.settings import Scheduling
+from stageline.engine.settings import Scheduling, data_parallel_ranks
 from stageline.engine.speculation import make_speculation
 from stageline.engine.types import NEVER, Request
 from stageline.errors import LawBroken
@@ -31,6 +31,7 @@ class Replica:
         self.route, self.index = route, index
         self.credits = self.all_credits = scheduling.credits or defaults.credits
         self.batched_tokens = scheduling.batched_tokens or defaults.batched_tokens
+        self._chunk_tokens = -(-self.batched_tokens // data_parallel_ranks(route.plan))  # most of one prompt
         self.max_running = scheduling.max_running or NEVER
         self.overhead_ns = scheduling.overhead_ns
         largest = scheduling.microbatch or defaults.microbatch
@@ -240,7 +241,7 @@ class Replica:
     def _schedule_chunk(self, forming: Forming, sequence: Sequence) -> None:
         if not sequence.running or not forming.has_room:
             return  # it may have been preempted a moment ago
-        chunk = min(sequence.todo_tokens, forming.tokens_left)
+        chunk = min(sequence.todo_tokens, forming.tokens_left, self._chunk_tokens)
         if self.kv.allocate_slots(self, sequence, chunk, forming):
             self._prefill(forming, sequence, chunk)
             if not sequence.todo_tokens:
@@ -255,7 +256,7 @@ class Replica:
                 break
             if self.cache is not None:
                 self._acquire_prefix(self.cache, sequence)
-            chunk = min(sequence.todo_tokens, forming.tokens_left)
+            chunk = min(sequence.todo_tokens, forming.tokens_left, self._chunk_tokens)
             if not self.kv.admit(sequence, chunk, forming):
                 self._release_prefix(sequence)
                 break  # head-of-line blocking

@@ -9,6 +9,9 @@ from stageline.hardware.costs import KernelCosts
 from stageline.hardware.networks import CatalogStruct, MeasuredCollective, Network, ScaleUp
 from stageline.model.formats import Precision
 
+# What a serving engine takes from its share of memory beside weights and KV; see `stageline.plan.memory`.
+MemoryShare = Literal["reserve", "static", "kv", "free"]
+
 
 class CollectiveBuffers(CatalogStruct, frozen=True):
     """Memory that a communication library takes on each device of a group of up to `devices`."""

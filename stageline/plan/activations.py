@@ -36,9 +36,14 @@ def layer_activation_bytes(spec: ModelSpec, group: Group, tokens: int) -> int:
     return (own * stream + inner) * ELEMENT_BYTES[spec.activation_type]
 
 
-def logit_bytes(spec: ModelSpec, group: Group, rows: int) -> int:
-    """Bytes of the logits on one device, with `rows` sampled rows in the whole group."""
-    return -(-rows // group.attention_replicas) * -(-spec.vocab // group.tensor) * LOGIT_BYTES
+def logit_bytes(spec: ModelSpec, group: Group, rows: int, sampler_bytes: int = 0) -> int:
+    """Bytes of the logits on one device, with `rows` sampled rows in the whole group.
+
+    With `sampler_bytes`, per row and entry of the vocabulary: what a serving engine's sampler holds, which works on
+    whole rows on every rank.
+    """
+    each = spec.vocab * sampler_bytes if sampler_bytes else -(-spec.vocab // group.tensor) * LOGIT_BYTES
+    return -(-rows // group.attention_replicas) * each
 
 
 def _ffn_elements(ffn: Ffn, hidden: int, own: int, tokens: int, group: Group) -> int:

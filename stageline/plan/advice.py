@@ -8,6 +8,7 @@ from stageline.errors import DoesNotFit, UsageError
 from stageline.hardware.device import Device
 from stageline.model.spec import ModelSpec
 from stageline.plan.build import Planned, make_plan
+from stageline.plan.engine_start import engine_start
 from stageline.plan.evenness import Cut, evenness
 from stageline.plan.fit import SMALLER_WEIGHTS, fits_with
 from stageline.plan.memory import Memory
@@ -168,7 +169,19 @@ def _smaller_weights(p: Planning) -> str:
     return ""
 
 
+def _would_not_start(p: Planning) -> str:
+    """vLLM ends at once if its KV cache does not hold one request of max_model_len tokens."""
+    start = engine_start(p.planned.plan, p.planned.memory)
+    if start is None or start.max_concurrency is None or start.max_concurrency >= 1 or p.options.activations != "kv":
+        return ""
+    return (
+        f"vLLM would not start: one request of {start.max_model_len:,} tokens does not fit its KV cache, which holds "
+        f"{start.kv_cache_tokens:,} (--max-model-len, --gpu-memory-utilization, --tensor-parallel-size)."
+    )
+
+
 PLAN_RULES: tuple[Callable[[Planning], str], ...] = (
+    _would_not_start,
     _split_without_need,
     _replicas_instead_of_split,
     _tensor_group_across_nodes,

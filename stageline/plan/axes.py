@@ -39,12 +39,16 @@ class AxisRow(msgspec.Struct, frozen=True, kw_only=True):
     trip_ns: int  # of a decode step and a prefill chunk, under the chosen order
 
 
-def prefill_totals(tokens: int, context_tokens: int) -> BatchTotals:
-    """The last chunk, of at most `tokens`, of a prompt of `context_tokens`."""
-    new = min(tokens, context_tokens)
+def prefill_totals(tokens: int, context_tokens: int, ranks: int = 1) -> BatchTotals:
+    """The last chunks, of at most `tokens` together, of a prompt of `context_tokens` on each of `ranks` ranks."""
+    new = min(-(-tokens // ranks), context_tokens)
     pairs = new * (context_tokens - new) + new * (new + 1) // 2
     return BatchTotals(
-        prefill_sequences=1, prefill_tokens=new, prefill_kv_tokens=context_tokens, prefill_pairs=pairs, sampled=1
+        prefill_sequences=ranks,
+        prefill_tokens=ranks * new,
+        prefill_kv_tokens=ranks * context_tokens,
+        prefill_pairs=ranks * pairs,
+        sampled=ranks,
     )
 
 

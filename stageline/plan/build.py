@@ -25,7 +25,7 @@ from stageline.plan.options import AXES, PlanOptions
 from stageline.plan.partition import balanced, fewest
 from stageline.plan.placement import LayerRun, Layers, by_kind, route
 from stageline.plan.schema import Defaults, Plan, StagePlan, Visit
-from stageline.plan.sizing import credits_for, for_ranks, nominal_microbatch, serving, with_blocks
+from stageline.plan.sizing import credits_for, for_ranks, is_asynchronous, nominal_microbatch, serving, with_blocks
 from stageline.plan.stage_work import stage_work
 from stageline.plan.timing import PipelineTiming, decode_totals, pipeline_timing
 
@@ -60,9 +60,10 @@ def make_plan(spec: ModelSpec, device: Device, options: PlanOptions) -> Planned:
     stages = tuple(with_blocks(stage, options.kv_blocks, device.memory_bytes) for stage in made)
     requests = tuple(_requests(stage, memory) for stage in stages)
     microbatch = nominal_microbatch(len(stages), min(requests), options)
-    decode = decode_totals(microbatch, memory.context_tokens)
+    decode, ranks = decode_totals(microbatch, memory.context_tokens), options.group.attention_replicas
+    options = msgspec.structs.replace(options, async_scheduling=is_asynchronous(len(stages), options))
     runs = route(layouts)
-    priced = (decode, prefill_totals(options.batched_tokens, memory.context_tokens))
+    priced = (decode, prefill_totals(options.batched_tokens, memory.context_tokens, ranks))
     strides, axes = AxisPlanner(spec, device, options, runs, priced).choose()
     options = msgspec.structs.replace(options, strides=strides)
     costs, visits = _visits(spec, device, options, runs)
@@ -101,7 +102,7 @@ def _layouts(spec: ModelSpec, device: Device, memory: Memory, options: PlanOptio
         seen.add(sequences)
         times = layer_times(spec, device, options, sequences, memory.context_tokens)
         layouts = _balanced_layouts(spec, device, memory, options, times)
-        requests = (_room(memory, x) // max(1, memory.request_bytes(x)) for x in layouts)
+        requests = (memory.room_bytes(x) // max(1, memory.request_bytes(x)) for x in layouts)
         sequences = nominal_microbatch(len(layouts), min(requests), options)
         if sequences in seen:
             return layouts
@@ -123,12 +124,6 @@ def _balanced_layouts(
     return [tuple(range(start, end)) for start, end in cuts]
 
 
-def _room(memory: Memory, layers: Sequence[int]) -> int:
-    """What weights and activations leave of a stage."""
-    kept = memory.kept_free_bytes(layers[-1] == memory.layers - 1)
-    return memory.capacity_bytes - memory.weight_bytes(layers) - kept
-
-
 def _stage_count(memory: Memory, options: PlanOptions) -> int:
     if options.devices is None and isinstance(options.layer_partition, tuple):
         return len(options.layer_partition)
@@ -142,6 +137,7 @@ def _stage_count(memory: Memory, options: PlanOptions) -> int:
 def layer_times(spec: ModelSpec, device: Device, options: PlanOptions, sequences: int, context: int) -> list[int]:
     """Time in ns of a decode step in every layer alone; the last one's includes the head."""
     totals = decode_totals(sequences, context)
+    options = msgspec.structs.replace(options, engine_sequence_ns=0.0)  # the host's time is no layer's
     count = len(spec.layers)
     first_of = {layer: i for i, layer in reversed(list(enumerate(spec.layers))) if i < count - 1 or count == 1}
     time_of = {
@@ -181,7 +177,7 @@ def _stage(
         device=device.name,
         weight_bytes=weights,
         memory_bytes=memory.capacity_bytes,
-        kv_budget_bytes=_room(memory, layers),
+        kv_budget_bytes=memory.room_bytes(layers),
         kv_block_bytes=memory.block_bytes(layers),
         state_bytes=memory.state_bytes(layers),
         kv_windows=memory.windows(layers) or msgspec.UNSET,

@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import msgspec
 
-from stageline.cost.entries import CostEntry, Roofline
+from stageline.cost.entries import CostEntry, Graphs, Roofline
 from stageline.cost.measured_entries import MeasuredCost
 from stageline.cost.service import min_service_ns
 from stageline.errors import BadInput
@@ -18,6 +19,7 @@ MAX_FLOAT_NS = 1e9  # per token, sequence, row or expert: a second
 MAX_FLOAT = {"floor_ns": 1e12, "step_ns": 1e12, "steps_ns": 1e12, "kv_threshold_tokens": 1e18} | {
     "latency_ns": 1e12,
     "decode_ns": 1e12,
+    "eager_ns": 1e12,
     "overhead_ns": 1e12,
     "weights_ns": 1e12,
     "decode_pair_ns": 1e5,
@@ -43,7 +45,7 @@ AT_LEAST_ONE = frozenset(
         "block_tokens",
         "replicas",
     }
-    | {"layers", "top_k", "context_ranks", "most_blocks", "read_tokens"}
+    | {"layers", "top_k", "context_ranks", "most_blocks", "read_tokens", "ranks"}
 )
 
 
@@ -109,6 +111,8 @@ def _check_tables(entry: Roofline, at: str) -> None:
         where = f"{at}.groups[{i}]"
         for j, curve in enumerate(group.work or ()):
             check_curve(curve, f"{where}.work[{j}]")
+        if group.experts and group.experts.curve:
+            check_curve(group.experts.curve, f"{where}.experts.curve")
         for j, collective in enumerate(group.collectives):
             if collective.curve:
                 check_curve(collective.curve, f"{where}.collectives[{j}].curve")
@@ -125,6 +129,10 @@ def _check_cost(entry: CostEntry, at: str) -> None:
     if not isinstance(entry, Roofline):
         return
     _check_tables(entry, at)
+    if entry.graphs:
+        _check_graphs(entry.graphs, f"{at}.graphs")
+    if entry.ranks and entry.ranks > MAX_STAGES:
+        raise BadInput(f"{at}.ranks", entry.ranks, f"at most {MAX_STAGES:,}")
     for i, group in enumerate(entry.groups):
         experts = group.experts
         if experts and not 1 <= experts.top_k <= experts.experts <= MAX_TABLE:
@@ -136,6 +144,12 @@ def _check_cost(entry: CostEntry, at: str) -> None:
             raise BadInput(f"{at}.groups[{i}].collectives", None, "a collective needs at least one way")
         if group.layers > MAX_STAGES:
             raise BadInput(f"{at}.groups[{i}].layers", group.layers, f"at most {MAX_STAGES:,}")
+
+
+def _check_graphs(graphs: Graphs, at: str) -> None:
+    sizes = (0, *graphs.sizes)
+    if len(sizes) > MAX_TABLE or sizes[-1] > MAX_TABLE or any(a >= b for a, b in pairwise(sizes)):
+        raise BadInput(f"{at}.sizes", list(graphs.sizes)[:4], f"sizes must ascend from 1, up to {MAX_TABLE:,}")
 
 
 def _check_factors(factors: tuple[float, ...], at: str) -> None:

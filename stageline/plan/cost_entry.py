@@ -12,12 +12,14 @@ from stageline.plan.options import PlanOptions
 
 
 def cost_entry(spec: ModelSpec, layers: Sequence[int], device: Device, options: PlanOptions) -> CostEntry:
-    """The cost entry of a visit to these layers; the last layer's includes the head."""
-    last = len(spec.layers) - 1
-    profile = options.profile
+    """The cost entry of a visit to these layers.
+
+    The last layer's includes the head, the first layer's the serving engine's own host time, unless another was given.
+    """
+    last, host, profile = len(spec.layers) - 1, options.host, options.profile
+    if layers[0] == 0 and options.engine_sequence_ns and not (host.floor_ns or host.sequence_ns or host.step_ns):
+        host = host._replace(sequence_ns=options.engine_sequence_ns, hidden=bool(options.async_scheduling))
     if profile and not isinstance(profile, KernelProfile):
         return measured_entry(profile, layers, last)
-    entry = roofline_entry(
-        spec, layers, device, options.group, layers[-1] == last, options.expert_imbalance, options.host
-    )
+    entry = roofline_entry(spec, layers, device, options.group, layers[-1] == last, options.expert_imbalance, host)
     return with_tables(entry, profile, spec, layers) if isinstance(profile, KernelProfile) else entry

@@ -1,5 +1,14 @@
-"""Memory of a stage: weights, KV per token, state per request, activations, and the planned requests."""
+"""Memory of a stage: weights, KV per token, state per request, activations, and the planned requests.
 
+Serving engines mean different things by their share of memory (`PlanOptions.activations`):
+
+    reserve  KV = share x memory - weights; activations and runtime use what the share leaves free
+    static   KV = share x memory - weights - runtime; activations use what the share leaves free (SGLang)
+    kv       KV = share x memory - weights - runtime - activations (vLLM)
+    free     KV = share x (memory - weights - runtime - activations) (TensorRT-LLM)
+"""
+
+import math
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
@@ -25,13 +34,18 @@ class Memory:
         self.context_tokens = options.context_tokens or min(DEFAULT_CONTEXT_TOKENS, spec.context or 1 << 62)
         self.concurrency = options.concurrency
         self.block_tokens = options.block_tokens
-        self.reserve_bytes = device.memory_bytes - device.usable_bytes(options.memory_share)  # of one device
         self.layer_activation_bytes = layer_activation_bytes(spec, group, options.batched_tokens)
-        self.logit_bytes = logit_bytes(spec, group, options.microbatch or MAX_MICROBATCH)
+        rows = min(options.microbatch or options.max_running or MAX_MICROBATCH, options.batched_tokens)
+        self.logit_bytes = logit_bytes(spec, group, rows, options.serving.sampler_bytes if options.serving else 0)
         self.activations = options.activations
         self.engine_bytes = device.engine_bytes(group.devices)  # of one device
         self._devices = group.devices
-        self.capacity_bytes = device.usable_bytes(options.memory_share) * group.devices
+        self.kv_share = 1.0  # of what weights, runtime and activations leave
+        usable = device.usable_bytes(options.memory_share)
+        if self.activations == "free":
+            self.kv_share, usable = usable / device.memory_bytes, device.memory_bytes
+        self.capacity_bytes = usable * group.devices
+        self.memory_bytes = device.memory_bytes * group.devices
         self.weights = [nominal_layer_bytes(spec)] * count if self.nominal else _exact(spec, group)
         self.embedding_bytes = 0 if self.nominal else spec.embedding_bytes() * copies
         self.head_bytes = 0 if self.nominal else spec.head_bytes() * copies
@@ -40,7 +54,7 @@ class Memory:
         kept = {layer: _kept(spec, layer, options) for layer in set(spec.layers)}
         self.kept = [kept[layer] for layer in spec.layers]
         self.state = [spec.state_bytes(i) for i in range(count)]
-        needs = [w + self.concurrency * self.request_bytes([i]) for i, w in enumerate(self.weights)]
+        needs = [w + self._planned_bytes([i]) for i, w in enumerate(self.weights)]
         self._needs = [0, *accumulate(needs)]
 
     def activation_bytes(self, last: bool) -> int:
@@ -49,8 +63,14 @@ class Memory:
 
     def kept_free_bytes(self, last: bool) -> int:
         """Bytes that a stage's ledger leaves to activations and the engine; 0 if these use the reserve."""
-        each = self.activation_bytes(last) + self.engine_bytes
-        return each * self._devices if self.activations == "kv" else 0
+        if self.activations == "reserve":
+            return 0
+        return (self.engine_bytes + self.activation_bytes(last) * (self.activations != "static")) * self._devices
+
+    def room_bytes(self, layers: Sequence[int]) -> int:
+        """What weights, activations and the engine leave of a stage for its ledger; negative if they do not fit."""
+        left = self.capacity_bytes - self.weight_bytes(layers) - self.kept_free_bytes(layers[-1] == self.layers - 1)
+        return left if self.kv_share == 1 else math.floor(left * self.kv_share)
 
     def ends_bytes(self, first: bool, last: bool) -> int:
         """Bytes of embedding and head, which come with the first and the last layer."""
@@ -85,8 +105,13 @@ class Memory:
 
     def need_bytes(self, layers: Sequence[int]) -> int:
         """What a stage with these layers needs for weights, planned requests and activations."""
-        need = self.weight_bytes(layers) + self.concurrency * self.request_bytes(layers)
+        need = self.weight_bytes(layers) + self._planned_bytes(layers)
         return need + self.kept_free_bytes(self.layers - 1 in layers)
+
+    def _planned_bytes(self, layers: Sequence[int]) -> int:
+        """What a stage must have left for the planned requests."""
+        size = self.concurrency * self.request_bytes(layers)
+        return size if self.kv_share == 1 else math.ceil(size / self.kv_share)
 
     def run_need_bytes(self, start: int, end: int) -> int:
         """`need_bytes` of layers start to end - 1, in O(1)."""

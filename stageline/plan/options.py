@@ -9,6 +9,7 @@ from stageline.cost.group import Group
 from stageline.cost.kernel_profile import KernelProfile
 from stageline.cost.profile import Profile
 from stageline.cost.roofline_entry import HostOverhead
+from stageline.hardware.device import MemoryShare
 
 Placement = Literal["fewest", "by-kind", "interleaved"]
 LayerBytes = Literal["exact", "nominal"]
@@ -43,6 +44,10 @@ class EngineRules(NamedTuple):
     prefix_cache: bool
     prefix_cache_with_state: bool  # also for models with linear attention
     overhead_ns: int = 0
+    async_scheduling: bool = False  # with one stage
+    pipelined_async_scheduling: bool = False  # with several stages
+    async_batching: str = ""  # with several stages and asynchronous scheduling; empty: pipelined_batching
+    sampler_bytes: int = 0  # per running sequence and entry of the vocabulary
 
 
 class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,10 +71,12 @@ class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
     axes: tuple[Axis, ...] = ()  # order from the innermost; empty: chosen by cost
     strides: Strides = Strides()  # set by the planner, from the order of the axes
     host: HostOverhead = HostOverhead()
+    engine_sequence_ns: float = 0.0  # host time of the serving engine per sequence and step of a data-parallel rank
+    async_scheduling: bool | None = None  # that time hides behind the devices'; None: the engine's default
     context_tokens: int | None = None
     concurrency: int = 1  # requests of that context that must fit every stage
     memory_share: float | None = None
-    activations: Literal["reserve", "kv"] = "reserve"  # they use memory outside the share, or the ledger's
+    activations: MemoryShare = "reserve"  # see `stageline.plan.memory`
     hop_latency_ns: int | None = None
     hop_bytes_per_s: int | None = None
     hop_jitter_ns: int = 0
@@ -103,6 +110,11 @@ class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
             tensor_stride=self.strides.tp or 1,
             outer_stride=self.strides.ep if self.expert_parallel > self.tensor_parallel else self.strides.cp,
         )
+
+    @property
+    def max_running(self) -> int | None:
+        """Most running sequences of one replica: `max_num_seqs` on each of its data-parallel ranks; None: no limit."""
+        return None if self.max_num_seqs is None else self.max_num_seqs * self.group.attention_replicas
 
     @property
     def stage_devices(self) -> int:

@@ -2,9 +2,11 @@
 
 import msgspec
 
+from stageline.cost.entries import Roofline
 from stageline.plan.axes import AxisRow
 from stageline.plan.build import Planned
 from stageline.plan.capacity import ContextCapacity, by_context, crossover_tokens
+from stageline.plan.engine_start import EngineStart, engine_start
 from stageline.plan.schema import Plan, StagePlan
 
 
@@ -14,7 +16,7 @@ class DeviceMemory(msgspec.Struct, frozen=True, kw_only=True):
     weight_bytes: int  # the mean over the stage's devices
     kv_bytes: int  # KV and state that the ledger may hold
     activation_bytes: int
-    reserve_bytes: int  # for activations, the runtime and fragmentation; includes what the ledger leaves to activations
+    reserve_bytes: int  # all other memory: activations, the runtime, fragmentation
 
 
 class StageRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,6 +54,7 @@ class PlanReport(msgspec.Struct, frozen=True, kw_only=True):
     busiest_ns: int  # T
     network_floor_ns: int
     serving: str  # the serving engine in one line; "" if the plan names none
+    engine_start: EngineStart | None  # what the serving engine says when it starts; None if the plan names none
     max_model_len: int  # longest prompt and output together; 0: no limit
     digest: str
     stages: tuple[StageRow, ...]
@@ -85,6 +88,7 @@ def plan_report(planned: Planned) -> PlanReport:
         busiest_ns=timing.busiest_ns,
         network_floor_ns=timing.network_ns,
         serving=serving_text(plan),
+        engine_start=engine_start(plan, planned.memory),
         max_model_len=plan.max_context_tokens,
         digest=plan.digest(),
         stages=tuple(_row(planned, i, stage) for i, stage in enumerate(plan.stages)),
@@ -105,7 +109,21 @@ def serving_text(plan: Plan) -> str:
     return (
         f"{engine.engine} {engine.release}: {engine.batching} batches, {running}"
         f"{plan.defaults.batched_tokens:,} new tokens a step, {kv.get(engine.kv, engine.kv)}, prefix cache {cache}"
+        f"{_host_text(plan)}"
     )
+
+
+def _host_text(plan: Plan) -> str:
+    """What the host does, where the plan's costs say it."""
+    first = plan.costs[plan.visits[0].cost]
+    if not isinstance(first, Roofline):
+        return ""
+    found = ""
+    if first.graphs:
+        found = f", CUDA graphs up to {first.graphs.sizes[-1]:,}" if first.graphs.sizes else ", no CUDA graphs"
+    if first.sequence_ns:
+        found += f", {'asynchronous' if first.host_hidden else 'synchronous'} scheduling"
+    return found
 
 
 def _row(planned: Planned, index: int, stage: StagePlan) -> StageRow:
@@ -127,7 +145,7 @@ def _device_memory(planned: Planned, stage: StagePlan) -> DeviceMemory:
         weight_bytes=-(-stage.weight_bytes // stage.devices),
         kv_bytes=stage.kv_budget_bytes // stage.devices,
         activation_bytes=memory.activation_bytes(last),
-        reserve_bytes=memory.reserve_bytes + memory.kept_free_bytes(last) // stage.devices,
+        reserve_bytes=(memory.memory_bytes - stage.weight_bytes - stage.kv_budget_bytes) // stage.devices,
     )
 
 

@@ -5,6 +5,7 @@ sizes integers of bytes; the only floats are the coefficients of cost entries.
 """
 
 import hashlib
+from typing import Annotated
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -100,6 +101,9 @@ class Defaults(PlanStruct, frozen=True):
     batched_tokens: int = 2048  # most new tokens in a microbatch
 
 
+BuiltIn = Annotated[str, msgspec.Meta(pattern="^[^:]*$")]  # a policy's name: a file may not name code to import
+
+
 class Serving(PlanStruct, frozen=True):
     """How the serving engine of a plan schedules: settings of a run, unless flags replace them.
 
@@ -108,9 +112,9 @@ class Serving(PlanStruct, frozen=True):
 
     engine: str  # catalogue name
     release: str = ""
-    batching: str = "balanced"
-    queueing: str = "fcfs"
-    kv: str = "reserve"
+    batching: BuiltIn = "balanced"
+    queueing: BuiltIn = "fcfs"
+    kv: BuiltIn = "reserve"
     prefix_cache: bool = False
     largest_microbatch: int = 0  # most sequences in a microbatch; 0: that of `Defaults`
     max_running: int = 0  # most running sequences per replica, all data-parallel ranks together; 0: no limit

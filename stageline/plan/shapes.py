@@ -18,7 +18,6 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     cp: int
     pp: int
     replicas: int
-    microbatch: int | None = None
 
     @property
     def devices(self) -> int:
@@ -29,8 +28,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     def name(self) -> str:
         """The axes above 1: "tp4 pp2"; "tp1" if there are none."""
         axes = (("tp", self.tp), ("ep", self.ep), ("cp", self.cp), ("pp", self.pp), ("dp", self.replicas))
-        text = " ".join(f"{name}{n}" for name, n in axes if n > 1) or "tp1"
-        return f"{text} mb{self.microbatch}" if self.microbatch else text
+        return " ".join(f"{name}{n}" for name, n in axes if n > 1) or "tp1"
 
     def options(self, base: PlanOptions) -> PlanOptions:
         """`base` with this division."""
@@ -42,7 +40,6 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
             expert_parallel=self.ep,
             context_parallel=self.cp,
             redundant_experts=base.redundant_experts if self.ep > 1 else 0,
-            microbatch=self.microbatch or base.microbatch,
         )
 
 

@@ -18,16 +18,11 @@ def for_ranks(options: PlanOptions) -> PlanOptions:
     return msgspec.structs.replace(options, batched_tokens=tokens)
 
 
-def max_running(options: PlanOptions) -> int | None:
-    """Most running sequences of one replica: `max_num_seqs` on each of its data-parallel ranks; None: no limit."""
-    return None if options.max_num_seqs is None else options.max_num_seqs * options.group.attention_replicas
-
-
 def nominal_microbatch(stages: int, requests: int, options: PlanOptions) -> int:
     """ceil(running / stages), with as many running as fit the memory and the engine allows; never below 1."""
     if options.microbatch is not None:
         return options.microbatch
-    running = min(requests, max_running(options) or requests)
+    running = min(requests, options.max_running or requests)
     return max(1, -(-running // stages))
 
 
@@ -40,6 +35,20 @@ def credits_for(stages: int, timing: PipelineTiming, options: PlanOptions) -> in
     return stages if options.credits_rule == "stages" else max(stages, timing.knee)
 
 
+def is_asynchronous(stages: int, options: PlanOptions) -> bool:
+    """Whether the engine schedules a step while the one before it runs: as asked for, or its default."""
+    rules = options.serving
+    if options.async_scheduling is not None or rules is None:
+        return bool(options.async_scheduling)
+    return rules.async_scheduling if stages == 1 else rules.pipelined_async_scheduling
+
+
+def _batching(stages: int, options: PlanOptions, rules: EngineRules) -> str:
+    if stages == 1:
+        return rules.batching
+    return (is_asynchronous(stages, options) and rules.async_batching) or rules.pipelined_batching
+
+
 def serving(stages: Sequence[StagePlan], options: PlanOptions) -> Serving | None:
     """How the plan's engine schedules; None if the plan names no engine.
 
@@ -49,14 +58,14 @@ def serving(stages: Sequence[StagePlan], options: PlanOptions) -> Serving | None
     rules = options.serving
     if rules is None:
         return None
-    running = max_running(options)
+    running = options.max_running
     windows, states = any(s.windows for s in stages), any(s.state_bytes for s in stages)
     by_default = rules.prefix_cache and not windows and (rules.prefix_cache_with_state or not states)
     caching = by_default if options.prefix_cache is None else options.prefix_cache
     return Serving(
         engine=rules.engine,
         release=rules.release,
-        batching=rules.batching if len(stages) == 1 else rules.pipelined_batching,
+        batching=_batching(len(stages), options, rules),
         queueing=rules.queueing,
         kv=rules.kv,
         prefix_cache=caching,

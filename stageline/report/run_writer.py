@@ -53,6 +53,7 @@ class RunWriter:
         self.statistics = Statistics(slo)
         self.trace = trace
         self._events: StageEventWriter | None = None
+        self._microbatches: MicrobatchWriter | None = None
         self.members: MemberObserver | None = trace  # who is told the members of microbatches
         self._plan = plan
         self._directory = directory
@@ -76,7 +77,7 @@ class RunWriter:
             if events:
                 self._events = self._files.enter_context(StageEventWriter(directory / EVENTS_FILE))
                 microbatches = MicrobatchWriter(directory / MICROBATCHES_FILE, self.trace)
-                self.members = self._files.enter_context(microbatches)
+                self.members = self._microbatches = self._files.enter_context(microbatches)
         except OSError as error:
             self._discard()
             raise UsageError(f"-o {directory}: can't be written: {error.strerror}; give another directory") from None
@@ -107,6 +108,8 @@ class RunWriter:
         if self._lines is not None:
             self._lines.put(record.index, line)
         self.statistics.request(record)
+        if self._microbatches is not None:
+            self._microbatches.ended(record.replica, record.index)
         if self.trace is not None:
             self.trace.request(record)
 

@@ -10,7 +10,7 @@ from stageline.engine.types import RequestRecord, StageRecord
 from stageline.errors import BadInput
 from stageline.plan.schema import Plan
 from stageline.report.events import StageEvent
-from stageline.report.groups import Formed, Sizes
+from stageline.report.groups import Formed, Part, Parts
 from stageline.report.summary import Summary
 
 PLAN_FILE, SUMMARY_FILE, REQUESTS_FILE, STAGES_FILE, EVENTS_FILE, MICROBATCHES_FILE, TUNE_FILE = (
@@ -63,13 +63,14 @@ def read_events(directory: Path) -> Iterator[StageEvent]:
         yield from _records(path, file, msgspec.json.Decoder(StageEvent))
 
 
-def read_sizes(directory: Path) -> Sizes:
+def read_parts(directory: Path) -> Parts:
     """microbatches.jsonl; nothing when the run was made without --events."""
     path = directory / MICROBATCHES_FILE
     if not path.exists():
         return {}
     with path.open("rb") as file:
-        return {(m.replica, m.number): m.requests for m in _records(path, file, msgspec.json.Decoder(Formed))}
+        formed = _records(path, file, msgspec.json.Decoder(Formed))
+        return {(m.replica, m.number): Part(m.group, m.requests) for m in formed}
 
 
 def unreadable(path: Path, error: OSError) -> BadInput:

@@ -126,6 +126,11 @@ LIVE_READY = MetricSpec(name="stageline_live_ready", kind="gauge", help="Whether
 DILATION = MetricSpec(name="stageline_live_dilation", kind="gauge", help="Wall time per emulated time.", by=_LIVE)
 LIVE_REQUESTS = MetricSpec(name="stageline_live_requests", kind="gauge", help="Requests being served.", by=_LIVE)
 LIVE_WAITING = MetricSpec(name="stageline_live_requests_waiting", kind="gauge", help="Requests that wait.", by=_LIVE)
+LIVE_REFUSED = MetricSpec(
+    name="stageline_live_refused_total", kind="counter",
+    help="Requests that were not taken: no live session was open (unavailable), or the queue was full (queue).",
+    labels=("reason",), by=_LIVE,
+)  # fmt: skip
 SLIP = MetricSpec(
     name="stageline_clock_slip_seconds_total", kind="counter",
     help="Wall time that the emulated clock waited for this host.", by=_LIVE,

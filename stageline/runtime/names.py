@@ -1,4 +1,6 @@
-"""How errors and logs name the router and its stages."""
+"""How errors and logs name the router, its stages and its sessions."""
+
+from hashlib import sha256
 
 from stageline.plan.schema import Plan
 
@@ -8,6 +10,11 @@ def stage_name(plan: Plan, replica: int, stage: int) -> str:
     name = plan.stages[stage].name
     text = f"stage {stage} ({name})" if name else f"stage {stage}"
     return f"{text} of replica {replica}" if plan.replicas > 1 else text
+
+
+def session_name(secret: str) -> str:
+    """A session's name for logs, errors and Status. Its id admits to the stages, and travels with Open only."""
+    return sha256(secret.encode()).hexdigest()[:12]
 
 
 def upstream_name(plan: Plan, replica: int, link: int) -> str:

@@ -39,6 +39,9 @@ class ServerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
             "gRPC clients must show a certificate that it signed."
         ),
     ] = ""
+    stage_key: Annotated[
+        str, msgspec.Meta(description="Key without which a stage opens no session; the router shows it. Empty: none.")
+    ] = ""
     log_format: Annotated[Literal["text", "json"], msgspec.Meta(description="Log as key=value lines, or as JSON.")] = (
         "text"
     )

@@ -9,7 +9,9 @@ class Frame(msgspec.Struct, frozen=True):
     """A frame on a link. Without items it only makes a promise: a null message.
 
     `promise_ns`: no later item on this link arrives before it. `last`: the run is over, `releases` are the last ones to
-    give KV back, and the frame has no items. `slip_ns`: how far the sender's live clock has slipped, in wall time.
+    give KV back, and the frame has no items. In another frame without items `releases` are announced: the pipeline is
+    idle, and the next microbatch will give that KV back. `slip_ns`: how far the sender's live clock has slipped, in
+    wall time.
     """
 
     items: list[Item]

@@ -86,15 +86,17 @@ class Pacing:
 
     def poll(self, now_ns: int, frames: Frames) -> Frames:
         """Take the machine's frames; returns what is due by now, at most one frame with items per link."""
+        out: Frames = []
         for key, frame in frames:
             link = self._links[key]
+            if frame.releases and not frame.last:
+                out.append((key, frame))  # it is about the past, and is not ordered
             for item in frame.items:
                 link.held.append((self._clock.unslipped_ns(item.arrival_ns - link.latency_ns), item))
             link.promise_ns = max(link.promise_ns, frame.promise_ns)
             if frame.last:
                 link.last = frame
         slip_ns, timer_ns = self._clock.slip_ns, NEVER
-        out: Frames = []
         for key, link in self._links.items():
             held, due, promise_ns = link.held, [], link.promise_ns
             while held:

@@ -22,6 +22,8 @@ class RouterMachine:
     the microbatches of every frame. With a `clock` frames leave in wall time.
     """
 
+    held_ns = NEVER  # the completion that a live clock waits for
+
     def __init__(
         self,
         conductor: Conductor,

@@ -56,6 +56,8 @@ class StageMachine:
         self._landing: set[int] = set()  # visits to which a frame has come back since the last poll
         self._next = {w: v for v, w in self._earlier.items()}
         self._last: Frame | None = None
+        self._announced: tuple[int, ...] = ()  # owners whose KV the next microbatch will give back
+        self._passing_on: list[tuple[int, Frame]] = []  # the frames that say so
         self._ending: set[int] = set()  # visits whose last frame has come and not yet gone on
 
     def receive(self, key: int, frame: Frame) -> None:
@@ -76,6 +78,15 @@ class StageMachine:
                 self._come_back(key, frame)
         if frame.last:
             self._receive_last(key, frame)
+        elif frame.releases:
+            self._announced = frame.releases
+            if key + 1 < self.route.visits:
+                self._passing_on.append((key + 1, Frame([], 0, releases=frame.releases)))
+
+    @property
+    def kv_used_bytes(self) -> int:
+        """What requests hold. The ledger falls with the next microbatch only; before it comes, nothing can need it."""
+        return self.stage.ledger.used_bytes - self.stage.ledger.held_bytes(self._announced)
 
     def asked(self, key: int, time_ns: int) -> None:
         """See Machine."""
@@ -93,6 +104,7 @@ class StageMachine:
         asks: Asks = []
         news, self._news = self._news, False
         if news:
+            frames, self._passing_on = self._passing_on, []
             self._serve(frames, asks)
         timer_ns = NEVER
         if self._pacing is not None:

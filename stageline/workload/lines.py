@@ -16,6 +16,7 @@ class TraceFile:
     def __init__(self, path: Path) -> None:
         self.name = str(path)
         self.line = 0
+        self.torn = False  # the latest line has no line break: the file ends within it, or after it
         self._consumed = 0
         try:
             self._file: BinaryIO = path.open("rb")
@@ -35,6 +36,7 @@ class TraceFile:
         while raw := self._file.readline(MAX_LINE_BYTES + 1):
             self.line += 1
             self._consumed += len(raw)
+            self.torn = not raw.endswith(b"\n")
             if len(raw) > MAX_LINE_BYTES:
                 raise BadInput(self.where(), None, f"line longer than {MAX_LINE_BYTES} bytes", "give a trace file")
             yield raw.decode("utf-8-sig" if self.line == 1 else "utf-8", "replace").rstrip("\r\n")

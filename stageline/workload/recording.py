@@ -5,8 +5,9 @@
     {"cancel": 0, "at_ns": 52000000}
     {"digest": ...}
 
-Requests are numbered from 0 in the order of their lines; `cancel` names one of them. The last line exists only if
-the session ended well; a replay on the same plan with the same settings gives this digest.
+Requests are numbered from 0 in the order of their lines; `cancel` names one of them. After a good end the last line has
+the digest that a replay on the same plan with the same settings gives. {"ended": ...} says instead why the session
+broke off. A router that was killed, or whose disk was full, leaves neither.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,17 +23,18 @@ from stageline.errors import BadInput
 from stageline.workload.lines import TraceFile
 from stageline.workload.options import WorkloadOptions
 from stageline.workload.order import checked_ns, scaled_ns
-from stageline.workload.rows import MAX_TOKENS, RowCounts
+from stageline.workload.rows import MAX_TOKENS, Identity, Priority, RowCounts
 from stageline.workload.workloads import IteratedWorkload
 
 MARK = "stageline_recording"
+VERSION = 1
 _WAY_OUT = "record the session again, or remove the damaged line"
 
 
 class RecordingHeader(msgspec.Struct, frozen=True, kw_only=True):
-    """What a replay needs besides the requests."""
+    """What a replay needs besides the requests. `stageline_recording`: the format's version."""
 
-    stageline_recording: int = 1
+    stageline_recording: int = VERSION
     plan_digest: str
     seed: int
     dilation: float
@@ -44,16 +46,17 @@ class _Arrival(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     prompt_tokens: int
     output_tokens: int
     max_output_tokens: int
-    priority: int = 0
+    priority: Priority = 0
     conversation: str = msgspec.field(name="session", default="")
-    hash_ids: tuple[int, ...] = ()
-    output_hash_ids: tuple[int, ...] = ()
+    hash_ids: tuple[Identity, ...] = ()
+    output_hash_ids: tuple[Identity, ...] = ()
 
 
 class _Other(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     cancel: int | None = None
     at_ns: int = 0
     digest: str | None = None
+    ended: str | None = None
 
 
 def header_line(header: RecordingHeader) -> str:
@@ -74,6 +77,11 @@ def cancel_line(index: int, at_ns: int) -> str:
 def end_line(digest: str) -> str:
     """The last line, with the session's digest."""
     return _line({"digest": digest})
+
+
+def broken_line(reason: str) -> str:
+    """The last line of a session that broke off."""
+    return _line({"ended": reason})
 
 
 def _line(value: Any) -> str:
@@ -98,9 +106,10 @@ class RecordedWorkload(IteratedWorkload):
 
 
 class RecordedEnd(msgspec.Struct):
-    """The last line. `digest` is None until that line has been read, and stays None if the session broke off."""
+    """Where and how it ends. `digest` is None until that line has been read, and stays None if there is none."""
 
     digest: str | None = None
+    reason: str = ""  # why there is no digest, once the end has been read
 
 
 def is_recording(path: Path) -> bool:
@@ -136,7 +145,10 @@ def _header(line: str) -> RecordingHeader:
     fields = msgspec.json.decode(line, type=dict[str, Any])
     if isinstance(scheduling := fields.get("scheduling"), dict):
         fields["scheduling"] = upgraded(scheduling)
-    return msgspec.convert(fields, RecordingHeader)
+    header = msgspec.convert(fields, RecordingHeader)
+    if header.stageline_recording != VERSION:
+        raise ValueError(f"it has version {header.stageline_recording}, and this Stageline reads version {VERSION}")
+    return header
 
 
 def _events(
@@ -147,9 +159,16 @@ def _events(
         for line in lines:
             if not line or line.isspace():
                 continue
-            event = _decoded(line, file)
+            try:
+                event = _decoded(line, file)
+            except BadInput:
+                if not file.torn:
+                    raise
+                break  # its router was killed, or its disk was full, in the middle of this line
             if isinstance(event, _Other) and event.digest:
                 end.digest = event.digest
+            if isinstance(event, _Other) and event.ended:
+                end.reason = f"the session broke off: {event.ended}"
             if not _wanted(event, counts.accepted, limit):
                 continue
             time_ns = event.arrival_ns if isinstance(event, _Arrival) else event.at_ns
@@ -157,6 +176,8 @@ def _events(
                 raise BadInput(file.where(), time_ns, "earlier than the line before it", _WAY_OUT)
             latest_ns = time_ns
             yield _event(event, _scaled(time_ns, options.rate_scale, file, counts), file, counts)
+        if not end.digest and not end.reason:
+            end.reason = f"it stops at line {file.line}: its router was killed, or could not write any more"
     finally:
         file.close()
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from typing import Annotated
 
 import msgspec
 
@@ -10,6 +11,9 @@ from stageline.errors import BadInput
 from stageline.units import MAX_TIME_NS, NS_PER_S, decimal_ns
 
 MAX_TOKENS = 2**31 - 1
+MAX_PRIORITY = 10**9 - 1  # nine digits, either sign
+Priority = Annotated[int, msgspec.Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY)]
+Identity = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]  # of a prompt's block, 64 bits on the wire
 _INTEGER = re.compile(r"([0-9]+)(?:\.0*)?")  # pandas writes whole numbers as 1024.0
 _MAX_DIGITS = 18
 

@@ -47,7 +47,7 @@ class Live:
         self.stage_ports: list[str] = []
         self.router: Server | None = None
         self.http = self.grpc = ""
-        self.trust = ""
+        self.trust = self.key = ""
         self.scheme = "http"
 
     @property
@@ -61,7 +61,7 @@ class Live:
 
     async def start_stage(self, port: int = 0) -> str:
         """One stage server; its address."""
-        common = msgspec.structs.asdict(SETTINGS) | {"grpc_port": port, "tls_ca": self.trust}
+        common = msgspec.structs.asdict(SETTINGS) | {"grpc_port": port, "tls_ca": self.trust, "stage_key": self.key}
         server = build_stage(StageSettings(**common))
         endpoints = await server.start()
         await server.set_serving(True)
@@ -123,6 +123,7 @@ async def live(plan: Plan, **settings: object) -> AsyncIterator[Live]:
     """A live cluster that is ready. Its stages believe the certificate of the router, if it has one."""
     cluster = Live(plan)
     cluster.trust = str(settings.get("tls_cert", ""))
+    cluster.key = str(settings.get("stage_key", ""))
     async with AsyncExitStack() as stack, asyncio.timeout(60):
         stack.push_async_callback(_stop_all, cluster)
         addresses = [await cluster.start_stage() for _ in range(plan.replicas * len(plan.stages))]

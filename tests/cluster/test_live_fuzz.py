@@ -13,7 +13,7 @@ from grpc import aio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from router.api.openai import http_server
+from router.api.openai import bodies
 from stageline.v1 import router_pb2
 from stageline.v1.router_pb2_grpc import RouterStub
 from stageline.wire.http_headers import OUTPUT_TOKENS_HEADER
@@ -114,7 +114,7 @@ async def test_plain_bytes_on_a_door_with_tls_leave_no_traceback(
 
 
 async def test_half_a_body_does_not_hold_its_connection_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_server, "BODY_S", 0.2)
+    monkeypatch.setattr(bodies, "BODY_S", 0.2)
     async with live(live_plan()) as cluster:
         reply = await sent(cluster.http, POST + b'Content-Length: 500\r\n\r\n{"prom', hang_up=False)
         assert reply.startswith(b"HTTP/1.1 408")

@@ -2,12 +2,14 @@
 
 import asyncio
 from types import SimpleNamespace
+from unittest.mock import AsyncMock
 
 import grpc
 import pytest
 from grpc import aio
 
 from router.api import generate as live_grpc
+from router.api.prompts import PromptReader
 from router.live.service import Choice
 from stageline.errors import Busy
 from stageline.v1 import router_pb2
@@ -134,7 +136,7 @@ async def test_a_client_that_takes_nothing_is_let_go(monkeypatch: pytest.MonkeyP
 
     reply = SimpleNamespace(choices=[Choice(output, stream)], wait=at_once, close=lambda: closed.append(True))
     service = SimpleNamespace(
-        check_model=lambda name: None, submit=lambda *_, **__: reply, tokenizer=SimpleNamespace(count=len), dilation=1.0
+        check_model=lambda name: None, submit=AsyncMock(return_value=reply), reader=PromptReader(), dilation=1.0
     )
     context = SimpleNamespace(write=never, invocation_metadata=tuple)
     with pytest.raises(Busy, match="read nothing for"):

@@ -15,7 +15,9 @@ from stageline.errors import Busy
 from stageline.testing import Recorder
 from stageline.v1 import router_pb2
 from stageline.v1.router_pb2_grpc import RouterStub
+from stageline.wire.channels import Dialer
 from stageline.wire.router_client import RouterClient, RunOrder
+from stageline.wire.runs import rows_of
 from tests.cluster.live import MODEL, Live, live, live_plan
 from tests.cluster.plans import some_requests
 from tests.cluster.servers import until
@@ -50,6 +52,32 @@ async def test_a_run_is_refused_while_requests_are_served() -> None:
         await parts.close()
         await cluster.quiet()
         assert await virtual(cluster) == 5
+
+
+async def test_a_run_that_is_only_begun_does_not_stop_live_traffic(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("router.runs.order._SILENT_S", 0.5)
+    async with live(live_plan()) as cluster, cluster.client() as client, aio.insecure_channel(cluster.grpc) as channel:
+        call = RouterStub(channel).Run()
+        await call.write(router_pb2.RunRequest(start=router_pb2.RunStart()))
+        reply = await client.completions.create(model=MODEL, prompt="x", max_tokens=3)
+        assert reply.usage.completion_tokens == 3
+        assert await call.code() == grpc.StatusCode.UNAVAILABLE
+        assert "said nothing for 0.5 s" in await call.details()
+        assert await virtual(cluster) == 5
+
+
+async def test_a_client_that_takes_no_results_does_not_hold_the_cluster() -> None:
+    """As one that is suspended with Ctrl-Z."""
+    async with live(live_plan()) as cluster, Dialer().channel(cluster.grpc) as channel:
+        cluster.router._service._deadline_ns = 200_000_000
+        call = RouterStub(channel).Run()
+        await call.write(router_pb2.RunRequest(start=router_pb2.RunStart(tokens=True)))
+        await call.write(router_pb2.RunRequest(rows=rows_of(some_requests(3000, output_tokens=100))))
+        await call.done_writing()
+        await cluster.ready(False)
+        await cluster.ready()
+        assert await call.code() == grpc.StatusCode.UNAVAILABLE
+        assert "took nothing for 0.6 s" in await call.details()
 
 
 async def test_the_loss_of_a_stage_ends_streams_and_is_mended() -> None:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import socket
 import sys
 from pathlib import Path
 
@@ -118,6 +119,58 @@ async def test_a_killed_router_comes_back_on_its_own_ports(plan_path):
         async with aiohttp.ClientSession() as session, session.get(f"http://{before.http}/health") as reply:
             assert reply.status == 200
     assert crashes == ["the router ended with signal SIGKILL"]
+
+
+async def test_a_frozen_stage_ends_a_run_within_the_deadline(plan_path):
+    """It keeps its connections; only its silence tells."""
+    async with local(plan_path, router_flags=("--no-live", "--stage-deadline=2s")) as (servers, _):
+        task = asyncio.create_task(run(servers, some_requests(500, 300)))
+        await started(servers)
+        pid = servers.stages[1].pid
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(RunFailed, match=r"stage 1 \(stage-1\).* has not answered for 2 s"):
+                async with asyncio.timeout(10):
+                    await task
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        totals, _ = await run(servers, some_requests(), wait_s=30)
+    assert totals == expected(some_requests())[0]
+
+
+async def test_a_server_whose_port_is_taken_for_a_while_comes_back(plan_path):
+    async with local(plan_path) as (servers, crashes):
+        victim = servers.stages[1]
+        host, _, port = victim.endpoints.grpc.rpartition(":")
+        os.kill(victim.pid, signal.SIGKILL)
+
+        async def hold() -> bool:
+            with contextlib.suppress(OSError):
+                holder.bind((host, int(port)))
+                holder.listen()
+                return True
+            return False
+
+        async def refused() -> bool:
+            return len(crashes) > 1
+
+        with socket.socket() as holder:
+            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            await until(hold)
+            await until(refused)
+        totals, _ = await run(servers, some_requests(), wait_s=30)
+        assert victim.endpoints.grpc == f"{host}:{port}"
+    assert totals == expected(some_requests())[0]
+    assert crashes[:2] == [f"stage 1 (stage-1) ended with {how}" for how in ("signal SIGKILL", "exit code 2")]
+
+
+async def test_ports_are_none_that_outgoing_connections_get(plan_path):
+    low = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])  # noqa: ASYNC240 - a test
+    async with local(plan_path, router_flags=("--http-port=0", "--dilation=100")) as (servers, _):
+        ends = [servers.router_endpoints, *(child.endpoints for child in servers.stages)]
+    ports = [int(a.rpartition(":")[2]) for end in ends for a in (end.grpc, end.metrics, end.http) if a]
+    assert len(ports) == len(set(ports)) == 9
+    assert max(ports) < low
 
 
 async def test_a_stopped_process_changes_nothing(plan_path):

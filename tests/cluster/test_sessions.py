@@ -21,6 +21,7 @@ from stageline.errors import (
     SessionUnknown,
     Unavailable,
 )
+from stageline.runtime.names import session_name
 from stageline.testing import Recorder
 from stageline.v1 import flow_pb2, router_pb2, router_pb2_grpc, stage_pb2
 from stageline.v1.router_pb2_grpc import RouterStub
@@ -105,9 +106,9 @@ async def test_a_second_router_is_refused(servers: Cluster):
         request.downstream.add(link=2, address=sink)
         holder = StageStub(channel).Open(request)
         described = await StageStub(channel).Describe(stage_pb2.DescribeRequest())
-        while not described.session:
+        while not described.busy:
             described = await StageStub(channel).Describe(stage_pb2.DescribeRequest())
-        with pytest.raises(Busy, match=r"stage 1 \(stage-1\) is held by session mine"):
+        with pytest.raises(Busy, match=rf"stage 1 \(stage-1\) is held by session {session_name('mine')}"):
             await servers.run(some_requests())
         holder.cancel()
     await freed(servers)

@@ -13,6 +13,7 @@ from stageline.cost.entries import (
     Experts,
     FullAttention,
     Gemm,
+    Graphs,
     LayerGroup,
     LinearAttention,
     LmHead,
@@ -90,6 +91,20 @@ rooflines = st.builds(
     sequence_ns=coefficient,
     step_ns=coefficient,
 )
+GRAPHS = st.builds(
+    Graphs,
+    sizes=st.lists(st.integers(1, 600), max_size=5, unique=True).map(sorted).map(tuple),
+    eager_ns=coefficient,
+    decode_only=st.booleans(),
+    exact=st.booleans(),
+)
+stepped = st.builds(
+    msgspec.structs.replace,
+    rooflines,
+    ranks=st.sampled_from([msgspec.UNSET, 1, 2, 7]),
+    graphs=st.just(msgspec.UNSET) | GRAPHS,
+    host_hidden=st.booleans(),
+)
 affines = st.builds(
     Affine,
     base_ns=st.integers(0, 10**6),
@@ -145,7 +160,7 @@ def test_monotone_in_every_field(entry: CostEntry, totals: BatchTotals, field: s
 
 
 @settings(deadline=None)
-@given(entries, st.lists(st.tuples(loads, draws), min_size=1, max_size=20))
+@given(entries | stepped, st.lists(st.tuples(loads, draws), min_size=1, max_size=20))
 def test_vectors_equal_scalars_to_the_bit(entry: CostEntry, cases: list[tuple[BatchTotals, int]]) -> None:
     columns = {name: np.array([getattr(totals, name) for totals, _ in cases], dtype=np.int64) for name in FIELDS}
     many = compile_vectorised(entry)(columns, np.array([draw for _, draw in cases], dtype=np.uint64))
@@ -155,7 +170,7 @@ def test_vectors_equal_scalars_to_the_bit(entry: CostEntry, cases: list[tuple[Ba
 
 
 @settings(deadline=None)
-@given(entries, st.integers(70_000, 200_000))
+@given(entries | stepped, st.integers(70_000, 200_000))
 def test_vectors_equal_scalars_past_the_table(entry: CostEntry, tokens: int) -> None:
     totals = BatchTotals(prefill_sequences=1, prefill_tokens=tokens, prefill_kv_tokens=tokens, prefill_pairs=tokens)
     columns = {name: np.array([getattr(totals, name)] * 2, dtype=np.int64) for name in FIELDS}

@@ -4,7 +4,6 @@ import asyncio
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import ParamSpec, TypeVar
 
 import msgspec
 from aiohttp import web
@@ -12,46 +11,56 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 import stageline
-from router.api.keys import check_key
+from router.api.generation import GenerationParams
+from router.api.keys import Gate, RateLimited
+from router.api.openai.bodies import BodyReader
+from router.api.openai.embeddings import MAX_INPUTS, embedding_params, embeddings_document
 from router.api.openai.malformed import SERVER_LOG
 from router.api.openai.params import chat_params, chat_text, completion_params
 from router.api.openai.replies import CompletionKind, Envelope, error_body
-from router.api.openai.schema import ChatRequest, CommonFields, CompletionRequest, TokenizeRequest
-from router.api.openai.streaming import stream_reply, whole_reply
-from router.live.service import ContextTooLong, LiveService
+from router.api.openai.schema import (
+    ChatRequest,
+    CommonFields,
+    CompletionRequest,
+    EmbeddingRequest,
+    StreamOptions,
+    TokenizeRequest,
+)
+from router.api.openai.streaming import ended, stream_reply, whole_reply
+from router.api.prompts import ContextTooLong
+from router.live.service import LiveService
 from stageline.errors import BadInput, StagelineError, UsageError
-from stageline.report.spans.context import TRACEPARENT, TRACESTATE, parse_traceparent
+from stageline.report.spans.context import TRACEPARENT, TRACESTATE, TraceContext, parse_traceparent
 from stageline.wire.http_headers import DILATION_HEADER, OUTPUT_TOKENS_HEADER
 from stageline.workload.rows import MAX_TOKENS
 
-MAX_BODY_BYTES = 64 << 20
-LARGE_BODY_BYTES = 256 << 10  # its tokens are counted in a thread: the event loop serves everybody
-BODY_S = 60.0  # how long a client may take to send its body
 RETRY_AFTER_S = 1
 CLIENT_LEFT = 499  # a status that no client sees
 _JSON = "application/json"
-A = TypeVar("A")
-B = TypeVar("B", bound=msgspec.Struct)
-P = ParamSpec("P")
+_GUARDED = ("/v1/", "/tokenize")
+_MANY_IDS = 1 << 14
+MAX_ECHOED_CHARACTERS = 64 << 20  # of all choices of a reply
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class OpenAiServer:
-    """The routes, and the port that serves them; 0: any free port. `api_key` empty: no key is required."""
+    """The routes, and the port that serves them; 0: any free port."""
 
     def __init__(
         self, service: LiveService, registry: CollectorRegistry, *, host: str = "127.0.0.1", port: int = 0,
-        api_key: str = "", tls: ssl.SSLContext | None = None,
+        gate: Gate | None = None, tls: ssl.SSLContext | None = None,
     ) -> None:  # fmt: skip
         self._service, self._names, self._registry = service, service.names, registry
-        self._host, self._port, self._api_key, self._tls = host, port, api_key, tls
+        self._host, self._port, self._gate, self._tls = host, port, gate or Gate(), tls
+        self._bodies = BodyReader(service.max_context_tokens)
         self._since = int(time.time())
         self._headers = {DILATION_HEADER: f"{service.dilation:g}"}
-        app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[self._guard])
+        app = web.Application(middlewares=[self._guard])
         app.add_routes(
             [
                 web.post("/v1/chat/completions", self._chat),
                 web.post("/v1/completions", self._complete),
+                web.post("/v1/embeddings", self._embed),
                 web.get("/v1/models", self._models),
                 web.get("/v1/models/{name:.+}", self._model),
                 web.post("/tokenize", self._tokenize),
@@ -93,47 +102,65 @@ class OpenAiServer:
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
         """A chat's reply, whole or as server-sent events that `[DONE]` ends."""
-        body = await _body(request, ChatRequest)
-        self._service.check_model(body.model)
-        return await self._reply(request, body, "chat")
+        exact, reader = _header_tokens(request.headers), self._service.reader
+
+        def use(body: ChatRequest) -> tuple[ChatRequest, list[GenerationParams]]:
+            self._service.check_model(body.model)
+            return body, chat_params(body, exact, reader)
+
+        return await self._reply(request, *await self._bodies.read(request, ChatRequest, use), "chat")
 
     async def _complete(self, request: web.Request) -> web.StreamResponse:
         """Completions of one prompt or several, whole or as server-sent events that `[DONE]` ends."""
-        body = await _body(request, CompletionRequest)
-        self._service.check_model(body.model)
-        return await self._reply(request, body, "completion")
+        exact, reader = _header_tokens(request.headers), self._service.reader
 
-    async def _reply(self, request: web.Request, body: CommonFields, kind: CompletionKind) -> web.StreamResponse:
-        exact = _header_tokens(request.headers)
-        echo = False
-        if isinstance(body, ChatRequest):
-            params_list = await _aside(request, chat_params, body, exact, self._service.tokenizer)
-        else:
-            assert isinstance(body, CompletionRequest)
-            params_list = await _aside(request, completion_params, body, exact, self._service.tokenizer)
-            echo = bool(body.echo)
+        def use(body: CompletionRequest) -> tuple[CompletionRequest, list[GenerationParams]]:
+            self._service.check_model(body.model)
+            return body, completion_params(body, exact, reader)
+
+        return await self._reply(request, *await self._bodies.read(request, CompletionRequest, use), "completion")
+
+    async def _reply(
+        self, request: web.Request, body: CommonFields, params_list: list[GenerationParams], kind: CompletionKind
+    ) -> web.StreamResponse:
         n = 1 if body.n is None else body.n
-        if echo and body.stream:
-            raise BadInput("echo", True, "a stream can't repeat the prompt", "leave echo out, or do not stream")
-        parent = parse_traceparent(request.headers.get(TRACEPARENT), request.headers.get(TRACESTATE, ""))
-        reply = self._service.submit(
-            params_list, n, priority=body.priority or 0, conversation=body.user or "", parent=parent
+        prefixes = _prefixes(body, params_list, n)
+        reply = await self._service.submit(
+            params_list, n, priority=body.priority or 0, conversation=body.user or "", parent=_parent(request)
         )
         try:
             envelope = Envelope(kind, body.model or self._names.listed[0], streamed=bool(body.stream))
             prompt_tokens = sum(params.prompt_tokens for params in params_list)
             if body.stream:
-                usage = bool(body.stream_options and body.stream_options.include_usage)
+                options = body.stream_options or StreamOptions()
                 return await stream_reply(
-                    request, reply, envelope, self._headers, prompt_tokens=prompt_tokens, usage=usage
+                    request, reply, envelope, self._headers, prompt_tokens=prompt_tokens, options=options
                 )
-            prefixes = [(params.prompt_text or "") if echo else "" for params in params_list for _ in range(n)]
             text = await whole_reply(
                 reply, envelope, prompt_tokens=prompt_tokens, dilation=self._service.dilation, prefixes=prefixes
             )
             return web.Response(body=text, content_type=_JSON, headers=self._headers)
         finally:
             reply.close()
+
+    async def _embed(self, request: web.Request) -> web.Response:
+        """Synthetic embeddings of one input or several, each for the cost of its prefill."""
+
+        def use(body: EmbeddingRequest) -> tuple[EmbeddingRequest, list[GenerationParams]]:
+            self._service.check_model(body.model)
+            return body, embedding_params(body, self._service.reader)
+
+        body, inputs = await self._bodies.read(request, EmbeddingRequest, use)
+        reply = await self._service.submit(
+            inputs, 1, priority=body.priority or 0, conversation=body.user or "", parent=_parent(request),
+            most=MAX_INPUTS,
+        )  # fmt: skip
+        try:
+            await ended(reply)
+        finally:
+            reply.close()
+        text = await asyncio.to_thread(embeddings_document, body, body.model or self._names.listed[0], inputs)
+        return web.Response(body=text, content_type=_JSON, headers=self._headers)
 
     # -- the rest
 
@@ -154,12 +181,20 @@ class OpenAiServer:
 
     async def _tokenize(self, request: web.Request) -> web.Response:
         """A prompt's or a chat's `count` and `tokens`, by the router's tokenizer."""
-        body = await _body(request, TokenizeRequest)
-        self._service.check_model(body.model)
-        text = body.prompt if body.prompt is not None else chat_text(body.messages or [])
-        ids = await _aside(request, self._service.tokenizer.ids, text)
+        reader = self._service.reader
+
+        def use(body: TokenizeRequest) -> list[int]:
+            self._service.check_model(body.model)
+            text = body.prompt
+            if text is None:
+                text = chat_text(body.messages or [], reader, body.tools or ())
+            reader.check(reader.tokenizer.least(text))
+            return reader.tokenizer.ids(text)
+
+        ids = await self._bodies.read(request, TokenizeRequest, use)
         limit = self._service.max_context_tokens
-        return _json({"count": len(ids), "max_model_len": None if limit >= MAX_TOKENS else limit, "tokens": ids})
+        found = {"count": len(ids), "max_model_len": None if limit >= MAX_TOKENS else limit, "tokens": ids}
+        return _json(found) if len(ids) < _MANY_IDS else await asyncio.to_thread(_json, found)
 
     async def _health(self, request: web.Request) -> web.Response:
         """200 as long as the process lives."""
@@ -171,7 +206,7 @@ class OpenAiServer:
         degraded = supervisor.degraded
         if supervisor.ready and not degraded:
             return _json({"status": "ready", "dilation": self._service.dilation})
-        body = error_body(degraded or supervisor.reason, "server_error", code="503")
+        body = error_body(degraded or supervisor.why_not, "server_error", code="503")
         return web.Response(status=503, body=body, content_type=_JSON, headers={"Retry-After": str(RETRY_AFTER_S)})
 
     async def _version(self, request: web.Request) -> web.Response:
@@ -189,8 +224,12 @@ class OpenAiServer:
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Checks keys, and answers every error in the format of the OpenAI API."""
         try:
-            if self._api_key and request.path.startswith(("/v1/", "/tokenize")):
-                check_key(request.headers.get("Authorization", ""), self._api_key)
+            if request.path.startswith(_GUARDED):
+                given = request.headers.get("Authorization", "")
+                if request.method == "POST":
+                    self._gate.admit(given, request.remote or "")
+                else:
+                    self._gate.check(given)
             return await handler(request)
         except StagelineError as error:
             return refusal(error)
@@ -215,28 +254,26 @@ def refusal(error: StagelineError) -> web.Response:
     param = error.place if isinstance(error, BadInput) and not isinstance(error, ContextTooLong) else None
     if error.http_status == 404:
         param = "model"
-    headers = {"Retry-After": str(RETRY_AFTER_S)} if error.retry else None
+    wait_s = error.retry_after_s if isinstance(error, RateLimited) else RETRY_AFTER_S
+    headers = {"Retry-After": str(wait_s)} if error.retry else None
     body = error_body(str(error), error.error_type, code=code, param=param)
     return web.Response(status=error.http_status, body=body, content_type=_JSON, headers=headers)
 
 
-async def _body(request: web.Request, kind: type[B]) -> B:
-    """Decodes the request's JSON. Raises BadInput with the place of the error, or HTTPRequestTimeout."""
-    try:
-        async with asyncio.timeout(BODY_S):
-            data = await request.read()
-        return msgspec.json.decode(data, type=kind)
-    except TimeoutError:
-        raise web.HTTPRequestTimeout(reason=f"The body did not arrive within {BODY_S:g} s") from None
-    except (msgspec.MsgspecError, ValueError, RecursionError, web.RequestPayloadError) as error:
-        raise BadInput("body", None, str(error), "send JSON as the API describes it") from None
+def _prefixes(body: CommonFields, params_list: list[GenerationParams], n: int) -> list[str]:
+    """What the text of each choice begins with: the prompt, if it is to be repeated. Raises BadInput."""
+    if not (isinstance(body, CompletionRequest) and body.echo):
+        return [""] * (n * len(params_list))
+    if body.stream:
+        raise BadInput("echo", True, "a stream can't repeat the prompt", "leave echo out, or do not stream")
+    texts = [params.prompt_text or "" for params in params_list]
+    if n * sum(map(len, texts)) > MAX_ECHOED_CHARACTERS:
+        raise BadInput("echo", True, f"more than {MAX_ECHOED_CHARACTERS} characters would be repeated", "lower n")
+    return [text for text in texts for _ in range(n)]
 
 
-async def _aside(request: web.Request, work: Callable[P, A], *args: P.args, **more: P.kwargs) -> A:
-    """The result of work that a large body makes long."""
-    if (request.content_length or MAX_BODY_BYTES) > LARGE_BODY_BYTES:
-        return await asyncio.to_thread(work, *args, **more)
-    return work(*args, **more)
+def _parent(request: web.Request) -> TraceContext | None:
+    return parse_traceparent(request.headers.get(TRACEPARENT), request.headers.get(TRACESTATE, ""))
 
 
 def _header_tokens(headers: Mapping[str, str]) -> int:

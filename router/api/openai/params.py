@@ -1,32 +1,37 @@
 """Turns the bodies of requests into GenerationParams."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
 from router.api.generation import MAX_CHOICES, GenerationParams, checked_stops
-from router.api.openai.schema import ChatRequest, CommonFields, CompletionRequest, Message
-from router.api.tokenizer import SYNTHETIC, Tokenizer
+from router.api.openai.schema import ChatRequest, CommonFields, CompletionRequest, Message, Tool
+from router.api.openai.tools import calls_text, format_shape, tool_shape, tools_text
+from router.api.prompts import PromptReader
 from stageline.errors import BadInput
 from stageline.workload.rows import MAX_TOKENS
 
+READER = PromptReader()
 
-def chat_params(body: ChatRequest, exact_tokens: int, tokenizer: Tokenizer = SYNTHETIC) -> list[GenerationParams]:
+
+def chat_params(body: ChatRequest, exact_tokens: int, reader: PromptReader = READER) -> list[GenerationParams]:
     """The params of a chat, as a list of one. Raises BadInput, naming the field."""
     if body.logprobs or body.top_logprobs:
         raise no_logprobs("logprobs")
     if not body.messages:
         raise BadInput("messages", None, "the list is empty", "send at least one message")
-    text = chat_text(body.messages)
+    shape = tool_shape(body.tools or (), body.tool_choice) or format_shape(body)
+    text = chat_text(body.messages, reader, body.tools or ())
     limit = body.max_completion_tokens if body.max_completion_tokens is not None else body.max_tokens
     prompt = text.encode("utf-8", "surrogatepass")
-    last = _content(body.messages[-1])
-    params = _params(body, prompt, tokenizer.count(text), last, limit, exact_tokens)
-    return [msgspec.structs.replace(params, before_answer="\nassistant: ")]  # see chat_text
+    last = _content(body.messages[-1], reader)
+    params = _params(body, prompt, reader.count(text), last, limit, exact_tokens)
+    return [msgspec.structs.replace(params, before_answer="\nassistant: ", shape=shape)]  # see chat_text
 
 
 def completion_params(
-    body: CompletionRequest, exact_tokens: int, tokenizer: Tokenizer = SYNTHETIC
+    body: CompletionRequest, exact_tokens: int, reader: PromptReader = READER
 ) -> list[GenerationParams]:
     """The params of each prompt. Raises BadInput, naming the field."""
     if body.logprobs:
@@ -35,15 +40,19 @@ def completion_params(
         raise BadInput("suffix", body.suffix, "insertion is not emulated", "leave it out")
     if body.best_of is not None and body.best_of != (body.n or 1):
         raise BadInput("best_of", body.best_of, "candidates are not ranked", "leave it out or make it equal to n")
+    shape = format_shape(body)
     return [
-        _params(body, prompt, count, original, body.max_tokens, exact_tokens)
-        for prompt, count, original in _prompts(body.prompt, tokenizer)
+        msgspec.structs.replace(_params(body, prompt, count, original, body.max_tokens, exact_tokens), shape=shape)
+        for prompt, count, original in prompts("prompt", body.prompt, reader, MAX_CHOICES)
     ]
 
 
-def chat_text(messages: Iterable[Message]) -> str:
-    """All messages as one text, which is the prompt."""
-    return "\n".join(f"{m.role}: {_content(m)}" for m in messages)
+def chat_text(messages: Sequence[Message], reader: PromptReader, tools: Sequence[Tool] = ()) -> str:
+    """All messages as one text, which is the prompt. Raises BadInput for what can't be counted."""
+    reader.check(len(messages))
+    text = tools_text(tools) + "\n".join(f"{m.role}: {_content(m, reader)}{calls_text(m)}" for m in messages)
+    reader.check(reader.tokenizer.least(text))
+    return text
 
 
 def no_logprobs(field: str) -> BadInput:
@@ -51,38 +60,57 @@ def no_logprobs(field: str) -> BadInput:
     return BadInput(field, None, "the output is synthetic and has no log probabilities", "leave logprobs out")
 
 
-def _content(message: Message) -> str:
+def _content(message: Message, reader: PromptReader) -> str:
     content = message.content
     if content is None:
         return ""
     if isinstance(content, str):
         return content
-    return "".join(part["text"] for part in content if isinstance(part.get("text"), str))
+    images = sum(part.get("type") in _IMAGES for part in content)
+    reader.check(images * reader.image_tokens)
+    return "".join([_part(part, reader) for part in content])
 
 
+def _part(part: dict[str, Any], reader: PromptReader) -> str:
+    if isinstance(part.get("text"), str):
+        return str(part["text"])
+    kind = part.get("type")
+    if kind == "refusal":
+        return str(part.get("refusal", ""))
+    if kind not in _IMAGES:
+        raise BadInput("messages", kind, "parts of this type are not emulated", "send text or image_url")
+    source = part.get("image_url", "")
+    return reader.image(str(source.get("url", "") if isinstance(source, dict) else source))
+
+
+_IMAGES = ("image_url", "input_image")
 Prompt = tuple[bytes, int, str | list[int]]  # GenerationParams.prompt, its tokens, the prompt itself
 
 
-def _prompts(prompt: str | list[str | int | list[int]], tokenizer: Tokenizer) -> list[Prompt]:
+def prompts(field: str, prompt: str | list[str | int | list[int]], reader: PromptReader, most: int) -> list[Prompt]:
+    """At most `most` prompts of a body's `field`, counted. Raises BadInput."""
     if isinstance(prompt, str):
-        return [_prompt(prompt, tokenizer)]
+        return [_prompt(field, prompt, reader)]
     if not prompt:
-        raise BadInput("prompt", None, "the list is empty", "send at least one prompt")
-    if not isinstance(prompt[0], int) and len(prompt) > MAX_CHOICES:
-        raise BadInput("prompt", len(prompt), f"more than {MAX_CHOICES} prompts in one call", "send them in several")
+        raise BadInput(field, None, "the list is empty", "send at least one prompt")
+    if isinstance(prompt[0], int):
+        reader.check(len(prompt))
+    elif len(prompt) > most:
+        raise BadInput(field, len(prompt), f"more than {most} prompts in one call", "send them in several")
     ids = [one for one in prompt if isinstance(one, int)]
     if not ids:
-        return [_prompt(one, tokenizer) for one in prompt if not isinstance(one, int)]
+        return [_prompt(field, one, reader) for one in prompt if not isinstance(one, int)]
     if len(ids) != len(prompt):
-        raise BadInput("prompt", None, "token ids and texts in one list", "send a text, token ids, or a list of either")
-    return [_prompt(ids, tokenizer)]
+        raise BadInput(field, None, "token ids and texts in one list", "send a text, token ids, or a list of either")
+    return [_prompt(field, ids, reader)]
 
 
-def _prompt(prompt: str | list[int], tokenizer: Tokenizer) -> Prompt:
+def _prompt(field: str, prompt: str | list[int], reader: PromptReader) -> Prompt:
     if isinstance(prompt, str):
-        return prompt.encode("utf-8", "surrogatepass"), tokenizer.count(prompt), prompt
+        return prompt.encode("utf-8", "surrogatepass"), reader.count(prompt), prompt
+    reader.check(len(prompt))
     if not all(0 <= one < 1 << 63 for one in prompt):
-        raise BadInput("prompt", None, "token ids are whole numbers from 0 to 2**63 - 1")
+        raise BadInput(field, None, "token ids are whole numbers from 0 to 2**63 - 1")
     return msgspec.json.encode(prompt), len(prompt), prompt
 
 

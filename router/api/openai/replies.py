@@ -3,7 +3,7 @@
 import time
 import uuid
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -20,6 +20,12 @@ _CHAT = (
     b'"delta":{"role":"assistant","content":', b'"delta":{"content":', b'},"logprobs":null,"finish_reason":'
 )  # fmt: skip
 _COMPLETION = (b'"text":', b'"text":', b',"logprobs":null,"finish_reason":')
+_CALL = (
+    b'"delta":{"role":"assistant","content":null,"tool_calls":[{"index":0,"id":%b,"type":"function","function":'
+    b'{"name":%b,"arguments":',
+    b'"delta":{"tool_calls":[{"index":0,"function":{"arguments":',
+    b'}}]},"logprobs":null,"finish_reason":',
+)
 _encode = msgspec.json.Encoder().encode
 
 
@@ -36,42 +42,82 @@ class Envelope:
         self.fields: dict[str, Any] = {"id": self.id, "object": name, "created": int(time.time()), "model": model}
         self._open = b"data: " + _encode(self.fields)[:-1] + b',"choices":[{"index":'
 
-    def events(self, index: int, output: Output) -> "ChoiceEvents":
+    def events(self, index: int, output: Output, running: "RunningUsage | None" = None) -> "ChoiceEvents":
         """The events of one choice."""
-        return ChoiceEvents(self._open + b"%d," % index, output, chat=self.kind == "chat")
+        parts = _COMPLETION
+        if self.kind == "chat":
+            parts = _CALL if output.tool else _CHAT
+        if output.tool:
+            parts = (parts[0] % (_encode(_call_id(output)), _encode(output.tool)), *parts[1:])
+        return ChoiceEvents(self._open + b"%d," % index, output, parts, running)
 
     def usage_chunk(self, usage: Usage) -> bytes:
         """The event with the usage, the last one before [DONE]."""
         return b"data: " + _encode(self.fields | {"choices": [], "usage": usage}) + b"\n\n"
 
-    def document(self, choices: Iterable[tuple[str, str]], usage: Usage) -> bytes:
-        """The whole reply; `choices` are (text, finish_reason)."""
+    def document(self, choices: Iterable[tuple[Output, str]], usage: Usage) -> bytes:
+        """The whole reply; `choices` are outputs and their texts."""
         entries: list[dict[str, Any]] = []
-        for index, (text, reason) in enumerate(choices):
-            message = {"role": "assistant", "content": text}
-            body = {"message": message} if self.kind == "chat" else {"text": text}
-            entries.append({"index": index} | body | {"logprobs": None, "finish_reason": reason})
+        for index, (output, text) in enumerate(choices):
+            body = {"message": _message(output, text)} if self.kind == "chat" else {"text": text}
+            entries.append({"index": index} | body | {"logprobs": None, "finish_reason": finish_reason(output)})
         return _encode(self.fields | {"choices": entries, "usage": usage})
 
 
-class ChoiceEvents:
-    """The tokens of one choice as events. This runs for every token, so everything but the text is prepared once."""
+class RunningUsage(NamedTuple):
+    """The usage so far, which every event carries with `continuous_usage_stats`."""
 
-    def __init__(self, opening: bytes, output: Output, *, chat: bool) -> None:
-        self._encoded, self._last = output.encoder(), output.tokens - 1
-        first, before, after = _CHAT if chat else _COMPLETION
+    prompt_tokens: int
+
+    def member(self, completion_tokens: int) -> bytes:
+        """The event's member, with the comma before it."""
+        total = self.prompt_tokens + completion_tokens
+        return b',"usage":{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d}' % (
+            self.prompt_tokens, completion_tokens, total,
+        )  # fmt: skip
+
+
+class ChoiceEvents:
+    """The tokens of one choice as events. This runs for every token, so everything but the text is prepared once.
+
+    `parts`: the JSON before the text of the first token, before that of any other, and after it.
+    """
+
+    def __init__(
+        self, opening: bytes, output: Output, parts: tuple[bytes, ...], running: RunningUsage | None = None
+    ) -> None:
+        self._encoded, self._last, self._running = output.encoder(), output.tokens - 1, running
+        first, before, after = parts
         self._first, self._before = opening + first, opening + before
-        self._after = after + b"null}]}\n\n"
-        self._end = after + _encode(output.reason) + b"}]}\n\n"
+        close = b"" if running else b"}\n\n"
+        self._after = after + b"null}]" + close
+        self._end = after + _encode(finish_reason(output)) + b"}]" + close
 
     def event(self, position: int) -> bytes:
         """The event of one token."""
         before = self._before if position else self._first
-        return before + self._encoded(position) + (self._end if position == self._last else self._after)
+        data = before + self._encoded(position) + (self._end if position == self._last else self._after)
+        return data if self._running is None else data + self._running.member(position + 1) + b"}\n\n"
 
     def between(self, start: int, end: int) -> bytes:
         """The events of the tokens [start, end)."""
         return b"".join([self.event(position) for position in range(start, end)])
+
+
+def finish_reason(output: Output) -> str:
+    """A call that is complete has a reason of its own."""
+    return "tool_calls" if output.tool and output.reason == "stop" else output.reason
+
+
+def _message(output: Output, text: str) -> dict[str, Any]:
+    if not output.tool:
+        return {"role": "assistant", "content": text}
+    call = {"id": _call_id(output), "type": "function", "function": {"name": output.tool, "arguments": text}}
+    return {"role": "assistant", "content": None, "tool_calls": [call]}
+
+
+def _call_id(output: Output) -> str:
+    return f"call_{output.key:016x}"
 
 
 def usage_of(reply: Reply, prompt_tokens: int, dilation: float) -> Usage:

@@ -6,9 +6,10 @@ import socket
 
 from aiohttp import HttpVersion11, web
 
-from router.api.openai.replies import DONE_EVENT, Envelope, error_event, failure_of, usage_of
+from router.api.openai.replies import DONE_EVENT, Envelope, RunningUsage, error_event, failure_of, usage_of
+from router.api.openai.schema import StreamOptions
 from router.live.service import Reply
-from router.live.stream import STALL_S
+from router.live.stream import MAX_TOKENS_AT_ONCE, STALL_S
 from stageline.errors import StagelineError
 from stageline.wire.http_headers import DILATION_HEADER
 
@@ -25,7 +26,7 @@ async def stream_reply(
     headers: dict[str, str],
     *,
     prompt_tokens: int,
-    usage: bool,
+    options: StreamOptions,
 ) -> web.StreamResponse:
     """Sends tokens as they fall due. A client that reads nothing for STALL_S is disconnected."""
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"} | headers)
@@ -34,7 +35,8 @@ async def stream_reply(
     _bound(request.transport)
     await response.prepare(request)
     await reply.wait()
-    writer = SseWriter(request, reply, envelope, chunked=bool(response.chunked))
+    running = RunningUsage(prompt_tokens) if options.include_usage and options.continuous_usage_stats else None
+    writer = SseWriter(request, reply, envelope, chunked=bool(response.chunked), running=running)
     await response.write(writer.due())  # sends the headers too
     await writer.run()
     error = failure_of(reply.choices)
@@ -43,7 +45,7 @@ async def stream_reply(
     else:
         tail = (
             envelope.usage_chunk(usage_of(reply, prompt_tokens, float(headers[DILATION_HEADER]))) + DONE_EVENT
-            if usage
+            if options.include_usage
             else DONE_EVENT
         )
     await response.write_eof(tail)
@@ -62,14 +64,17 @@ class SseWriter:
     It keeps one number per choice, so a client that does not read costs its socket buffer and nothing else.
     """
 
-    def __init__(self, request: web.Request, reply: Reply, envelope: Envelope, *, chunked: bool) -> None:
+    def __init__(
+        self, request: web.Request, reply: Reply, envelope: Envelope, *, chunked: bool, running: RunningUsage | None
+    ) -> None:
         self._transport, self._envelope, self._chunked = request.transport, envelope, chunked
         self._streams = [choice.stream for choice in reply.choices]
-        self._events = [envelope.events(index, choice.output) for index, choice in enumerate(reply.choices)]
+        self._events = [envelope.events(index, choice.output, running) for index, choice in enumerate(reply.choices)]
         self._sent = [0] * len(self._streams)
         self._loop = asyncio.get_running_loop()
         self._finished: asyncio.Future[None] = self._loop.create_future()
         self._stalled_since_s: float | None = None
+        self._again: asyncio.Handle | None = None  # there is more to write at the loop's next turn
 
     async def run(self) -> None:
         """Returns when all choices have ended and all their tokens are written."""
@@ -90,21 +95,33 @@ class SseWriter:
         data = self.due()
         if data and not transport.is_closing():
             transport.write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
-        for stream in self._streams:
+        for stream, sent in zip(self._streams, self._sent, strict=True):
+            if sent != stream.tokens:
+                if self._again is None:
+                    self._again = self._loop.call_soon(self._go_on)
+                return
             if stream.record is None and stream.error is None:
                 return
         self._finished.set_result(None)
 
+    def _go_on(self) -> None:
+        self._again = None
+        self.notify()
+
     def due(self) -> bytes:
-        """The events of all tokens that are due and not yet written."""
-        sent, data = self._sent, b""
+        """The events of the tokens that are due and not yet written, at most MAX_TOKENS_AT_ONCE."""
+        sent, data, room = self._sent, b"", MAX_TOKENS_AT_ONCE
         for index, stream in enumerate(self._streams):
             before, tokens = sent[index], stream.tokens
             if before == tokens:
                 continue
+            tokens = min(tokens, before + room)
+            room -= tokens - before
             events = self._events[index]
             data += events.event(before) if tokens == before + 1 else events.between(before, tokens)
             sent[index] = tokens
+            if not room:
+                break
         return data
 
     def _retry(self) -> None:
@@ -122,17 +139,28 @@ class SseWriter:
             self._loop.call_later(_RETRY_S, self._retry)
 
 
-async def whole_reply(
-    reply: Reply, envelope: Envelope, *, prompt_tokens: int, dilation: float, prefixes: list[str]
-) -> bytes:
-    """The whole reply, once its last token is due. Raises the StagelineError that ended it early."""
+async def ended(reply: Reply) -> None:
+    """Return when the last token is due. Raises the StagelineError that ended the reply early."""
     while not all(c.stream.ended for c in reply.choices):
         await reply.wait()
     error: StagelineError | None = failure_of(reply.choices)
     if error:
         raise error
-    texts = [
-        (prefix + c.output.text(0, c.stream.tokens), c.output.reason)
-        for c, prefix in zip(reply.choices, prefixes, strict=True)
-    ]
-    return envelope.document(texts, usage_of(reply, prompt_tokens, dilation))
+
+
+async def whole_reply(
+    reply: Reply, envelope: Envelope, *, prompt_tokens: int, dilation: float, prefixes: list[str]
+) -> bytes:
+    """The whole reply, once its last token is due. Raises the StagelineError that ended it early."""
+    await ended(reply)
+    usage = usage_of(reply, prompt_tokens, dilation)
+
+    def document() -> bytes:
+        texts = (
+            (c.output, prefix + c.output.text(0, c.stream.tokens))
+            for c, prefix in zip(reply.choices, prefixes, strict=True)
+        )
+        return envelope.document(texts, usage)
+
+    long = usage.completion_tokens + sum(map(len, prefixes)) > MAX_TOKENS_AT_ONCE
+    return await asyncio.to_thread(document) if long else document()

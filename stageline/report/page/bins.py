@@ -16,19 +16,23 @@ class Bins:
         """Nothing covered yet."""
         return np.zeros(self.count, dtype=np.int64)
 
-    def cover(self, into: IntArray, begin_ns: IntArray, end_ns: IntArray) -> None:
-        """Adds the part of each interval [begin, end) that lies in each slice. Intervals lie inside the window."""
+    def cover(self, into: IntArray, begin_ns: IntArray, end_ns: IntArray, weights: IntArray | None = None) -> None:
+        """Adds the part of each interval [begin, end) that lies in each slice, times the interval's weight (default 1).
+
+        Intervals lie inside the window.
+        """
         kept = end_ns > begin_ns
         begin, end = begin_ns[kept] - self.start_ns, end_ns[kept] - self.start_ns
+        weight = np.ones_like(begin) if weights is None else weights[kept]
         first, last = begin // self.width_ns, (end - 1) // self.width_ns
         one = first == last
-        np.add.at(into, first[one], (end - begin)[one])
-        first, last, begin, end = first[~one], last[~one], begin[~one], end[~one]
-        np.add.at(into, first, (first + 1) * self.width_ns - begin)
-        np.add.at(into, last, end - last * self.width_ns)
+        np.add.at(into, first[one], ((end - begin) * weight)[one])
+        first, last, begin, end, weight = first[~one], last[~one], begin[~one], end[~one], weight[~one]
+        np.add.at(into, first, ((first + 1) * self.width_ns - begin) * weight)
+        np.add.at(into, last, (end - last * self.width_ns) * weight)
         steps = np.zeros(self.count + 1, dtype=np.int64)
-        np.add.at(steps, first + 1, self.width_ns)
-        np.add.at(steps, last, -self.width_ns)
+        np.add.at(steps, first + 1, self.width_ns * weight)
+        np.add.at(steps, last, -self.width_ns * weight)
         into += np.cumsum(steps)[: self.count]
 
     def peaks(self, at_ns: IntArray, values: IntArray) -> IntArray:

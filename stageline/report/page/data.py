@@ -10,12 +10,14 @@ from stageline.errors import BadInput
 from stageline.plan.schema import Plan
 from stageline.report.advice import advise
 from stageline.report.page.columns import Column, Packer
+from stageline.report.page.group_sizes import GroupSizes
 from stageline.report.page.lanes import CATEGORIES, Lanes
 from stageline.report.page.requests import QUANTILES, WaterfallRows, pack_requests
 from stageline.report.rundir import (
     EVENTS_FILE,
     RERUN,
     read_events,
+    read_parts,
     read_requests,
     read_run_plan,
     read_stages,
@@ -61,6 +63,7 @@ class PageData(msgspec.Struct, frozen=True, kw_only=True):
     visits: list[int]
     window: Window
     events: bool
+    groups: int  # of replica 0, shown over time; 0 without events, or when there are too many to show
     advice: list[Advice]
     tuning: list[str]  # what was measured, or how to
     waterfall: WaterfallRows
@@ -79,10 +82,12 @@ def page_data(directory: Path) -> tuple[PageData, str]:
     requests = list(read_requests(directory))
     lanes = Lanes(stages, window_start_ns(requests))
     events = (directory / EVENTS_FILE).exists()
-    packer = Packer()
+    packer, groups = Packer(), 0
     if events:
-        lanes.read(read_events(directory))
+        sizes = GroupSizes(read_parts(directory), len(plan.visits) - 1)
+        lanes.read(sizes.watch(read_events(directory)))
         lanes.pack(packer)
+        groups = sizes.pack(lanes.bins, packer)
     shown = pack_requests(requests, lanes.bins, packer)
     data = PageData(
         summary=summary,
@@ -92,6 +97,7 @@ def page_data(directory: Path) -> tuple[PageData, str]:
         visits=[v.stage for v in plan.visits],
         window=_window(lanes),
         events=events,
+        groups=groups,
         advice=advise(plan, summary, stages),
         tuning=tuning_lines(summary, directory, read_tune(directory, summary.digest)),
         waterfall=shown,

@@ -3,13 +3,13 @@
 import csv
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 import msgspec
 
 from stageline.errors import BadInput
 from stageline.workload.lines import TraceFile
-from stageline.workload.rows import SKIP, RowFields, TraceRow
+from stageline.workload.rows import SKIP, Identity, RowFields, TraceRow
 
 
 class TraceFormat(ABC):
@@ -120,8 +120,7 @@ def name_text(fields: RowFields, column: str) -> str:
         raise fields.bad(column, "neither a string nor an integer") from None
 
 
-_Identity = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]  # travels as a signed 64-bit field
-_IDENTITIES = msgspec.json.Decoder(tuple[_Identity, ...])
+_IDENTITIES = msgspec.json.Decoder(tuple[Identity, ...])
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 

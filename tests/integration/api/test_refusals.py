@@ -105,7 +105,7 @@ SEARCH_KEYWORDS: list[tuple[dict[str, Any], str]] = [
     ({"catalog": "nope"}, "nope: no such directory"),
     ({"workload": None}, "search: workload=None"),
     ({"tp": 2}, "no keyword 'tp': a search tries every division"),
-    ({"kv": "grow"}, "give scheduling=stageline.Scheduling(kv=...)"),
+    ({"kv": "grow"}, "give scheduling=stageline.Scheduling(kv=...), or several in vary="),
 ]
 CALLS: list[tuple[Call, str]] = [
     (lambda small, ran: api.run(None, LOAD), "run: plan=None: give what plan_model returned, a Plan, or the path"),

@@ -51,9 +51,9 @@ def test_a_second_search_goes_on_where_the_first_stopped(
     kept.write_bytes(b"".join(lines[:-1]) + lines[-1][:20])  # stopped in the middle of a line
     ran: list[str] = []
 
-    def watched(candidates: list[object], jobs: int) -> object:
+    def watched(candidates: list[object]) -> object:
         ran.extend(c.name for c in candidates)  # type: ignore[attr-defined]
-        return run_trials(candidates, jobs)  # type: ignore[arg-type]
+        return run_trials(candidates)  # type: ignore[arg-type]
 
     monkeypatch.setattr("stageline.api.searching.run_trials", watched)
     _, second = search(capsys, "--resume", str(kept))
@@ -111,7 +111,7 @@ def test_a_prefix_cache_in_a_search(capsys: pytest.CaptureFixture[str], tmp_path
         (["--devices", "four"], "--devices", 2),
         (["--devices", "5..4"], "--devices", 2),
         (["--devices", "1"], "none of the", 4),
-        (["--devices", "4", "--microbatches", "0"], "--microbatches", 2),
+        (["--devices", "4", "--microbatches", "0"], "--microbatch", 2),
         (["--devices", "4", "--jobs", "0"], "--jobs", 2),
         (["--devices", "4", "--slo", "nonsense"], "--slo", 2),
         (["--devices", "4", "--price", "nan"], "--price", 2),

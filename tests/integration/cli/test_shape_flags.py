@@ -39,7 +39,7 @@ def test_slower_links_make_a_longer_trip(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_activations_and_redundant_experts_take_room(capsys: pytest.CaptureFixture[str]) -> None:
-    plain, less = planned(capsys), planned(capsys, "--activations", "kv")
+    plain, less = planned(capsys, "--activations", "reserve"), planned(capsys)
     assert less["requests"] < plain["requests"]  # type: ignore[operator]
     device = less["stages"][0]["device"]  # type: ignore[index]
     assert device["reserve_bytes"] == 8_500_000_000 + device["activation_bytes"] + 577_765_376 + 411_041_792

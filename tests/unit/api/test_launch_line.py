@@ -44,9 +44,76 @@ LINES: dict[str, tuple[str, str, dict[str, Any], tuple[str, ...]]] = {
         "trtllm", "m/x", {"tensor_parallel": 2, "max_num_seqs": 128, "max_num_batched_tokens": 8192},
         ("--host", "--port"),
     ),
+    # CUDA graphs and asynchronous scheduling
+    "vllm serve m/x --enforce-eager --no-async-scheduling": (
+        "vllm-v1", "m/x", {"enforce_eager": True, "async_scheduling": False}, (),
+    ),
+    "vllm serve m/x --cuda-graph-sizes 64 --async-scheduling": (
+        "vllm-v1", "m/x", {"cuda_graph_max": 64, "async_scheduling": True}, (),
+    ),
+    "vllm serve --cudagraph-capture-sizes 1 2 4 --max-model-len 10 m/x": (
+        "vllm-v1", "m/x", {"cuda_graph_sizes": (1, 2, 4), "max_model_len": 10}, (),
+    ),
+    """vllm serve m/x --compilation-config '{"mode": 3, "cudagraph_capture_sizes": [1, 8]}'""": (
+        "vllm-v1", "m/x", {"cuda_graph_sizes": (1, 8)}, (),
+    ),
+    "python -m sglang.launch_server --model-path m/x --cuda-graph-bs 1 2 16 --tp 2": (
+        "sglang", "m/x", {"cuda_graph_sizes": (1, 2, 16), "tensor_parallel": 2}, (),
+    ),
+    "sglang serve --model-path m/x --disable-cuda-graph": ("sglang", "m/x", {"enforce_eager": True}, ()),
+    # wrappers: a container with an entry point of its own, a container with a command, runners, redirections
+    'docker run --runtime nvidia --gpus all -v cache:/cache --env "HF_TOKEN=x" -p 8000:8000 --ipc=host '
+    "vllm/vllm-openai:latest --model Qwen/Qwen3-0.6B --max-model-len 4096": (
+        "vllm-v1", "Qwen/Qwen3-0.6B", {"max_model_len": 4096}, ("HF_TOKEN",),
+    ),
+    "docker run --gpus all --shm-size 32g -p 30000:30000 --ipc=host lmsysorg/sglang:latest python3 -m "
+    "sglang.launch_server --model-path meta-llama/Llama-3.1-8B-Instruct --host 0.0.0.0 --port 30000": (
+        "sglang", "meta-llama/Llama-3.1-8B-Instruct", {}, ("--host", "--port"),
+    ),
+    "nohup uv run vllm serve m/x --served-model-name a b > log.txt 2>&1 &": (
+        "vllm-v1", "m/x", {}, ("--served-model-name",),
+    ),
+    "mpirun -n 2 --allow-run-as-root trtllm-llmapi-launch trtllm-serve m/x --tp_size 2": (
+        "trtllm", "m/x", {"tensor_parallel": 2}, (),
+    ),
+    # lines of issues and recipes
+    "VLLM_PP_LAYER_PARTITION=16,32 CUDA_DEVICE_ORDER=PCI_BUS_ID vllm serve m/x --gpu-memory-utilization 0.9 -pp 2": (
+        "vllm-v1", "m/x", {"layer_partition": "16,32", "memory_share": 0.9, "stages": 2}, ("CUDA_DEVICE_ORDER",),
+    ),
+    "vllm serve m/x --tensor_parallel 2 --max_num_batched_tokens 64000 --enable_prefix_caching --swap-space 16": (
+        "vllm-v1", "m/x", {"tensor_parallel": 2, "max_num_batched_tokens": 64_000, "prefix_cache": True},
+        ("--swap-space",),
+    ),
+    "vllm serve m/x -dp 8 -ep --enable-eplb --eplb-config '{\"num_redundant_experts\":32}' --all2all-backend "
+    "deepep_low_latency --enable-dbo": (
+        "vllm-v1", "m/x", {"replicas": 8, "all_experts": True, "redundant_experts": 32, "overlap": True},
+        ("--enable-eplb", "--all2all-backend"),
+    ),
+    "vllm serve m/x --limit-mm-per-prompt.image 0 --disable-hybrid-kv-cache-manager": (
+        "vllm-v1", "m/x", {"whole_kv": True}, ("--limit-mm-per-prompt",),
+    ),
+    "python -m sglang.launch_server --model m/x --tp 8 --mem-frac 0.9": (
+        "sglang", "m/x", {"tensor_parallel": 8, "memory_share": 0.9}, (),
+    ),
+    "python -m sglang.launch_server --model m/x --tp 16 --dp 8 --enable-dp-attention --moe-a2a-backend deepep "
+    "--chunked-prefill-size 65536 --max-running-requests 2048": (
+        "sglang", "m/x",
+        {
+            "tensor_parallel": 2, "replicas": 8, "all_experts": True, "max_num_batched_tokens": 8192,
+            "max_num_seqs": 256,
+        },
+        (),
+    ),
+    "SGLANG_PP_LAYER_PARTITION=20,12 python -m sglang.launch_server --model m/x --pp-size 2": (
+        "sglang", "m/x", {"layer_partition": "20,12", "stages": 2}, (),
+    ),
+    "trtllm-serve m/x --kv_cache_free_gpu_memory_fraction 0.85 --max_seq_len 8192 --backend pytorch": (
+        "trtllm", "m/x", {"activations": "free", "memory_share": 0.85, "max_model_len": 8192}, ("--backend",),
+    ),
     # an environment before the command, underscores, `=` and vLLM's suffixes
     "NCCL_P2P_DISABLE=1 vllm serve m/x -tp=2 --enable_expert_parallel --max-num-seqs 8 --max-model-len=130k": (
-        "vllm-v1", "m/x", {"tensor_parallel": 2, "all_experts": True, "max_num_seqs": 8, "max_model_len": 130_000}, (),
+        "vllm-v1", "m/x", {"tensor_parallel": 2, "all_experts": True, "max_num_seqs": 8, "max_model_len": 130_000},
+        ("NCCL_P2P_DISABLE",),
     ),
 }  # fmt: skip
 
@@ -65,13 +132,32 @@ def test_lines_of_the_engines_documents(text: str) -> None:
         ),
         ("vllm serve", "names no model .*write it like 'vllm serve"),
         ("vllm serve a b", "names several models: a, b"),
-        ("docker run vllm/vllm-openai", "begins with one of: vllm serve, python -m sglang.launch_server, trtllm-serve"),
-        ("vllm serve m --enforce-eager", "--enforce-eager: not emulated: steps without CUDA graphs"),
+        ("vllm serve m --cpu-offload-gb", "--cpu-offload-gb: not emulated: weights in host memory"),
+        ("""vllm serve m --compilation-config '{"backend": "eager"}'""", "--compilation-config: backend: not emulated"),
+        ("vllm serve m --compilation-config '{'", "--compilation-config: not JSON"),
+        ("vllm serve m --cudagraph-capture-sizes 1 0", "--cudagraph-capture-sizes: not a positive whole number"),
+        ("docker run vllm/vllm-openai", "names no model"),
+        ("rocket launch", "begins with one of: vllm serve, python -m sglang.launch_server, trtllm-serve"),
+        ("rocket vllm serve m", "not a launch line of a known serving engine"),
+        ("vllm serve m -tp $TP", "--tensor-parallel-size: a variable of a shell .*put its value in its place"),
+        ("vllm serve m --max-model-len auto", "the longest that fits is not looked for"),
+        ("vllm serve m --hf-overrides '{}'", "--hf-overrides: not emulated: another config.json: give the path"),
+        ("vllm serve m --kv-transfer-config x", "--kv-transfer-config: not emulated: KV that other servers or stores"),
+        ("vllm serve m --kv-cache-memory-bytes 1G", "give --num-gpu-blocks-override"),
+        ("vllm serve --config c.yaml", "--config: not emulated: settings in a file of its own"),
+        ("vllm serve m --eplb-config 3", "not a JSON object with a number of num_redundant_experts"),
         ("vllm serve m --scheduling-policy priority", "--scheduling-policy: a setting of runs; give --queueing"),
         ("vllm serve m --max-num-seqs 0", "--max-num-seqs: not a positive whole number"),
         ("vllm serve m --max-num-seqs", "--max-num-seqs: its value is missing"),
         ("vllm serve m --kv-cache-dtype turboquant_k8v4", "--kv-cache-dtype: not emulated; known: auto, bfloat16"),
-        ("python -m sglang.launch_server --model m --enable-dp-attention", "--enable-dp-attention: not emulated"),
+        (
+            "python -m sglang.launch_server --model m --tp 8 --dp 8 --enable-dp-attention",
+            "split over replicas of attention are not emulated; spread them: --ep-size 8",
+        ),
+        (
+            "python -m sglang.launch_server --model m --tp 8 --dp 3 --enable-dp-attention --ep 8",
+            "not a multiple of the 3",
+        ),
         ("vllm serve 'm", "not a command line"),
     ],
 )

@@ -92,3 +92,50 @@ def test_an_engine_of_the_users_own_catalogue(tmp_path: Path) -> None:
     (tmp_path / "engines" / "own.toml").write_text(ENGINE)
     assert Catalog([tmp_path]).engine("own").engine.title == "Our own"
     assert "own" in Catalog([tmp_path]).engines()
+
+
+@pytest.mark.parametrize(
+    ("engine", "device", "ranks", "running", "sizes"),
+    [
+        # vLLM logs for max_num_seqs 8 and 1,024: [1, 2, 4, 8, 16] and 51 sizes up to 512
+        ("vllm-v1", "h100-sxm", 1, 8, (1, 2, 4, 8, 16)),
+        ("vllm-v1", "h100-sxm", 1, 1024, (1, 2, 4, *range(8, 256, 8), *range(256, 513, 16))),
+        ("sglang", "h100-sxm", 1, 2048, (1, 2, 4, 8, 12, *range(16, 257, 8))),
+        ("sglang", "rtx-4090", 2, 2048, (1, 2, 4, 8, 12, 16, 24)),
+        ("sglang", "rtx-4090", 4, 2048, (1, 2, 4, 8, 12, *range(16, 81, 8))),
+        ("sglang", "b200", 8, 2048, (1, 2, 4, 8, 12, *range(16, 257, 8), *range(272, 512, 16), 512)),
+        ("trtllm", "h100-sxm", 1, 2048, (*range(1, 33), 64, 128)),
+    ],
+)
+def test_captured_sizes(engine: str, device: str, ranks: int, running: int, sizes: tuple[int, ...]) -> None:
+    shelf = Catalog()
+    found = shelf.engine(engine).engine
+    assert found.graphs is not None
+    most = found.graph_most(found.limits_of(shelf.device(device).device), ranks, running)
+    assert found.graphs.sizes(most) == sizes
+
+
+GRAPHS = """
+[graphs]
+first = [1, 2]
+ranges = [[4, 4]]
+most = 16
+eager_op_ns = 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("first = [1, 2]", "first = [2, 1]", "first, ranges.*must ascend"),
+        ("ranges = [[4, 4]]", "ranges = [[4, 0]]", "first, ranges.*must ascend"),
+        ("ranges = [[4, 4]]", "ranges = [[4, 4], [3, 1]]", "first, ranges.*must ascend"),
+        ("most = 16", "most = 99999999", "graphs.most"),
+        ("eager_op_ns = 1", "eager_op_ns = -1", "graphs.eager_op_ns"),
+    ],
+)
+def test_sizes_that_make_no_list_are_refused(old: str, new: str, says: str) -> None:
+    text = ENGINE + GRAPHS
+    assert engine_entry(parse_toml(text.encode(), "own.toml"), "own.toml").engine.graphs
+    with pytest.raises(BadInput, match=says):
+        engine_entry(parse_toml(text.replace(old, new).encode(), "own.toml"), "own.toml")

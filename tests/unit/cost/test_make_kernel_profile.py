@@ -160,6 +160,6 @@ def test_every_kind_of_layer_finds_its_tables(tables: Tables, model: str) -> Non
     totals = BatchTotals(decode_sequences=64, decode_tokens=64, decode_kv_tokens=64 * 4096, decode_pairs=64 * 4096)
     ours, fitted = (compile_cost(e).service_ns(totals) for e in (with_tables(base, made, spec, layers), base))
     assert 0.5 < ours / fitted < 2.5
-    assert any(kind.has_experts for kind in made.kinds) == (model != "qwen3.6-27b")
+    assert any(kind.experts for kind in made.kinds) == (model != "qwen3.6-27b")
     assert any(kind.linear_decode for kind in made.kinds) == (model in ("kimi-k3", "qwen3.6-27b"))
     assert all(kind.collectives for kind in made.kinds)

@@ -123,3 +123,36 @@ def test_one_thing_that_binds_throughout_has_no_crossover() -> None:
     assert rows[3].requests == found.requests[0]
     full = msgspec.structs.replace(found.plan.stages[0], kv_budget_bytes=5)
     assert capacity_at((full,), found.memory, 1024).binds == "weights"
+
+
+@pytest.mark.parametrize("activations", ["reserve", "static", "kv", "free"])
+def test_what_engines_mean_by_their_share_of_memory(activations: str) -> None:
+    """One H100 at 0.8: runtime and activations outside of the share, inside, or before the share is taken."""
+    options = PlanOptions(memory_share=0.8, activations=activations)  # type: ignore[arg-type]
+    stage = make_plan(LLAMA, H100, options).plan.stages[0]
+    weights, runtime = LLAMA.weight_bytes(), H100.runtime_bytes
+    work = 2048 * (2 * 4096 + 3 * 14336) * 2
+    expected = {
+        "reserve": 0.8 * H100.memory_bytes - weights,
+        "static": 0.8 * H100.memory_bytes - weights - runtime,
+        "kv": 0.8 * H100.memory_bytes - weights - runtime - work,
+        "free": 0.8 * (H100.memory_bytes - weights - runtime - work),
+    }
+    assert stage.kv_budget_bytes == pytest.approx(expected[activations], abs=2)
+
+
+def test_a_share_of_the_free_memory_must_hold_the_planned_requests() -> None:
+    """TensorRT-LLM's share is of what weights leave: half of it holds half of the requests."""
+    whole, half = (
+        make_plan(LLAMA, H100, PlanOptions(memory_share=share, activations="free")).requests[0] for share in (1.0, 0.5)
+    )
+    assert whole // 2 - 1 <= half <= whole // 2
+    with pytest.raises(DoesNotFit):
+        make_plan(LLAMA, H100, PlanOptions(memory_share=0.5, activations="free", devices=1, concurrency=half + 1))
+    found = make_plan(LLAMA, H100, PlanOptions(memory_share=0.5, activations="free", devices=1, concurrency=half))
+    assert found.requests[0] == half
+
+
+def test_a_sampler_works_on_whole_rows_of_every_rank() -> None:
+    assert logit_bytes(LLAMA, Group(tensor=8), 256, 28) == 256 * 128256 * 28
+    assert logit_bytes(LLAMA, Group(tensor=8), 256) == 256 * 128256 // 8 * 4

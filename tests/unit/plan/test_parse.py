@@ -82,3 +82,8 @@ def test_a_stage_that_no_visit_uses() -> None:
 def test_not_a_plan(data: bytes) -> None:
     with pytest.raises(BadInput, match=r"plan\.json"):
         parse_plan(data, "plan.json")
+
+
+def test_a_plan_may_not_name_code_to_import() -> None:
+    with pytest.raises(BadInput, match=r"serving\.batching"):
+        parse_plan(changed("serving", to={"engine": "x", "batching": "os:system"}), "plan")

@@ -55,7 +55,7 @@ def test_copies_of_experts_go_where_experts_are_spread() -> None:
 
 def test_names() -> None:
     assert Shape(tp=1, ep=1, cp=1, pp=1, replicas=1).name == "tp1"
-    assert Shape(tp=2, ep=4, cp=1, pp=8, replicas=3, microbatch=16).name == "tp2 ep4 pp8 dp3 mb16"
+    assert Shape(tp=2, ep=4, cp=1, pp=8, replicas=3).name == "tp2 ep4 pp8 dp3"
     assert divisors(12) == [1, 2, 3, 4, 6, 12]
 
 

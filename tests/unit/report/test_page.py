@@ -9,11 +9,12 @@ import pytest
 
 from stageline.cost.arrays import IntArray
 from stageline.engine.causes import CAUSES
+from stageline.report.events import Served
 from stageline.report.page import lanes
 from stageline.report.page.columns import LIMIT, Column, Packer, zigzag
 from stageline.report.page.data import page_data
 from stageline.report.page.render import fill_template, write_page
-from stageline.report.rundir import read_stages
+from stageline.report.rundir import read_events, read_parts, read_stages
 from tests.known import SLOW, TIGHT, write_run
 
 
@@ -86,6 +87,21 @@ def test_kv_reaches_its_peak(tmp_path: Path) -> None:
     assert kv[TIGHT].max() == 1000
 
 
+def test_groups_are_what_is_in_flight(tmp_path: Path) -> None:
+    """Requests in flight over time, added up, are the time that every microbatch took from first to last stage."""
+    write_run(tmp_path)
+    data, blob = page_data(tmp_path)
+    parts, begin, wanted = read_parts(tmp_path), dict[int, int](), 0
+    for event in read_events(tmp_path):
+        if isinstance(event, Served):
+            begin.setdefault(event.number, event.start_ns)
+            if event.visit == len(data.visits) - 1:
+                wanted += parts[0, event.number].requests * (event.end_ns - begin[event.number])
+    shown = unpack(data.columns, blob, "groups").reshape(data.groups, -1)
+    assert data.groups == 1 + max(part.group for part in parts.values()) > 1
+    assert shown.sum() * data.window.slice_ns / 10 == pytest.approx(wanted, rel=0.02)
+
+
 def test_queue_counts_requests(tmp_path: Path) -> None:
     write_run(tmp_path)
     data, blob = page_data(tmp_path)
@@ -110,6 +126,7 @@ def test_a_run_without_events_has_no_lanes(tmp_path: Path) -> None:
     data, _ = page_data(tmp_path)
     assert not data.events
     assert "lane.services" not in data.columns
+    assert data.groups == 0
     assert "queue.waiting" in data.columns
 
 

@@ -84,3 +84,31 @@ def test_damage_is_named(path: Path, line: str, reason: str) -> None:
     with pytest.raises(BadInput, match=reason) as caught:
         drained(path)
     assert ":6" in str(caught.value)
+
+
+def test_an_unknown_version_is_refused(path: Path) -> None:
+    path.write_text(HEADER.replace('"stageline_recording":1', '"stageline_recording":2'))
+    with pytest.raises(BadInput, match="has version 2, and this Stageline reads version 1"):
+        open_workload(str(path))
+
+
+@pytest.mark.parametrize("field", [f'"priority":{10**9}', f'"hash_ids":[{1 << 63}]', f'"output_hash_ids":[{1 << 200}]'])
+def test_what_is_out_of_bounds_is_refused(path: Path, field: str) -> None:
+    line = '{"arrival_ns":50,"prompt_tokens":1,"output_tokens":1,"max_output_tokens":1,' + field + "}\n"
+    path.write_text(HEADER + line)
+    with pytest.raises(BadInput, match=":2"):
+        drained(path)
+
+
+def test_a_last_line_that_was_not_written_whole_ends_the_recording(path: Path) -> None:
+    """As a router that was killed leaves it. The same line in the middle is damage."""
+    whole = HEADER + request_line(request(0, 10))
+    path.write_text(whole + request_line(request(1, 20))[:30])
+    workload = open_workload(str(path))
+    assert isinstance(workload, RecordedWorkload)
+    assert workload.take() == request(0, 10)
+    assert workload.next_arrival_ns() is None
+    assert "it stops at line 3" in workload.end.reason
+    path.write_text(whole + request_line(request(1, 20))[:30] + "\n")
+    with pytest.raises(BadInput, match=":3"):
+        drained(path)

@@ -75,6 +75,7 @@ async function start() {
     : data.window.exact_services < data.window.services ? `Every service up to ${duration(data.window.exact_until_ns)}, shares per slice after that (${count(data.window.services)} services in all).` : "";
   connect();
   startQueue(raw);
+  startGroups(raw);
   startKv(raw);
   startWaterfall(raw);
   painters.push(drawStages, () => drawQuantiles(raw));

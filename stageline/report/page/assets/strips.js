@@ -34,6 +34,44 @@ function startQueue(raw) {
   ], top(), count), t => `${count(waiting[sliceAt(t)])} waiting, ${count(running[sliceAt(t)])} running`);
 }
 
+// Requests in flight, a band for each group: what travels in one microbatch, round after round.
+function startGroups(raw) {
+  const n = data.window.slices, groups = data.groups, values = groups && column(raw, "groups");
+  if (!values) { element("groups-title").remove(); element("groups").remove(); return; }
+  const of = (g, i) => values[g * n + i] / 10;
+  const sums = new Float64Array(n);
+  for (let g = 0; g < groups; g++) for (let i = 0; i < n; i++) sums[i] += of(g, i);
+  const replicas = data.summary.topology.replicas > 1 ? ", replica 0" : "";
+  element("groups-title").textContent = `Groups: requests in flight, a band for each group that travels together (${data.summary.credits} microbatches may be in flight${replicas})`;
+  timeCanvas("groups", (context, width, height) => {
+    timeAxis(context, width, height);
+    const from = Math.floor(view.begin / data.window.slice_ns), to = Math.min(n, Math.ceil(view.end / data.window.slice_ns));
+    const top = Math.max(1, ...sums.subarray(from, to)), bottom = height - 16;
+    context.fillStyle = colour("quiet"); context.textAlign = "right";
+    context.fillText(three(top), GUTTER - 6, 14);
+    context.fillText("0", GUTTER - 6, bottom);
+    context.save();
+    context.beginPath(); context.rect(GUTTER, 0, width - GUTTER, height); context.clip();
+    const bands = [0, 1, 2].map(k => colour("service-" + k));
+    for (let i = from; i < to; i++) {
+      const x = xOf(i * data.window.slice_ns, width), w = xOf((i + 1) * data.window.slice_ns, width) - x + 0.5;
+      for (let g = 0, at = bottom; g < groups; g++) {
+        const h = of(g, i) / top * (bottom - 6);
+        context.fillStyle = bands[g % 3];
+        context.fillRect(x, at - h, w, h);
+        at -= h;
+      }
+    }
+    context.restore();
+  }, t => groupsText(of, groups, sliceAt(t)));
+}
+
+function groupsText(of, groups, i) {
+  const lines = [];
+  for (let g = 0; g < groups && lines.length < 16; g++) if (of(g, i) > 0) lines.push(`group ${g}: ${of(g, i).toFixed(1)}`);
+  return lines.length ? `requests in flight\n${lines.join("\n")}` : "nothing in flight";
+}
+
 // The lane that comes nearest to its budget; with few lanes also the others, thin.
 function startKv(raw) {
   const values = column(raw, "kv"), n = data.window.slices;

@@ -107,3 +107,19 @@ def test_a_slip_delays_what_is_not_due_yet() -> None:
     kept.delivery.poll(130)
     assert client.heard == [[1]]
     assert kept.lateness.total_s == 0
+
+
+def test_what_was_served_to_its_end_is_delivered_though_the_session_broke_off() -> None:
+    """It counts as finished, so its client must see it finish."""
+    kept, client = Kept(), Client()
+    kept.stream(0, client)
+    kept.stream(1, client)
+    for index, due_ns in ((0, 7), (1, 7), (0, 9)):
+        kept.delivery.token(index, due_ns, None)
+    kept.delivery.request(record(0, 9))
+    kept.delivery.fail(Unavailable("it broke off"))
+    done, lost = client.streams
+    assert (done.tokens, done.record, done.error) == (2, record(0, 9), None)
+    assert (lost.tokens, lost.record) == (0, None)
+    assert isinstance(lost.error, Unavailable)
+    assert kept.delivery.streams == {}

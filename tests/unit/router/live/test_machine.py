@@ -43,6 +43,12 @@ class User(Recorder):
         assert record.last_token_ns is not None
         cluster.at(max(cluster.wall_ns, cluster.clock.wall_ns(record.last_token_ns)), self._next)
 
+    def more(self, requests: int) -> None:
+        """So many more, from now on."""
+        assert self.cluster is not None
+        self._left = requests
+        self.cluster.at(self.cluster.wall_ns, self._next)
+
     def _next(self) -> None:
         if self._left:
             self._left -= 1
@@ -112,3 +118,13 @@ def test_who_comes_during_a_stall_is_stamped_where_the_clock_stands() -> None:
     assert len(set(stamps)) == 1
     assert stamps[0] < 50 * MS
     assert max(latencies_ns(user)) < 500 * MS
+
+
+@pytest.mark.parametrize("visits", ROUTES)
+def test_an_idle_pipeline_shows_no_kv_in_use(visits: tuple[int, ...]) -> None:
+    """Ledgers change with the next microbatch; what is free until then is told."""
+    cluster, user = served(visits, [])
+    cluster.run(lambda: not any(stage.kv_used_bytes for stage in cluster.stages))
+    assert any(stage.stage.ledger.used_bytes for stage in cluster.stages)
+    user.more(1)
+    cluster.run(lambda: len(user.requests) == 5 and not any(stage.kv_used_bytes for stage in cluster.stages))

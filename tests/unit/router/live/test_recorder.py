@@ -1,5 +1,8 @@
 """Recordings of live sessions: none is lost."""
 
+import contextlib
+import resource
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -8,7 +11,8 @@ from router.live.recorder import Recorder
 from stageline.engine.settings import Scheduling
 from stageline.engine.types import Request
 from stageline.errors import UsageError
-from stageline.workload.recording import RecordingHeader
+from stageline.workload import open_workload
+from stageline.workload.recording import RecordedWorkload, RecordingHeader
 
 HEADER = RecordingHeader(plan_digest="d", seed=0, dilation=1.0, scheduling=Scheduling())
 ONE = Request(index=0, arrival_ns=5, prompt_tokens=1, output_tokens=1, max_output_tokens=1)
@@ -48,10 +52,50 @@ def test_a_place_that_takes_no_file_is_refused_at_the_start(tmp_path: Path, name
 
 def test_a_full_disk_ends_the_recording_and_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
     recorder = Recorder(Path("/dev/full.jsonl"))
-    recorder._open = lambda: Path("/dev/full").open("w", buffering=1)  # noqa: SIM115
+    recorder._open = lambda: Path("/dev/full").open("wb", buffering=0)  # noqa: SIM115
     recorder.begin(HEADER)
     recorder.request(ONE)
     recorder.cancel(0, 7)
     assert recorder.end("digest") is None
     assert recorder.failures == 1
     assert [record.levelname for record in caplog.records] == ["ERROR"]
+
+
+def test_no_part_of_a_line_stays_when_the_disk_is_full(tmp_path: Path) -> None:
+    """The system takes what still fits."""
+    path = tmp_path / "live.jsonl"
+    recorder = Recorder(path)
+    recorder.begin(HEADER)
+    recorder.request(ONE)
+    kept = path.read_bytes()
+    with limited_file_size(len(kept) + 20):
+        recorder.request(ONE)
+        recorder.cancel(0, 7)
+    assert recorder.end("digest") is None
+    assert path.read_bytes() == kept
+    assert recorder.failures == 1
+
+
+def test_a_session_that_breaks_off_says_why_in_its_last_line(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path / "live.jsonl")
+    recorder.begin(HEADER)
+    recorder.request(ONE)
+    path = recorder.end(None, "stage 1 was lost")
+    assert path is not None
+    workload = open_workload(str(path))
+    assert isinstance(workload, RecordedWorkload)
+    assert workload.take() == ONE
+    assert workload.next_arrival_ns() is None
+    assert workload.end.digest is None
+    assert workload.end.reason == "the session broke off: stage 1 was lost"
+
+
+@contextlib.contextmanager
+def limited_file_size(size: int) -> Iterator[None]:
+    """No file may grow beyond that."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

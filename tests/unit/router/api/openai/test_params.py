@@ -44,11 +44,13 @@ def test_an_unsupported_value_is_refused_with_its_field(fields: dict[str, object
         completion_params(completion(**fields), 0)
 
 
-def test_sampling_settings_and_tools_are_accepted() -> None:
+def test_sampling_settings_are_ignored_and_tools_are_part_of_the_prompt() -> None:
     body = {"messages": [{"role": "user", "content": [{"type": "text", "text": "hi"}], "name": "x"}], "temperature": 2,
-            "tools": [{}], "top_p": None, "max_completion_tokens": 5, "max_tokens": 9}  # fmt: skip
+            "tools": [{"type": "function", "function": {"name": "f"}}], "top_p": None, "max_completion_tokens": 5,
+            "max_tokens": 9}  # fmt: skip
     (params,) = chat_params(msgspec.json.decode(msgspec.json.encode(body), type=ChatRequest), 0)
-    assert (params.max_tokens, params.prompt) == (5, b"user: hi")
+    tools = b'tools: [{"type":"function","function":{"name":"f"}}]\n'  # as long in the prompt as their JSON is
+    assert (params.max_tokens, params.prompt, params.shape) == (5, tools + b"user: hi", None)
 
 
 def test_names() -> None:

@@ -1,0 +1,162 @@
+"""The course of a search: what costs least first, each cost by halving, then the room that the answer leaves."""
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from stageline.api.halving import Halving, Score, Try, lengths
+from stageline.api.keywords import PlanKeywords
+from stageline.api.launch_text import LaunchTexts
+from stageline.api.launching import Answer, launch_texts
+from stageline.api.question import Question
+from stageline.api.ranking import cheapest, score, with_cost
+from stageline.api.resuming import finish_trials
+from stageline.api.robustness import Robustness, robustness
+from stageline.api.search_space import Design, Load, Skipped, Space
+from stageline.api.trials import Candidate, RunTrials, Trial
+from stageline.api.variations import variations
+from stageline.api.workload_totals import WorkloadTotals, workload_totals
+from stageline.report.slo import Slo, parse_slo
+
+LEAST_SHORT = 100  # requests of the shortest trial
+USERS = 2  # a short trial of a closed loop has at least so many requests of every user
+
+
+class Explored(NamedTuple):
+    """See `SearchResult`."""
+
+    trials: tuple[Trial, ...]
+    skipped: tuple[Skipped, ...]
+    short_trials: int
+    robustness: Robustness | None
+    launch: LaunchTexts | None
+
+
+def explore(
+    question: Question,
+    models: Sequence[str],
+    device_names: Sequence[str],
+    keywords: PlanKeywords,
+    catalog_dirs: Sequence[Path],
+    runner: RunTrials,
+    resume: Path | None,
+    watch: Callable[[int, int], None],
+    width: int,
+) -> Explored:
+    """Everything that a search runs. Raises BadInput or UsageError."""
+    q = question
+    axes = variations(q.vary, q.scheduling)
+    load = Load(q.workload, q.seed, q.rate_scale, q.slo)
+    space = Space(catalog_dirs, keywords, axes, q.limits, load, (q.scheduling, q.given))
+    explorer = _Explorer(q, space, workload_totals(q.open()), _Counted(runner, resume, watch))
+    for model in models:
+        explorer.of_model(model, device_names)
+    trials = explorer.trials()
+    best = cheapest(trials)
+    room, launch = None, None
+    if best is not None:
+        answer = explorer.answer(best)
+        launch = launch_texts(answer, catalog_dirs)
+        if best.slo_met and best.offered_requests_per_s is not None and not explorer.totals.reactive:
+            room = robustness(answer.candidate, explorer.run, width)
+    return Explored(trials, tuple(space.skipped), explorer.short_trials, room, launch)
+
+
+class _Counted:
+    """Runs candidates, and tells how many trials are done of those that are known to come."""
+
+    def __init__(self, runner: RunTrials, resume: Path | None, watch: Callable[[int, int], None]) -> None:
+        self._runner, self._resume, self._watch = runner, resume, watch
+        self._done = 0
+
+    def __call__(self, candidates: Sequence[Candidate]) -> list[Trial]:
+        before = self._done
+        found = finish_trials(
+            candidates, self._resume, self._runner, lambda done, total: self._watch(before + done, before + total)
+        )
+        self._done += len(candidates)
+        return found
+
+
+class _Explorer:
+    """One search under way: the trials in full, in the order of models, costs, designs and points."""
+
+    def __init__(self, question: Question, space: Space, totals: WorkloadTotals, run: _Counted) -> None:
+        self._q, self._space, self.totals, self.run = question, space, totals, run
+        self._slo: Slo | None = parse_slo(question.slo) if question.slo else None
+        least = max(LEAST_SHORT, USERS * totals.users)
+        self._n = lengths(totals.count, least)
+        self._full: list[tuple[tuple[int, ...], Trial, Candidate, Design, Try]] = []
+        self._groups = self.short_trials = 0
+
+    def of_model(self, model: str, device_names: Sequence[str]) -> None:
+        """The designs of one model, those that cost least first; costlier ones only if none of them is enough."""
+        q = self._q
+        designs = [
+            d for name in device_names for d in self._space.designs(model, name, q.devices, q.max_context_parallel)
+        ]
+        costs = sorted({self._cost(d) for d in designs})
+        for number, cost in enumerate(costs):
+            self._explore([d for d in designs if self._cost(d) == cost])
+            met = any(t.slo_met for _, t, _, d, _ in self._full if d.model == model)
+            if met and not q.every_count and number + 1 < len(costs):
+                self._leave([d for d in designs if self._cost(d) > cost])
+                return
+
+    def trials(self) -> tuple[Trial, ...]:
+        """All trials in full."""
+        return tuple(trial for _, trial, *_ in sorted(self._full, key=lambda row: row[0]))
+
+    def answer(self, trial: Trial) -> Answer:
+        """What a trial ran, as it was asked for."""
+        _, _, candidate, design, t = next(row for row in self._full if row[1] == trial)
+        return Answer(design.model, design.device, design.shape, self._space.keywords_at(design, t.point), candidate)
+
+    def _cost(self, design: Design) -> float:
+        money = self._q.limits.cost(design.device, design.shape.devices)
+        return float(design.shape.devices) if money is None else money
+
+    def _leave(self, designs: Iterable[Design]) -> None:
+        for count in sorted({d.shape.devices for d in designs}):
+            reason = "fewer meet the objective (--every-count goes on)"
+            self._space.skipped[Skipped(f"{count} devices", reason)] = None
+
+    def _explore(self, designs: Sequence[Design]) -> None:
+        """The designs of one cost."""
+        self._groups += 1
+
+        def measure(tries: Sequence[Try], requests: int) -> dict[Try, Score]:
+            stand = {t: self._space.same(t, designs) for t in tries}
+            found = self._measure(designs, list(dict.fromkeys(stand.values())), requests)
+            return {t: found[s] for t, s in stand.items() if s in found}
+
+        Halving(len(designs), self._space.settings_sizes(), self._n, measure).run(everything=self._q.exhaustive)
+
+    def _measure(self, designs: Sequence[Design], tries: Sequence[Try], requests: int) -> dict[Try, Score]:
+        runnable: list[tuple[Try, Candidate]] = []
+        full = requests == self._n.full
+        known = {(row[0][0], row[4]) for row in self._full}
+        scores = {row[4]: score(row[1]) for row in self._full if row[0][0] == self._groups}
+        for t in tries:
+            if full and (self._groups, t) in known:
+                continue
+            limit = self._q.requests if full else requests
+            made = self._space.candidate(designs[t.design], t.point, limit, self.totals, self._slo)
+            if isinstance(made, str):
+                self._space.skipped[Skipped(self._named(designs[t.design], t), made)] = None
+            else:
+                runnable.append((t, made))
+        trials = self.run([c for _, c in runnable])
+        if not full:
+            self.short_trials += len(trials)
+            return {t: score(trial) for (t, _), trial in zip(runnable, trials, strict=True) if trial.failure is None}
+        for (t, candidate), plain in zip(runnable, trials, strict=True):
+            trial = with_cost(plain, self._q.limits.price(candidate.device))
+            self._full.append(((self._groups, t.design, *t.point), trial, candidate, designs[t.design], t))
+            if trial.failure is None:
+                scores[t] = score(trial)
+        return {t: scores[t] for t in tries if t in scores}
+
+    def _named(self, design: Design, t: Try) -> str:
+        words = self._space.axes.words(self._space.whole(design, t.point))
+        return f"{design.shape.name} {words}" if words else design.shape.name

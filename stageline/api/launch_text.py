@@ -1,0 +1,166 @@
+"""The answer of a search as lines to paste: `vllm serve`, SGLang, and values of the vLLM production stack's Helm chart.
+
+What is written is read again (`launch_line`), and only printed if the plan of it is the plan that was run. The chart's
+fields: docs.vllm.ai/projects/production-stack (`servingEngineSpec.modelSpec`).
+"""
+
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from stageline.api.keywords import PlanKeywords
+from stageline.plan.schema import Plan
+from stageline.plan.shapes import Shape
+
+VLLM, SGLANG = "vllm-v1", "sglang"
+_WEIGHTS = {"fp8": "fp8", "mxfp4": "mxfp4", "nvfp4": "modelopt_fp4"}  # asked for at launch
+_KV = {"bf16": "bfloat16", "fp8": "fp8", "auto": "auto"}
+_VLLM = {  # keywords of a plan, and the flags that they become
+    "max_model_len": "--max-model-len", "memory_share": "--gpu-memory-utilization", "block_tokens": "--block-size",
+    "max_num_seqs": "--max-num-seqs", "max_num_batched_tokens": "--max-num-batched-tokens",
+    "kv_blocks": "--num-gpu-blocks-override",
+}  # fmt: skip
+_SGLANG = {
+    "max_model_len": "--context-length", "memory_share": "--mem-fraction-static", "block_tokens": "--page-size",
+    "max_num_seqs": "--max-running-requests", "max_num_batched_tokens": "--chunked-prefill-size",
+    "microbatch": "--pp-max-micro-batch-size",
+}  # fmt: skip
+
+
+class LaunchTexts(msgspec.Struct, frozen=True, kw_only=True):
+    """Empty texts: the engine can't be launched like that, `not_said` has why. All are for one model."""
+
+    vllm: str = ""
+    sglang: str = ""
+    helm: str = ""  # a values file; JSON, which is YAML too
+    not_said: tuple[str, ...] = ()  # settings of the run that no line can say, as flags of `stageline run`
+
+
+def launch_words(engine: str, model: str, shape: Shape, keywords: PlanKeywords, plan: Plan) -> list[str] | str:
+    """The words of a launch line; a text where the engine has no flag for something that was asked for."""
+    asked = _asked(keywords, plan)
+    table = _VLLM if engine == VLLM else _SGLANG
+    words = ["vllm", "serve", model] if engine == VLLM else ["python", "-m", "sglang.launch_server"]
+    words += [] if engine == VLLM else ["--model-path", model]
+    sizes = _sizes(engine, shape)
+    if isinstance(sizes, str):
+        return sizes
+    words += sizes
+    for name, value in asked.items():
+        if name in table:
+            words += [table[name], str(value)]
+        elif name not in ("weights", "kv_cache_dtype", "prefix_cache"):
+            return f"{engine} has no flag for {name}={value}"
+    weights, kv = asked.get("weights", "as-shipped"), asked.get("kv_cache_dtype", "auto")
+    if weights != "as-shipped":
+        if weights not in _WEIGHTS:
+            return f"{engine} makes no {weights} weights at launch"
+        words += ["--quantization", _WEIGHTS[weights]]
+    if kv != "auto":
+        if kv not in _KV:
+            return f"{engine} has no {kv} KV cache"
+        words += ["--kv-cache-dtype", _KV[kv]]
+    cache = asked.get("prefix_cache")
+    if engine == VLLM and cache is not None:
+        words.append("--enable-prefix-caching" if cache else "--no-enable-prefix-caching")
+    elif cache is False:
+        words.append("--disable-radix-cache")
+    return words
+
+
+def _asked(keywords: PlanKeywords, plan: Plan) -> dict[str, Any]:
+    """What was asked for, and the limits in force, so that no default of another release replaces them."""
+    unsaid = (None, "", (), 0, 0.0, False, "as-shipped", "auto", "0ns")
+    asked: dict[str, Any] = {n: v for n, v in keywords.items() if v not in unsaid and n != "serving_engine"}
+    for name, default in _DEFAULTS.items():
+        if asked.get(name) == default:
+            del asked[name]
+    for name in _NOT_THE_ENGINES:
+        asked.pop(name, None)
+    if keywords.get("prefix_cache") is not None:
+        asked["prefix_cache"] = keywords["prefix_cache"]
+    ranks = plan.serving.ranks if plan.serving else 1
+    tokens = asked.pop("batched_tokens", None)
+    asked.setdefault("max_num_batched_tokens", (tokens or plan.defaults.batched_tokens) // ranks)
+    if plan.serving and plan.serving.max_running:
+        asked.setdefault("max_num_seqs", plan.serving.max_running // ranks)
+    if "context_tokens" in asked and "max_model_len" in asked:
+        del asked["context_tokens"]
+    return asked
+
+
+_DEFAULTS: Mapping[str, object] = {
+    "placement": "fewest", "layer_partition": "balanced", "layer_bytes": "exact", "activations": "reserve",
+    "concurrency": 1,
+}  # fmt: skip
+_NOT_THE_ENGINES = (  # what a plan assumes of the hardware or of its own measure, and no engine is told
+    "network", "scale_up", "scale_out", "devices_per_node", "hop_latency_ns", "hop_bytes_per_s", "hop_jitter_ns",
+    "profile", "host_floor_ns", "host_sequence_ns", "expert_imbalance", "context_tokens", "axes", "concurrency",
+)  # fmt: skip
+
+
+def _sizes(engine: str, shape: Shape) -> list[str] | str:
+    """The flags of the division; what is 1 is left out."""
+    if shape.cp > 1:
+        return f"{engine} has no flag for context ranks of prefill"
+    words: list[str] = []
+    if engine == VLLM:
+        if (
+            shape.ep > 1
+            and shape.ep != shape.tp * shape.replicas
+            and not (shape.ep == shape.tp and shape.replicas == 1)
+        ):
+            return f"vllm spreads experts over all ranks, not over {shape.ep}"
+        names = ("--tensor-parallel-size", "--pipeline-parallel-size", "--data-parallel-size")
+        words += ["--enable-expert-parallel"] * (shape.ep > 1)
+    else:
+        names = ("--tp-size", "--pp-size", "--dp-size")
+        words += ["--ep-size", str(shape.ep)] if shape.ep > 1 else []
+    for name, size in zip(names, (shape.tp, shape.pp, shape.replicas), strict=True):
+        words += [name, str(size)] if size > 1 else []
+    return words
+
+
+def helm_values(words: list[str], name: str, shape: Shape) -> str:
+    """Values of the production stack: a pod for every replica, each launched with the flags of one."""
+    model, flags = words[2], words[3:]
+    if "--data-parallel-size" in flags:
+        at = flags.index("--data-parallel-size")
+        flags = flags[:at] + flags[at + 2 :]
+    entry = {
+        "name": name,
+        "repository": "vllm/vllm-openai",
+        "tag": "latest",
+        "modelURL": model,
+        "replicaCount": shape.replicas,
+        "requestGPU": shape.devices // shape.replicas,
+        "vllmConfig": {"extraArgs": flags},
+    }
+    values = {"servingEngineSpec": {"modelSpec": [entry]}}
+    return msgspec.json.format(msgspec.json.encode(values), indent=2).decode()
+
+
+def line_of_values(document: Mapping[str, Any]) -> str:
+    """The launch line that a values file stands for: all pods together. Raises KeyError or TypeError for another form.
+
+    `vllmConfig` may name settings in fields of its own; those known here become flags, any other raises KeyError.
+    """
+    (entry,) = document["servingEngineSpec"]["modelSpec"]
+    config = dict(entry.get("vllmConfig", {}))
+    words = ["vllm", "serve", entry["modelURL"], *map(str, config.pop("extraArgs", ()))]
+    for name, value in config.items():
+        if name in _SWITCHES:
+            words += [_SWITCHES[name]] if value else []
+        else:
+            words += [_FIELDS[name], str(value)]
+    replicas = int(entry.get("replicaCount", 1))
+    return shlex.join(words + (["--data-parallel-size", str(replicas)] if replicas > 1 else []))
+
+
+_FIELDS = {
+    "tensorParallelSize": "--tensor-parallel-size", "maxModelLen": "--max-model-len", "dtype": "--dtype",
+    "maxNumSeqs": "--max-num-seqs", "gpuMemoryUtilization": "--gpu-memory-utilization",
+}  # fmt: skip
+_SWITCHES = {"enablePrefixCaching": "--enable-prefix-caching", "enableChunkedPrefill": "--enable-chunked-prefill"}

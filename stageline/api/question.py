@@ -1,0 +1,52 @@
+"""What a search is asked."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from stageline.api.placement_limits import PlacementLimits
+from stageline.api.running import check_seed
+from stageline.api.variations import variations
+from stageline.engine.settings import Scheduling
+from stageline.errors import BadInput, UsageError
+from stageline.workload import DescribedWorkload, open_workload
+
+MAX_DEVICES, MAX_CONTEXT_PARALLEL = 4096, 4096
+DEFAULT_REQUESTS = 2000
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """What a search is asked: the workload, the objective, and what may be varied."""
+
+    workload: str
+    devices: tuple[int, ...]  # all replicas together
+    slo: str | None = None
+    vary: Mapping[str, Sequence[Any]] = {}  # values of keywords of `plan_model` and of fields of `Scheduling`
+    max_context_parallel: int = 1
+    requests: int | None = DEFAULT_REQUESTS
+    rate_scale: str = "1"
+    seed: int = 0
+    scheduling: Scheduling | None = None  # None: as the serving engine of each plan schedules, changed by `given`
+    given: dict[str, Any] = {}  # fields of Scheduling
+    limits: PlacementLimits = PlacementLimits()
+    every_count: bool = False  # go on to more devices when fewer meet the objective
+    exhaustive: bool = False  # every point on the whole workload
+
+    def check(self) -> None:
+        """Raises UsageError or BadInput naming the flag."""
+        if not self.devices or not 1 <= min(self.devices) <= max(self.devices) <= MAX_DEVICES:
+            raise UsageError(f"--devices: must lie between 1 and {MAX_DEVICES:,}, the smaller number first")
+        if any(size is not None and size < 1 for size in self.vary.get("microbatch", ())):
+            raise UsageError("--microbatches: must be 1 or more, such as 1,8,64")
+        self.limits.check()
+        if not 1 <= self.max_context_parallel <= MAX_CONTEXT_PARALLEL:
+            reason = f"not between 1 and {MAX_CONTEXT_PARALLEL:,}"
+            raise BadInput("--max-context-parallel", self.max_context_parallel, reason, "give a smaller degree")
+        check_seed(self.seed)
+        variations(self.vary, self.scheduling)
+        self.open()
+
+    def open(self) -> DescribedWorkload:
+        """The workload of a trial in full. Raises BadInput."""
+        return open_workload(self.workload, seed=self.seed, rate_scale=self.rate_scale, requests=self.requests)

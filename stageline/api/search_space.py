@@ -1,0 +1,159 @@
+"""The space of a search: designs (model, device, division), and at each point of settings a candidate to run."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from stageline.api.halving import Try
+from stageline.api.keywords import PlanKeywords
+from stageline.api.placement_limits import PlacementLimits
+from stageline.api.planning import PlanInputs, find_inputs
+from stageline.api.provenance import with_provenance
+from stageline.api.scheduling import settle
+from stageline.api.search_bounds import refused
+from stageline.api.trials import Candidate
+from stageline.api.variations import Point, Variations
+from stageline.api.workload_totals import WorkloadTotals
+from stageline.engine.settings import Scheduling, plan_scheduling
+from stageline.errors import BadInput, DoesNotFit, UsageError
+from stageline.plan.build import make_plan
+from stageline.plan.fitted_efficiencies import with_efficiencies
+from stageline.plan.schema import Plan
+from stageline.plan.shapes import Shape, shapes
+from stageline.report.slo import Slo
+
+IDLE_WITHOUT_REPLICAS = "balance"  # a setting that means nothing with one replica
+
+
+class Skipped(NamedTuple):
+    """A division that was not run, and why."""
+
+    name: str
+    reason: str
+
+
+class Design(NamedTuple):
+    """What to run on: a division of so many devices, in the formats of a point of the format axes."""
+
+    model: str
+    device: str
+    shape: Shape
+    formats: Point
+
+
+class Load(NamedTuple):
+    """The workload of every trial."""
+
+    workload: str
+    seed: int
+    rate_scale: str
+    slo: str | None
+
+
+class Space:
+    """Designs and their candidates; plans are made once for every point of the plan's settings."""
+
+    def __init__(
+        self,
+        catalog_dirs: Sequence[Path],
+        keywords: PlanKeywords,
+        axes: Variations,
+        limits: PlacementLimits,
+        load: Load,
+        base: tuple[Scheduling | None, dict[str, Any]],
+    ) -> None:
+        self._dirs, self._keywords, self.axes, self._limits, self._load = catalog_dirs, keywords, axes, limits, load
+        self._scheduling, self._given = base
+        self._inputs: dict[tuple[str, str, Point], PlanInputs] = {}
+        self._plans: dict[tuple[Design, Point], Plan | str] = {}
+        self.skipped: dict[Skipped, None] = {}  # in the order found, each once
+
+    def designs(self, model: str, device: str, counts: Sequence[int], most_context: int) -> Iterator[Design]:
+        """Every division of those numbers of devices that the limits allow, in every format."""
+        sizes = [self.axes.sizes[n] for n in self.axes.format_axes()]
+        points: list[Point] = [()]
+        for size in sizes:
+            points = [(*p, i) for p in points for i in range(size)]
+        inputs = self._found(model, device, self._origin())
+        for count in counts:
+            for shape in shapes(inputs.model, count, most_context):
+                reason = self._limits.refused(inputs.device, shape)
+                if reason is not None:
+                    self.skipped[Skipped(shape.name, reason)] = None
+                    continue
+                yield from (Design(model, device, shape, formats) for formats in points)
+
+    def whole(self, design: Design, point: Point) -> Point:
+        """A point of all axes: the design's formats, then the settings."""
+        return (*design.formats, *point)
+
+    def settings_sizes(self) -> list[int]:
+        """The sizes of the axes that are no formats."""
+        return self.axes.sizes[len(self.axes.format_axes()) :]
+
+    def candidate(
+        self, design: Design, point: Point, requests: int | None, totals: WorkloadTotals, slo: Slo | None
+    ) -> Candidate | str:
+        """What to run, or why it is not worth it: it does not fit, or a bound forbids it."""
+        whole = self.whole(design, point)
+        plan = self._plan(design, whole)
+        if isinstance(plan, str):
+            return plan
+        try:
+            given = self._given | self.axes.of_run(whole)
+            scheduling = settle(self._scheduling or plan_scheduling(plan), given, plan, slo=slo)
+        except UsageError as error:
+            return str(error)
+        forbidden = refused(plan, scheduling, totals, slo) if slo is not None else None
+        if forbidden is not None:
+            return forbidden
+        return Candidate(
+            model=plan.model, device=plan.device, name=design.shape.name, devices=design.shape.devices, plan=plan,
+            workload=self._load.workload, seed=self._load.seed, rate_scale=self._load.rate_scale, requests=requests,
+            slo=self._load.slo, scheduling=scheduling, settings=self.axes.words(whole),
+        )  # fmt: skip
+
+    def same(self, t: Try, designs: Sequence[Design]) -> Try:
+        """The try that stands for it: a routing policy means nothing with one replica."""
+        if designs[t.design].shape.replicas > 1:
+            return t
+        first = len(self.axes.format_axes())
+        names = [axis.name for axis in self.axes.axes[first:]]
+        return Try(t.design, tuple(0 if n == IDLE_WITHOUT_REPLICAS else i for n, i in zip(names, t.point, strict=True)))
+
+    def keywords_at(self, design: Design, point: Point) -> PlanKeywords:
+        """The keywords of the plan at a point, without its division."""
+        return PlanKeywords(**{**self._keywords, **self.axes.of_plan(self.whole(design, point))})
+
+    def _origin(self) -> Point:
+        return tuple(0 for _ in self.axes.axes)
+
+    def _found(self, model: str, device: str, whole: Point) -> PlanInputs:
+        key = (model, device, tuple(i for a, i in zip(self.axes.axes, whole, strict=True) if a.of_plan))
+        if key not in self._inputs:
+            keywords = PlanKeywords(**{**self._keywords, **self.axes.of_plan(whole)})
+            self._inputs[key] = find_inputs(model, device, keywords, self._dirs)
+        return self._inputs[key]
+
+    def _plan(self, design: Design, whole: Point) -> Plan | str:
+        key = (design, tuple(i for a, i in zip(self.axes.axes, whole, strict=True) if a.of_plan))
+        if key not in self._plans:
+            self._plans[key] = self._made(design, whole)
+        return self._plans[key]
+
+    def _made(self, design: Design, whole: Point) -> Plan | str:
+        """The plan of a design; a text where it does not fit, or is no division that this model allows."""
+        inputs = self._found(design.model, design.device, whole)
+        try:
+            device, options = with_efficiencies(inputs.model, inputs.device, design.shape.options(inputs.options))
+            plan = make_plan(inputs.model, device, options).plan
+        except (DoesNotFit, BadInput) as error:
+            return str(error)
+        return with_provenance(plan, inputs.model, options, inputs.keywords)
+
+    def with_replicas(self, candidate: Candidate, replicas: int) -> Candidate:
+        """The same on fewer or more replicas."""
+        plan = msgspec.structs.replace(candidate.plan, replicas=replicas)
+        return msgspec.structs.replace(candidate, plan=plan)

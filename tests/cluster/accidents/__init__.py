@@ -1,0 +1,1 @@
+"""Accidents on a cluster of real processes under live load, drawn with a seed; `scripts/accidents` runs many."""

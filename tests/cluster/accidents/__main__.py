@@ -1,0 +1,46 @@
+"""`scripts/accidents --count 100 --seed 0 [--from 0]`: one line per accident; exit code 1 if something was wrong."""
+
+import argparse
+import asyncio
+import sys
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tests.cluster.accidents.trial import trial
+
+
+async def accidents(first: int, count: int, seed: int) -> int:
+    """How many left something wrong."""
+    failed = 0
+    with TemporaryDirectory() as folder:
+        async with trial(Path(folder), seed) as cluster:
+            for number in range(first, first + count):
+                began_s = time.monotonic()
+                what, errors = await cluster.accident(number)
+                print(
+                    f"{number:4} {time.monotonic() - began_s:5.1f} s  {what}",
+                    *errors,
+                    sep="\n       WRONG: ",
+                    flush=True,
+                )
+                failed += bool(errors)
+            print(f"recordings: {dict(cluster.said)}; descriptors and bytes: {cluster.sizes()}")
+    return failed
+
+
+def main(arguments: list[str]) -> int:
+    """See the module."""
+    parser = argparse.ArgumentParser(prog="scripts/accidents", description=__doc__)
+    parser.add_argument("--count", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--from", type=int, default=0, dest="first", help="number of the first accident")
+    asked = parser.parse_args(arguments)
+    began_s = time.monotonic()
+    failed = asyncio.run(accidents(asked.first, asked.count, asked.seed))
+    print(f"{asked.count - failed} of {asked.count} accidents left nothing wrong ({time.monotonic() - began_s:.0f} s)")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
