@@ -66,7 +66,7 @@ class Ring(CostStruct, frozen=True):
     steps_ns: float  # latencies and overheads of all ring steps
     kv_threshold_tokens: float
     kv_share: float  # new tokens / all tokens
-    decode_ns: float = 0.0  # of a decode step: gather queries, merge partial outputs
+    decode_ns: float = 0.0  # of a decode step: pass queries, attend again, merge partial outputs
 
 
 class Phase(CostStruct, frozen=True):

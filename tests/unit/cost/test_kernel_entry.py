@@ -146,3 +146,13 @@ def test_chunked_prefill_of_linear_attention_costs_what_the_table_says() -> None
     p = linear.prefill
     us = (p.fixed_ns + p.sequence_ns + (p.token_ns + p.span_ns) * 8192) / 1e3
     assert us == pytest.approx(61 + 603, rel=0.10)
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_a_ring_decodes_once_per_rank(ranks: int) -> None:
+    """Queries go round: one more attention kernel, a pass and a return per rank, and a merge of each part."""
+    spec = SHELF.model("llama-3.1-405b").spec
+    attention = roofline_entry(spec, [1], H100, Group(tensor=8, context=ranks)).groups[0].attention
+    assert attention is not None and attention.ring is not None and isinstance(attention.decode, Phase)
+    steps = (ranks - 1) * (2 * H100.scale_out.latency_ns + attention.decode.fixed_ns)
+    assert attention.ring.decode_ns == pytest.approx(steps + ranks * 3_000)
