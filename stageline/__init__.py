@@ -7,6 +7,7 @@ For programs and notebooks, docs/python.md:
     read_plan    a plan file, and read_run a run directory
     compare      runs side by side
     search       every way to divide some devices, each run on a workload
+    sweep        one plan over values of settings or of the load, or up to an objective
     tune         every setting that can move what binds in a run, each tried on its workload
 """
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from stageline.api.results import RunResult, compare, read_run
     from stageline.api.running import run
     from stageline.api.searching import SearchResult, search
+    from stageline.api.sweeping import SweepResult, sweep
     from stageline.api.tuning import tune
     from stageline.engine.settings import Scheduling
     from stageline.errors import StagelineError
@@ -30,6 +32,7 @@ __all__ = [
     "Scheduling",
     "SearchResult",
     "StagelineError",
+    "SweepResult",
     "TuneResult",
     "compare",
     "plan_model",
@@ -37,6 +40,7 @@ __all__ = [
     "read_run",
     "run",
     "search",
+    "sweep",
     "tune",
 ]
 _HOMES = {  # loaded when asked for, so that a server does not load what only a notebook needs
@@ -44,6 +48,7 @@ _HOMES = {  # loaded when asked for, so that a server does not load what only a 
     "stageline.api.results": ("RunResult", "compare", "read_run"),
     "stageline.api.running": ("run",),
     "stageline.api.searching": ("SearchResult", "search"),
+    "stageline.api.sweeping": ("SweepResult", "sweep"),
     "stageline.api.tuning": ("tune",),
     "stageline.engine.settings": ("Scheduling",),
     "stageline.errors": ("StagelineError",),

@@ -1,14 +1,15 @@
 """The largest load that keeps an objective, by bisection; several loads at a time where several can run."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+
+import msgspec
 
 FACTOR = 1.25  # from one load to the next, while the limit is not bracketed
 FURTHEST = 1 << 10  # times the first load, up or down
 Probe = Callable[[Sequence[float]], Sequence[bool]]  # which of these loads keep the objective
 
 
-class Limit(NamedTuple):
+class Limit(msgspec.Struct, frozen=True):
     """`kept` is the largest load seen to keep the objective (None: not even the smallest tried), `missed` the next."""
 
     kept: float | None
@@ -37,7 +38,9 @@ def largest_load(probe: Probe, start: float, *, width: int = 1, precision: float
         step = [edge * FACTOR ** ((n + 1) if up else -(n + 1)) for n in range(width)]
         if whole and not up and edge <= 1:
             break
-        run([max(x, edge + n + 1) if whole and up else x for n, x in enumerate(step)])
+        if whole:  # the next whole number, where a quarter is less than one
+            step = [max(x, edge + n + 1) if up else min(x, edge - n - 1) for n, x in enumerate(step)]
+        run(step)
         edge = max(seen) if up else min(seen)
         if not start / FURTHEST < edge < start * FURTHEST:
             break

@@ -18,7 +18,8 @@ from stageline.api.variations import variations
 from stageline.api.workload_totals import WorkloadTotals, workload_totals
 from stageline.report.slo import Slo, parse_slo
 
-LEAST_SHORT = 100  # requests of the shortest trial
+LEAST_SHORT = 64  # requests of the shortest trial
+RESIDENCES = 2  # a short trial lasts about so many stays of a request
 USERS = 2  # a short trial of a closed loop has at least so many requests of every user
 
 
@@ -57,7 +58,7 @@ def explore(
     if best is not None:
         answer = explorer.answer(best)
         launch = launch_texts(answer, catalog_dirs)
-        if best.slo_met and best.offered_requests_per_s is not None and not explorer.totals.reactive:
+        if q.headroom and best.slo_met and best.offered_requests_per_s is not None and not explorer.totals.reactive:
             room = robustness(answer.candidate, explorer.run, width)
     return Explored(trials, tuple(space.skipped), explorer.short_trials, room, launch)
 
@@ -85,7 +86,7 @@ class _Explorer:
         self._q, self._space, self.totals, self.run = question, space, totals, run
         self._slo: Slo | None = parse_slo(question.slo) if question.slo else None
         least = max(LEAST_SHORT, USERS * totals.users)
-        self._n = lengths(totals.count, least)
+        self._n = lengths(totals.count, least, totals.arrivals_within(RESIDENCES * self._residence_ns()))
         self._full: list[tuple[tuple[int, ...], Trial, Candidate, Design, Try]] = []
         self._groups = self.short_trials = 0
 
@@ -112,6 +113,13 @@ class _Explorer:
         _, _, candidate, design, t = next(row for row in self._full if row[1] == trial)
         return Answer(design.model, design.device, design.shape, self._space.keywords_at(design, t.point), candidate)
 
+    def _residence_ns(self) -> int:
+        """How long a mean request may stay by the objective; 0 without one."""
+        if self._slo is None or not self.totals.count:
+            return 0
+        mean = sum(self.totals.outputs) // self.totals.count
+        return self._slo.e2e_ns or (self._slo.ttft_ns or 0) + mean * (self._slo.tpot_ns or 0)
+
     def _cost(self, design: Design) -> float:
         money = self._q.limits.cost(design.device, design.shape.devices)
         return float(design.shape.devices) if money is None else money
@@ -130,7 +138,8 @@ class _Explorer:
             found = self._measure(designs, list(dict.fromkeys(stand.values())), requests)
             return {t: found[s] for t, s in stand.items() if s in found}
 
-        Halving(len(designs), self._space.settings_sizes(), self._n, measure).run(everything=self._q.exhaustive)
+        kinds = [designs.index(next(d for d in designs if d[:3] == design[:3])) for design in designs]
+        Halving(kinds, self._space.settings_sizes(), self._n, measure).run(everything=self._q.exhaustive)
 
     def _measure(self, designs: Sequence[Design], tries: Sequence[Try], requests: int) -> dict[Try, Score]:
         runnable: list[tuple[Try, Candidate]] = []
@@ -143,7 +152,7 @@ class _Explorer:
             limit = self._q.requests if full else requests
             made = self._space.candidate(designs[t.design], t.point, limit, self.totals, self._slo)
             if isinstance(made, str):
-                self._space.skipped[Skipped(self._named(designs[t.design], t), made)] = None
+                self._space.skipped[Skipped(self._named(designs[t.design]), made)] = None
             else:
                 runnable.append((t, made))
         trials = self.run([c for _, c in runnable])
@@ -157,6 +166,7 @@ class _Explorer:
                 scores[t] = score(trial)
         return {t: scores[t] for t in tries if t in scores}
 
-    def _named(self, design: Design, t: Try) -> str:
-        words = self._space.axes.words(self._space.whole(design, t.point))
+    def _named(self, design: Design) -> str:
+        """A division, and its formats where they are varied."""
+        words = self._space.axes.format_words(design.formats)
         return f"{design.shape.name} {words}" if words else design.shape.name

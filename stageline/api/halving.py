@@ -11,12 +11,12 @@ from stageline.api.variations import Point, spread, star
 
 IN_FULL = 12  # points that are few enough to run all of them in full
 PROBES = 3  # of every design at first: the first, the middle and the last values of all axes
-SHARES = (16, 4)  # a short and a medium trial have these parts of the requests
-DESIGNS = 6  # designs of which every axis is tried, and a third of all if those are more
-LEADERS = 2  # designs of which every axis is tried again, over more requests
-MEDIUM = 10  # points that are tried over more requests
-FINAL = 4  # points that are run in full
-ROUNDS = 3  # of full trials around the best
+SHORT, MEDIUM = (16, 8), 4  # a short trial has a 16th to an 8th of the requests, a medium one a quarter
+DESIGNS = 4  # designs of which every axis is tried, and a third of all if those are more
+CROWD = 4  # points that are run on a quarter for being among the best, whatever their design
+FINAL = 3  # kinds whose best point is run in full
+LEAST_WORK, MOST_WORK, PART = 18, 90, 16  # in full trials: a 16th of all points, between these two
+GENEROUS = 40  # full trials from which more kinds are looked at closely
 
 Score = tuple[float, ...]  # greater is better
 
@@ -39,47 +39,55 @@ class Lengths(NamedTuple):
     full: int
 
 
-def lengths(total: int, least: int) -> Lengths:
-    """Short trials have `least` requests or more; what would be half of the workload or more is all of it."""
-    short, medium = (n if 2 * n <= total else total for n in (max(least, total // share) for share in SHARES))
-    return Lengths(short, medium, total)
+def lengths(total: int, least: int, wanted: int = 0) -> Lengths:
+    """Short trials have `least` requests or more, and `wanted` if that is no more than an 8th of all.
+
+    What would be more than half of the workload is all of it.
+    """
+    short = max(least, total // SHORT[0], min(wanted, total // SHORT[1]))
+    medium = max(short, total // MEDIUM)
+    return Lengths(total if 2 * short > total else short, total if 2 * medium > total else medium, total)
 
 
 class Halving:
-    """One exploration. `measure` runs points over a number of requests; nothing is run twice."""
+    """One exploration. `measure` runs points over a number of requests; nothing is run twice.
 
-    def __init__(self, designs: int, sizes: Sequence[int], n: Lengths, measure: Measure) -> None:
-        self._designs, self._sizes, self._n, self._measure = designs, list(sizes), n, measure
+    `kinds` has a number for every design: designs that differ in formats only are of one kind. Of each of the best
+    kinds one point is followed to the end, because the beginning of a workload can't tell which kind is best.
+    """
+
+    def __init__(self, kinds: Sequence[int], sizes: Sequence[int], n: Lengths, measure: Measure) -> None:
+        self._kinds, self._sizes, self._n, self._measure = list(kinds), list(sizes), n, measure
         self._known: dict[int, dict[Try, Score]] = {}
         self._tried: dict[int, set[Try]] = {}
+        self._points = len(self._kinds)
+        for size in self._sizes:
+            self._points *= size
+        self._left = float(min(MOST_WORK, max(LEAST_WORK, self._points // PART)))  # full trials
+        self._closely = 3 if self._left >= GENEROUS else 2
+        self._again = 3 if self._left >= GENEROUS else 1  # kinds of which every axis is tried over more requests
 
     def run(self, *, everything: bool = False) -> None:
         """Explore: `measure` is asked for full trials at the end. `everything`: all points in full."""
-        every = self._designs
-        for size in self._sizes:
-            every *= size
-        if everything or every <= IN_FULL:
-            self._at(self._n.full, (Try(d, p) for d in range(self._designs) for p in _all(self._sizes)))
+        if everything or self._points <= IN_FULL:
+            self._at(self._n.full, (Try(d, p) for d in range(len(self._kinds)) for p in _all(self._sizes)))
             return
-        kept = self._probe()
-        if not kept:
-            return
-        for design in kept:
+        for design in self._probe():
             self._axes(design, self._n.short)
         pool = self._ranked(self._n.short)
-        self._at(self._n.medium, _first_of_each(pool, 1) + pool[: MEDIUM // 2])
-        for design in [t.design for t in _first_of_each(self._ranked(self._n.medium), 1)][:LEADERS]:
-            self._axes(design, self._n.medium)
+        self._at(self._n.medium, [*self._of_each_kind(pool), *pool[:CROWD]])
+        for t in self._of_each_kind(self._ranked(self._n.medium))[: self._again]:
+            self._axes(t.design, self._n.medium)
         ranked = self._ranked(self._n.medium)
-        self._at(self._n.full, [*_first_of_each(ranked, 1)[: FINAL - 1], *ranked[:2]])
+        self._at(self._n.full, [*self._of_each_kind(ranked)[:FINAL], *ranked[:2]])
         self._polish()
 
     def _probe(self) -> list[int]:
         """The designs that do best at any of a few points: those that are worth trying every axis."""
         points = spread(self._sizes, PROBES)
-        self._at(self._n.short, (Try(d, p) for d in range(self._designs) for p in points))
-        ranked = _first_of_each(self._ranked(self._n.short), 1)
-        return [t.design for t in ranked[: max(DESIGNS, len(ranked) // 3)]]
+        self._at(self._n.short, (Try(d, p) for d in range(len(self._kinds)) for p in points))
+        ranked = list(dict.fromkeys(t.design for t in self._ranked(self._n.short)))
+        return ranked[: max(DESIGNS, len(ranked) // 3)]
 
     def _axes(self, design: int, length: int) -> None:
         """Changes one axis at a time from the design's best point, then all that gained together."""
@@ -96,16 +104,19 @@ class Halving:
         self._at(length, [Try(design, tuple(joined))])
 
     def _polish(self) -> None:
-        """Full trials of the best one's neighbours, as long as one of them is better."""
-        for _ in range(ROUNDS):
-            before = self._ranked(self._n.full)
-            if not before:
+        """Full trials around the best point of each of the best kinds, as long as they gain and work is left."""
+        done: set[Try] = set()
+        while True:
+            best = self._of_each_kind(self._ranked(self._n.full))[: self._closely]
+            start = next((t for t in best if t not in done), None)
+            if start is None:
                 return
-            self._at(
-                self._n.full, [Try(before[0].design, p) for p in star(before[0].point, self._sizes, adjacent=True)]
-            )
-            if self._ranked(self._n.full)[0] == before[0]:
+            done.add(start)
+            near = [Try(start.design, p) for p in star(start.point, self._sizes, adjacent=True)]
+            new = [t for t in near if t not in self._tried[self._n.full]]
+            if len(new) > self._left:
                 return
+            self._at(self._n.full, new)
 
     def _at(self, length: int, tries: Iterable[Try]) -> dict[Try, Score]:
         """Measures what was not measured at this length; returns the scores of all that were asked for."""
@@ -113,6 +124,7 @@ class Halving:
         known, tried = self._known.setdefault(length, {}), self._tried.setdefault(length, set())
         new = [t for t in asked if t not in tried]
         tried.update(new)
+        self._left -= len(new) * length / self._n.full
         if new:
             known.update(self._measure(new, length))
         return {t: known[t] for t in asked if t in known}
@@ -122,20 +134,16 @@ class Halving:
         known = self._known.get(length, {})
         return sorted(known, key=lambda t: (tuple(-s for s in known[t]), t))
 
+    def _of_each_kind(self, ranked: Iterable[Try]) -> list[Try]:
+        """The first of every kind, in order."""
+        seen: dict[int, Try] = {}
+        for t in ranked:
+            seen.setdefault(self._kinds[t.design], t)
+        return list(seen.values())
+
 
 def _all(sizes: Sequence[int]) -> list[Point]:
     points: list[Point] = [()]
     for size in sizes:
         points = [(*p, i) for p in points for i in range(size)]
     return points
-
-
-def _first_of_each(ranked: Iterable[Try], count: int) -> list[Try]:
-    """The first `count` of every design, in order."""
-    seen: dict[int, int] = {}
-    kept = []
-    for t in ranked:
-        seen[t.design] = seen.get(t.design, 0) + 1
-        if seen[t.design] <= count:
-            kept.append(t)
-    return kept

@@ -6,8 +6,10 @@ docs.vllm.ai (vllm serve), docs.sglang.io (server arguments), the TensorRT-LLM d
 
 import difflib
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from stageline.api.helm_values import line_of_file, looks_like_values
 from stageline.api.launch_command import PLACE, find_command
 from stageline.api.launch_flags import ENGINES, Dialect, Switch, Value
 from stageline.api.launch_unused import SEVERAL
@@ -26,7 +28,12 @@ class LaunchLine(NamedTuple):
 
 
 def parse_launch_line(text: str) -> LaunchLine:
-    """Read a launch line. Raises BadInput that names the flag, its value and the way out."""
+    """Read a launch line, or a Helm values file by its path.
+
+    Raises BadInput that names the flag, its value and the way out.
+    """
+    if looks_like_values(text):
+        text = line_of_file(Path(text))
     command = find_command(text, [dialect.commands for dialect in ENGINES])
     dialect = ENGINES[command.engine]
     found: dict[str, Any] = {}

@@ -1,10 +1,8 @@
-"""The answer of a search as lines to paste: `vllm serve`, SGLang, and values of the vLLM production stack's Helm chart.
+"""The answer of a search as launch lines to paste: `vllm serve` and SGLang.
 
-What is written is read again (`launch_line`), and only printed if the plan of it is the plan that was run. The chart's
-fields: docs.vllm.ai/projects/production-stack (`servingEngineSpec.modelSpec`).
+What is written is read again (`launch_line`), and only printed if the plan of it is the plan that was run.
 """
 
-import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -121,46 +119,3 @@ def _sizes(engine: str, shape: Shape) -> list[str] | str:
     for name, size in zip(names, (shape.tp, shape.pp, shape.replicas), strict=True):
         words += [name, str(size)] if size > 1 else []
     return words
-
-
-def helm_values(words: list[str], name: str, shape: Shape) -> str:
-    """Values of the production stack: a pod for every replica, each launched with the flags of one."""
-    model, flags = words[2], words[3:]
-    if "--data-parallel-size" in flags:
-        at = flags.index("--data-parallel-size")
-        flags = flags[:at] + flags[at + 2 :]
-    entry = {
-        "name": name,
-        "repository": "vllm/vllm-openai",
-        "tag": "latest",
-        "modelURL": model,
-        "replicaCount": shape.replicas,
-        "requestGPU": shape.devices // shape.replicas,
-        "vllmConfig": {"extraArgs": flags},
-    }
-    values = {"servingEngineSpec": {"modelSpec": [entry]}}
-    return msgspec.json.format(msgspec.json.encode(values), indent=2).decode()
-
-
-def line_of_values(document: Mapping[str, Any]) -> str:
-    """The launch line that a values file stands for: all pods together. Raises KeyError or TypeError for another form.
-
-    `vllmConfig` may name settings in fields of its own; those known here become flags, any other raises KeyError.
-    """
-    (entry,) = document["servingEngineSpec"]["modelSpec"]
-    config = dict(entry.get("vllmConfig", {}))
-    words = ["vllm", "serve", entry["modelURL"], *map(str, config.pop("extraArgs", ()))]
-    for name, value in config.items():
-        if name in _SWITCHES:
-            words += [_SWITCHES[name]] if value else []
-        else:
-            words += [_FIELDS[name], str(value)]
-    replicas = int(entry.get("replicaCount", 1))
-    return shlex.join(words + (["--data-parallel-size", str(replicas)] if replicas > 1 else []))
-
-
-_FIELDS = {
-    "tensorParallelSize": "--tensor-parallel-size", "maxModelLen": "--max-model-len", "dtype": "--dtype",
-    "maxNumSeqs": "--max-num-seqs", "gpuMemoryUtilization": "--gpu-memory-utilization",
-}  # fmt: skip
-_SWITCHES = {"enablePrefixCaching": "--enable-prefix-caching", "enableChunkedPrefill": "--enable-chunked-prefill"}

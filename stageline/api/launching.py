@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 import msgspec
 
+from stageline.api.helm_values import helm_values, line_of_values
 from stageline.api.keywords import PlanKeywords
 from stageline.api.launch_line import parse_launch_line
-from stageline.api.launch_text import SGLANG, VLLM, LaunchTexts, helm_values, launch_words, line_of_values
+from stageline.api.launch_text import SGLANG, VLLM, LaunchTexts, launch_words
 from stageline.api.lookup import find_entry
 from stageline.api.planning import find_inputs, plan_inputs
 from stageline.api.trials import Candidate

@@ -32,6 +32,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     limits: PlacementLimits = PlacementLimits()
     every_count: bool = False  # go on to more devices when fewer meet the objective
     exhaustive: bool = False  # every point on the whole workload
+    headroom: bool = True  # run the answer at other loads, too
 
     def check(self) -> None:
         """Raises UsageError or BadInput naming the flag."""

@@ -8,6 +8,8 @@ from stageline.api.trials import Trial
 from stageline.plan.training import SECONDS_PER_HOUR
 from stageline.report.pareto import pareto_front
 
+FILLED = 5  # median requests, one after the other, that must fit into the time of arrivals
+
 
 def with_cost(trial: Trial, price: float | None) -> Trial:
     """$/M output tokens = devices x price / 3600 / (tokens/s) x 1e6, tokens/s without the drain if there are any."""
@@ -22,8 +24,14 @@ def with_cost(trial: Trial, price: float | None) -> Trial:
 
 
 def token_rate(trial: Trial) -> float:
-    """Output tokens per second, those of the time in which requests arrived if there was one."""
-    return trial.served_output_tokens_per_s or trial.output_tokens_per_s
+    """Output tokens per second: of the time in which requests arrived, or of all if that is too brief to say."""
+    served = trial.served_output_tokens_per_s
+    return trial.output_tokens_per_s if served is None or brief(trial) else served
+
+
+def brief(trial: Trial) -> bool:
+    """Whether requests arrived for so short a time that rates in it are those of a system that still fills."""
+    return trial.failure is None and trial.span_s is not None and trial.span_s < FILLED * trial.e2e_p50_s
 
 
 def score(trial: Trial) -> tuple[float, ...]:

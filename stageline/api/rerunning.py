@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from fractions import Fraction
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -18,7 +19,10 @@ from stageline.report.rundir import RERUN, read_run_plan, read_stages, read_summ
 from stageline.report.slo import parse_slo
 from stageline.report.summary import Summary
 from stageline.report.tuned import Figures, figures_of
+from stageline.units import parse_ratio
 from stageline.workload import open_workload
+
+LESS = Fraction(4, 5)  # of the load, to see what it does
 
 
 class StoredRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,10 +103,20 @@ def rerun_job(attempt: Attempt) -> Job:
     )
 
 
+def other_loads(stored: StoredRun) -> Iterator[tuple[str, Plan, Rerun]]:
+    """What could be asked of another plan or another load: its flag, and what a run of it is made of."""
+    plan, rerun = stored.plan, stored.rerun
+    numbers = [plan.replicas + 1] + ([plan.replicas - 1] if plan.replicas > 1 else [])
+    for number in numbers:
+        yield f"--replicas {number} (of the plan)", msgspec.structs.replace(plan, replicas=number), rerun
+    scale = parse_ratio(rerun.rate_scale, "--rate-scale") * LESS
+    yield f"--rate-scale {scale}", plan, msgspec.structs.replace(rerun, rate_scale=str(scale))
+
+
 def run_attempt(attempt: Attempt) -> Figures | str:
     """Its figures, or why it can't be run."""
     try:
-        return figures_of(carry_out(rerun_job(attempt)).summary)
+        return figures_of(carry_out(rerun_job(attempt)).summary, attempt.plan.devices)
     except StagelineError as error:
         return str(error)
 

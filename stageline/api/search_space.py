@@ -4,8 +4,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
-
 from stageline.api.halving import Try
 from stageline.api.keywords import PlanKeywords
 from stageline.api.placement_limits import PlacementLimits
@@ -125,7 +123,7 @@ class Space:
 
     def keywords_at(self, design: Design, point: Point) -> PlanKeywords:
         """The keywords of the plan at a point, without its division."""
-        return PlanKeywords(**{**self._keywords, **self.axes.of_plan(self.whole(design, point))})
+        return self._keywords | self.axes.of_plan(self.whole(design, point))
 
     def _origin(self) -> Point:
         return tuple(0 for _ in self.axes.axes)
@@ -133,8 +131,7 @@ class Space:
     def _found(self, model: str, device: str, whole: Point) -> PlanInputs:
         key = (model, device, tuple(i for a, i in zip(self.axes.axes, whole, strict=True) if a.of_plan))
         if key not in self._inputs:
-            keywords = PlanKeywords(**{**self._keywords, **self.axes.of_plan(whole)})
-            self._inputs[key] = find_inputs(model, device, keywords, self._dirs)
+            self._inputs[key] = find_inputs(model, device, self._keywords | self.axes.of_plan(whole), self._dirs)
         return self._inputs[key]
 
     def _plan(self, design: Design, whole: Point) -> Plan | str:
@@ -152,8 +149,3 @@ class Space:
         except (DoesNotFit, BadInput) as error:
             return str(error)
         return with_provenance(plan, inputs.model, options, inputs.keywords)
-
-    def with_replicas(self, candidate: Candidate, replicas: int) -> Candidate:
-        """The same on fewer or more replicas."""
-        plan = msgspec.structs.replace(candidate.plan, replicas=replicas)
-        return msgspec.structs.replace(candidate, plan=plan)

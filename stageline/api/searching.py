@@ -86,6 +86,7 @@ def search(
     whole_nodes: bool = False,
     every_count: bool = False,
     exhaustive: bool = False,
+    headroom: bool = True,
     jobs: int = 1,
     dask_scheduler: str | None = None,
     resume: str | os.PathLike[str] | None = None,
@@ -99,7 +100,8 @@ def search(
     `vary` has several values for some of these, or for fields of `Scheduling`: `{"batched_tokens": [512, 2048]}`;
     `microbatches` is an older name of its "microbatch". Few combinations are all run on the whole workload, as are
     all with `exhaustive`; many are first run on its beginning. With `slo`, more devices are not tried once fewer meet
-    it, unless `every_count`.
+    it, unless `every_count`. With `headroom` an answer that meets `slo` also runs at other loads, and with one replica
+    less: `SearchResult.robustness`.
 
     `price` of one device for an hour (or one for each device's name) gives costs, and with `budget` a limit; `stock`
     says how many there are of each device; `tensor_in_node` keeps the ranks of a stage in a node, `whole_nodes` fills
@@ -118,7 +120,7 @@ def search(
     """
     given = cast(PlanKeywords, checked(search, design, DesignKeywords))
     flags = {"tensor_in_node": tensor_in_node, "whole_nodes": whole_nodes}
-    require_flags("search", {**flags, "every_count": every_count, "exhaustive": exhaustive})
+    require_flags("search", {**flags, "every_count": every_count, "exhaustive": exhaustive, "headroom": headroom})
     if slo is not None:
         parse_slo(require("search: slo", slo, str, type(None)))
     sizes = require_counts("search: microbatches", microbatches, "1,8,64")
@@ -141,6 +143,7 @@ def search(
         limits=limits,
         every_count=every_count,
         exhaustive=exhaustive,
+        headroom=headroom,
     )
     names = require_names("search: models", models), require_names("search: device_names", device_names)
     scheduler = require("search: dask_scheduler", dask_scheduler, str, type(None))

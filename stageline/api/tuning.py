@@ -10,7 +10,15 @@ import msgspec
 
 from stageline.api.files import write_file
 from stageline.api.moves import Move, Value, moves
-from stageline.api.rerunning import Attempt, RunAttempts, StoredRun, checked_again, run_attempts, stored_run
+from stageline.api.rerunning import (
+    Attempt,
+    RunAttempts,
+    StoredRun,
+    checked_again,
+    other_loads,
+    run_attempts,
+    stored_run,
+)
 from stageline.api.scheduling import settle
 from stageline.api.searching import MAX_JOBS
 from stageline.engine.settings import plan_scheduling
@@ -118,6 +126,7 @@ class _Tuner:
         tried = self._singles(found)
         single = sorted(tried, key=lambda t: (-t.gain, t.moves))
         best = self._combine([t for t in single if t.gain >= NOTABLE])
+        load = self._other_loads(() if best is None else best.moves)
         return TuneResult(
             run_digest=self._stored.summary.digest or "",
             objective=self._objective,
@@ -128,6 +137,7 @@ class _Tuner:
             short_trials=self._short_trials,
             full_trials=self._full_trials,
             left_out=self._left_out,
+            load=load,
         )
 
     def _singles(self, found: Sequence[Move]) -> list[_Tried]:
@@ -220,6 +230,25 @@ class _Tuner:
                 if more.gain >= best.gain + NOTABLE / 2:
                     best = more
         return best
+
+    def _other_loads(self, made: tuple[Move, ...]) -> tuple[Measured, ...]:
+        """Another replica, less load and one replica less, with the best settings, as far as the budget reaches.
+
+        They are no settings of this run: they change what is paid or served, and nothing is combined with them.
+        """
+        stored, found = self._stored, []
+        for flags, plan, rerun in other_loads(stored):
+            if self._left < stored.requests:
+                self._left_out[flags] = "the budget is spent"
+                continue
+            self._left -= stored.requests
+            self._full_trials += 1
+            (after,) = self._run([Attempt(plan=plan, rerun=rerun, changes=self._changes(made))])
+            if isinstance(after, str):
+                self._left_out[flags] = after
+                continue
+            found.append(Measured(flags=flags, gain=gain(self._before, after, self._objective) or 0.0, figures=after))
+        return tuple(found)
 
     def _changes(self, made: Iterable[Move]) -> dict[str, Value]:
         """Fields of `Scheduling`. The size of microbatches does not follow the number of running sequences."""

@@ -1,12 +1,13 @@
 """What a search varies besides the division of devices: settings of the plan and of the router, with their values."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, NamedTuple, cast, get_type_hints
 
 import msgspec
 
 from stageline.api.arguments import plain, shown
 from stageline.api.keywords import DesignKeywords, PlanKeywords, SchedulingKeywords, allowed_values
+from stageline.engine.policies.all_policies import POLICIES
 from stageline.engine.settings import Scheduling
 from stageline.errors import UsageError
 from stageline.report.rerun import flag
@@ -67,6 +68,12 @@ class Variations(msgspec.Struct, frozen=True):
         pairs = [(a, i) for a, i in zip(self.axes, point, strict=True) if len(a.values) > 1]
         return " ".join(word for axis, index in pairs for word in axis.words(index))
 
+    def format_words(self, formats: Point) -> str:
+        """The flags of the formats alone."""
+        chosen = [self.axes[number] for number in self.format_axes()]
+        pairs = zip(chosen, formats, strict=True)
+        return " ".join(word for axis, index in pairs if len(axis.values) > 1 for word in axis.words(index))
+
     def format_axes(self) -> list[int]:
         """The numbers of the axes that are formats."""
         return [number for number, axis in enumerate(self.axes) if axis.name in FORMATS]
@@ -102,6 +109,9 @@ def _values(name: str, values: Iterable[Any], hint: Any) -> tuple[Any, ...]:
             taken = msgspec.convert(plain(value), hint)
         except msgspec.ValidationError:
             raise UsageError(f"search: vary {name}={shown(value)}: give {allowed_values(hint)}") from None
+        if name in POLICIES and ":" not in taken and taken not in POLICIES[name].built_in:
+            known = ", ".join(POLICIES[name].built_in)
+            raise UsageError(f"--{name} {taken}: there is no such policy; known: {known}")
         if taken not in found:
             found.append(taken)
     if not found:

@@ -23,6 +23,12 @@ class WorkloadTotals(msgspec.Struct, frozen=True, kw_only=True):
         """How many requests there are."""
         return len(self.prompts)
 
+    def arrivals_within(self, time_ns: int) -> int:
+        """How many requests arrive in that time from the first; 0 for a closed loop."""
+        if self.reactive or not self.arrivals_ns:
+            return 0
+        return sum(at - self.arrivals_ns[0] <= time_ns for at in self.arrivals_ns)
+
     def least(self, count: int, *, prompts: bool) -> BatchTotals:
         """A lower bound on the totals of any `count` of the requests: in each field apart, that of the smallest.
 

@@ -24,6 +24,7 @@ from stageline.cli.report import report_command
 from stageline.cli.run import run_command
 from stageline.cli.search import search_command
 from stageline.cli.signals import Ended
+from stageline.cli.sweep import sweep_command
 from stageline.cli.top import top
 from stageline.cli.tune import tune_command
 from stageline.cli.up import up_command
@@ -45,6 +46,7 @@ app.command(compare_command, name="compare")
 app.command(top)
 app.command(calibrate_command, name="calibrate")
 app.command(search_command, name="search")
+app.command(sweep_command, name="sweep")
 app.command(tune_command, name="tune")
 _DOCKER = {  # by name, with its help here: the Docker SDK is slow to load
     "down": "Remove a cluster that up --docker started.",

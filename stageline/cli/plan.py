@@ -30,7 +30,9 @@ def plan_command(
     design: DesignFlags = DesignFlags(),  # noqa: B008  (frozen)
     like: Annotated[
         str | None,
-        Parameter(group=MODEL, help="Launch line of vLLM, SGLang or TensorRT-LLM in quotes, in place of MODEL."),
+        Parameter(
+            group=MODEL, help="Launch line of vLLM, SGLang or TensorRT-LLM in quotes, or Helm values, for MODEL."
+        ),
     ] = None,
     learning: TrainingFlags = TrainingFlags(),  # noqa: B008  (frozen)
     out: Annotated[

@@ -76,6 +76,9 @@ class SearchFlags:
     exhaustive: Annotated[
         bool, Parameter(negative="", help="Run every combination on the whole workload, however many there are.")
     ] = False
+    headroom: Annotated[
+        bool, Parameter(help="Find the largest load that the answer serves, also with one replica lost.")
+    ] = True
 
     def question(self, speculation: SpeculationFlags, varied: VariedFlags, limits: LimitFlags) -> Question:
         """As the API takes it. Raises UsageError or BadInput naming the flag."""
@@ -94,6 +97,7 @@ class SearchFlags:
             limits=limits.limits(),
             every_count=self.every_count,
             exhaustive=self.exhaustive,
+            headroom=self.headroom,
         )
 
 

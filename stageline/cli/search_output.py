@@ -8,18 +8,17 @@ from typing import Any
 import msgspec
 
 from stageline.api.question import Question
-from stageline.api.ranking import token_rate
+from stageline.api.ranking import brief, token_rate
 from stageline.api.robustness import Room
 from stageline.api.searching import SearchResult
 from stageline.api.trials import Trial
 from stageline.cli import output
 from stageline.errors import UsageError
 from stageline.report.palette import BUSY
-from stageline.units import figure_text
+from stageline.units import NS_PER_S, figure_text, format_duration
 
 MAX_ADVICE_LINES = 8  # lines below a table; --json has all
 MAX_REASONS = 6
-FILLED = 5  # median requests that must fit into the time of arrivals, or a run is mostly filling and draining
 
 
 def answer_document(found: SearchResult) -> dict[str, Any]:
@@ -47,7 +46,8 @@ def print_search(found: SearchResult, question: Question, *, best_of_each: bool)
     else:
         title, shown = "Pareto front: goodput, TTFT, TPOT, devices", found.front()
     output.print_table(title, *_table(shown, several))
-    lines = _counts(found) + _load(trials, question) + _room(found)
+    settings = [f"{_name(t, several)}: {t.settings}" for t in shown if t.settings]
+    lines = settings + _counts(found) + _load(trials, question) + _room(found)
     if best is not None and best_of_each and found.runners_up():
         others = ", ".join(_verdict(t, several) for t in found.runners_up()[:4])
         lines.append(f"next best on {best.devices} devices: {others}")
@@ -87,14 +87,19 @@ def _load(trials: Sequence[Trial], question: Question) -> list[str]:
     limit = question.requests
     first = "all requests" if limit is None else f"at most the first {limit:,} requests (--requests)"
     lines = [f"load: {first} of the workload{rate}; served: completions while requests arrived, without the drain"]
-    brief = [t for t in trials if t.span_s is not None and t.e2e_p50_s * FILLED > t.span_s and not t.failure]
-    if brief:
-        least, span = min(t.e2e_p50_s for t in brief), brief[0].span_s or 0.0
-        lines.append(
-            f"short: requests arrive for {figure_text(span)} s, and a median one takes {figure_text(least)} s or more: "
-            "the served rate is that of a system that still fills; give more --requests"
-        )
-    return lines
+    return lines + brief_lines(trials)
+
+
+def brief_lines(trials: Sequence[Trial]) -> list[str]:
+    """Says so where requests arrive for too short a time to measure rates in it."""
+    found = [t for t in trials if brief(t)]
+    if not found:
+        return []
+    least, span = min(t.e2e_p50_s for t in found), min(t.span_s or 0.0 for t in found)
+    return [
+        f"short: requests arrive for {figure_text(span)} s, and a median one takes {figure_text(least)} s or more, so "
+        "that tokens/s (and costs) are those of the whole run, its filling and its drain included; give more --requests"
+    ]
 
 
 def _room(found: SearchResult) -> list[str]:
@@ -167,13 +172,12 @@ def _name(t: Trial, several: bool) -> str:
 def _cells(t: Trial, several: bool, priced: bool) -> list[str]:
     times = (t.ttft_p50_s, t.ttft_p99_s, t.tpot_p50_s, t.tpot_p99_s)
     mark = "" if t.slo_met is not False else " (misses)"
-    settings = f" {t.settings}" if t.settings else ""
     return [
-        _name(t, several) + settings + mark,
+        _name(t, several) + mark,
         str(t.devices),
         figure_text(t.goodput_requests_per_s),
         f"{token_rate(t):,.0f}",
-        *(f"{s * 1e3:,.1f} ms" for s in times),
+        *(format_duration(s * NS_PER_S) for s in times),
         "" if t.served_requests_per_s is None else figure_text(t.served_requests_per_s),
         t.binding,
         *([_money(t.cost_per_hour), _money(t.cost_per_million_tokens)] if priced else []),

@@ -53,6 +53,10 @@ def lines(found: TuneResult) -> list[str]:
         shown += ["", "no gain:"] if helped else ["no gain:"]
         shown += [f"  {m.flags}: {effect(found.before, m.figures, found.objective)}" for m in others[:_SHOWN]]
         shown += [f"  and {len(others) - _SHOWN} more (--json has all)"] * (len(others) > _SHOWN)
+    if found.load:
+        with_best = " with the best settings" if found.best is not None else ""
+        shown += ["", f"another load, or other replicas,{with_best} (they change what is served or paid):"]
+        shown += [f"  {m.flags}: {effect(found.before, m.figures, found.objective)}" for m in found.load]
     shown += [f"left out: {flags}: {reason}" for flags, reason in found.left_out.items()]
     if found.best is None:
         return [*shown, "", f"nothing found: no setting that was tried makes {found.objective} better"]

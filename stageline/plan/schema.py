@@ -139,6 +139,11 @@ class Plan(PlanStruct, frozen=True):
     serving: Serving | UnsetType = UNSET  # absent in plans that name no serving engine
     info: dict[str, str | int | float | bool] = {}  # how the plan was made; engines ignore it
 
+    @property
+    def devices(self) -> int:
+        """Devices of all replicas."""
+        return self.replicas * sum(stage.devices for stage in self.stages)
+
     def canonical(self) -> bytes:
         """The bytes that the digest covers: JSON with sorted keys and no spaces."""
         return msgspec.json.encode(self, order="sorted")

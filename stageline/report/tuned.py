@@ -8,10 +8,11 @@ import msgspec
 
 from stageline.report.rundir import TUNE_FILE
 from stageline.report.summary import Summary
-from stageline.units import NS_PER_S, format_duration
+from stageline.units import NS_PER_S, figure_text, format_duration
 
-Objective = Literal["throughput", "ttft", "tpot", "goodput"]
+Objective = Literal["throughput", "ttft", "tpot", "goodput", "cost"]
 OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
+S_PER_HOUR = 3600
 NOTABLE = 0.01  # relative change from which a trial counts as a gain or as a price
 
 
@@ -25,6 +26,14 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     tpot_p50_s: float | None
     goodput_requests_per_s: float | None  # None: no objective
     preemptions: int
+    devices: int = 0  # of all replicas; 0: not known
+
+    @property
+    def cost_device_hours(self) -> float | None:
+        """Device hours per million output tokens; None: no tokens, or devices that are not known."""
+        if not self.devices or not self.output_tokens_per_s:
+            return None
+        return self.devices * 1e6 / self.output_tokens_per_s / S_PER_HOUR
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +56,7 @@ class TuneResult(msgspec.Struct, frozen=True, kw_only=True):
     short_trials: int  # on the workload's first requests
     full_trials: int
     left_out: Mapping[str, str]  # flags that could not be tried, and why
+    load: tuple[Measured, ...] = ()  # other loads and numbers of replicas: what is served or paid changes with them
 
     def helped(self) -> list[Measured]:
         """Single settings that helped; of those that give the very same run, the first."""
@@ -62,8 +72,8 @@ class TuneResult(msgspec.Struct, frozen=True, kw_only=True):
         return lines
 
 
-def figures_of(summary: Summary) -> Figures:
-    """The figures of a complete run."""
+def figures_of(summary: Summary, devices: int = 0) -> Figures:
+    """The figures of a complete run on so many devices."""
     return Figures(
         digest=summary.digest or "",
         finished=summary.requests["finished"],
@@ -72,6 +82,7 @@ def figures_of(summary: Summary) -> Figures:
         tpot_p50_s=summary.tpot_s.p50,
         goodput_requests_per_s=None if summary.slo is None else summary.slo.goodput_requests_per_s,
         preemptions=summary.preemptions,
+        devices=devices,
     )
 
 
@@ -81,6 +92,8 @@ def value(figures: Figures, objective: Objective) -> float | None:
         return figures.output_tokens_per_s
     if objective == "goodput":
         return figures.goodput_requests_per_s
+    if objective == "cost":
+        return figures.cost_device_hours
     return figures.ttft_p50_s if objective == "ttft" else figures.tpot_p50_s
 
 
@@ -95,8 +108,12 @@ def gain(before: Figures, after: Figures, objective: Objective) -> float | None:
 
 
 def effect(before: Figures, after: Figures, first: Objective) -> str:
-    """Every figure that moved, the objective's first: `throughput 8,111 → 9,281 tok/s (+14 %), TTFT p50 ...`."""
-    order = (first, *(o for o in OBJECTIVES if o != first))
+    """Every figure that moved, the objective's first: `throughput 8,111 → 9,281 tok/s (+14 %), TTFT p50 ...`.
+
+    Cost only says more than throughput if it is the objective, or if the devices differ.
+    """
+    told = [o for o in OBJECTIVES if o != "cost" or before.devices != after.devices]
+    order = (first, *(o for o in told if o != first))
     parts = [text for objective in order if (text := _moved(before, after, objective))]
     if after.finished != before.finished:
         parts.append(f"finished {before.finished:,} → {after.finished:,}")
@@ -114,6 +131,8 @@ def _moved(before: Figures, after: Figures, objective: Objective) -> str:
         return f"throughput {old:,.0f} → {new:,.0f} tok/s{change}"
     if objective == "goodput":
         return f"goodput {old:,.2f} → {new:,.2f} requests/s{change}"
+    if objective == "cost":
+        return f"cost {figure_text(old)} → {figure_text(new)} device hours/M tokens{change}"
     return f"{objective.upper()} p50 {format_duration(old * NS_PER_S)} → {format_duration(new * NS_PER_S)}{change}"
 
 

@@ -40,7 +40,8 @@ def follow(command: str, out: Path) -> Figures:
     words = shlex.split(command)
     assert words[0] == "stageline"
     assert invoke([*words[1:], "-o", str(out)]) in (0, 3)
-    return figures_of(stageline.read_run(out).summary)
+    done = stageline.read_run(out)
+    return figures_of(done.summary, done.plan.devices)
 
 
 def changed(command: str, flags: str) -> str:
@@ -55,7 +56,7 @@ def test_advice_that_is_followed_does_what_it_says(seed: int, tmp_path: Path) ->
     objective = OBJECTIVES[seed % len(OBJECTIVES)]
     before = random_run(seed, tmp_path / "run").summary
     found = stageline.tune(tmp_path / "run", objective=objective)
-    assert found.before == figures_of(before)
+    assert found.before == figures_of(before, found.before.devices)
     after = follow(found.command, tmp_path / "best")
     if found.best is None:
         assert after == found.before

@@ -122,6 +122,16 @@ def test_a_prefix_cache_in_a_search(capsys: pytest.CaptureFixture[str], tmp_path
         (["--devices", "4", "--most-context-parallel", "0"], "--max-context-parallel", 2),
         (["--devices", "4097"], "--devices", 2),
         (["--devices", "4", "--rate-scale", "0"], "--rate-scale", 2),
+        (["--devices", "4", "--batched-tokens", "512,x"], "--batched-tokens", 2),
+        (["--devices", "4", "--prefix-cache", "maybe"], "--prefix-cache", 2),
+        (["--devices", "4", "--kv-cache-dtype", "fp9"], "--kv-cache-dtype", 2),
+        (["--devices", "4", "--weights", "fp7,fp8"], "--weights", 2),
+        (["--devices", "4", "--balance", "nobody,round-robin"], "--balance nobody", 2),
+        (["--devices", "4", "--stock", "16"], "--stock", 2),
+        (["--devices", "4", "--stock", "h100-sxm=2"], "in stock", 4),
+        (["--devices", "4", "--budget", "3"], "--price", 2),
+        (["--devices", "4", "--price", "h100-sxm=2", "--budget", "7"], "--budget", 4),
+        (["--devices", "4", "--whole-nodes"], "--whole-nodes", 4),
     ],
 )
 def test_mistakes(capsys: pytest.CaptureFixture[str], words: list[str], names: str, code: int) -> None:
@@ -157,3 +167,67 @@ def test_a_terminal_sees_a_bar_and_a_chart_of_the_front(
     assert "divisions" in shown.err
     assert len(json.loads(shown.out)["trials"]) == 5
     assert chart.read_bytes().startswith(b"\x89PNG")
+
+
+def test_settings_are_varied_and_the_answer_can_be_pasted(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """The printed lines make the plan that was run, and say the setting that they can't."""
+    words = ["search", "llama-3.1-8b", "h100-sxm", "--devices", "2", "--jobs", "1", "--requests", "60", "--json"]
+    words += ["--workload", "poisson:rate=40,input=1024,output=32", "--slo", "ttft=200ms,tpot=12ms"]
+    words += ["--batched-tokens", "512,8192", "--balance", "least-loaded", "--max-num-seqs", "64"]
+    assert run(words) == 0
+    found = json.loads(capsys.readouterr().out)
+    best, launch = found["best"], found["launch"]
+    assert "--batched-tokens" in best["settings"] and best["slo_met"]
+    assert {row["name"] for row in found["runners_up"]} == {"tp2", "pp2", "dp2"} - {best["name"]}
+    assert any("--balance least-loaded" in text for text in launch["not_said"])
+    values = tmp_path / "values.json"
+    values.write_text(launch["helm"])
+    plans = []
+    for number, like in enumerate([launch["vllm"], str(values)]):
+        path = tmp_path / f"{number}.json"
+        assert run(["plan", "h100-sxm", "--like", like, "-o", str(path)]) == 0
+        plans.append(json.loads(path.read_text()))
+    assert all(plan["defaults"]["batched_tokens"] in (512, 8192) for plan in plans)
+    assert {key: plans[0][key] for key in plans[0] if key != "info"} == {
+        key: plans[1][key] for key in plans[1] if key != "info"
+    }
+    capsys.readouterr()
+    assert run(["plan", "h100-sxm", "--like", launch["sglang"]]) == 0
+
+
+def test_room_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    """The largest load that the answer keeps, also without one of its replicas, which carries less."""
+    words = ["search", "llama-3.1-8b", "h100-sxm", "--devices", "2", "--jobs", "1", "--requests", "80", "--json"]
+    words += ["--workload", "poisson:rate=20,input=1024,output=16", "--slo", "ttft=60ms"]
+    assert run(words) == 0
+    found = json.loads(capsys.readouterr().out)
+    whole, lost = found["robustness"]["whole"], found["robustness"]["one_lost"]
+    assert whole["kept"] >= 1.0
+    if lost is not None:
+        assert (lost["kept"] or 0.0) < whole["kept"]
+
+
+def test_more_devices_are_left_when_fewer_are_enough(capsys: pytest.CaptureFixture[str]) -> None:
+    _, found = search(capsys, "--slo", "ttft=100s", devices="4..6")
+    assert {trial["devices"] for trial in found["trials"]} == {4}
+    assert [left["name"] for left in found["left_out"] if "--every-count" in str(left["reason"])] == [
+        "5 devices",
+        "6 devices",
+    ]
+    _, found = search(capsys, "--slo", "ttft=100s", "--every-count", devices="4..6")
+    assert {trial["devices"] for trial in found["trials"]} == {4, 5, 6}
+
+
+def test_a_brief_load_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    """Ten requests of four a second arrive within three seconds, and are no picture of that load."""
+    words = [
+        "search",
+        "llama-3.1-70b",
+        "h100-sxm",
+        "--devices",
+        "4",
+        "--workload",
+        "poisson:rate=400,input=256,output=64",
+    ]
+    assert run([*words, "--requests", "10", "--jobs", "1"]) == 0
+    assert "give more --requests" in " ".join(capsys.readouterr().out.split())

@@ -1,0 +1,48 @@
+"""Halving on known landscapes: it finds the top, within its work."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from stageline.api.halving import LEAST_WORK, MOST_WORK, PART, Halving, Lengths, Score, Try, lengths
+
+SIZES = [5, 4, 3]
+TOP = (3, 1, 2)
+
+
+def explore(kinds: list[int], *, everything: bool = False) -> tuple[dict[Try, Score], float]:
+    """Design 2 is best, at TOP; every length ranks alike."""
+    full: dict[Try, Score] = {}
+    work = 0.0
+    n = Lengths(100, 250, 1000)
+
+    def measure(tries: Sequence[Try], requests: int) -> dict[Try, Score]:
+        nonlocal work
+        work += len(tries) * requests / n.full
+        far = {t: sum(abs(a - b) for a, b in zip(t.point, TOP, strict=True)) for t in tries}
+        found: dict[Try, Score] = {t: (float(-abs(t.design - 2) * 3 - far[t]),) for t in tries if t.design != 4}
+        if requests == n.full:
+            full.update(found)
+        return found
+
+    Halving(kinds, SIZES, n, measure).run(everything=everything)
+    return full, work
+
+
+@pytest.mark.parametrize("kinds", [[0, 1, 2, 3, 4, 5], [0, 0, 2, 2, 4, 4]])
+def test_the_top_is_found_within_the_work(kinds: list[int]) -> None:
+    full, work = explore(kinds)
+    assert max(full, key=lambda t: full[t]) == Try(2, TOP)
+    assert work <= max(LEAST_WORK, min(MOST_WORK, len(kinds) * 60 // PART)) + 1
+
+
+def test_everything_is_all_points_in_full() -> None:
+    full, work = explore([0, 1, 2], everything=True)
+    assert len(full) == work == 3 * 60
+
+
+def test_lengths_follow_the_workload() -> None:
+    assert lengths(2000, 64) == (125, 500, 2000)
+    assert lengths(2000, 64, wanted=10_000) == (250, 500, 2000)
+    assert lengths(100, 64) == (100, 100, 100)
+    assert lengths(400, 64, wanted=0) == (64, 100, 400)
