@@ -98,7 +98,8 @@ def experts(
     one, width = moe.expert_params(spec.hidden), moe.width / (1 if group.experts else group.tensor)
     read, peak = device.bandwidth_bytes_per_s, device.peak_flops.at(precision)
     apart = group.expert_ranks if group.experts else 1  # of the experts; sharded ones are all here
-    elements = moe.top_k / replicas * (2 * (moe.latent_width or spec.hidden) + 3 * width)
+    received = 1 - (1 - 1 / apart) ** moe.top_k  # tokens that pick an expert of this rank: all-to-alls bring no others
+    elements = received * moe.top_k / replicas * (2 * (moe.latent_width or spec.hidden) + 3 * width)
     found = Experts(
         experts=moe.experts + group.redundant_experts,
         top_k=moe.top_k,

@@ -65,9 +65,9 @@ class DecodeCost(CatalogStruct, frozen=True):
 class MoeCost(CatalogStruct, frozen=True):
     """fixed + max(distinct experts, FLOPs) + unhidden x min + activations x traffic; all routed experts of a layer.
 
-    `traffic`: of all top_k copies of a token, on every rank: kernels keep rows for each, whoever multiplies it. A copy
-    counts the experts' input and output and three intermediate widths, 2 bytes per element, at the peak bandwidth. A
-    distinct expert takes its weights' reading + expert_ns.
+    `traffic`: of all top_k copies of a token, on every rank that gets it: kernels keep rows for each, whoever
+    multiplies it. A copy counts the experts' input and output and three intermediate widths, 2 bytes per element, at
+    the peak bandwidth. A distinct expert takes its weights' reading + expert_ns.
     """
 
     format: str
