@@ -11,8 +11,8 @@ from pathlib import Path
 
 from playwright.sync_api import Page, sync_playwright
 
-from bench import top_pictures
-from stageline.cli.top_data import View
+from bench import page_picture, top_pictures
+from stageline.runtime.cluster_view import View
 
 ROOT = Path(__file__).resolve().parent.parent
 IMAGES = ROOT / "docs/images"
@@ -83,6 +83,7 @@ def pictures(work: Path, tops: dict[int, tuple[View, View]]) -> None:
         for stages, (busy, stopped) in tops.items():
             top_pictures.draw(chromium, busy, IMAGES / f"top-{stages}-stages.png")
             top_pictures.draw(chromium, stopped, IMAGES / f"top-{stages}-stages-dead.png")
+        page_picture.draw(chromium, STAGELINE, work / "llama.json", IMAGES / "router-page.png")
         chromium.close()
 
 

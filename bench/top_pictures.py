@@ -11,12 +11,12 @@ import uvloop
 from playwright.sync_api import Browser
 from rich.console import Console
 
-from stageline.cli.top_data import ClusterSamples, View, cluster_samples, view_between
 from stageline.cli.top_view import render
 from stageline.cluster.client_run import run_at
 from stageline.cluster.local import LocalCluster, LocalOptions
 from stageline.engine.settings import Scheduling
 from stageline.runtime import metric_names as names
+from stageline.runtime.cluster_view import ClusterSamples, View, cluster_samples, view_between
 from stageline.runtime.logs import say
 from stageline.runtime.plans import read_plan_file
 from stageline.testing import Ignoring

@@ -19,7 +19,9 @@ from router.live.traces import LiveTraces
 from router.metrics.collector import RouterCollector
 from router.metrics.live import LiveCollector
 from router.metrics.vllm import ServingMetrics, Watch
+from router.page.site import Page
 from router.runs.servicer import RouterServicer
+from router.runs.status import RouterStatus
 from router.settings import RouterSettings, stage_addresses
 from stageline.engine.route import Route
 from stageline.engine.router import Router
@@ -52,6 +54,7 @@ def build(settings: RouterSettings) -> Server:
         live.supervisor.on_session = collector.on_session
         registry.register(LiveCollector(live.supervisor))
     gate = Gate(settings.api_key, settings.rate_limit)
+    status = RouterStatus(plan, table, live.supervisor if live else None, partial(encode, registry))
     servicer = RouterServicer(
         plan,
         table,
@@ -63,8 +66,8 @@ def build(settings: RouterSettings) -> Server:
         live=live,
         trust_runs=settings.trust_runs,
         gate=gate,
-        http=openai_server(live, settings, registry, gate) if live and settings.http_port >= 0 else None,
-        metrics=partial(encode, registry),
+        http=openai_server(live, settings, registry, gate, status) if live and settings.http_port >= 0 else None,
+        status=status,
         deadline_ns=_deadline_ns(settings.stage_deadline),
     )
     return Server(settings, servicer, registry)
@@ -76,6 +79,9 @@ def live_service(plan: Plan, table: StageTable, settings: RouterSettings, watch:
         scheduling = read_scheduling(settings.scheduling, plan_scheduling(plan))
     except (msgspec.MsgspecError, ValueError) as error:
         raise BadInput("--scheduling", settings.scheduling, str(error), "give a JSON object") from None
+    if scheduling.speculate and not scheduling.acceptance_ppm and plan.serving and plan.serving.speculate:
+        reason = "the plan drafts tokens, which needs the probability that a draft is accepted"
+        raise UsageError(f"{reason}: give --acceptance 0.7 (acceptance_ppm in --scheduling)")
     route = Route(plan)
     Router(route, scheduling, settings.seed, watch)  # refuses here what it would refuse in every session
     options = LiveOptions(
@@ -107,12 +113,16 @@ def _deadline_ns(text: str) -> int:
     return deadline_ns
 
 
-def openai_server(live: LiveService, settings: RouterSettings, registry: CollectorRegistry, gate: Gate) -> OpenAiServer:
+def openai_server(
+    live: LiveService, settings: RouterSettings, registry: CollectorRegistry, gate: Gate, status: RouterStatus
+) -> OpenAiServer:
     """The OpenAI-compatible server, not yet started."""
     host = settings.http_host or settings.grpc_host
     tls = settings.tls.server_context()
     warn_of_open_port("HTTP", host, tls=tls is not None, asks="" if settings.api_key else "a key (--api-key)")
-    return OpenAiServer(live, registry, host=host, port=settings.http_port, gate=gate, tls=tls)
+    state = partial(status.reply, metrics=True)
+    page = Page(live, state, dashboards=settings.dashboards, wants_key=bool(gate.keys))
+    return OpenAiServer(live, registry, host=host, port=settings.http_port, gate=gate, tls=tls, page=page)
 
 
 async def main(settings: RouterSettings) -> None:

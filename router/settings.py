@@ -41,7 +41,7 @@ class RouterSettings(ServerSettings, frozen=True, forbid_unknown_fields=True, kw
             description="Wall time per emulated time in live sessions: a factor, or auto for the smallest that this "
             "host sustains."
         ),
-    ] = "1"
+    ] = "auto"
     record: Annotated[
         str, msgspec.Meta(description="File to record live sessions in, for stageline run --workload.")
     ] = ""
@@ -84,6 +84,10 @@ class RouterSettings(ServerSettings, frozen=True, forbid_unknown_fields=True, kw
     image_tokens: Annotated[
         int, msgspec.Meta(ge=0, le=1 << 20, description="Tokens that an image in a chat counts as; 0: it is refused.")
     ] = 0
+    dashboards: Annotated[
+        str,
+        msgspec.Meta(pattern="^(https?://.*)?$", description="Address of Grafana, for a link on the router's page."),
+    ] = ""
     trust_runs: Annotated[
         bool,
         msgspec.Meta(description="Let runs name a queueing policy package.module:Class and trace files on this host."),

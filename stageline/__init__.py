@@ -15,6 +15,7 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from stageline.api.placement_limits import PlacementLimits
     from stageline.api.planning import ModelPlan, plan_model, read_plan
     from stageline.api.results import RunResult, compare, read_run
     from stageline.api.running import run
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "ModelPlan",
+    "PlacementLimits",
     "RunResult",
     "Scheduling",
     "SearchResult",
@@ -44,6 +46,7 @@ __all__ = [
     "tune",
 ]
 _HOMES = {  # loaded when asked for, so that a server does not load what only a notebook needs
+    "stageline.api.placement_limits": ("PlacementLimits",),
     "stageline.api.planning": ("ModelPlan", "plan_model", "read_plan"),
     "stageline.api.results": ("RunResult", "compare", "read_run"),
     "stageline.api.running": ("run",),

@@ -14,6 +14,7 @@ from router.api.openai.schema import ChatRequest, CompletionRequest, EmbeddingRe
 from router.api.prompts import ContextTooLong
 from router.live.names import ModelNames
 from router.live.service import LiveService, UnknownModel
+from router.page.site import meaning_of
 from stageline.errors import BadInput, Busy, StagelineError, Unauthenticated, Unavailable
 from stageline.wire.http_headers import DILATION_HEADER, OUTPUT_TOKENS_HEADER
 
@@ -76,8 +77,7 @@ def _routes() -> str:
     for route in server().routes:
         if route.method != "HEAD":
             path = route.resource.canonical if route.resource else ""
-            meaning = (route.handler.__doc__ or "").strip().splitlines()[0]
-            rows.append(f"| `{route.method} {path}` | {meaning} |")
+            rows.append(f"| `{route.method} {path}` | {meaning_of(route)} |")
     return "\n".join(rows) + "\n"
 
 

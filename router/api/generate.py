@@ -31,7 +31,10 @@ async def generate(service: LiveService | None, request: router_pb2.GenerateRequ
     metadata = dict(context.invocation_metadata() or ())
     parent = parse_traceparent(_text(metadata.get(TRACEPARENT)), _text(metadata.get(TRACESTATE)))
     params_list = [await _params(service, request)]
-    reply = await service.submit(params_list, 1, priority=request.priority, conversation=request.session, parent=parent)
+    reply = await service.submit(
+        params_list, 1, priority=request.priority, conversation=request.session, parent=parent,
+        gaps=request.token_gaps,
+    )  # fmt: skip
     try:
         choice, sent = reply.choices[0], 0
         while not (choice.stream.ended and sent == choice.stream.tokens):
@@ -112,4 +115,6 @@ def _finished(choice: Choice, dilation: float) -> router_pb2.Finished:
         queue_ns=(record.admitted_ns or record.arrival_ns) - record.arrival_ns,
         ttft_ns=(record.first_token_ns or record.arrival_ns) - record.arrival_ns,
         e2e_ns=(record.last_token_ns or record.arrival_ns) - record.arrival_ns,
+        arrival_ns=record.arrival_ns,
+        token_gap_ns=choice.stream.gaps_ns,
     )

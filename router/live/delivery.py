@@ -65,7 +65,10 @@ class Delivery:
         """See Observer."""
         if now_ns != self._latest_ns:
             self._entry(now_ns)
-        self._tokens.append(self.streams[index])
+        stream = self.streams[index]
+        self._tokens.append(stream)
+        if stream.gaps_ns is not None and since_ns is not None:
+            stream.gaps_ns.append(now_ns - since_ns)
         if self._watch is not None:
             self._watch.token(index, now_ns, since_ns)
 

@@ -1,6 +1,7 @@
 """What HTTP and gRPC share: check a request, decide its output, hand it to the live session."""
 
 import asyncio
+from array import array
 from typing import NamedTuple
 
 from router.api.generation import MAX_CHOICES, GenerationParams, Output, OutputLengths
@@ -31,11 +32,13 @@ class Choice(NamedTuple):
 class Reply:
     """All choices of one call, `n` of each prompt. `wait` returns when tokens are due or a choice has ended.
 
-    Always `close` it.
+    `gaps`: their streams keep the times between tokens. Always `close` it.
     """
 
-    def __init__(self, session: LiveSession, signal: Signal, choices: list[Choice], n: int) -> None:
-        self._session, self.choices, self.n = session, choices, n
+    def __init__(
+        self, session: LiveSession, signal: Signal, choices: list[Choice], n: int, *, gaps: bool = False
+    ) -> None:
+        self._session, self.choices, self.n, self.gaps = session, choices, n, gaps
         self.wait = signal.wait
 
     def close(self) -> None:
@@ -88,9 +91,11 @@ class LiveService:
         conversation: str = "",
         parent: TraceContext | None = None,
         most: int = MAX_CHOICES,
+        gaps: bool = False,
     ) -> Reply:
         """One request per params and choice. All arrive together, as children of the caller's span `parent`.
 
+        `gaps`: keep the times between tokens.
         Raises BadInput, Busy or Unavailable.
         """
         if abs(priority) > MAX_PRIORITY:
@@ -117,8 +122,10 @@ class LiveService:
         ]
         signal = Signal()
         streams = live.submit(requests, signal, parent)
+        for stream in streams if gaps else ():
+            stream.gaps_ns = array("q")
         choices = [Choice(one.output, stream) for one, stream in zip(prepared, streams, strict=True)]
-        return Reply(live, signal, choices, n)
+        return Reply(live, signal, choices, n, gaps=gaps)
 
     async def _prepared(self, params_list: list[GenerationParams], n: int) -> list[_Prepared]:
         """All outputs, by prompt and choice. What takes long is done beside the event loop, which serves everybody."""

@@ -1,6 +1,7 @@
 """What a client of a live session waits for."""
 
 import asyncio
+from array import array
 from typing import Protocol
 
 from stageline.engine.types import RequestRecord
@@ -40,13 +41,17 @@ class Signal:
 
 
 class Stream:
-    """One request: how many of its tokens are due, and how it ended. A number, so a slow reader costs no memory."""
+    """One request: how many of its tokens are due, and how it ended. A number, so a slow reader costs no memory.
 
-    __slots__ = ("arrival_ns", "error", "index", "listener", "record", "tokens")
+    `gaps_ns`: the emulated times between its tokens, for a client that asks; None: not kept.
+    """
+
+    __slots__ = ("arrival_ns", "error", "gaps_ns", "index", "listener", "record", "tokens")
 
     def __init__(self, index: int, arrival_ns: int, listener: Listener) -> None:
         self.index, self.arrival_ns, self.listener = index, arrival_ns, listener
         self.tokens = 0
+        self.gaps_ns: array[int] | None = None
         self.record: RequestRecord | None = None
         self.error: StagelineError | None = None
 

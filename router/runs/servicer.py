@@ -10,16 +10,16 @@ from typing import Any
 import msgspec
 from grpc import aio
 
-import stageline
-from router.api.generate import GenerateContext, generate, live_state
+from router.api.generate import GenerateContext, generate
 from router.api.keys import Gate
 from router.api.openai.http_server import OpenAiServer
-from router.cluster.stages import StageTable, metrics_of
+from router.cluster.stages import StageTable
 from router.live.service import LiveService
 from router.live.watchdog import DEADLINE_NS
 from router.metrics.vllm import Watch
 from router.runs.order import Order, RunContext, hear_out, read_order
 from router.runs.session import RunSession
+from router.runs.status import RouterStatus
 from stageline.engine.route import Route
 from stageline.errors import (
     Busy,
@@ -28,7 +28,6 @@ from stageline.errors import (
     Unavailable,
 )
 from stageline.plan.schema import Plan
-from stageline.runtime.names import session_name
 from stageline.runtime.server import Announce, Endpoints
 from stageline.units import NS_PER_S
 from stageline.v1 import flow_pb2, router_pb2, router_pb2_grpc
@@ -43,7 +42,7 @@ _STALL_DEADLINES = 3  # a client that takes nothing for so many deadlines of a s
 class RouterServicer(router_pb2_grpc.RouterServicer):
     """Drives sessions on all stages of a plan; healthy while every stage serves.
 
-    `on_run` is called with a run when it begins, and with None when it has ended. `metrics`: as Prometheus reads them.
+    `on_run` is called with a run when it begins, and with None when it has ended.
     """
 
     name = "stageline.v1.Router"
@@ -62,7 +61,7 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
         http: OpenAiServer | None = None,
         trust_runs: bool = False,
         gate: Gate | None = None,
-        metrics: Callable[[], bytes] = bytes,
+        status: RouterStatus | None = None,
         deadline_ns: int = DEADLINE_NS,
     ) -> None:
         self._deadline_ns = deadline_ns
@@ -70,8 +69,9 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
         self._route, self._digest = Route(plan), plan.digest()
         self._table, self._advertise, self._payload = table, advertise, payload
         self._window = window or max(2, 2 * len(os.sched_getaffinity(0)))
-        self._on_run, self._watch, self._metrics = on_run, watch, metrics
+        self._on_run, self._watch = on_run, watch
         self._live, self._supervisor, self._http = live, live.supervisor if live else None, http
+        self.status = status or RouterStatus(plan, table, self._supervisor)
         self._run: RunSession | None = None
         self._busy = False
         self._ending: asyncio.Task[None] | None = None
@@ -161,28 +161,7 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
             self._gate.check(_authorization(context))
         except StagelineError as error:
             await abort(context, error)
-        run, table = self._run, self._table
-        texts = await metrics_of(table) if request.metrics else {}
-        return router_pb2.StatusReply(
-            plan=self._route.plan.canonical(),
-            plan_digest=self._digest,
-            session=session_name(run.id) if run else "",
-            progress=run.progress() if run else None,
-            stages=[
-                router_pb2.StageState(
-                    replica=s.replica,
-                    stage=s.stage,
-                    name=self._route.plan.stages[s.stage].name,
-                    address=s.address,
-                    healthy=s.healthy,
-                    metrics=texts.get((s.replica, s.stage), b""),
-                )
-                for s in table
-            ],
-            version=stageline.__version__,
-            live=live_state(self._supervisor) if self._supervisor else None,
-            metrics=self._metrics() if request.metrics else b"",
-        )
+        return await self.status.reply(metrics=request.metrics)
 
     # -- runs
 
@@ -200,7 +179,7 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
 
     async def _carry_out(self, order: Order, context: RunContext) -> None:
         start = order.start
-        self._run = run = RunSession(
+        self._run = self.status.run = run = RunSession(
             self._route,
             self._table,
             order.workload,
@@ -228,7 +207,8 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
         if self._run:
             await self._run.close()
             self._on_run(None)
-        self._run, self._busy, self._ending = None, False, None
+        self._run = self.status.run = None
+        self._busy, self._ending = False, None
         if self._supervisor:
             self._supervisor.resume()
         self._free.set()

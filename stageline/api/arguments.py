@@ -18,6 +18,7 @@ NAMES = {
     float: "a number",
     str: "a text",
     os.PathLike: "a path",
+    Mapping: "a dictionary",
     type(None): "None",
 }
 

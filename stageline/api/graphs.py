@@ -1,17 +1,23 @@
 """The CUDA graphs that a plan's serving engine captures: its own sizes, or those that were asked for."""
 
 from stageline.api.keywords import PlanKeywords
-from stageline.catalog.engine_file import MAX_GRAPH_SIZE, EngineLimits, ServingEngine
+from stageline.catalog.engine_file import MAX_GRAPH_SIZE, ServingEngine
 from stageline.cost.roofline_entry import CapturedSizes
 from stageline.errors import BadInput, UsageError
+from stageline.hardware.device import Device
 
 SIZES, MOST, EAGER = "--cuda-graph-sizes", "--cuda-graph-max", "--enforce-eager"
 
 
 def captured_sizes(
-    engine: ServingEngine, kind: str, limits: EngineLimits, asked: PlanKeywords, tensor_ranks: int
+    engine: ServingEngine, device: Device, asked: PlanKeywords, tensor_ranks: int, drafts: int
 ) -> CapturedSizes | None:
-    """The captured sizes; None where the profile says nothing of graphs. Raises UsageError and BadInput."""
+    """The captured sizes; None where the profile says nothing of graphs. Raises UsageError and BadInput.
+
+    With drafts a decode step has 1 + drafts tokens per sequence. Sizes that count sequences are so many times as large;
+    those that count tokens are rounded up to multiples of it, and so is the bound per sequence.
+    """
+    limits, kind, step = engine.limits_of(device), device.kind, 1 + drafts
     graphs, given = engine.graphs, _given(asked)
     if graphs is None or kind not in graphs.kinds:
         if given:
@@ -20,7 +26,8 @@ def captured_sizes(
         return None
     if EAGER in given and len(given) > 1:
         raise UsageError(f"{EAGER} captures no graph: leave {given[1]} out")
-    most = engine.graph_most(limits, tensor_ranks, asked.get("max_num_seqs") or limits.max_num_seqs)
+    running = asked.get("max_num_seqs") or limits.max_num_seqs
+    most = engine.graph_most(limits, tensor_ranks, running * step if running and graphs.counts == "tokens" else running)
     wanted, largest = asked.get("cuda_graph_sizes", ()), asked.get("cuda_graph_max")
     if asked.get("enforce_eager"):
         sizes: tuple[int, ...] = ()
@@ -28,6 +35,10 @@ def captured_sizes(
         sizes = _checked(wanted, largest)
     else:
         sizes = graphs.sizes(min(MAX_GRAPH_SIZE, most if largest is None else largest))
+    if graphs.counts == "tokens":
+        sizes = tuple(sorted({-(-size // step) * step for size in sizes}))
+    else:
+        sizes = tuple(size * step for size in sizes)
     return CapturedSizes(sizes, float(graphs.eager_op_ns), graphs.decode_only, graphs.exact)
 
 

@@ -15,7 +15,7 @@ SHORT, MEDIUM = (16, 8), 4  # a short trial has a 16th to an 8th of the requests
 DESIGNS = 4  # designs of which every axis is tried, and a third of all if those are more
 CROWD = 4  # points that are run on a quarter for being among the best, whatever their design
 FINAL = 3  # kinds whose best point is run in full
-LEAST_WORK, MOST_WORK, PART = 18, 90, 16  # in full trials: a 16th of all points, between these two
+LEAST_WORK, MOST_WORK, PART = 16, 90, 20  # in full trials: a 20th of all points, between these two
 GENEROUS = 40  # full trials from which more kinds are looked at closely
 
 Score = tuple[float, ...]  # greater is better

@@ -35,6 +35,7 @@ class DesignKeywords(TypedDict, total=False):
     kv_cache_dtype: ElementName  # "auto": the model's
     state_dtype: ElementName
     placement: Placement
+    devices_by_stage: str | None  # like "h100-sxm,l40s:2"; None: all stages have the same device
     layer_partition: str
     chunks: int | None  # with "interleaved": runs of layers per stage
     consecutive: bool
@@ -69,6 +70,7 @@ class DesignKeywords(TypedDict, total=False):
     max_model_len: int | None  # longest prompt and output together; None: the model's
     kv_blocks: int | None  # KV blocks of every stage; None: what memory holds
     prefix_cache: bool | None  # None: the serving engine's default
+    speculative_config: str | None  # JSON as vLLM's --speculative-config takes it; None: nothing drafts
     async_scheduling: bool | None  # None: the serving engine's default
     enforce_eager: bool  # no CUDA graphs
     cuda_graph_sizes: tuple[Count, ...]  # captured sizes; empty: the serving engine's
@@ -104,7 +106,8 @@ _COMMANDS_NAMES = {  # what a keyword is called on the command line, and here
     "tp": "tensor_parallel", "tensor_parallel_size": "tensor_parallel", "pp": "stages",
     "pipeline_parallel_size": "stages", "dp": "replicas", "data_parallel_size": "replicas",
     "ep": "expert_parallel", "cp": "context_parallel", "context_parallel_size": "context_parallel",
-    "enable_expert_parallel": "all_experts", "num_redundant_experts": "redundant_experts", "context": "context_tokens",
+    "enable_expert_parallel": "all_experts", "stage_devices": "devices_by_stage",
+    "num_redundant_experts": "redundant_experts", "context": "context_tokens",
     "gpu_memory_utilization": "memory_share", "block_size": "block_tokens", "num_gpu_blocks_override": "kv_blocks",
     "enable_prefix_caching": "prefix_cache", "axis_order": "axes", "hop_latency": "hop_latency_ns",
     "hop_bandwidth": "hop_bytes_per_s", "hop_jitter": "hop_jitter_ns", "host_floor": "host_floor_ns",

@@ -4,8 +4,6 @@ Read in the engines' own documents: docs.vllm.ai (vllm serve), docs.sglang.io (s
 documentation (trtllm-serve). A flag that is in none of the tables is refused by name.
 """
 
-import json
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,9 +16,27 @@ from stageline.api.launch_unused import (
     VLLM_SWITCHES,
     VLLM_VALUES,
 )
-
-_SUFFIXED = re.compile(r"([0-9]+(?:\.[0-9]+)?)([kKmMgG]?)")
-_SUFFIXES = {"": 1, "k": 10**3, "K": 1 << 10, "m": 10**6, "M": 1 << 20, "g": 10**9, "G": 1 << 30}
+from stageline.api.launch_values import (
+    captured,
+    chunk,
+    compilation,
+    count,
+    deep_ep,
+    dtype,
+    element,
+    experts_balanced,
+    fcfs,
+    fraction,
+    free_share,
+    graph_sizes,
+    model_length,
+    one_beam,
+    sglang_speculation,
+    tokens,
+    v1_engine,
+    weights,
+    whole,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,153 +71,10 @@ class Dialect:
     unused: frozenset[str] = frozenset()  # switches that change nothing emulated
     takes_value: frozenset[str] = frozenset()  # flags with a value that change nothing emulated
     refused: Mapping[str, str] = field(default_factory=dict)  # flags that would change what is emulated, and why not
-
-
-def whole(text: str) -> int:
-    """A whole number from 1 up."""
-    if not re.fullmatch(r"[0-9]{1,12}", text) or not int(text):
-        raise ValueError("not a positive whole number")
-    return int(text)
-
-
-def tokens(text: str) -> int:
-    """A number of tokens with vLLM's suffixes: k = 1000, K = 1024."""
-    match = _SUFFIXED.fullmatch(text)
-    if match is None:
-        raise ValueError("not a number of tokens")
-    number, suffix = match.groups()
-    count = float(number) * _SUFFIXES[suffix]
-    if count != int(count) or count < 1:
-        raise ValueError("not a whole number of tokens")
-    return int(count)
-
-
-def fraction(text: str) -> float:
-    """A number above 0, at most 1."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0 < number <= 1:
-        raise ValueError("not a fraction above 0, at most 1")
-    return number
-
-
-def element(text: str) -> str:
-    """A type of the KV cache, as these engines write it."""
-    kinds = {
-        "auto": "auto", "bfloat16": "bf16", "bf16": "bf16", "half": "fp16", "float16": "fp16", "fp8": "fp8",
-        "fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "float32": "fp32",
-    }  # fmt: skip
-    if text not in kinds:
-        raise ValueError(f"not emulated; known: {', '.join(kinds)}")
-    return kinds[text]
-
-
-def weights(text: str) -> str:
-    """A weight format asked for at launch; formats of the checkpoint itself are read from its config."""
-    kinds = {
-        "fp8": "fp8", "w8a8_fp8": "fp8", "w8a8_int8": "int8", "mxfp4": "mxfp4", "nvfp4": "nvfp4",
-        "modelopt_fp4": "nvfp4", "modelopt": "as-shipped", "modelopt_fp8": "as-shipped", "awq": "as-shipped",
-        "awq_marlin": "as-shipped", "gptq": "as-shipped", "gptq_marlin": "as-shipped",
-        "compressed-tensors": "as-shipped", "bitsandbytes": "as-shipped",
-    }  # fmt: skip
-    if text not in kinds:
-        raise ValueError(f"not emulated; known: {', '.join(kinds)}")
-    return kinds[text]
-
-
-def dtype(text: str) -> str:
-    """The type of unquantised weights: the shipped one, or another of 16 bits, which costs the same."""
-    if text not in ("auto", "bfloat16", "float16", "half"):
-        raise ValueError("not emulated; known: auto, bfloat16, float16, half")
-    return "as-shipped"
-
-
-def graph_sizes(text: str) -> dict[str, Any]:
-    """Captured sizes; one number alone is the largest of the engine's own sizes (vLLM's --cuda-graph-sizes)."""
-    sizes = captured(text)
-    return {"cuda_graph_sizes": sizes} if len(sizes) > 1 else {"cuda_graph_max": sizes[0]}
-
-
-def captured(text: str) -> tuple[int, ...]:
-    """Captured sizes."""
-    return tuple(whole(part) for part in text.split(","))
-
-
-def compilation(text: str) -> dict[str, Any]:
-    """vLLM's --compilation-config: a level, or JSON of which only what concerns CUDA graphs has a meaning here."""
-    fields = json_fields(text) if text.strip().startswith("{") else {"mode": text}
-    found: dict[str, Any] = {}
-    for name, value in fields.items():
-        if name == "cudagraph_capture_sizes":
-            found["cuda_graph_sizes"] = captured(",".join(map(str, value if isinstance(value, list) else [value])))
-        elif name == "max_cudagraph_capture_size":
-            found["cuda_graph_max"] = whole(str(value))
-        elif name == "cudagraph_mode" and value in ("NONE", "none", 0):
-            found["enforce_eager"] = True
-        elif (name, value) not in _COMPILATION_DEFAULTS:
-            raise ValueError(f"{name}: not emulated")
-    return found
-
-
-_COMPILATION_DEFAULTS = [("cudagraph_mode", "FULL_AND_PIECEWISE"), ("mode", 3), ("mode", "3"), ("level", 3)]
-
-
-def json_fields(text: str) -> dict[str, Any]:
-    """The fields of a JSON object."""
-    try:
-        fields = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"not JSON: {error}") from None
-    if not isinstance(fields, dict):
-        raise ValueError("not a JSON object")
-    return fields
-
-
-def fcfs(text: str) -> dict[str, Any]:
-    """A scheduling policy: only the default, which sets nothing. Others are settings of runs."""
-    if text != "fcfs":
-        raise ValueError("a setting of runs; give --queueing to stageline run")
-    return {}
-
-
-def model_length(text: str) -> int:
-    """vLLM's --max-model-len."""
-    if text in ("auto", "-1"):
-        raise ValueError("the longest that fits is not looked for")
-    return tokens(text)
-
-
-def experts_balanced(text: str) -> dict[str, Any]:
-    """vLLM's --eplb-config: JSON, of which the copies of experts count."""
-    try:
-        fields = json.loads(text)
-        copies = int(fields.get("num_redundant_experts", 0))
-    except (ValueError, AttributeError, TypeError):
-        raise ValueError("not a JSON object with a number of num_redundant_experts") from None
-    return {"redundant_experts": copies} if copies else {}
-
-
-def count(text: str) -> int:
-    """A whole number from 0 up."""
-    if not re.fullmatch(r"[0-9]{1,12}", text):
-        raise ValueError("not a whole number")
-    return int(text)
-
-
-def free_share(text: str) -> dict[str, Any]:
-    """A share of the memory that weights, runtime and activations leave."""
-    return {"activations": "free", "memory_share": fraction(text)}
-
-
-def deep_ep(text: str) -> dict[str, Any]:
-    """SGLang's --moe-a2a-backend: with one, experts are spread over all ranks."""
-    return {} if text == "none" else {"experts_on_all_ranks": True}
+    together: Callable[[dict[str, Any]], dict[str, Any]] = dict  # keywords of flags that mean something only together
 
 
 _OTHER_CONFIG = "another config.json: give the path of one that has the change"
-_RUNS = "a setting of runs; give --speculate and --acceptance to stageline run"
 
 VLLM = Dialect(
     name="vllm-v1",
@@ -213,7 +86,7 @@ VLLM = Dialect(
         ("python", "-m", "vllm.entrypoints.api_server"),
         ("python3", "-m", "vllm.entrypoints.api_server"),
     ),
-    environment={"VLLM_PP_LAYER_PARTITION": Value("layer_partition", str)},
+    environment={"VLLM_PP_LAYER_PARTITION": Value("layer_partition", str), "VLLM_USE_V1": Value("", v1_engine)},
     values={
         "--tensor-parallel-size": Value("tensor_parallel", whole),
         "--pipeline-parallel-size": Value("stages", whole),
@@ -233,6 +106,7 @@ VLLM = Dialect(
         "--cuda-graph-sizes": Value("", graph_sizes, several=True),
         "--cudagraph-capture-sizes": Value("cuda_graph_sizes", captured, several=True),
         "--max-cudagraph-capture-size": Value("cuda_graph_max", whole),
+        "--speculative-config": Value("speculative_config", str),
         "--compilation-config": Value("", compilation, "leave out what does not concern CUDA graphs"),
     },
     switches={
@@ -249,7 +123,7 @@ VLLM = Dialect(
     synonyms={
         "-tp": "--tensor-parallel-size", "-pp": "--pipeline-parallel-size", "-dp": "--data-parallel-size",
         "-q": "--quantization", "-ep": "--enable-expert-parallel",
-        "-O": "--compilation-config", "-cc": "--compilation-config",
+        "-sc": "--speculative-config", "-O": "--compilation-config", "-cc": "--compilation-config",
     },
     model_flags=frozenset({"--model"}),
     unused=VLLM_SWITCHES,
@@ -259,7 +133,6 @@ VLLM = Dialect(
         "--cpu-offload-gb": "weights in host memory",
         "--enable-lora": "adapters",
         "--disable-custom-all-reduce": "NCCL in place of the one-shot all-reduce",
-        "--speculative-config": _RUNS,
         "--decode-context-parallel-size": "decode context parallelism",
         "--prefill-context-parallel-size": "prefill context parallelism",
         "--hf-overrides": _OTHER_CONFIG,
@@ -277,8 +150,10 @@ VLLM = Dialect(
     },
 )  # fmt: skip
 
+
 SGLANG = Dialect(
     name="sglang",
+    together=sglang_speculation,
     example="'python -m sglang.launch_server --model-path meta-llama/Llama-3.1-8B-Instruct --tp 2'",
     commands=(
         ("python", "-m", "sglang.launch_server"),
@@ -298,9 +173,14 @@ SGLANG = Dialect(
         "--quantization": Value("weights", weights),
         "--dtype": Value("weights", dtype),
         "--max-running-requests": Value("max_num_seqs", whole),
-        "--chunked-prefill-size": Value("max_num_batched_tokens", whole),
+        "--chunked-prefill-size": Value("max_num_batched_tokens", chunk),
         "--schedule-policy": Value("", fcfs),
         "--pp-max-micro-batch-size": Value("microbatch", whole),
+        "--speculative-algorithm": Value("speculative_algorithm", str),
+        "--speculative-num-steps": Value("speculative_steps", whole),
+        "--speculative-eagle-topk": Value("speculative_topk", whole),
+        "--speculative-num-draft-tokens": Value("speculative_tokens", whole),
+        "--speculative-draft-model-path": Value("speculative_model", str),
         "--cuda-graph-max-bs": Value("cuda_graph_max", whole),
         "--cuda-graph-bs": Value("cuda_graph_sizes", captured, several=True),
         "--moe-a2a-backend": Value("", deep_ep),
@@ -317,6 +197,7 @@ SGLANG = Dialect(
         "--tp": "--tp-size", "--tensor-parallel-size": "--tp-size", "--pp": "--pp-size",
         "--pipeline-parallel-size": "--pp-size", "--dp": "--dp-size", "--data-parallel-size": "--dp-size",
         "--ep": "--ep-size", "--expert-parallel-size": "--ep-size", "--model": "--model-path",
+        "--speculative-algo": "--speculative-algorithm", "--speculative-draft-model": "--speculative-draft-model-path",
     },
     model_flags=frozenset({"--model-path"}),
     unused=SGLANG_SWITCHES,
@@ -324,8 +205,6 @@ SGLANG = Dialect(
     refused={
         "--disable-cuda-graph-padding": "a graph for every size; give them with --cuda-graph-bs",
         "--disable-overlap-schedule": "its host time, which nothing published says",
-        "--speculative-num-draft-tokens": _RUNS,
-        "--speculative-algorithm": _RUNS,
         "--json-model-override-args": _OTHER_CONFIG,
         "--lora-paths": "adapters",
         "--enable-lora": "adapters",
@@ -336,6 +215,7 @@ SGLANG = Dialect(
         "--enable-hierarchical-cache": "KV in host memory",
         "--enable-mixed-chunk": "a choice between two ways of batching; here chunks and decodes share batches",
         "--cpu-offload-gb": "weights in host memory",
+        "--moe-dense-tp-size": "dense FFNs with ranks of their own",
         "--enable-two-batch-overlap": "two half batches; give --overlap",
         "--enable-torch-compile": "compiled kernels",
         "--disaggregation-mode": "prefill and decode on separate servers",
@@ -355,6 +235,7 @@ TRTLLM = Dialect(
         "--max-batch-size": Value("max_num_seqs", whole),
         "--max-num-tokens": Value("max_num_batched_tokens", whole),
         "--kv-cache-free-gpu-memory-fraction": Value("", free_share),
+        "--max-beam-width": Value("", one_beam, "leave it out"),
     },
     switches={},
     synonyms={"--free-gpu-memory-fraction": "--kv-cache-free-gpu-memory-fraction"},
@@ -363,7 +244,7 @@ TRTLLM = Dialect(
     refused={
         "--extra-llm-api-options": "settings in a file of its own",
         "--config": "settings in a file of its own",
-        "--max-beam-width": "beam search",
+        "--moe-cluster-parallel-size": "experts in clusters",
     },
 )
 

@@ -50,6 +50,10 @@ def parse_launch_line(text: str) -> LaunchLine:
             unused.append(flag)
         else:
             _apply(dialect, flag, value, found)
+    try:
+        found = dialect.together(found)
+    except ValueError as error:
+        raise BadInput(PLACE, text, str(error), "change these flags, or leave them out") from None
     if len(models) != 1 or not models[0]:
         reason = "names no model" if not models else f"names several models: {', '.join(map(str, models))}"
         raise BadInput(PLACE, text, reason, f"write it like {dialect.example}")

@@ -37,6 +37,7 @@ VLLM_VALUES = COMMON_VALUES | {
     "--renderer-num-workers", "--response-role", "--runner", "--show-hidden-metrics-for-version", "--stream-interval",
     "--structured-outputs-config", "--swap-space", "--task", "--tool-parser-plugin", "--tool-server", "--uds",
     "--use-gdn-prefill-backend", "--video-pruning-rate",
+    "--tokenizer-pool-size", "--tokenizer-pool-type", "--tokenizer-pool-extra-config",
 }  # fmt: skip
 VLLM_SWITCHES = COMMON_SWITCHES | {
     "--calculate-kv-scales", "--data-parallel-external-lb", "--data-parallel-hybrid-lb", "--disable-fastapi-docs",
@@ -46,6 +47,7 @@ VLLM_SWITCHES = COMMON_SWITCHES | {
     "--enable-ssl-refresh", "--enable-tokenizer-info-endpoint", "--exclude-tools-when-tool-choice-none",
     "--kv-cache-metrics", "--language-model-only", "--no-disable-uvicorn-access-log", "--ray-workers-use-nsight",
     "--return-tokens-as-token-ids", "--skip-mm-profiling", "--use-tqdm-on-load",
+    "--disable-cascade-attn",
 }  # fmt: skip
 SGLANG_VALUES = COMMON_VALUES | {
     "--attention-backend", "--base-gpu-id", "--bucket-e2e-request-latency", "--bucket-inter-token-latency",
@@ -71,6 +73,7 @@ TRTLLM_VALUES = COMMON_VALUES | {
     "--custom-tokenizer", "--gpus-per-node", "--hf-revision", "--log-file", "--media-io-kwargs",
     "--metadata-server-config-file", "--num-postprocess-workers", "--otlp-traces-endpoint", "--server-role",
     "--tool-parser", "--video-pruning-rate",
+    "--cluster-size",
 }  # fmt: skip
 TRTLLM_SWITCHES = COMMON_SWITCHES | {"--fail-fast-on-attention-window-too-large", "--no-telemetry"}
 SEVERAL = frozenset(  # flags above, and refused ones, that take all words up to the next flag

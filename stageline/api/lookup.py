@@ -15,7 +15,7 @@ from stageline.cost.kernel_profile import KERNELS_FORMAT, KernelProfile
 from stageline.cost.measured_entries import MeasuredCost
 from stageline.cost.profile import PROFILE_FORMAT, Profile
 from stageline.errors import BadInput
-from stageline.model.hf import import_config
+from stageline.model.hf import BESIDE, import_config
 from stageline.model.spec import ModelSpec
 from stageline.plan.check_measured import MAX_POINT_NS, check_curve, check_measured, check_surface
 from stageline.units import NS_PER_S
@@ -48,7 +48,7 @@ def find_entry(text: str, catalog: Catalog) -> ModelEntry | None:
 def find_model(text: str, catalog: Catalog) -> ModelSpec:
     """The model of a name, a Hugging Face id, a config.json, or a directory with one in it.
 
-    An hf_quant_config.json beside config.json counts too. Raises BadInput or UsageError.
+    A file beside config.json that says how weights are stored (`BESIDE`) counts too. Raises BadInput or UsageError.
     """
     entry = find_entry(text, catalog)
     if entry:
@@ -56,9 +56,11 @@ def find_model(text: str, catalog: Catalog) -> ModelSpec:
     path = Path(text)
     path = path / "config.json" if path.is_dir() else path
     name = path.parent.name if path.name == "config.json" and path.parent.name else path.stem
-    beside = path.with_name("hf_quant_config.json")
-    quantisation = read_file(beside) if path.name == "config.json" and beside.is_file() else None
-    return import_config(read_file(path), str(path), name or "model", quantisation)
+    beside = (path.with_name(found) for found in BESIDE if path.name == "config.json")
+    found = next((other for other in beside if other.is_file()), None)
+    if found is None:
+        return import_config(read_file(path), str(path), name or "model")
+    return import_config(read_file(path), str(path), name or "model", read_file(found), found.name)
 
 
 def find_profile(text: str, catalog_dirs: Sequence[Path]) -> AnyProfile:

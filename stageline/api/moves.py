@@ -80,7 +80,9 @@ def _by_setting(plan: Plan, scheduling: Scheduling, summary: Summary) -> Iterato
     yield "microbatch", _down_and_up(_scaled(min(size, served), (1 / 2, 1 / 4, 1 / 8)), _scaled(size, (2, 4, 8, 16)))
     yield "credits", [*_scaled(window, (2, 1 / 2, 4, 1 / 4)), *([stages] if stages != window else [])]
     more = [] if scheduling.max_running is None else _scaled(scheduling.max_running, (2, 4))
-    yield "max_running", [*_scaled(running, (1 / 2, 1 / 4, 1 / 8)), *more]
+    mean = [running] if running != scheduling.max_running else []  # crowds are larger at times, and wait
+    fewer = _scaled(running, (1 / 2, 1 / 4, 1 / 8))
+    yield "max_running", [*fewer[:1], *mean, *fewer[1:], *more]
     for axis, names in AXES.items():
         if axis == "balance" and plan.replicas == 1:
             continue

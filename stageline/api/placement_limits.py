@@ -12,6 +12,14 @@ from stageline.plan.shapes import Shape
 MAX_PRICE = 1e9
 
 
+def check_price(price: float, device: str = "") -> float:
+    """The price of a device's hour. Raises BadInput."""
+    if not (math.isfinite(price) and 0 < price <= MAX_PRICE):
+        given = f"{device}={price:g}" if device else price
+        raise BadInput("--price", given, f"not above 0 and at most {MAX_PRICE:,.0f}", "give a price such as 2.5")
+    return price
+
+
 class PlacementLimits(msgspec.Struct, frozen=True, kw_only=True):
     """What of a division is allowed. Prices are money per device and hour, by device; "" stands for all others."""
 
@@ -24,9 +32,7 @@ class PlacementLimits(msgspec.Struct, frozen=True, kw_only=True):
     def check(self) -> None:
         """Raises BadInput naming the flag."""
         for name, price in self.prices.items():
-            if not (math.isfinite(price) and 0 < price <= MAX_PRICE):
-                given = f"{name}={price:g}" if name else price
-                raise BadInput("--price", given, f"not above 0 and at most {MAX_PRICE:g}", "give a price such as 2.5")
+            check_price(price, name)
         for name, count in self.stock.items():
             if count < 0:
                 raise BadInput("--stock", f"{name}={count}", "below 0", "give how many there are")
@@ -61,5 +67,5 @@ class PlacementLimits(msgspec.Struct, frozen=True, kw_only=True):
         if self.budget is not None and cost is None:
             return f"what one {device.name} costs is unknown (--price), so that --budget can't be kept"
         if self.budget is not None and cost is not None and cost > self.budget:
-            return f"it costs {cost:,.2f} an hour, more than --budget {self.budget:g}"
+            return f"it costs {cost:,.2f} an hour, more than --budget {self.budget:,.2f}"
         return None

@@ -18,6 +18,7 @@ from stageline.model.formats import format_named
 from stageline.model.spec import ElementType, ModelSpec
 from stageline.plan.layer_partition import FLAG, parse_partition
 from stageline.plan.options import AXES, PlanOptions
+from stageline.plan.stage_hardware import parse_stage_devices
 from stageline.units import MAX_TIME_NS
 
 MAX_OPTION = 1 << 32
@@ -143,6 +144,9 @@ def _element_type(name: ElementName, default: ElementType) -> ElementType:
 def _devices(keywords: PlanKeywords, expert_parallel: int) -> int | None:
     """Devices per replica, given or from the number of stages."""
     devices, stages = keywords.get("devices"), keywords.get("stages")
+    by_stage = keywords.get("devices_by_stage")
+    if devices is None and stages is None and by_stage:
+        stages = len(parse_stage_devices(by_stage))
     if stages is None:
         return devices
     each = max(keywords.get("tensor_parallel", 1), expert_parallel) * keywords.get("context_parallel", 1)

@@ -8,6 +8,7 @@ from typing import Unpack, cast
 import msgspec
 
 from stageline.api.arguments import require_name, require_path, require_paths, shown
+from stageline.api.drafting import find_draft
 from stageline.api.files import write_file
 from stageline.api.keywords import PlanKeywords, checked
 from stageline.api.lookup import find_model
@@ -16,9 +17,10 @@ from stageline.api.provenance import with_provenance
 from stageline.api.serving import check_length, find_engine, with_engine
 from stageline.catalog.loader import Catalog
 from stageline.cost.kernel_profile import KernelProfile, beyond_tables
-from stageline.errors import DoesNotFit, UsageError
+from stageline.errors import BadInput, DoesNotFit, UsageError
 from stageline.hardware.device import Device
 from stageline.model.spec import ModelSpec
+from stageline.plan import drafter, stage_hardware
 from stageline.plan.advice import advice
 from stageline.plan.build import Planned, make_plan
 from stageline.plan.check import check_plan
@@ -28,6 +30,7 @@ from stageline.plan.fitted_efficiencies import with_efficiencies
 from stageline.plan.options import PlanOptions
 from stageline.plan.report import PlanReport, plan_report
 from stageline.plan.schema import Plan
+from stageline.plan.stage_hardware import parse_stage_devices
 from stageline.runtime import plans
 
 
@@ -131,12 +134,29 @@ def find_inputs(model: str, device: str, keywords: PlanKeywords, catalog_dirs: S
     shelf = Catalog(catalog_dirs)
     shipped = find_model(model, shelf)
     spec = with_formats(shipped, keywords)
-    found = with_networks(shelf.device(device).device, keywords, shelf)
+    by_stage = _devices_by_stage(device, keywords, shelf)
+    found = by_stage[0] if by_stage else with_networks(shelf.device(device).device, keywords, shelf)
     check_length(keywords.get("max_model_len"), spec)
-    options = with_engine(
-        make_options(keywords, shelf, catalog_dirs), find_engine(keywords, found, shelf), found, keywords
-    )
+    options = make_options(keywords, shelf, catalog_dirs)
+    draft = find_draft(spec, keywords, shelf)
+    if draft and draft.model and options.profile:
+        raise UsageError(f"{drafter.FLAG}: a --profile has no times of a drafter: give one of them")
+    options = msgspec.structs.replace(options, draft=draft, devices_by_stage=by_stage)
+    options = with_engine(options, find_engine(keywords, found, shelf), found, keywords)
     return PlanInputs(shipped, spec, found, options, keywords)
+
+
+def _devices_by_stage(device: str, keywords: PlanKeywords, shelf: Catalog) -> tuple[Device, ...]:
+    """The device of every stage, if they were given. Raises BadInput."""
+    text = keywords.get("devices_by_stage")
+    if not text:
+        return ()
+    names = parse_stage_devices(text)
+    if names[0] != device:
+        reason = f"the first stage is on {names[0]}, but the device that was given is {device}"
+        raise BadInput(stage_hardware.FLAG, text, reason, "leave that device out, or give the first stage's")
+    kinds = {name: with_networks(shelf.device(name).device, keywords, shelf) for name in dict.fromkeys(names)}
+    return tuple(kinds[name] for name in names)
 
 
 def plan_inputs(inputs: PlanInputs, command: str = "") -> ModelPlan:

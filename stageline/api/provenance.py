@@ -6,7 +6,7 @@ import msgspec
 
 from stageline.api.keywords import PlanKeywords
 from stageline.model.spec import ModelSpec
-from stageline.plan.options import PlanOptions
+from stageline.plan.options import DEFAULTS_VERSION, PlanOptions
 from stageline.plan.schema import Plan
 
 Facts = dict[str, str | int | float | bool]
@@ -22,12 +22,15 @@ def with_provenance(plan: Plan, spec: ModelSpec, options: PlanOptions, asked: Pl
         "cp": group.context,
         "dp": plan.replicas,
         "weights": weights_of(spec),
+        "defaults": DEFAULTS_VERSION,
     }
     for name in ("scale_up", "scale_out", "network"):
         if chosen := asked.get(name):
             made[name] = str(chosen)
     if options.max_num_seqs is not None:
         made["max_num_seqs"] = options.max_num_seqs
+    if options.draft is not None:
+        made["drafts"] = f"{options.draft.tokens} by {options.draft.method}"
     if options.serving is not None:
         made["serving_engine"] = options.serving.engine
     if command:

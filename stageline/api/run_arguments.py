@@ -6,8 +6,10 @@ from typing import cast
 
 from stageline.api.arguments import one_of, require, shown
 from stageline.api.execution import Cluster
+from stageline.api.placement_limits import check_price
 from stageline.api.scheduling import PRESETS
 from stageline.errors import UsageError
+from stageline.report.measure import MeasureWindow, parse_measure
 from stageline.report.slo import Slo, parse_slo
 from stageline.workload import DescribedWorkload
 
@@ -44,6 +46,13 @@ def objective_named(value: object) -> Slo | None:
     if not isinstance(value, str):
         raise UsageError(f"run: slo={shown(value)}: give a text such as ttft=2s,tpot=50ms")
     return parse_slo(value)
+
+
+def measure_named(warmup: object, window: object, price: object) -> tuple[MeasureWindow, float | None]:
+    """The measurement window, and the price of a device's hour. Raises BadInput and UsageError."""
+    texts = [require(f"run: {n}", v, str, type(None)) for n, v in (("warmup", warmup), ("measure_window", window))]
+    given = require("run: price", price, int, float, type(None))
+    return parse_measure(*texts), None if given is None else check_price(float(given))
 
 
 def engine_named(serving_engine: object, preset: object) -> str | None:

@@ -15,13 +15,14 @@ from stageline.api.execution import Cluster, WorkloadText, execute
 from stageline.api.keywords import SchedulingKeywords, checked
 from stageline.api.planning import ModelPlan, as_plan
 from stageline.api.results import RunResult
-from stageline.api.run_arguments import cluster_named, engine_named, objective_named, workload_named
+from stageline.api.run_arguments import cluster_named, engine_named, measure_named, objective_named, workload_named
 from stageline.api.scheduling import Preset, base_scheduling, settle
 from stageline.api.serving import engine_scheduling
 from stageline.engine.settings import MAX_SEED, Scheduling
 from stageline.engine.types import Cancellation, Observer, Request, RequestRecord, RunTotals
 from stageline.errors import DISK_ERRORS, BadInput, UsageError
 from stageline.plan.schema import Plan
+from stageline.report.measure import ARRIVALS, MeasureWindow
 from stageline.report.rerun import Rerun
 from stageline.report.run_writer import RunWriter
 from stageline.report.settings import settings_in_force
@@ -59,6 +60,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     scheduling: Scheduling = Scheduling()
     seed: int = 0
     slo: Slo | None = None
+    window: MeasureWindow = ARRIVALS  # in which rates are measured
+    price: float | None = None  # of a device's hour
     paranoid: bool = False  # check the laws after every round of events
     cluster: Cluster | None = None  # None: in this process
     text: WorkloadText | None = None  # needed by a cluster for workloads that wait for replies
@@ -77,6 +80,9 @@ def run(
     skip_bad_rows: bool = False,
     sort: bool = False,
     slo: str | Slo | None = None,
+    warmup: str | None = None,
+    measure_window: str | None = None,
+    price: float | None = None,
     serving_engine: str | None = None,
     preset: Preset | None = None,
     output: str | os.PathLike[str] | None = None,
@@ -91,9 +97,11 @@ def run(
     `plan` is what `plan_model` returned, a Plan, or the path of a plan file. `workload` is a trace file, a text such as
     "poisson:rate=4,input=1024,output=128" (docs/workloads.md), or an opened workload, which can be run once.
     `requests`, `rate_scale`, `skip_bad_rows` and `sort` say how a file or text is opened. `slo` is a text such as
-    "ttft=2s,tpot=50ms": the summary says whether it was met. `output` is the run directory to write, with `events`
-    also events.jsonl. `keep_requests=False` leaves `requests` empty and saves the memory. `SchedulingKeywords` has the
-    other keywords; what is not given is that of `serving_engine` (a catalogue name or a TOML file; None: the plan's).
+    "ttft=2s,tpot=50ms": the summary says whether it was met. `warmup` ("50" requests or "30s"), `measure_window`
+    ("auto", "all", "60s", "30s..90s") and `price` (of a device's hour) say where rates are measured and what they cost.
+    `output` is the run directory to write, with `events` also events.jsonl. `keep_requests=False` leaves `requests`
+    empty and saves the memory. `SchedulingKeywords` has the other keywords; what is not given is that of
+    `serving_engine` (a catalogue name or a TOML file; None: the plan's).
     `cluster` is the HOST:PORT of a router. `preset="vllm"` is an older name of `serving_engine="vllm-v1"`.
 
     Raises BadInput for a file or text that can't be used, UsageError for settings that contradict each other, and
@@ -108,15 +116,17 @@ def run(
     flags = {"events": events, "paranoid": paranoid, "keep_requests": keep_requests}
     require_flags("run", {"skip_bad_rows": skip_bad_rows, "sort": sort, **flags})
     loaded, objective, engine = as_plan(plan, "run"), objective_named(slo), engine_named(serving_engine, preset)
+    asked = {"warmup": warmup, "measure_window": measure_window, "price": price}
+    window, price = measure_named(warmup, measure_window, price)
     given = checked(run, scheduling, SchedulingKeywords)
     seed = check_seed(require("run: seed", seed, int))
     text, opened = _opened(workload, seed, rate_scale, requests, skip_bad_rows=skip_bad_rows, sort=sort)
     base = base_scheduling(opened, seed, engine_scheduling(loaded, engine))
     job = Job(
         plan=loaded, workload=opened, scheduling=settle(base, given, loaded, slo=objective), seed=seed, slo=objective,
-        paranoid=paranoid, cluster=cluster_named(cluster), text=text, serving_engine=engine,
+        window=window, price=price, paranoid=paranoid, cluster=cluster_named(cluster), text=text, serving_engine=engine,
         inputs=input_files(plan, workload),
-        command=_command(text, {"seed": seed, "serving_engine": engine, "slo": slo, **given}),
+        command=_command(text, {"seed": seed, "serving_engine": engine, "slo": slo, **asked, **given}),
     )  # fmt: skip
     directory = None if output is None else _directory(require_path("run: output", output))
     return carry_out(job, directory=directory, events=events, keep_requests=keep_requests)
@@ -138,7 +148,9 @@ def carry_out(
     if events and directory is None:
         raise UsageError("--events writes events.jsonl into a run directory: give one with -o DIR")
     started = time.perf_counter()
-    with RunWriter(job.plan, directory, slo=job.slo, events=events, trace=trace, inputs=job.inputs) as writer:
+    with RunWriter(
+        job.plan, directory, slo=job.slo, window=job.window, events=events, trace=trace, inputs=job.inputs
+    ) as writer:
         if watch is not None:
             watch(RunStatus(job.workload, writer))
         writer.begin(_facts(job, 0.0))
@@ -233,6 +245,7 @@ def _facts(job: Job, wall_s: float) -> RunFacts:
         wall_s=round(wall_s, 3),
         credits=job.scheduling.credits or job.plan.defaults.credits,
         settings=settings_in_force(job.plan, job.scheduling, job.serving_engine),
+        price_per_device_hour=job.price,
         rerun=None if job.text is None else _rerun(job, job.text),
     )
 
@@ -247,6 +260,8 @@ def _rerun(job: Job, text: WorkloadText) -> Rerun:
         sort=text.sort,
         slo="" if job.slo is None else job.slo.flag(),
         scheduling=job.scheduling,
+        warmup=job.window.warmup,
+        measure_window=job.window.text,
     )
 
 

@@ -89,8 +89,9 @@ def _of_replica(base: Scheduling, given: Mapping[str, Any], plan: Plan) -> dict[
 def check_drafts(base: Scheduling, given: Mapping[str, Any]) -> None:
     """Draft tokens and their acceptance go together. Raises UsageError."""
     drafts = given.get("speculate", base.speculate)
-    if drafts and not base.speculate and "acceptance_ppm" not in given:
-        raise UsageError("--speculate needs the probability that a draft is accepted: give --acceptance 0.7")
+    if drafts and not base.acceptance_ppm and "acceptance_ppm" not in given:
+        whose = "the plan drafts tokens, which" if "speculate" not in given else "--speculate"
+        raise UsageError(f"{whose} needs the probability that a draft is accepted: give --acceptance 0.7")
     for name, flag in (("acceptance_ppm", "--acceptance"), ("draft_ns", "--draft-cost")):
         if name in given and not drafts:
             raise UsageError(f"{flag} needs draft tokens: give --speculate 4")

@@ -79,11 +79,8 @@ def search(
     rate_scale: str | float | Fraction = 1,
     seed: int = 0,
     scheduling: Scheduling | None = None,
-    price: float | Mapping[str, float] | None = None,
-    budget: float | None = None,
-    stock: Mapping[str, int] | None = None,
-    tensor_in_node: bool = False,
-    whole_nodes: bool = False,
+    price: float | None = None,
+    limits: PlacementLimits | None = None,
     every_count: bool = False,
     exhaustive: bool = False,
     headroom: bool = True,
@@ -95,22 +92,13 @@ def search(
 ) -> SearchResult:
     """Find the cheapest division of devices, and the settings, that serve a workload: `stageline search`.
 
-    `models` and `device_names` are one name or several, as `plan_model` takes them; `devices` how many in all, or
-    several such numbers, or a text such as "4..16". Each division is planned with the keywords in `DesignKeywords`.
-    `vary` has several values for some of these, or for fields of `Scheduling`: `{"batched_tokens": [512, 2048]}`;
-    `microbatches` is an older name of its "microbatch". Few combinations are all run on the whole workload, as are
-    all with `exhaustive`; many are first run on its beginning. With `slo`, more devices are not tried once fewer meet
-    it, unless `every_count`. With `headroom` an answer that meets `slo` also runs at other loads, and with one replica
-    less: `SearchResult.robustness`.
-
-    `price` of one device for an hour (or one for each device's name) gives costs, and with `budget` a limit; `stock`
-    says how many there are of each device; `tensor_in_node` keeps the ranks of a stage in a node, `whole_nodes` fills
-    nodes. Trials run in this process, in `jobs` processes (a script then needs `if __name__ == "__main__":`), or on
-    the workers of a Dask scheduler. `resume` names a file that keeps finished trials, which a second search does not
-    run again.
-
-    Raises DoesNotFit when no division fits, RunFailed when every run fails, and UsageError or BadInput for arguments
-    that can't be used. Whether a trial meets `slo` is its `slo_met`.
+    `models` and `device_names` are one name or several, as `plan_model` takes them; `devices` how many in all, several
+    such numbers, or a text such as "4..16". `vary` has lists of values for keywords of `DesignKeywords` or fields of
+    `Scheduling`; `microbatches` is an older name of its "microbatch". `price` of one device for an hour gives costs;
+    `limits` say more of prices, stock and nodes. docs/planning.md says which combinations are run in full, what
+    `every_count`, `exhaustive` and `headroom` change, and which trial is `best()`. `jobs` processes (a script then
+    needs `if __name__ == "__main__":`) or the workers of a Dask scheduler run trials; `resume` names a file that keeps
+    them. Raises DoesNotFit when no division fits, RunFailed when every run fails, UsageError or BadInput.
 
     >>> import stageline
     >>> workload = "poisson:rate=4,input=256,output=16"
@@ -119,32 +107,11 @@ def search(
     ['dp2', 'pp2', 'tp2']
     """
     given = cast(PlanKeywords, checked(search, design, DesignKeywords))
-    flags = {"tensor_in_node": tensor_in_node, "whole_nodes": whole_nodes}
-    require_flags("search", {**flags, "every_count": every_count, "exhaustive": exhaustive, "headroom": headroom})
-    if slo is not None:
-        parse_slo(require("search: slo", slo, str, type(None)))
-    sizes = require_counts("search: microbatches", microbatches, "1,8,64")
-    limits = PlacementLimits(
-        **flags,
-        stock={} if stock is None else dict(stock),
-        prices=_prices(price),
-        budget=require("search: budget", budget, float, type(None)),
-    )
-    question = Question(
-        workload=str(require("search: workload", workload, str, os.PathLike)),
-        devices=require_range("search: devices", devices, MAX_DEVICES),
-        slo=slo,
-        vary={n: list(v) for n, v in (vary or {}).items()} | ({"microbatch": sizes} if sizes else {}),
-        max_context_parallel=require("search: max_context_parallel", max_context_parallel, int),
-        requests=require("search: requests", requests, int, type(None)),
-        rate_scale=scale_text("search: rate_scale", rate_scale),
-        seed=require("search: seed", seed, int),
-        scheduling=require("search: scheduling", scheduling, Scheduling, type(None)),
-        limits=limits,
-        every_count=every_count,
-        exhaustive=exhaustive,
-        headroom=headroom,
-    )
+    question = _question(
+        slo=slo, workload=workload, devices=devices, microbatches=microbatches, vary=vary, requests=requests, seed=seed,
+        max_context_parallel=max_context_parallel, rate_scale=rate_scale, scheduling=scheduling, price=price,
+        limits=limits, flags={"every_count": every_count, "exhaustive": exhaustive, "headroom": headroom},
+    )  # fmt: skip
     names = require_names("search: models", models), require_names("search: device_names", device_names)
     scheduler = require("search: dask_scheduler", dask_scheduler, str, type(None))
     kept = None if resume is None else require_path("search: resume", resume)
@@ -153,12 +120,35 @@ def search(
         return run_search(question, *names, given, dirs, runner, kept, width=jobs)
 
 
-def _prices(price: object) -> dict[str, float]:
-    if price is None:
-        return {}
-    if isinstance(price, Mapping):
-        return {str(name): float(require("search: price", value, float)) for name, value in price.items()}
-    return {"": float(require("search: price", price, float, type(None)))}
+def _question(*, price: object, limits: object, flags: dict[str, bool], **asked: Any) -> Question:
+    """The arguments of `search`, each checked. Raises UsageError."""
+    require_flags("search", flags)
+    slo = require("search: slo", asked["slo"], str, type(None))
+    if slo is not None:
+        parse_slo(slo)
+    sizes = require_counts("search: microbatches", asked["microbatches"], "1,8,64")
+    vary: dict[str, Any] = dict(require("search: vary", asked["vary"], Mapping, type(None)) or {})
+    vary |= {"microbatch": sizes} if sizes else {}
+    return Question(
+        workload=str(require("search: workload", asked["workload"], str, os.PathLike)),
+        devices=require_range("search: devices", asked["devices"], MAX_DEVICES),
+        slo=slo,
+        vary=vary,
+        max_context_parallel=require("search: max_context_parallel", asked["max_context_parallel"], int),
+        requests=require("search: requests", asked["requests"], int, type(None)),
+        rate_scale=scale_text("search: rate_scale", asked["rate_scale"]),
+        seed=require("search: seed", asked["seed"], int),
+        scheduling=require("search: scheduling", asked["scheduling"], Scheduling, type(None)),
+        limits=_limits(require("search: limits", limits, PlacementLimits, type(None)), price),
+        **flags,
+    )
+
+
+def _limits(limits: PlacementLimits | None, price: object) -> PlacementLimits:
+    """The limits, with the price of all devices that they give none."""
+    found = limits or PlacementLimits()
+    number = require("search: price", price, float, type(None))
+    return found if number is None else msgspec.structs.replace(found, prices={"": float(number), **found.prices})
 
 
 @contextmanager

@@ -72,7 +72,8 @@ def with_engine(options: PlanOptions, engine: ServingEngine, device: Device, ask
     if asynchronous is not None and not (engine.host_sequence_ns or engine.async_batching):
         reason = f"the profile of {engine.name} has neither the host's time nor another way of batching for it"
         raise UsageError(f"--{'' if asynchronous else 'no-'}async-scheduling: {reason}: leave it out")
-    graphs = captured_sizes(engine, device.kind, limits, asked, options.tensor_parallel)
+    drafts = options.draft.tokens if options.draft else 0
+    graphs = captured_sizes(engine, device, asked, options.tensor_parallel, drafts)
     return msgspec.structs.replace(
         options,
         host=options.host._replace(graphs=graphs),
@@ -83,9 +84,20 @@ def with_engine(options: PlanOptions, engine: ServingEngine, device: Device, ask
         max_num_seqs=asked.get("max_num_seqs") or limits.max_num_seqs,
         block_tokens=asked.get("block_tokens") or engine.block_tokens,
         credits_rule=engine.credits,
+        memory_share=_memory_share(options, engine, device, rank_tokens or tokens or 1),
         activations=engine.activations if (chosen := asked.get("activations", "auto")) == "auto" else chosen,
         serving=_rules(engine),
     )
+
+
+def _memory_share(options: PlanOptions, engine: ServingEngine, device: Device, tokens: int) -> float | None:
+    """The share that was given, or else the engine's default, if it has one of its own."""
+    if options.memory_share is not None or engine.reserve is None:
+        return options.memory_share
+    limits = engine.limits_of(device)
+    most = engine.graph_most(limits, options.tensor_parallel, limits.max_num_seqs)
+    stages = (options.devices or options.stage_devices) // options.stage_devices
+    return engine.reserve.share(device.memory_bytes, tokens, most, options.tensor_parallel * stages)
 
 
 def engine_scheduling(plan: Plan, text: str | None, folders: Sequence[Path] = ()) -> Scheduling:
@@ -102,6 +114,8 @@ def engine_scheduling(plan: Plan, text: str | None, folders: Sequence[Path] = ()
     ranks = data_parallel_ranks(plan)
     rules = _options(engine, limits, ranks)
     serves = serving(plan.stages, rules)
+    if serves and plan.serving:  # what drafts is in the plan's weights and costs, whoever schedules
+        serves = msgspec.structs.replace(serves, speculate=plan.serving.speculate)
     timing = pipeline_timing(len(plan.stages), plan.visits, plan.links, plan.costs, _decode(plan))
     return msgspec.structs.replace(
         plan_scheduling(msgspec.structs.replace(plan, serving=serves)),

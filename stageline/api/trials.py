@@ -113,12 +113,12 @@ def _trial(c: Candidate, s: Summary) -> Trial:
         ttft_p50_s=s.ttft_s.p50 or 0.0, ttft_p99_s=s.ttft_s.p99 or 0.0,
         tpot_p50_s=s.tpot_s.p50 or 0.0, tpot_p99_s=s.tpot_s.p99 or 0.0,
         bubble_ratio=s.bubble_ratio, binding=_binding(s),
-        offered_requests_per_s=s.arrivals.offered_requests_per_s if s.arrivals else None,
-        served_requests_per_s=s.arrivals.served_requests_per_s if s.arrivals else None,
-        served_output_tokens_per_s=s.arrivals.served_output_tokens_per_s if s.arrivals else None,
+        offered_requests_per_s=s.measured.offered_requests_per_s if s.measured else None,
+        served_requests_per_s=s.measured.served_requests_per_s if s.measured else None,
+        served_output_tokens_per_s=s.measured.served_output_tokens_per_s if s.measured else None,
         binds=tuple(line.seen for line in s.binds),
         settings=c.settings, requests=s.requests["total"], replicas=c.plan.replicas, e2e_p50_s=s.e2e_s.p50 or 0.0,
-        slo_margin=_margin(s, parse_slo(c.slo)) if c.slo else None, span_s=s.arrivals.span_s if s.arrivals else None,
+        slo_margin=_margin(s, parse_slo(c.slo)) if c.slo else None, span_s=s.measured.span_s if s.measured else None,
     )  # fmt: skip
 
 

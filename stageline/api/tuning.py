@@ -35,6 +35,7 @@ BOTH_WAYS = frozenset({"batched_tokens", "microbatch"})  # a smaller and a large
 IDLE = -0.05  # stands for the gain of a setting that changed nothing: other values of it are unlikely to
 AT_ONCE = 2  # values of a setting that are tried before the next choice
 PER_SETTING = 3  # values of one setting that are tried in full
+ROUNDS = 2  # of trials between the best value of a number and its neighbours
 LOSS = -0.1  # of a short trial, from which a full one is not worth it
 
 Watch = Callable[[int, int], None]
@@ -123,7 +124,7 @@ class _Tuner:
     def result(self) -> TuneResult:
         """Runs every trial."""
         found = moves(self._stored.plan, self._stored.rerun.scheduling, self._stored.summary, self._stored.stages)
-        tried = self._singles(found)
+        tried = self._between(self._singles(found))
         single = sorted(tried, key=lambda t: (-t.gain, t.moves))
         best = self._combine([t for t in single if t.gain >= NOTABLE])
         load = self._other_loads(() if best is None else best.moves)
@@ -151,6 +152,25 @@ class _Tuner:
         ranked = self._short(found[: max(0, affordable)], short)
         chosen = _spread(ranked, max(1, self._left // total - COMBINING)) or list(found[:full])
         return self._full([(move,) for move in chosen])
+
+    def _between(self, tried: list[_Tried]) -> list[_Tried]:
+        """Tries the numbers half-way from the best value to its neighbours, twice: what is best may lie between."""
+        for _ in range(ROUNDS):
+            numbers = [t for t in tried if type(t.moves[0].value) is int and t.gain >= NOTABLE]
+            count = min(2, self._left // self._stored.requests - 1)
+            if not numbers or count < 1:
+                break
+            best = max(numbers, key=lambda t: t.gain).moves[0]
+            known = {t.moves[0].value for t in tried if t.moves[0].setting == best.setting}
+            steps = halves(int(best.value), {int(v) for v in known} | self._today(best.setting))
+            tried = tried + self._full([(Move(best.setting, step),) for step in steps[:count]])
+        return tried
+
+    def _today(self, setting: str) -> set[int]:
+        """The run's own value of a number, if it has one."""
+        own = getattr(self._stored.rerun.scheduling, setting)
+        value = getattr(self._stored.plan.defaults, setting, None) if own is None else own
+        return set() if value is None else {value}
 
     def _following(self, found: Sequence[Move], count: int) -> list[_Tried]:
         """The first value of every setting, then more values of those that gained most."""
@@ -265,6 +285,15 @@ class _Tuner:
         slo = parse_slo(stored.rerun.slo) if stored.rerun.slo else None
         changed = settle(stored.rerun.scheduling, self._changes(made), stored.plan, slo=slo, own=True)
         return stored.rerun.command(str(stored.directory / PLAN_FILE), plan_scheduling(stored.plan), changed)
+
+
+def halves(best: int, known: set[int]) -> list[int]:
+    """The numbers half-way from the best one to its neighbours among those that are known, if they are new."""
+    below, above = (
+        max((v for v in known if v < best), default=best),
+        min((v for v in known if v > best), default=best),
+    )
+    return [v for v in ((below + best) // 2, (above + best) // 2) if v not in known and v != best]
 
 
 def _one_per_setting(tried: Iterable[_Tried]) -> list[_Tried]:

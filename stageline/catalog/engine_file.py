@@ -54,6 +54,25 @@ class CudaGraphs(CatalogStruct, frozen=True):
         return tuple(size for size in (*self.first, *steps) if size <= most)
 
 
+class MemoryReserve(CatalogStruct, frozen=True):
+    """What an engine leaves free of each device: its default share of memory is the rest."""
+
+    bytes: int
+    batched_token_bytes: int = 0  # per new token of a step
+    graph_size_bytes: int = 0  # per sequence of the largest captured size
+    group_device_bytes: int = 0  # per device of all stages together
+    least_bytes: int = 0  # on devices of more than `least_above_bytes`
+    least_above_bytes: int = 0
+
+    def share(self, memory_bytes: int, batched_tokens: int, graph_size: int, devices: int) -> float:
+        """(memory - reserve) / memory, to three places; at least 0.001."""
+        size = self.bytes + self.batched_token_bytes * batched_tokens + self.graph_size_bytes * graph_size
+        size += self.group_device_bytes * devices
+        if memory_bytes > self.least_above_bytes:
+            size = max(size, self.least_bytes)
+        return max(0.001, round((memory_bytes - size) / memory_bytes, 3))
+
+
 class ServingEngine(CatalogStruct, frozen=True):
     """A serving engine's profile. Policies are names of `stageline.engine.policies`."""
 
@@ -71,6 +90,7 @@ class ServingEngine(CatalogStruct, frozen=True):
     block_tokens: int
     limits: tuple[EngineLimits, ...]
     activations: MemoryShare = "reserve"  # what is taken from the share of memory, and of what it is a share
+    reserve: MemoryReserve | None = None  # absent: the share of memory that the device has
     sampler_bytes: int = 0  # per running sequence and entry of the vocabulary, beside the logits of the head; 0: none
     overhead_ns: int = 0  # host time per step that does not overlap with the devices
     host_sequence_ns: int = 0  # host time per sequence and step of one data-parallel rank

@@ -41,6 +41,7 @@ class ModelFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     residual_block_layers: int = 0  # layers per block of attention residuals; 0: a plain residual stream
     residual_streams: int = 1  # parallel streams of hyper-connections
     nominal_layer_bytes: int = 0  # the rounded bytes per layer of a published placement; 0: none
+    mtp_layers: int = 0  # layers for multi-token prediction, like the last one
     left_out: tuple[str, ...] = ()  # parts of the checkpoint that are not modelled
 
 
@@ -88,6 +89,7 @@ def model_entry(document: dict[str, Any], place: str) -> ModelEntry:
         residual_streams=file.residual_streams,
         nominal_layer_bytes=file.nominal_layer_bytes,
         left_out=file.left_out,
+        mtp_layers=file.mtp_layers,
     )
     check_spec(spec, place)
     return ModelEntry(title=file.title, spec=spec, sources=file.source, hf_ids=file.hf_ids)

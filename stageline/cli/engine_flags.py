@@ -41,6 +41,13 @@ class MicrobatchFlags:
             help="Keep the KV of prompts and reuse it; default: the engine's.",
         ),
     ] = None
+    speculative_config: Annotated[
+        str | None,
+        flag(
+            'What drafts tokens, in vLLM\'s JSON: \'{"method": "mtp", "num_speculative_tokens": 1}\'; methods: mtp, '
+            "eagle, eagle3, draft_model, ngram. Runs take --acceptance."
+        ),
+    ] = None
     async_scheduling: Annotated[
         bool | None,
         Parameter(
@@ -78,6 +85,7 @@ class MicrobatchFlags:
             "max_num_seqs": self.max_num_seqs,
             "max_num_batched_tokens": self.max_num_batched_tokens,
             "prefix_cache": self.prefix_cache,
+            "speculative_config": self.speculative_config,
             "async_scheduling": self.async_scheduling,
             "enforce_eager": self.enforce_eager,
             "cuda_graph_sizes": _sizes(self.cuda_graph_sizes),

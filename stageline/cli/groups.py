@@ -21,6 +21,7 @@ SERVERS = Group.create_ordered("Servers")
 DOCKER = Group.create_ordered("Docker")
 CLUSTER = Group.create_ordered("Cluster")
 SECURITY = Group.create_ordered("Security")
+MEASURE = Group.create_ordered("Measurement")
 TRACES = Group.create_ordered("Traces")
 OUTPUT = Group.create_ordered("Output")
 

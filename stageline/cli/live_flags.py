@@ -43,7 +43,6 @@ class LiveFlags:
         DEFAULT_RATIO
     )
 
-    queue: Annotated[int, WHOLE, Parameter(help="Most live requests that wait for admission; more get 429.")] = 1000
     rate_limit: Annotated[
         str, Parameter(show_default=False, help="Calls that each API key may make, per s, m or h, like 600/m.")
     ] = ""
@@ -62,7 +61,6 @@ class LiveFlags:
             "tokenizer": self.tokenizer.resolve() if self.tokenizer else "",
             "otlp": self.otlp,
             "trace-sample": self.trace_sample,
-            "queue": self.queue,
             "rate-limit": self.rate_limit,
             "image-tokens": self.image_tokens,
         }

@@ -20,6 +20,7 @@ from stageline.report.slo import parse_slo
 from stageline.units import NS_PER_S, parse_duration_ns
 
 MAX_CALLS = 1 << 14  # per request
+MAX_RETRIES = 1000
 
 
 @Parameter(name="*", group=SERVER)
@@ -63,6 +64,9 @@ class CallFlags:
         int, WHOLE, Parameter(help="Maximum number of calls in flight; others wait, and the wait counts as latency.")
     ] = 1024
     timeout: Annotated[str, Parameter(help="Wall time after which a call counts as failed.")] = "600s"
+    retries: Annotated[
+        int, WHOLE, Parameter(help="How often a call that was refused or found no server is sent again.")
+    ] = 0
     ignore_eos: Annotated[bool, Parameter(help="Ask for exact lengths (ignore_eos, min_tokens).")] = True
     extra_body: Annotated[
         str, Parameter(show_default=False, help="Extra fields of every request body, as a JSON object.")
@@ -80,6 +84,7 @@ class CallFlags:
             "duration_ns": None if self.duration is None else _positive_ns("--duration", self.duration),
             "connections": _between("--connections", self.connections, MAX_CONNECTIONS),
             "timeout_s": _positive_ns("--timeout", self.timeout) / NS_PER_S,
+            "retries": _between("--retries", self.retries, MAX_RETRIES, least=0),
             "ignore_eos": self.ignore_eos,
             "extra_body": self.extra_body,
         }
@@ -112,9 +117,9 @@ class ResultFlags:
         }
 
 
-def _between(flag: str, value: int, most: int) -> int:
-    if not 1 <= value <= most:
-        raise BadInput(flag, value, f"not between 1 and {most:,}", "give a number in that range")
+def _between(flag: str, value: int, most: int, *, least: int = 1) -> int:
+    if not least <= value <= most:
+        raise BadInput(flag, value, f"not between {least} and {most:,}", "give a number in that range")
     return value
 
 

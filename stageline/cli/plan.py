@@ -17,12 +17,15 @@ from stageline.cli.plan_flags import DesignFlags, ShapeFlags
 from stageline.cli.training import TrainingFlags, plan_training
 from stageline.errors import UsageError
 from stageline.plan.report import PlanReport
+from stageline.plan.stage_hardware import parse_stage_devices
 
 CONTEXTS_SHOWN = 4
 
 
 def plan_command(
-    model: Annotated[str, Parameter(help="Catalogue name, Hugging Face id, or path of a config.json.")],
+    model: Annotated[
+        str | None, Parameter(help="Catalogue name, Hugging Face id, or path of a config.json.", show_default=False)
+    ] = None,
     device: Annotated[str | None, Parameter(help="Catalogue name of a device.")] = None,
     /,
     *,
@@ -54,8 +57,16 @@ def plan_command(
         if device is not None:
             raise UsageError(f"--like names the model: give only the device, not {model} {device}")
         model, device = _follow(like, keywords), model
+    if model is None:
+        raise UsageError("MODEL is missing; stageline plan --help lists what it needs")
+    by_stage = keywords.get("devices_by_stage")
+    if by_stage and learning.training:
+        raise UsageError("--stage-devices: not for a training run, whose devices are alike")
+    if device is None and by_stage:
+        device = parse_stage_devices(by_stage)[0]
     if device is None:
-        raise UsageError("DEVICE is missing; stageline plan --help lists what it needs")
+        place = " behind --like" if like is not None else ""
+        raise UsageError(f"DEVICE is missing{place}; stageline plan --help lists what it needs")
     inputs = find_inputs(model, device, keywords, design.catalog_dirs)
     if learning.training:
         return plan_training(inputs.model, inputs.device, learning, shape, as_json=json)
@@ -106,9 +117,12 @@ def _show(planned: ModelPlan, lines: list[str], *, as_json: bool) -> None:
 def _print_stages(summary: PlanReport) -> None:
     columns = [("stage", False), ("layers", False), ("visits", True), ("weights", True), ("free", True)]
     columns += [(f"requests at {summary.context_tokens:,}", True), ("service", True)]
+    mixed = len({row.hardware for row in summary.stages}) > 1
+    columns[1:1] = [("device", False)] * mixed
     rows = [
         [
             row.name,
+            *[row.hardware] * mixed,
             row.layers,
             str(row.visits),
             units.bytes_text(row.weight_bytes),

@@ -109,6 +109,13 @@ class PlacementFlags:
             "interleaved (--chunks model chunks per stage)."
         ),
     ] = "fewest"
+    devices_by_stage: Annotated[
+        str | None,
+        flag(
+            "Device of every stage, like h100-sxm,l40s or h100-sxm:16,l40s:32 (so many stages); in place of DEVICE.",
+            "--stage-devices",
+        ),
+    ] = None
     layer_partition: Annotated[
         str,
         flag(
@@ -139,6 +146,7 @@ class PlacementFlags:
         """As the API takes them."""
         return {
             "placement": self.placement,
+            "devices_by_stage": self.devices_by_stage,
             "layer_partition": self.layer_partition,
             "chunks": self.chunks,
             "consecutive": self.consecutive,

@@ -30,7 +30,9 @@ def compose(
     *,
     output: Annotated[Path, Parameter(name=("-o", "--output"), help="Compose file to write.")],
     name: Annotated[str, Parameter(help="Name of the compose project.")] = "stageline",
-    dilation: Annotated[str, Parameter(help="Wall time per emulated time of live sessions: a factor, or auto.")] = "1",
+    dilation: Annotated[
+        str, Parameter(help="Wall time per emulated time of live sessions: a factor, or auto.")
+    ] = "auto",
 ) -> None:
     """Write the compose file of a plan: one service per stage, a router, Prometheus and Grafana.
 
@@ -40,7 +42,7 @@ def compose(
     folder = output.absolute().parent
     root = checkout(folder, f"-o {output}")
     file, plan_file = os.path.relpath(output.absolute(), root), os.path.relpath(plan.absolute(), root)
-    extra = [f"--name={name}"] * (name != "stageline") + [f"--dilation={dilation}"] * (dilation != "1")
+    extra = [f"--name={name}"] * (name != "stageline") + [f"--dilation={dilation}"] * (dilation != "auto")
     options = ComposeOptions(
         name=name,
         file=file,

@@ -1,6 +1,7 @@
 """`stageline report`: a run directory as tables, as the pipeline chart and as a page."""
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +14,7 @@ from stageline.report.chart import draw_chart
 from stageline.report.digest import digest_of
 from stageline.report.groups import groups_table
 from stageline.report.page.render import write_page
+from stageline.report.page.sheet import write_sheet
 from stageline.report.perfetto.trace import write_trace
 from stageline.report.rundir import (
     EVENTS_FILE,
@@ -30,7 +32,7 @@ from stageline.report.timeline import first_microbatches
 from stageline.report.tuned import read_tune
 
 CHARTS = ("pipeline.svg", "pipeline.png")
-PAGE = "report.html"
+PAGE, SHEET = "report.html", "sheet.html"
 
 
 def report_command(
@@ -38,6 +40,9 @@ def report_command(
     *,
     chart: Annotated[bool, Parameter(help="Write pipeline.svg and pipeline.png into the directory.")] = True,
     html: Annotated[bool, Parameter(help="Write report.html, one self-contained page.")] = True,
+    sheet: Annotated[
+        bool, Parameter(negative="", help="Write sheet.html too: plan, service, room, cost, on one sheet to print.")
+    ] = False,
     perfetto: Annotated[
         Path | None, Parameter(help="Also write a trace for ui.perfetto.dev; needs a run with --events.")
     ] = None,
@@ -59,7 +64,9 @@ def report_command(
     if chart:
         _chart(directory, summary, microbatches)
     if html:
-        _page(directory)
+        _page(directory, PAGE, write_page)
+    if sheet:
+        _page(directory, SHEET, write_sheet)
     if perfetto is not None:
         _trace(directory, perfetto)
     groups = groups_table(read_parts(directory), read_events(directory), summary.credits)
@@ -93,10 +100,10 @@ def _chart(directory: Path, summary: Summary, microbatches: int | None) -> None:
     sys.stderr.write(f"chart: {', '.join(map(str, paths))}\n")
 
 
-def _page(directory: Path) -> None:
-    path = directory / PAGE
+def _page(directory: Path, name: str, write: Callable[[Path, Path], None]) -> None:
+    path = directory / name
     try:
-        write_page(directory, path)
+        write(directory, path)
     except OSError as error:
         raise UsageError(f"{path}: can't be written: {error.strerror}") from None
     sys.stderr.write(f"page: {path}\n")

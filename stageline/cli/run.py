@@ -7,6 +7,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from stageline.api.execution import Cluster, EngineName
+from stageline.api.placement_limits import check_price
 from stageline.api.results import RunResult
 from stageline.api.running import Job, RunStatus, carry_out, input_files
 from stageline.api.scheduling import base_scheduling
@@ -14,6 +15,7 @@ from stageline.cli.address import router_address
 from stageline.cli.directory import DIRECTORY
 from stageline.cli.flags import SchedulingFlags, WorkloadFlags
 from stageline.cli.groups import CLUSTER, OUTPUT
+from stageline.cli.measure_flags import MeasureFlags
 from stageline.cli.output import command_line, console, print_json
 from stageline.cli.progress import progress_bar
 from stageline.cli.security_flags import SecurityFlags
@@ -33,6 +35,7 @@ def run_command(
     workload: WorkloadFlags,
     scheduling: SchedulingFlags = SchedulingFlags(),  # noqa: B008  (frozen)
     traces: TraceFlags = TraceFlags(),  # noqa: B008  (frozen)
+    measure: MeasureFlags = MeasureFlags(),  # noqa: B008  (frozen)
     *,
     slo: Annotated[
         str | None,
@@ -71,6 +74,8 @@ def run_command(
         scheduling=scheduling.settings(loaded, objective, base),
         seed=workload.seed,
         slo=objective,
+        window=measure.window(),
+        price=None if measure.price is None else check_price(measure.price),
         paranoid=paranoid,
         cluster=target if cluster is not None or engine == "cluster" else None,
         text=workload.text(),

@@ -15,10 +15,10 @@ from stageline.cli.address import router_address
 from stageline.cli.numbers import DECIMAL
 from stageline.cli.output import console
 from stageline.cli.security_flags import SecurityFlags
-from stageline.cli.top_data import ClusterSamples, cluster_samples, view_between
 from stageline.cli.top_view import render
 from stageline.errors import BadInput, Unavailable
 from stageline.plan.schema import Plan
+from stageline.runtime.cluster_view import ClusterSamples, cluster_samples, view_between
 from stageline.wire.channels import Dialer
 from stageline.wire.router_client import RouterClient
 

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from stageline.cli.top_data import StageView, View
 from stageline.engine.causes import SHOWN
 from stageline.report.palette import DARK_BUSY, DARK_CAUSE_COLOURS
+from stageline.runtime.cluster_view import StageView, View
 from stageline.units import NS_PER_S, figure_text, format_duration
 
 BAR_ROWS = 8  # rows of a stage's bar, two parts each

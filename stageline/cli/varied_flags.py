@@ -95,8 +95,10 @@ class VariedFlags:
 
 
 def _count(flag: str, text: str) -> int:
-    if not (text.isascii() and text.isdigit()) or not 1 <= int(text) <= MAX_COUNT:
-        raise BadInput(flag, text, "not a positive whole number", "give one, or several such as 64,256")
+    if not (text.isascii() and text.isdigit()) or not text.strip("0"):
+        raise BadInput(flag, text[:_SHOWN], "not a positive whole number", "give one, or several such as 64,256")
+    if len(text) > _SHOWN or int(text) > MAX_COUNT:
+        raise BadInput(flag, text[:_SHOWN], "too large", f"give at most {MAX_COUNT:,}")
     return int(text)
 
 
@@ -125,6 +127,7 @@ def _word(flag: str, text: str) -> str:
     return text
 
 
+_SHOWN = 20  # digits of a number that is refused
 _READ: dict[str, tuple[str, Callable[[str, str], Any]]] = {  # a flag's field, its setting, and how a value is read
     **{name: (name, _word) for name in ("weights", "serving_engine", "batching", "queueing", "kv", "balance")},
     **{

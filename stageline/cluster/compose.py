@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from stageline.cluster import containers
-from stageline.cluster.stack import healthcheck, router_environment, stage_services
+from stageline.cluster.stack import SHARED_SETTINGS, healthcheck, passed, router_environment, stage_services
 from stageline.cluster.yaml_text import Alias, Anchor, Flow, Note, Spaced, Yaml, emit
 from stageline.plan.schema import Plan
 
@@ -27,7 +27,7 @@ class ComposeOptions:
     plan_file: str
     root: str  # the checkout
     command: str  # the command that writes the file
-    dilation: str = "1"
+    dilation: str = "auto"
 
 
 def compose_file(plan: Plan, options: ComposeOptions) -> str:
@@ -36,6 +36,7 @@ def compose_file(plan: Plan, options: ComposeOptions) -> str:
         {
             "name": options.name,
             "x-process": Anchor("process", _process()),
+            "x-settings": Anchor("settings", passed(SHARED_SETTINGS)),
             "x-stage": Anchor("stage", _stage(plan)),
             "services": Spaced(_services(plan, options)),
             "configs": {

@@ -4,6 +4,19 @@ from stageline.cluster import containers
 from stageline.cluster.yaml_text import Alias, Flow, Yaml
 from stageline.plan.schema import Plan
 
+# Settings that a variable of the shell sets in a container, where it is set. Not those that a file of services decides:
+# addresses, ports, the plan, and what ends with a parent.
+SHARED_SETTINGS = ("tls_cert", "tls_key", "tls_ca", "stage_key", "log_format", "log_level", "drain_s")
+ROUTER_SETTINGS = (
+    *SHARED_SETTINGS, "window", "live", "record", "otlp", "trace_sample", "served_model_name", "output_lengths",
+    "tokenizer", "queue", "api_key", "rate_limit", "image_tokens", "trust_runs", "stage_deadline", "seed", "scheduling",
+)  # fmt: skip
+
+
+def passed(settings: tuple[str, ...]) -> dict[str, Yaml]:
+    """Variables without a value: Compose and `docker stack deploy` take that of the shell, or leave it out."""
+    return {f"STAGELINE_{name.upper()}": None for name in settings}
+
 
 def healthcheck(command: tuple[str, ...], interval_s: int) -> dict[str, Yaml]:
     """A health check by command. A container may take two minutes to start before it counts as unhealthy."""
@@ -22,7 +35,11 @@ def stage_services(plan: Plan) -> dict[str, Yaml]:
     return {
         server.name: {
             "<<": Alias("stage"),
-            "environment": {"STAGELINE_STAGE": str(server.stage), "STAGELINE_REPLICA": str(server.replica)},
+            "environment": {
+                "<<": Alias("settings"),
+                "STAGELINE_STAGE": str(server.stage),
+                "STAGELINE_REPLICA": str(server.replica),
+            },
         }
         for server in containers.stage_servers(plan)
     }
@@ -31,6 +48,7 @@ def stage_services(plan: Plan) -> dict[str, Yaml]:
 def router_environment(plan: Plan, *, dilation: str) -> dict[str, Yaml]:
     """The router's settings. `dilation` is the default of the variable STAGELINE_DILATION."""
     return {
+        **passed(ROUTER_SETTINGS),
         "STAGELINE_PLAN": containers.PLAN_FILE,
         "STAGELINE_STAGES": containers.stage_address_pattern(plan),
         "STAGELINE_ADVERTISE": f"{containers.ROUTER}:{containers.GRPC_PORT}",

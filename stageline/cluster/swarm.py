@@ -2,7 +2,7 @@
 
 from stageline.cluster import containers
 from stageline.cluster.compose import PROMETHEUS_IMAGE
-from stageline.cluster.stack import healthcheck, router_environment, stage_services
+from stageline.cluster.stack import SHARED_SETTINGS, healthcheck, passed, router_environment, stage_services
 from stageline.cluster.yaml_text import Alias, Anchor, Flow, Note, Spaced, Yaml, emit
 from stageline.plan.schema import Plan
 
@@ -15,6 +15,7 @@ def stack_file(plan: Plan, *, plan_file: str, prometheus_file: str, command: str
         {
             "version": "3.8",
             "x-process": Anchor("process", _process()),
+            "x-settings": Anchor("settings", passed(SHARED_SETTINGS)),
             "x-stage": Anchor("stage", _stage(plan)),
             "services": Spaced(_services(plan)),
             "configs": {

@@ -10,7 +10,7 @@ from stageline.cost.entries import CostEntry, FullAttention, LayerGroup, LinearA
 from stageline.cost.measured import curve_ns, surface_ns
 from stageline.cost.service import compile_cost
 from stageline.cost.tables import distinct_experts
-from stageline.cost.together import captured_sizes, in_step
+from stageline.cost.together import captured_sizes, drafting_passes, in_step
 from stageline.cost.totals import BatchTotals
 
 KINDS = ("memory", "compute", "network", "host", "fixed", "measured")
@@ -26,6 +26,11 @@ def bounds_ns(entry: CostEntry, totals: BatchTotals) -> dict[str, float]:
     whole = float(compile_cost(entry).service_ns(totals))
     if not isinstance(entry, Roofline):
         return found | {"measured": whole}
+    if entry.drafter:
+        alone = Roofline(groups=entry.drafter.groups, head=entry.drafter.head, context_ranks=entry.context_ranks)
+        for passes, drafted in drafting_passes(totals):
+            for kind, ns in bounds_ns(alone, drafted).items() if passes else ():
+                found[kind] += passes * ns
     routed = _tokens(entry, totals)
     if entry.ranks:
         totals = in_step(totals, entry.ranks)

@@ -171,6 +171,17 @@ class Graphs(CostStruct, frozen=True):
     exact: bool = False  # a step between two sizes runs eager, it is not padded
 
 
+class Drafter(CostStruct, frozen=True):
+    """What drafts tokens beside the last layers: an MTP layer, an EAGLE head or a draft model.
+
+    With k = ceil(decode tokens / decode sequences) - 1 drafts per sequence: one pass over all new tokens, then k - 1 of
+    one token per decoding sequence.
+    """
+
+    groups: tuple[LayerGroup, ...]
+    head: LmHead
+
+
 class Roofline(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="roofline", tag_field="kind"):
     """Sum over groups of layers x (sum over operations of max(compute, memory) + overhead), + head; at least 1 ns.
 
@@ -191,6 +202,7 @@ class Roofline(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     host_hidden: bool | UnsetType = UNSET
     ranks: int | UnsetType = UNSET  # absent: 1
     graphs: Graphs | UnsetType = UNSET  # absent: neither padding nor launches count
+    drafter: Drafter | UnsetType = UNSET
 
 
 CostEntry = Affine | Roofline | MeasuredCost

@@ -16,7 +16,7 @@ Attention = TypeVar("Attention", FullAttention, LinearAttention)
 
 
 def lower_bound(entry: Roofline) -> Roofline:
-    """Without rings, without launches where some graph was captured, with falling times flattened from below."""
+    """Without rings, drafter, and launches where some graph was captured; falling times flattened from below."""
     head, graphs = entry.head, entry.graphs
     if graphs and graphs.sizes:
         graphs = msgspec.structs.replace(graphs, eager_ns=0.0)

@@ -13,7 +13,7 @@ from stageline.cost.tables import (
     imbalanced_experts,
     work_table,
 )
-from stageline.cost.together import captured_sizes, in_step
+from stageline.cost.together import captured_sizes, drafting_passes, in_step
 from stageline.cost.totals import BatchTotals
 
 
@@ -52,6 +52,7 @@ class RooflineModel:
         self._head = (entry.head.row_ns, entry.head.weights_ns, entry.head.overhead_ns) if entry.head else None
         self._head_table = head_table(entry)
         self._host = bool(entry.floor_ns or entry.sequence_ns or entry.step_ns)
+        self._drafter = drafter_model(entry)
         self.uses_draw = bool(self._experts)
 
     def service_ns(self, totals: BatchTotals, draw: int = 0) -> int:
@@ -59,14 +60,27 @@ class RooflineModel:
         tokens = totals.decode_tokens - (-totals.prefill_tokens // self.entry.context_ranks)
         if self._apart:
             return self._apart_ns(totals, tokens, draw)
+        ns = self._device_ns(totals, tokens, draw)
+        if self._drafter:
+            ns += self._drafter.drafting_ns(totals)
+        return round(self._with_host(ns, totals) if self._host else ns) or 1
+
+    def _device_ns(self, totals: BatchTotals, tokens: int, draw: int) -> float:
         values = self._values
         whole = values[tokens] if tokens < len(values) else self.table.at(tokens)
         ns = 0.0
         for experts in self._experts:
             ns += experts.ns(tokens, draw)
         halves = self._halves_at(tokens) if self._halves else None
-        ns = self._step_ns(ns, totals, tokens, whole, halves)
-        return round(self._with_host(ns, totals) if self._host else ns) or 1
+        return self._step_ns(ns, totals, tokens, whole, halves)
+
+    def drafting_ns(self, totals: BatchTotals) -> float:
+        """What a drafter takes, of which this is the model; see `Drafter`."""
+        ranks, ns = self.entry.context_ranks, 0.0
+        for passes, drafted in drafting_passes(totals):
+            tokens = drafted.decode_tokens - (-drafted.prefill_tokens // ranks)
+            ns += passes * self._device_ns(drafted, tokens, 0)
+        return ns
 
     def _apart_ns(self, totals: BatchTotals, routed: int, draw: int) -> int:
         """With ranks that step together, or graphs: only experts see the tokens that are `routed`."""
@@ -88,6 +102,8 @@ class RooflineModel:
         ns = self._step_ns(ns, totals, tokens, whole, halves)
         if graphs and not size:
             ns = max(ns, graphs.eager_ns)
+        if self._drafter:
+            ns += self._drafter.drafting_ns(totals)
         return round(self._with_host(ns, totals) if self._host else ns) or 1
 
     def _halves_at(self, tokens: int) -> tuple[float, float]:
@@ -121,6 +137,15 @@ class RooflineModel:
         if e.host_hidden:
             return max(ns, e.floor_ns, e.sequence_ns * sequences + e.step_ns)
         return max(ns, e.floor_ns) + e.sequence_ns * sequences + e.step_ns
+
+
+def drafter_model(entry: Roofline) -> "RooflineModel | None":
+    """The model of an entry's drafter alone; None without one."""
+    if not entry.drafter:
+        return None
+    return RooflineModel(
+        Roofline(groups=entry.drafter.groups, head=entry.drafter.head, context_ranks=entry.context_ranks)
+    )
 
 
 Measured = Callable[[float, int, int, int], float]

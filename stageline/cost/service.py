@@ -52,8 +52,8 @@ SMALLEST = (
 def min_service_ns(entry: CostEntry) -> int:
     """A lower bound of the service time of every microbatch.
 
-    Without rings, without launches where some graph was captured, and with the `lower_bound` of measured times, the
-    service time is monotone in every total and in the draw, and every microbatch has at least the totals of one of
+    Without rings and drafters, without launches where some graph was captured, and with the `lower_bound` of measured
+    times, it is monotone in every total and in the draw, and every microbatch has at least the totals of one of
     SMALLEST.
     """
     model = compile_cost(lower_bound(entry) if isinstance(entry, Roofline) else entry)

@@ -1,4 +1,6 @@
-"""What the ranks of data-parallel attention cost together, and what CUDA graphs pad a step to (rule 3)."""
+"""The totals that count where not all of a step's are alike (rule 3): ranks that step together, graphs, drafts."""
+
+import msgspec
 
 from stageline.cost.entries import Graphs
 from stageline.cost.totals import BatchTotals
@@ -34,3 +36,22 @@ def captured_sizes(graphs: Graphs) -> list[int]:
     for size in graphs.sizes:
         held += [size] * (size + 1 - len(held))
     return held
+
+
+def drafting_passes(totals: BatchTotals) -> list[tuple[int, BatchTotals]]:
+    """(number, totals) of a drafter's passes: the first one, if it has anything to do, and those that are alike."""
+    sequences, prefills = totals.decode_sequences, totals.prefill_sequences
+    drafts = -(-totals.decode_tokens // sequences) - 1 if sequences else 0
+    if not drafts:
+        sampled = min(prefills, max(0, totals.sampled - totals.decode_tokens))
+        fields = {name: getattr(totals, name) for name in PREFILL}
+        return [(1, BatchTotals(**fields, sampled=sampled))] if prefills else []
+    sampled = sequences + min(prefills, max(0, totals.sampled - totals.decode_tokens))
+    kv = totals.decode_kv_tokens
+    later = BatchTotals(
+        decode_sequences=sequences, decode_tokens=sequences, decode_kv_tokens=kv, decode_pairs=kv, sampled=sequences
+    )
+    return [(1, msgspec.structs.replace(totals, sampled=sampled)), (drafts - 1, later)]
+
+
+PREFILL = ("prefill_sequences", "prefill_tokens", "prefill_kv_tokens", "prefill_pairs")

@@ -24,7 +24,7 @@ from stageline.cost.tables import (
     work_table,
 )
 from stageline.cost.vectorised_measured import surface_of, vectorised_measured
-from stageline.cost.vectorised_together import captured_sizes, in_step
+from stageline.cost.vectorised_together import captured_sizes, drafting_passes, in_step
 
 
 def compile_vectorised(entry: CostEntry) -> VectorisedModel:
@@ -47,12 +47,28 @@ def _affine(e: Affine) -> VectorisedModel:
 
 
 def _roofline(entry: Roofline) -> VectorisedModel:
-    by_tokens, by_sequences, graphs, head = _by_tokens(entry), _by_sequences(entry), entry.graphs or None, entry.head
-    ranks, head_ns = entry.ranks or 1, _head_ns(entry)
+    device_ns, drafting_ns, ranks = _device(entry), _drafting(entry), entry.ranks or 1
 
     def service_ns(c: Columns, draws: DrawArray | None = None) -> IntArray:
         routed = c["decode_tokens"] - (-c["prefill_tokens"] // entry.context_ranks)
         c = in_step(c, ranks)
+        ns = device_ns(c, routed, draws) + drafting_ns(c)
+        ns = _with_host(entry, ns, (c["decode_sequences"] + c["prefill_sequences"]) // ranks)
+        out: IntArray = np.maximum(np.rint(ns).astype(np.int64), 1)
+        return out
+
+    return service_ns
+
+
+DeviceModel = Callable[[Columns, IntArray, DrawArray | None], FloatArray]
+
+
+def _device(entry: Roofline) -> DeviceModel:
+    """A function (columns, tokens of experts, draws) -> ns on the devices, without a drafter."""
+    by_tokens, by_sequences, graphs, head = _by_tokens(entry), _by_sequences(entry), entry.graphs or None, entry.head
+    ranks, head_ns = entry.ranks or 1, _head_ns(entry)
+
+    def device_ns(c: Columns, routed: IntArray, draws: DrawArray | None) -> FloatArray:
         tokens = c["decode_tokens"] - (-c["prefill_tokens"] // entry.context_ranks)
         sizes = captured_sizes(graphs, -(-tokens // ranks), c["prefill_sequences"]) if graphs else None
         padded = tokens if sizes is None else np.where(sizes > 0, sizes * ranks, tokens)
@@ -66,11 +82,26 @@ def _roofline(entry: Roofline) -> VectorisedModel:
                 ns = np.where(c["sampled"] > 0, ns + head_ns(c["sampled"]), ns)
         if graphs and sizes is not None:
             ns = np.where(sizes > 0, ns, np.maximum(ns, graphs.eager_ns))
-        ns = _with_host(entry, ns, (c["decode_sequences"] + c["prefill_sequences"]) // ranks)
-        out: IntArray = np.maximum(np.rint(ns).astype(np.int64), 1)
-        return out
+        return ns
 
-    return service_ns
+    return device_ns
+
+
+def _drafting(entry: Roofline) -> Callable[[Columns], FloatArray | float]:
+    """A function columns -> ns of the entry's drafter; 0 without one."""
+    if not entry.drafter:
+        return lambda _: 0.0
+    alone = Roofline(groups=entry.drafter.groups, head=entry.drafter.head, context_ranks=entry.context_ranks)
+    device_ns = _device(alone)
+
+    def drafting_ns(c: Columns) -> FloatArray:
+        ns = np.zeros(len(c["sampled"]))
+        for passes, columns in drafting_passes(c):
+            tokens = columns["decode_tokens"] - (-columns["prefill_tokens"] // entry.context_ranks)
+            ns = ns + np.where(passes > 0, passes * device_ns(columns, tokens, None), 0.0)
+        return ns
+
+    return drafting_ns
 
 
 def _head_ns(entry: Roofline) -> Callable[[IntArray], FloatArray] | None:

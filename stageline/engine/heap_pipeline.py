@@ -9,13 +9,13 @@ from collections.abc import Sequence as Seq
 
 from stageline.engine.ledger import Ledger
 from stageline.engine.link import Link
-from stageline.engine.microbatch import Item, Microbatch
+from stageline.engine.microbatch import Item
 from stageline.engine.route import Route
 from stageline.engine.stage import Stage
 from stageline.engine.types import NEVER, StageObserver
 
 ServiceTimes = dict[int, int]  # service times of one microbatch already computed, by cost entry
-Event = tuple[int, int, int, int, Microbatch, ServiceTimes]  # arrival, -visit, microbatch number, previous end, ...
+Event = tuple[int, int, int, Item, ServiceTimes]  # arrival, -visit, microbatch number, ...
 
 
 class HeapPipeline:
@@ -43,13 +43,12 @@ class HeapPipeline:
         """Take what the router dispatched; returns the completion times that are known at once, in order."""
         done = []
         for item in items:
-            microbatch = item.microbatch
             if self._single[0]:
-                end = self._run(0, item.arrival_ns, item.prev_end_ns, microbatch, {})
+                end = self._run(0, item, {})
                 if end is not None:
                     done.append(end)
             else:
-                heapq.heappush(self._heap, (item.arrival_ns, 0, microbatch.number, item.prev_end_ns, microbatch, {}))
+                heapq.heappush(self._heap, (item.arrival_ns, 0, item.microbatch.number, item, {}))
         return done
 
     @property
@@ -59,29 +58,30 @@ class HeapPipeline:
 
     def step(self) -> int | None:
         """Serve the earliest arrival; returns its completion time if it went through to the router."""
-        arrival, minus_visit, _, prev_end, microbatch, times = heapq.heappop(self._heap)
-        return self._run(-minus_visit, arrival, prev_end, microbatch, times)
+        _, minus_visit, _, item, times = heapq.heappop(self._heap)
+        return self._run(-minus_visit, item, times)
 
     def release(self, owners: tuple[int, ...]) -> None:
         """Apply the last releases, which come without a microbatch. Raises LawBroken when KV is still held."""
         for stage in self.stages:
             stage.ledger.close(owners)
 
-    def _run(self, visit: int, arrival: int, prev_end: int, microbatch: Microbatch, times: ServiceTimes) -> int | None:
+    def _run(self, visit: int, item: Item, times: ServiceTimes) -> int | None:
         """Serve at `visit` and on through stages with one input; completion time, or None when queued again."""
         stages, links, stage_of = self.stages, self.links, self.route.stage_of
-        totals, number, last = microbatch.totals, microbatch.number, self.route.visits - 1
+        microbatch, last = item.microbatch, self.route.visits - 1
+        totals, number = microbatch.totals, microbatch.number
         tokens = totals.decode_tokens + totals.prefill_tokens
         while True:
             stage, entry = stages[stage_of[visit]], self._entry[visit]
             service = times.get(entry)
             if service is None:
                 service = times[entry] = stage.service_ns(visit, microbatch)
-            prev_end = stage.occupy(visit, arrival, prev_end, microbatch, service)
+            trail = stage.occupy(visit, item, service)
             if visit == last:
-                return links[visit].send(prev_end, totals.sampled, number)
-            arrival = links[visit].send(prev_end, tokens, number)
+                return links[visit].send(trail.prev_end_ns, totals.sampled, number)
+            item = Item(links[visit].send(trail.prev_end_ns, tokens, number), trail, microbatch)
             visit += 1
             if not self._single[visit]:
-                heapq.heappush(self._heap, (arrival, -visit, number, prev_end, microbatch, times))
+                heapq.heappush(self._heap, (item.arrival_ns, -visit, number, item, times))
                 return None

@@ -10,7 +10,7 @@ class Microbatch(msgspec.Struct, frozen=True, gc=False):
 
     KV belongs to owners: requests, and (as negative numbers) blocks of the prefix cache. `grants` lists changes only:
     (owner, KV blocks added, linear-attention states added), negative where KV passes to another owner. The four stamps
-    are those of rule 7; together with the end of the previous visit they explain every gap.
+    are those of rule 7; together with its trail they explain every gap.
     """
 
     number: int  # of this microbatch, per replica from 0
@@ -23,9 +23,17 @@ class Microbatch(msgspec.Struct, frozen=True, gc=False):
     grants: tuple[tuple[int, int, int], ...] = ()
 
 
+class Trail(msgspec.Struct, frozen=True, gc=False):
+    """What a visit passes on with a microbatch: when it ended, and why the microbatch is late (rule 7). Times in ns."""
+
+    prev_end_ns: int  # at visit 0: the dispatch
+    chunk_wait_ns: int = 0  # by which prefill chunks made it later than the microbatch before it
+    pace_ns: int = 0  # service of the microbatch before it at that visit, and what it was behind the pace of that visit
+
+
 class Item(msgspec.Struct, frozen=True, gc=False):
-    """A microbatch on a link: when it arrives at the far end, and when the visit before the link ended."""
+    """A microbatch on a link: when it arrives at the far end, and what the visit before the link passed on."""
 
     arrival_ns: int
-    prev_end_ns: int  # at visit 0: the dispatch
+    trail: Trail
     microbatch: Microbatch

@@ -4,7 +4,7 @@ import heapq
 from collections import deque
 
 from stageline.engine.forming import Forming
-from stageline.engine.microbatch import Item
+from stageline.engine.microbatch import Item, Trail
 from stageline.engine.mirror import KvMirror
 from stageline.engine.policies.batching import BATCHING
 from stageline.engine.policies.kv import KV
@@ -303,7 +303,7 @@ class Replica:
         model = self.route.models[0]
         draw = draw_at(self._draw_key, microbatch.number) if model.uses_draw else 0
         self._gate_free_ns = max(self._gate_free_ns, arrival) + model.service_ns(microbatch.totals, draw)
-        formed = Item(arrival, now_ns, microbatch), forming.members
+        formed = Item(arrival, Trail(now_ns), microbatch), forming.members
         self.in_flight.append(formed)
         if microbatch.grants or microbatch.releases:
             self.mirror.sample_peaks()

@@ -18,6 +18,7 @@ STREAM_SYSTEM = 20  # lengths of system prompts
 STREAM_BLOCK = 21  # identities of blocks: a, b = which text, c = position in it
 STREAM_ANSWER = 23  # identities of blocks of answers in traces: a = row, b = 0, c = block
 STREAM_PROMPT = 22  # a = kind of name, b = 0, c = name: the content of prompts that a load client sends
+STREAM_RETRY = 32  # a = request, b = turn, c = retry: when a load client sends a call again
 
 
 def _mix(x: int) -> int:

@@ -55,6 +55,7 @@ def plan_scheduling(plan: Plan) -> Scheduling:
         kv=engine.kv,
         prefix_cache=engine.prefix_cache,
         overhead_ns=engine.overhead_ns,
+        speculate=engine.speculate or 0,
     )
 
 

@@ -1,9 +1,9 @@
 """The rules of one stage (rules 1, 6, 7): serve in order of arrival, keep the KV ledger, explain idle gaps."""
 
-from stageline.engine.attribution import split_gap
+from stageline.engine.attribution import Lateness, split_gap
 from stageline.engine.causes import GAP_CAUSES, RECORDED
 from stageline.engine.ledger import Ledger
-from stageline.engine.microbatch import Microbatch
+from stageline.engine.microbatch import Item, Microbatch, Trail
 from stageline.engine.rng import STREAM_EXPERTS, draw_at, stream_key
 from stageline.engine.route import Route
 from stageline.engine.types import StageObserver, StageRecord
@@ -32,11 +32,12 @@ class Stage:
         self.services = 0
         self.gap_ns = [0] * len(GAP_CAUSES)
         self._observer = observer
+        self.lateness = Lateness(route.inputs[index])
         self._draw_keys = {v: stream_key(seed, STREAM_EXPERTS, replica, v) for v in route.inputs[index]}
 
-    def serve(self, visit: int, arrival_ns: int, prev_end_ns: int, microbatch: Microbatch) -> int:
-        """Serve one microbatch; returns the end of its service, max(free, arrival) + service time."""
-        return self.occupy(visit, arrival_ns, prev_end_ns, microbatch, self.service_ns(visit, microbatch))
+    def serve(self, visit: int, item: Item) -> Trail:
+        """Serve one microbatch from max(free, arrival) on; returns what it passes on, the end of its service in it."""
+        return self.occupy(visit, item, self.service_ns(visit, item.microbatch))
 
     def draw_key(self, visit: int) -> int:
         """Key of the visit's stream of expert draws."""
@@ -48,22 +49,24 @@ class Stage:
         draw = draw_at(self._draw_keys[visit], microbatch.number) if model.uses_draw else 0
         return model.service_ns(microbatch.totals, draw)
 
-    def occupy(self, visit: int, arrival_ns: int, prev_end_ns: int, microbatch: Microbatch, service_ns: int) -> int:
+    def occupy(self, visit: int, item: Item, service_ns: int) -> Trail:
         """As `serve`, with a given service time. Raises LawBroken below the plan's minimum."""
+        microbatch = item.microbatch
         if service_ns < self.route.min_service_ns[visit]:
             raise LawBroken(
                 f"visit {visit} took {service_ns} ns, less than the plan's minimum of "
                 f"{self.route.min_service_ns[visit]} ns, for {microbatch.totals}"
             )
         free = self.free_ns
-        start = arrival_ns
+        start = item.arrival_ns
         if self.started_ns is None:
-            self.started_ns = arrival_ns
-        elif arrival_ns > free:
-            self._explain(free, arrival_ns, microbatch, prev_end_ns)
+            self.started_ns = start
+        elif start > free:
+            self._explain(visit, item)
         else:
             start = free
         end = start + service_ns
+        passed = self.lateness.pass_on(visit, item, free, end)
         self.busy_ns += service_ns
         self.free_ns = end
         self.services += 1
@@ -72,16 +75,16 @@ class Stage:
             if self._observer is not None:
                 self._observer.kv(self.replica, self.index, start, self.ledger.used_bytes)
         if self._observer is not None:
-            self._observer.served(self.replica, self.index, visit, microbatch.number, arrival_ns, start, end)
-        return end
+            self._observer.served(self.replica, self.index, visit, microbatch.number, item.arrival_ns, start, end)
+        return passed
 
-    def _explain(self, start_ns: int, end_ns: int, microbatch: Microbatch, prev_end_ns: int) -> None:
-        parts = split_gap(start_ns, end_ns, microbatch, prev_end_ns)
+    def _explain(self, visit: int, item: Item) -> None:
+        parts = split_gap(self.free_ns, item, self.lateness.explain(visit, item))
         gap = self.gap_ns
         for i, part in enumerate(parts):
             gap[i] += part
         if self._observer is not None:
-            self._observer.gap(self.replica, self.index, start_ns, dict(zip(GAP_CAUSES, parts, strict=True)))
+            self._observer.gap(self.replica, self.index, self.free_ns, dict(zip(GAP_CAUSES, parts, strict=True)))
 
     def record(self, window_start_ns: int, window_end_ns: int) -> StageRecord:
         """How the window was spent. Raises LawBroken when busy time and causes do not sum to it (L6)."""

@@ -13,7 +13,7 @@ import numpy as np
 from stageline.cost.arrays import IntArray, VectorisedModel
 from stageline.cost.totals import BatchTotals
 from stageline.cost.vectorised import compile_vectorised
-from stageline.engine.attribution import cause_ends
+from stageline.engine.attribution import router_ends, way_ends
 from stageline.engine.causes import GAP_CAUSES
 from stageline.engine.heap_pipeline import HeapPipeline
 from stageline.engine.ledger import Ledger
@@ -107,18 +107,20 @@ class VectorPipeline(HeapPipeline):
     ) -> None:
         """Busy time, and every gap split by cause as `split_gap` does, for all visits and microbatches at once."""
         starts = ends - services
-        before = np.empty_like(ends)
-        before[:, 1:] = ends[:, :-1]
+        before, lasts = np.empty_like(ends), np.empty_like(services)
+        before[:, 1:], lasts[:, 1:] = ends[:, :-1], services[:, :-1]
+        for visit, index in enumerate(self.route.stage_of):
+            stage = stages[index]
+            before[visit, 0], lasts[visit, 0] = stage.free_ns, stage.lateness.service_ns[visit]
+            stage.lateness.service_ns[visit] = int(services[visit, -1])
+        late = lateness(starts - before, services, lasts, batch.columns["prefill_tokens"])
         for visit, index in enumerate(self.route.stage_of):
             stage = stages[index]
             if stage.started_ns is None:
-                stage.started_ns = int(starts[visit, 0])
-                before[visit, 0] = stage.started_ns
-            else:
-                before[visit, 0] = stage.free_ns
+                before[visit, 0] = stage.started_ns = int(starts[visit, 0])
         prev_ends = np.vstack((batch.dispatch_ns, ends[:-1]))
         mark, gaps = before, []
-        for stamp in cause_ends(batch, prev_ends, starts, np.maximum):
+        for stamp in (*router_ends(batch, np.maximum), *way_ends(prev_ends, late, starts)):
             upto = np.minimum(np.maximum(stamp, mark), starts)
             gaps.append((upto - mark).sum(axis=1).tolist())
             mark = upto
@@ -147,6 +149,27 @@ class Batch:
         self.work_since_ns = column([m.work_since_ns for m in microbatches])
         self.empty_since_ns = column([m.empty_since_ns for m in microbatches])
         self.credit_since_ns = column([m.credit_since_ns for m in microbatches])
+
+
+def lateness(gaps: IntArray, services: IntArray, lasts: IntArray, prefill: IntArray) -> tuple[IntArray, IntArray]:
+    """(chunk_wait, lag) of each microbatch at each visit, as `Lateness` has them; arrays of (visits, microbatches).
+
+    `lasts`: the service times of the microbatch before; `prefill`: prefill tokens of each. On the way down
+    chunk_wait' = min(chunk_wait, gap) + own. With C the sum of `own` above a visit, that is C + min(0, min of gap - C
+    over the visits above).
+    """
+    waits, lags = np.zeros_like(gaps), np.zeros_like(gaps)
+    if prefill.any():
+        own = np.maximum(services - lasts, 0) * (prefill > 0)
+        above = np.cumsum(own, axis=0)
+        waits[1:] = np.minimum(np.minimum.accumulate(gaps - above + own, axis=0), 0)[:-1] + above[:-1]
+    falls = lasts[:-1] - lasts[1:]
+    for visit, fall in enumerate(falls if falls.any() else ()):
+        lag = lags[visit + 1]
+        np.minimum(lags[visit], gaps[visit], out=lag)
+        lag += fall
+        np.maximum(lag, 0, out=lag)
+    return waits, lags
 
 
 def column(values: list[int]) -> IntArray:

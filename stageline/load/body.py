@@ -12,11 +12,15 @@ class Bodies:
     """Bodies for one model and endpoint.
 
     `ignore_eos` asks for exactly the output tokens of the workload, with members that vLLM and Stageline know; OpenAI's
-    own servers refuse unknown members. `extra` is a JSON object of members to add. Raises BadInput for a bad one.
+    own servers refuse unknown members. `stageline`: the server states emulated times between tokens. `extra` is a JSON
+    object of members to add. Raises BadInput for a bad one.
     """
 
-    def __init__(self, model: str, *, chat: bool, ignore_eos: bool = True, extra: str = "") -> None:
-        fixed = {"model": model, "stream": True, "stream_options": {"include_usage": True}, "temperature": 0}
+    def __init__(
+        self, model: str, *, chat: bool, ignore_eos: bool = True, extra: str = "", stageline: bool = False
+    ) -> None:
+        options = {"include_usage": True} | ({"include_token_gaps": True} if stageline else {})
+        fixed = {"model": model, "stream": True, "stream_options": options, "temperature": 0}
         fixed |= {"ignore_eos": True} if ignore_eos else {}
         fixed |= _members(extra) if extra else {}
         self._head = _encode(fixed)[:-1]

@@ -1,6 +1,7 @@
 """Sends a schedule, open loop or closed."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
@@ -9,6 +10,7 @@ from stageline.engine.types import Cancellation
 from stageline.load.clock import Clock
 from stageline.load.conversation import Conversation, Prompts
 from stageline.load.reply import Call, CallReply, Target
+from stageline.load.retry import Retry
 from stageline.load.sample import Sample
 from stageline.load.schedule import Due, Schedule
 from stageline.load.time_map import TimeMap
@@ -25,12 +27,17 @@ class Turns(msgspec.Struct, frozen=True):
 
 
 class LoadProgress(msgspec.Struct):
-    """The figures of the progress bar."""
+    """The figures of the progress bar. `measured`: how much of the workload, or of its time, is done."""
 
+    measured: Callable[[], float]
     sent: int = 0
     done: int = 0
     output_tokens: int = 0
-    fraction: float = 0.0
+
+    @property
+    def fraction(self) -> float:
+        """0 to 1."""
+        return min(1.0, self.measured())
 
     @property
     def in_flight(self) -> int:
@@ -45,6 +52,10 @@ class CallRecorder(Protocol):
         """The histogram for the times between the chunks of a call."""
         ...
 
+    def credit(self, time_ns: int, tokens: int) -> None:
+        """Tokens that have come at this time of the run."""
+        ...
+
     def record(self, sample: Sample, reply: CallReply) -> None:
         """Records a call that has ended."""
         ...
@@ -55,17 +66,17 @@ class Driver:
 
     def __init__(
         self, schedule: Schedule, target: Target, clock: Clock, time_map: TimeMap, prompts: Prompts,
-        recorder: CallRecorder, *, turns: Turns | None = None,
+        recorder: CallRecorder, *, turns: Turns | None = None, retry: Retry | None = None,
     ) -> None:  # fmt: skip
         self._schedule, self._target, self._clock, self._time_map = schedule, target, clock, time_map
         self._prompts, self._recorder = prompts, recorder
-        self._turns = turns or Turns()
+        self._turns, self._retry = turns or Turns(), retry or Retry()
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._cancelled = set[int]()  # requests that the workload itself cancels
         self._burst = 0
         self._bug: BaseException | None = None
         self._ended = asyncio.Event()
-        self.progress = LoadProgress()
+        self.progress = LoadProgress(lambda: schedule.fraction(time_map.workload_ns(clock.now_ns())))
 
     async def run(self) -> None:
         """Returns when the workload is over and every call has ended. Raises whatever a call raises: a bug."""
@@ -124,7 +135,7 @@ class Driver:
         intended_ns, wait_ns = time_map.wall_ns(due.due_ns), 0
         for turn in range(self._turns.count):
             more = turn + 1 < self._turns.count
-            reply = CallReply(gaps=self._recorder.gaps(due), keep_text=more)
+            reply = CallReply(gaps=self._recorder.gaps(due), keep_text=more, credit=self._credit)
             await self._call(due, turn, conversation, reply, intended_ns)
             wait_ns = reply.retry_after_ns
             if reply.outcome != "finished" or not more:
@@ -146,17 +157,24 @@ class Driver:
             conversation=request.conversation or (f"session-{request.index}" if self._turns.count > 1 else ""),
         )
         progress.sent += 1
-        progress.fraction = self._schedule.fraction()
         try:
             await self._target.send(call, reply)
+            while (wait_ns := self._retry.wait_ns(reply, request.index, turn)) is not None:
+                reply.again()
+                await self._clock.until(reply.end_ns + wait_ns)
+                await self._target.send(call, reply)
         except asyncio.CancelledError:
             reply.end("cancelled" if request.index in self._cancelled else "incomplete", "cancelled by the client")
             reply.end_ns = self._clock.now_ns()
             raise
         finally:
             progress.done += 1
-            progress.output_tokens += reply.produced_tokens
+            reply.settle()
             self._recorder.record(self._sample(due, turn, call, reply, intended_ns), reply)
+
+    def _credit(self, now_ns: int, tokens: int) -> None:
+        self.progress.output_tokens += tokens
+        self._recorder.credit(now_ns - self._time_map.start_ns, tokens)
 
     def _sample(self, due: Due, turn: int, call: Call, reply: CallReply, intended_ns: int) -> Sample:
         start_ns, emulated = self._time_map.start_ns, reply.emulated
@@ -177,6 +195,8 @@ class Driver:
             chunks=reply.chunks,
             outcome=reply.outcome,
             reason=reply.reason,
+            retries=reply.retries,
+            retry_wait_ns=reply.retry_wait_ns,
             server_queue_ns=emulated.queue_ns if emulated else None,
             server_ttft_ns=emulated.ttft_ns if emulated else None,
             server_e2e_ns=emulated.e2e_ns if emulated else None,

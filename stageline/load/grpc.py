@@ -26,7 +26,7 @@ class GrpcTarget:
     async def send(self, call: Call, reply: CallReply) -> None:
         """See Target."""
         async with self._slots:
-            reply.sent_ns = self._clock.now_ns()
+            reply.sent(self._clock.now_ns())
             try:
                 async with asyncio.timeout(self._timeout_s):
                     await self._exchange(call, reply)
@@ -34,6 +34,7 @@ class GrpcTarget:
                 reply.end("failed", "timeout", f"no complete reply after {self._timeout_s:g} s")
             except ConnectionLost as error:
                 reply.end("failed", "cut" if reply.chunks else "unreachable", str(error))
+                reply.retry_after_ns = RETRY_NS
             except StagelineError as error:
                 rejected = isinstance(error, Busy | Unavailable) and not reply.chunks
                 reply.end("rejected" if rejected else "failed", error.grpc_code, str(error))
@@ -47,15 +48,16 @@ class GrpcTarget:
             max_tokens=call.max_output_tokens,
             priority=call.priority,
             session=call.conversation,
+            token_gaps=True,
         )
         async for part in self._client.generate(request):
             if isinstance(part, Finished):
                 reply.prompt_tokens, reply.output_tokens = part.prompt_tokens, part.output_tokens
-                reply.emulated = Emulated(part.queue_ns, part.ttft_ns, part.e2e_ns)
+                reply.emulated = Emulated(part.queue_ns, part.ttft_ns, part.e2e_ns, part.arrival_ns, part.token_gap_ns)
                 reply.dilation = f"{part.dilation:.12f}"
                 reply.end("finished")
             elif part.tokens:
-                reply.chunk(self._clock.now_ns(), part.text)
+                reply.chunk(self._clock.now_ns(), part.text, part.tokens)
         if reply.outcome != "finished":
             reply.end("failed", "cut", "the stream ended without its final message")
 

@@ -12,13 +12,12 @@ import msgspec
 from stageline.errors import ProtocolError
 from stageline.load.body import Bodies
 from stageline.load.clock import Clock
-from stageline.load.reply import RETRY_NS, Call, CallReply, Emulated
+from stageline.load.reply import MAX_RETRY_AFTER_NS, RETRY_NS, Call, CallReply, Emulated
 from stageline.load.sse import DONE_PAYLOAD, ChunkUsage, EventReader, decode_chunk, error_text
 from stageline.units import NS_PER_S, decimal_ns
 from stageline.wire.http_headers import DILATION_HEADER, OUTPUT_TOKENS_HEADER
 
 KEEP_ALIVE_S = 4.0  # uvicorn closes idle connections after 5 s, and a call must not use one that is about to close
-MAX_RETRY_AFTER_NS = 3600 * NS_PER_S
 _MAX_ERROR_BYTES = 64 << 10
 _REJECTED = (429, 503)
 
@@ -49,7 +48,7 @@ class HttpTarget:
     async def send(self, call: Call, reply: CallReply) -> None:
         """See Target. The timeout starts when the call gets a connection."""
         async with self._slots:
-            reply.sent_ns = self._clock.now_ns()
+            reply.sent(self._clock.now_ns())
             try:
                 async with asyncio.timeout(self._timeout_s):
                     await self._exchange(call, reply)
@@ -64,9 +63,7 @@ class HttpTarget:
                 reply.retry_after_ns = RETRY_NS
             except (aiohttp.ClientError, OSError) as error:
                 _fail(reply, "cut" if reply.chunks else "disconnected", str(error) or type(error).__name__)
-                reply.retry_after_ns = (
-                    RETRY_NS  # it is gone, or about to come back: a closed loop must not burn its calls
-                )
+                reply.retry_after_ns = RETRY_NS  # it may come back: a closed loop must not burn its calls
         reply.end_ns = self._clock.now_ns()
 
     async def _exchange(self, call: Call, reply: CallReply) -> None:
@@ -127,7 +124,7 @@ def read_usage(usage: ChunkUsage, reply: CallReply) -> None:
     if usage.queue_s is not None and usage.ttft_s is not None and usage.e2e_s is not None:
         queue_ns, ttft_ns, e2e_ns = (round(s * NS_PER_S) for s in (usage.queue_s, usage.ttft_s, usage.e2e_s))
         arrival_ns = None if usage.arrival_s is None else round(usage.arrival_s * NS_PER_S)
-        reply.emulated = Emulated(queue_ns, ttft_ns, e2e_ns, arrival_ns)
+        reply.emulated = Emulated(queue_ns, ttft_ns, e2e_ns, arrival_ns, usage.token_gaps_ns)
 
 
 def retry_after_ns(text: str, now: datetime) -> int:

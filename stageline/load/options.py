@@ -37,6 +37,7 @@ class LoadOptions(msgspec.Struct, frozen=True, kw_only=True):
     turns: Turns = Turns()
     connections: int = 1024
     timeout_s: float = 600.0
+    retries: int = 0
     ignore_eos: bool = True
     extra_body: str = ""
     slo: Slo | None = None

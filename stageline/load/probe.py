@@ -120,6 +120,13 @@ async def _get(session: aiohttp.ClientSession, url: str, path: str) -> _Answer:
         raise BadInput("--url", url, "not a URL", "write it like http://localhost:8000") from None
     except TimeoutError:
         raise Unavailable(f"{url} accepts connections but does not answer within {_ANSWER_S:g} s") from None
+    except aiohttp.ClientConnectorCertificateError as error:
+        why = getattr(error.certificate_error, "verify_message", "") or error.certificate_error
+        raise Unavailable(f"{url}: its certificate is not trusted ({why}); give its authority with --tls-ca") from None
+    except aiohttp.ClientConnectorSSLError:
+        raise Unavailable(f"{url} does not speak TLS; write http://, or correct --url") from None
+    except aiohttp.ServerDisconnectedError as error:
+        raise Unavailable(f"{url} ends the connection ({error}); if it wants TLS, write https://") from None
     except (aiohttp.ClientError, OSError) as error:
         way_out = "start one with stageline up, or correct --url"
         raise Unavailable(f"no server answers at {url} ({_why(error)}); {way_out}") from None

@@ -35,6 +35,8 @@ class Ramp:
         self._index = 0
         self._start_ns = 0
         self._used = Fraction(0)  # of the workload, before the step
+        lengths = [step.duration_ns for step in steps if step.duration_ns is not None]
+        self.end_ns = sum(lengths) if len(lengths) == len(steps) else None  # of the run; None: with the workload
 
     def at(self, workload_ns: int) -> tuple[int, int] | None:
         """(time in the run, index of the step); None after the last step. Call with ascending times."""

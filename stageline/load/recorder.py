@@ -22,10 +22,11 @@ REPORT_FILE = "report.html"
 
 
 class CallGroup(msgspec.Struct):
-    """The calls of one rate step, or of the whole run."""
+    """The calls of one rate step, or of the whole run. `emulated_gaps`: those that the server states."""
 
     tally: Tally
     gaps: Histogram
+    emulated_gaps: Histogram
 
 
 class LoadRecorder:
@@ -41,7 +42,7 @@ class LoadRecorder:
         directory: Path | None,
     ) -> None:
         def group() -> CallGroup:
-            return CallGroup(Tally(slo, dilation, slo_on_wall=slo_on_wall), Histogram())
+            return CallGroup(Tally(slo, dilation, slo_on_wall=slo_on_wall), Histogram(), Histogram())
 
         self.total, self.steps = group(), [group() for _ in range(steps)]
         self.timeline = LoadTimeline()
@@ -62,6 +63,10 @@ class LoadRecorder:
         """See CallRecorder."""
         return self._warmup_gaps if due.warmup else self.steps[due.step].gaps
 
+    def credit(self, time_ns: int, tokens: int) -> None:
+        """See CallRecorder."""
+        self.timeline.credit(time_ns, tokens)
+
     def record(self, sample: Sample, reply: CallReply) -> None:
         """See CallRecorder."""
         self.timeline.add(sample)
@@ -75,12 +80,17 @@ class LoadRecorder:
             self.warmup_calls += 1
             return
         self.total.tally.add(sample)
-        self.steps[sample.step].tally.add(sample)
+        step = self.steps[sample.step]
+        step.tally.add(sample)
+        if reply.emulated is not None:
+            for gap_ns in reply.emulated.gaps_ns or ():
+                step.emulated_gaps.add(gap_ns)
 
     def finish(self) -> None:
         """Adds up the steps; call once, at the end."""
         for step in self.steps:
             self.total.gaps.merge(step.gaps)
+            self.total.emulated_gaps.merge(step.emulated_gaps)
 
     def _open(self, directory: Path) -> TextIO:
         try:

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import msgspec
 
-import stageline
+from stageline import __version__
 from stageline.errors import RunFailed, UsageError
 from stageline.load.body import Bodies
 from stageline.load.clock import Clock
@@ -20,6 +20,7 @@ from stageline.load.ramp import Ramp, Step
 from stageline.load.recorder import LoadRecorder
 from stageline.load.remarks import remarks_of
 from stageline.load.reply import Target
+from stageline.load.retry import Retry
 from stageline.load.schedule import Schedule
 from stageline.load.summary import LoadFacts, LoadSummary, StepFigures, clock_figures, counted, slo_result
 from stageline.load.time_map import TimeMap
@@ -61,6 +62,7 @@ async def run_load(options: LoadOptions, workload: DescribedWorkload, clock: Clo
                 prompts,
                 recorder,
                 turns=options.turns,
+                retry=Retry(options.retries, options.seed),
             )
             watch(driver.progress)
             complete = await _drive(driver)
@@ -101,14 +103,17 @@ async def _target(options: LoadOptions, clock: Clock) -> AsyncIterator[tuple[Tar
     Bodies("", chat=chat, extra=options.extra_body)  # raises BadInput before anything is sent
     async with open_http(api_key=options.api_key, tls=options.tls.client_context()) as session:
         facts = await probe(session, options.url, options.model, chat=chat)
+        stageline = facts.dilation is not None
         target = HttpTarget(
             session,
             options.url + ("/v1/chat/completions" if chat else "/v1/completions"),
-            Bodies(facts.model, chat=chat, ignore_eos=options.ignore_eos, extra=options.extra_body),
+            Bodies(
+                facts.model, chat=chat, ignore_eos=options.ignore_eos, extra=options.extra_body, stageline=stageline
+            ),
             clock,
             connections=options.connections,
             timeout_s=options.timeout_s,
-            stageline=facts.dilation is not None,
+            stageline=stageline,
         )
         yield target, facts
 
@@ -120,11 +125,11 @@ def summarize_load(
     tally = recorder.total.tally
     if complete and not tally.calls:
         raise RunFailed(f"all {recorder.warmup_calls} calls were warm-up: send more, or lower --warmup")
-    wall, emulated = clock_figures(tally, recorder.total.gaps)
+    wall, emulated = clock_figures(tally, recorder.total.gaps, recorder.total.emulated_gaps)
     on_wall = options.wall or emulated is None
     judged_s = wall.duration_s if emulated is None or on_wall else emulated.duration_s
     described = LoadFacts(
-        version=stageline.__version__,
+        version=__version__,
         command=options.command,
         url=options.url,
         endpoint="grpc" if options.grpc_address else options.endpoint,
@@ -146,6 +151,8 @@ def summarize_load(
         prompt_tokens=tally.prompt_tokens,
         output_tokens=tally.output_tokens,
         chunks=tally.chunks,
+        retried_calls=tally.retried_calls,
+        retries=tally.retries,
         other_prompt_lengths=tally.other_prompts,
         other_output_lengths=tally.other_outputs,
         send_lag_s=latency(tally.lag),
@@ -161,7 +168,7 @@ def _steps(steps: tuple[Step, ...], recorder: LoadRecorder) -> list[StepFigures]
     """The figures per rate step; empty without --ramp, when the whole run is one step."""
     figures = []
     for step, part in zip(steps, recorder.steps, strict=False):
-        wall, emulated = clock_figures(part.tally, part.gaps)
+        wall, emulated = clock_figures(part.tally, part.gaps, part.emulated_gaps)
         figures.append(
             StepFigures(step=step.text(), calls=counted(part.tally), good=part.tally.good, wall=wall, emulated=emulated)
         )

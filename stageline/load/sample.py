@@ -32,6 +32,8 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     chunks: int
     outcome: CallOutcome
     reason: str
+    retries: int = 0
+    retry_wait_ns: int = 0  # from the first sending to the last
     server_queue_ns: int | None = None
     server_ttft_ns: int | None = None
     server_e2e_ns: int | None = None
@@ -50,14 +52,15 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return RequestTimes(self.lag_ns, ttft_ns, _tpot_ns(ttft_ns, e2e_ns, self.output_tokens), e2e_ns)
 
     def emulated_times(self, dilation: Fraction) -> RequestTimes | None:
-        """In emulated time: the server's own figures plus the client's lag, or wall time over dilation without them.
+        """In emulated time: the server's own figures plus the client's lag and its waits between retries, or wall time
+        over dilation without them.
 
         With the server's figures, neither a slow host nor the network counts as emulated latency.
         """
         wall = self.wall_times()
         if wall is None:
             return None
-        lag_ns = _over(self.lag_ns, dilation)
+        lag_ns = _over(self.lag_ns + self.retry_wait_ns, dilation)
         if self.server_queue_ns is None or self.server_ttft_ns is None or self.server_e2e_ns is None:
             ttft_ns, e2e_ns = _over(wall.ttft_ns, dilation), _over(wall.e2e_ns, dilation)
             return RequestTimes(lag_ns, ttft_ns, _tpot_ns(ttft_ns, e2e_ns, self.output_tokens), e2e_ns)

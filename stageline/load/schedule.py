@@ -59,8 +59,12 @@ class Schedule:
         self._head: tuple[int, int] | None = None
         self._over = False
         self._taken = 0
-        self.fraction = workload.fraction
         self.reactive = workload.reactive
+
+    def fraction(self, now_ns: int) -> float:
+        """How much is done at workload time `now_ns`: of the requests, or of the time after which nothing is sent."""
+        times = [end_ns for end_ns in (self._duration_ns, self._ramp.end_ns) if end_ns is not None]
+        return max(self._workload.fraction(), now_ns / min(times) if times else 0.0)
 
     def next_due_ns(self) -> int | None:
         """When the next request is due. None: the schedule is over, or a closed loop waits for a reply."""

@@ -36,7 +36,7 @@ class ChunkChoice(msgspec.Struct, gc=False):
 
 
 class ChunkUsage(msgspec.Struct, gc=False):
-    """Token counts. The times, in emulated seconds, are Stageline's own members."""
+    """Token counts. The times, in emulated seconds or ns, are Stageline's own members."""
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
@@ -44,6 +44,7 @@ class ChunkUsage(msgspec.Struct, gc=False):
     arrival_s: float | None = None
     ttft_s: float | None = None
     e2e_s: float | None = None
+    token_gaps_ns: list[int] | None = None
 
 
 class Chunk(msgspec.Struct, gc=False):

@@ -60,6 +60,8 @@ class LoadSummary(LoadFacts, frozen=True, kw_only=True):
     prompt_tokens: int
     output_tokens: int
     chunks: int
+    retried_calls: int
+    retries: int  # how often they were sent again
     other_prompt_lengths: int  # finished calls whose prompt the server counts differently
     other_output_lengths: int  # finished calls whose output is longer or shorter than asked for
     send_lag_s: Latency  # from the intended start to the sending, wall time
@@ -70,12 +72,18 @@ class LoadSummary(LoadFacts, frozen=True, kw_only=True):
     remarks: list[str]
 
 
-def clock_figures(tally: Tally, gaps: Histogram) -> tuple[ClockFigures, ClockFigures | None]:
-    """Figures in wall time and, if the server emulates, in emulated time."""
+def clock_figures(
+    tally: Tally, gaps: Histogram, emulated_gaps: Histogram | None = None
+) -> tuple[ClockFigures, ClockFigures | None]:
+    """Figures in wall time and, if the server emulates, in emulated time.
+
+    `emulated_gaps`: those that the server states; without any, those of wall time over the dilation.
+    """
     wall = _figures(tally, tally.wall.latencies(latency(gaps)), Fraction(1))
     if tally.emulated is None or tally.dilation is None:
         return wall, None
-    itl = _over(latency(gaps), tally.dilation)
+    stated = emulated_gaps is not None and emulated_gaps.count
+    itl = latency(emulated_gaps) if emulated_gaps is not None and stated else _over(latency(gaps), tally.dilation)
     return wall, _figures(tally, tally.emulated.latencies(itl), tally.dilation, tally.server.span_ns)
 
 

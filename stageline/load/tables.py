@@ -39,6 +39,9 @@ def figure_rows(summary: LoadSummary) -> list[tuple[str, str]]:
     ]
     if summary.warmup_calls:
         rows.append(("warm-up", f"{summary.warmup_calls:,} calls before these, not counted"))
+    if summary.retries:
+        again = f"{summary.retried_calls:,} calls were sent again, {summary.retries:,} times in all"
+        rows.append(("retries", f"{again}; their waits are part of the latencies"))
     if reasons:
         rows.append(("reasons", reasons))
     rows.append(("tokens", f"{summary.prompt_tokens:,} in, {summary.output_tokens:,} out in {summary.chunks:,} chunks"))

@@ -99,6 +99,7 @@ class Tally:
         self.reasons = Counter[str]()
         self.lag = ExactValues()
         self.prompt_tokens = self.output_tokens = self.chunks = 0
+        self.retried_calls = self.retries = 0
         self.other_prompts = self.other_outputs = 0
         self.window_ns: tuple[int, int] | None = None
         self.server = ServerWindow()
@@ -130,6 +131,8 @@ class Tally:
         self.prompt_tokens += sample.prompt_tokens if sample.prompt_tokens is not None else sample.asked_prompt_tokens
         self.output_tokens += sample.output_tokens
         self.chunks += sample.chunks
+        self.retried_calls += sample.retries > 0
+        self.retries += sample.retries
         if (times := sample.wall_times()) is None:
             return
         self.other_prompts += sample.prompt_tokens not in (None, sample.asked_prompt_tokens)

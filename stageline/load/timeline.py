@@ -10,7 +10,7 @@ _FIRST_NS = NS_PER_S // 4
 
 
 class Slice(msgspec.Struct):
-    """Calls that ended in the slice; `due`: calls that were due to begin in it."""
+    """Calls that ended in the slice; `due`: calls that were due to begin in it; tokens that came in it."""
 
     due: int = 0
     finished: int = 0
@@ -37,10 +37,9 @@ class LoadTimeline:
         self.slices: list[Slice] = []
 
     def add(self, sample: Sample) -> None:
-        """Adds one call, warm-up included."""
+        """Adds one call, warm-up included, without its tokens."""
         self._at(sample.intended_ns).due += 1
         ended = self._at(sample.end_ns)
-        ended.output_tokens += sample.output_tokens
         times = sample.wall_times()
         if times is None:
             ended.failed += 1
@@ -48,6 +47,10 @@ class LoadTimeline:
         ended.finished += 1
         ended.ttft_sum_ns += times.ttft_ns
         ended.ttft_max_ns = max(ended.ttft_max_ns, times.ttft_ns)
+
+    def credit(self, time_ns: int, tokens: int) -> None:
+        """Adds tokens when they come."""
+        self._at(time_ns).output_tokens += tokens
 
     def _at(self, time_ns: int) -> Slice:
         position = max(0, time_ns) // self.slice_ns

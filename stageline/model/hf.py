@@ -17,6 +17,8 @@ from stageline.model.hf_quant import Quantisation
 from stageline.model.spec import ElementType, Layer, ModelSpec
 
 BASE_FORMATS = {"bfloat16": "bf16", "float16": "bf16", "float32": "fp32"}
+# Files beside config.json that say how weights are stored, and the method where the file does not name it.
+BESIDE = {"hf_quant_config.json": "", "quantize_config.json": "gptq", "quant_config.json": "awq"}
 TEXT_CONFIGS = ("text_config", "llm_config", "language_config")  # of multimodal models
 WRAPPED = {"llama4": "llama4_text", "step3p7": "step3p7", "gemma4": "gemma4_text"}  # if text_config names no type
 NEEDED = (
@@ -24,18 +26,26 @@ NEEDED = (
 )
 
 
-def import_config(data: bytes, place: str, name: str, quantisation_file: bytes | None = None) -> ModelSpec:
+def import_config(
+    data: bytes,
+    place: str,
+    name: str,
+    quantisation_file: bytes | None = None,
+    quantisation_name: str = "hf_quant_config.json",
+) -> ModelSpec:
     """Import a config.json. Vision towers and MTP layers are left out; `left_out` names them.
 
-    `place` names the file in errors; `quantisation_file` is the hf_quant_config.json beside it. Raises BadInput naming
-    the field that is malformed or missing, a model type or format that is not modelled, and any unknown field that may
-    change sizes.
+    `place` names the file in errors; `quantisation_file` is one of BESIDE, of that name, beside it. Raises BadInput
+    naming the field that is malformed or missing, a model type or format that is not modelled, and any unknown field
+    that may change sizes.
     """
     outer = ConfigFields(_parse(data, place), f"{place}: $")
     side = None
     if quantisation_file is not None:
-        side_place = place.removesuffix("config.json") + "hf_quant_config.json"
+        side_place = place.removesuffix("config.json") + quantisation_name
         side = ConfigFields(_parse(quantisation_file, side_place), f"{side_place}: $")
+        if method := BESIDE[quantisation_name]:
+            side.raw = {"quant_method": method, **side.raw}
     wrapped = next((n for n in TEXT_CONFIGS if n in outer.raw), None)
     f = outer.inner(wrapped) if wrapped else outer
     return _import(outer, f, name, side)
@@ -63,15 +73,19 @@ def _family(outer: ConfigFields, f: ConfigFields) -> Family:
     close = get_close_matches(str(found), FAMILIES, 3)
     meant = f"did you mean {' or '.join(close)}? " if close else ""
     way_out = f"{meant}known: {', '.join(FAMILIES)}; a type that is like one of them can be imported under its name, "
-    raise BadInput(place, str(found), "not modelled", f"{way_out}if it has {NEEDED}; or write a model's TOML file")
+    lacking = [name for name in NEEDED.split(", ") if not f.has(name)]
+    here = f"this file lacks {', '.join(lacking)}" if lacking else "this file has them all"
+    raise BadInput(
+        place, str(found), "not modelled", f"{way_out}if it has {NEEDED} ({here}); or write a model's TOML file"
+    )
 
 
 def _import(outer: ConfigFields, f: ConfigFields, name: str, side: ConfigFields | None) -> ModelSpec:
     family = _family(outer, f)
     f.raw = {**family.defaults, **f.raw}
-    section = f.get("quantization_config")
-    section = outer.get("quantization_config") if section is None else section
-    quant = quantisation(section, f.at("quantization_config"), side)
+    places = [(g, name) for name in ("quantization_config", "compression_config") for g in (f, outer)]
+    where, name_of_section = next(((g, name) for g, name in places if g.get(name)), places[0])
+    quant = quantisation(where.get(name_of_section), where.at(name_of_section), side)
     base = _base_formats(f, outer)
     parts = family.reader(f, family.traits)
     formats = msgspec.structs.replace(base, head=quant.format_of(("lm_head",), base.head))
@@ -89,8 +103,12 @@ def _import(outer: ConfigFields, f: ConfigFields, name: str, side: ConfigFields 
         residual_streams=parts.streams,
         carried_elements=parts.carried,
         left_out=_left_out(outer, f),
+        mtp_layers=predicted_layers(f),
+        draft_vocab=f.integer("draft_vocab_size", default=0),
         extra=parts.extra,
     )
+    for fields in (f, outer):
+        fields.check_quantisation()
     f.finish()
     check_spec(spec, f.place)
     return spec

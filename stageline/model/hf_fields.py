@@ -34,6 +34,7 @@ IGNORED = frozenset(
         "mla_use_nope",
         "model_type",
         "moe_aux_loss_coeff",
+        "moe_capacity",
         "moe_every_n_layer",
         "moe_renormalize",
         "moe_router_activation_func",
@@ -41,6 +42,7 @@ IGNORED = frozenset(
         "moe_router_scaling_factor",
         "moe_shared_expert_overlap",
         "moe_token_drop_policy",
+        "moe_use_aux_free",
         "mtp_layers_block_type",
         "mtp_hybrid_override_pattern",
         "mtp_use_dedicated_embeddings",
@@ -57,6 +59,7 @@ IGNORED = frozenset(
         "num_hash_layers",
         "num_logits_to_keep",
         "num_return_sequences",
+        "order_of_interleaved_layers",
         "output_attentions",
         "output_gate_type",
         "output_hidden_states",
@@ -64,6 +67,7 @@ IGNORED = frozenset(
         "pretraining_tp",
         "qk_norm_type",
         "query_pre_attn_scalar",
+        "reorder_and_qk_norm",
         "rescale_prenorm_residual",
         "residual_in_fp32",
         "rotary_dim",
@@ -74,9 +78,12 @@ IGNORED = frozenset(
         "tie_encoder_decoder",
         "topk_group",
         "use_bidirectional_attention",
+        "use_embedding_sharing",
+        "use_gated_activation",
         "use_grouped_topk",
         "use_moe",
         "use_moe_router_bias",
+        "use_parallel_block",
         "use_rope_in_full_attn",
         "use_router_bias",
         "use_routing_bias",
@@ -97,6 +104,7 @@ _SIZE = re.compile(
 )
 
 
+_QUANTISED = re.compile(r"quant\w*|compression_config")  # sections that say how weights are stored
 _LISTING = frozenset({"pattern", "layer", "layers", "types", "block", "blocks", "freq"})  # what a text may list
 
 
@@ -215,6 +223,13 @@ class ConfigFields:
             if name not in self._read and _may_change_sizes(name, value):
                 way_out = "remove it if it does not"
                 raise BadInput(self.at(name), _shown(value), "unknown field, it may change sizes", way_out)
+
+    def check_quantisation(self) -> None:
+        """Refuse sections that say how weights are stored, and were not read. Raises BadInput."""
+        for name, value in self.raw.items():
+            if name not in self._read and value not in (None, {}) and _QUANTISED.fullmatch(name):
+                reason = "this way to store weights is not modelled, and they are not BF16"
+                raise BadInput(self.at(name), _shown(value), reason)
 
 
 def _shown(value: object) -> object:

@@ -2,6 +2,8 @@
 
 from fractions import Fraction
 
+import msgspec
+
 from stageline.errors import BadInput
 from stageline.model.attention import Attention, GatedDelta, Gqa, Kda, Lightning, Mamba2
 from stageline.model.attention_kind import NoAttention
@@ -19,6 +21,7 @@ from stageline.model.hf_layers import (
     ffns,
     gqa,
     layer_count,
+    moe,
     per_layer,
 )
 from stageline.model.tensors import Tensor, tensor
@@ -134,14 +137,31 @@ _UNUSED_BY_SOME = (
 
 def _mamba2(f: ConfigFields) -> Mamba2:
     return Mamba2(
-        heads=f.positive("mamba_num_heads"),
-        head_dim=f.positive("mamba_head_dim"),
+        heads=f.positive("mamba_num_heads", "mamba_n_heads"),
+        head_dim=f.positive("mamba_head_dim", "mamba_d_head"),
         state_dim=f.positive("ssm_state_size", "mamba_d_state"),
         groups=f.positive("n_groups", "mamba_n_groups", default=8),
         conv_kernel=f.positive("conv_kernel", "mamba_d_conv", default=4),
         conv_bias=f.flag("use_conv_bias", default=f.flag("mamba_conv_bias", default=True)),
-        bias=f.flag("use_bias"),
+        bias=f.flag("use_bias", default=f.flag("mamba_proj_bias")),
     )
+
+
+def granite_hybrid(f: ConfigFields, traits: Traits) -> Parts:
+    """Granite 4: Mamba-2 or attention, and behind either experts with a shared one, or a dense FFN of its width."""
+    count = layer_count(f)
+    kinds = per_layer(f, "layer_types", f.words("layer_types") or ["mamba"] * count, count)
+    check_kinds(f, kinds, "mamba", "attention")
+    by_kind: dict[str, Attention] = {"attention": gqa(f, traits)}
+    if "mamba" in kinds:
+        by_kind["mamba"] = _mamba2(f)
+    width = f.positive("shared_intermediate_size")
+    if f.integer("num_local_experts", default=0):
+        ffn: Ffn = msgspec.structs.replace(moe(f, traits), shared_width=width)
+    else:
+        ffn = Dense(width=width)
+    f.unused("intermediate_size", "num_experts_per_tok", "mamba_expand", "mamba_chunk_size", "use_mamba_kernels")
+    return Parts([LayerParts(by_kind[kind], ffn) for kind in kinds])
 
 
 def _nemotron_moe(f: ConfigFields, traits: Traits) -> Moe:

@@ -10,7 +10,15 @@ from stageline.model.hf_fields import ConfigFields
 from stageline.model.tensors import Tensor
 
 EXPERTS = ("n_routed_experts", "num_local_experts", "num_experts", "moe_num_experts")
-TOP_K = ("num_experts_per_tok", "num_experts_per_token", "experts_per_token", "top_k_experts", "moe_top_k", "moe_k")
+TOP_K = (
+    "num_experts_per_tok",
+    "num_experts_per_token",
+    "experts_per_token",
+    "top_k_experts",
+    "moe_top_k",
+    "moe_topk",
+    "moe_k",
+)
 EXPERT_WIDTH = ("moe_intermediate_size", "expert_ffn_hidden_size")
 SHARED = ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts", "num_shared_expert")
 SHARED_WIDTH = ("shared_expert_intermediate_size", "share_expert_dim", "share_expert_dims", "shared_intermediate_size")
@@ -85,7 +93,8 @@ def attention_kinds(f: ConfigFields, count: int, traits: Traits) -> list[str]:
     window = f.integer("sliding_window", "sliding_window_size", default=0)
     if 0 < f.integer("max_position_embeddings", default=0) <= window:
         window = 0
-    pattern = f.get("sliding_window_pattern") or f.get("_sliding_window_pattern")
+    names = ("sliding_window_pattern", "_sliding_window_pattern", "layer_switch")
+    pattern = next((found for found in [f.get(name) for name in names] if found), None)
     kinds, used = f.words("layer_types"), f.flag("use_sliding_window", default=traits.window)
     if kinds:
         kinds = per_layer(f, "layer_types", kinds, count)

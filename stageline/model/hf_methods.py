@@ -3,6 +3,7 @@
 A method or format that is not modelled is refused, because its weights would otherwise count as BF16.
 """
 
+import re
 from collections.abc import Callable
 
 from stageline.errors import BadInput
@@ -30,6 +31,7 @@ BY_ALGORITHM = {
 }
 MIXED = "MIXED_PRECISION"
 LM_HEAD = "lm_head"
+WHOLE_BITS = 16  # not quantised
 _NOTES = ("producer", "format", "quantization_status", "global_compression_ratio", "version", "quant_algo", "fmt")
 
 
@@ -39,12 +41,18 @@ def quantisation(raw: object, place: str, side: ConfigFields | None = None) -> Q
     If both describe the weights, quantization_config counts; the KV cache's type may come from either. Raises BadInput
     for a method that is not modelled.
     """
-    beside = _modelopt_file(side) if side else Quantisation()
+    beside = _beside(side) if side else Quantisation()
     if raw is None or raw == {}:
         return beside
-    f = ConfigFields(raw, place)
-    method = f.text("quant_method") or ("modelopt" if f.has("quant_algo") else None)
-    if method is None or method.lower() not in METHODS:
+    return _section(ConfigFields(raw, place), beside)
+
+
+def _section(f: ConfigFields, beside: Quantisation) -> Quantisation:
+    """A quantization_config by its method. Raises BadInput."""
+    implied = {"quant_algo": "modelopt", "load_in_4bit": "bitsandbytes", "load_in_8bit": "bitsandbytes"}
+    method = f.text("quant_method") or next((kind for name, kind in implied.items() if f.has(name)), None)
+    bare = method == "quark" and not f.has("global_quant_config")
+    if method is None or method.lower() not in METHODS or bare:
         reason = "this method is not modelled, and its weights are not BF16"
         raise BadInput(f.at("quant_method"), str(method), reason, f"known: {', '.join(METHODS)}")
     f.unused(*_NOTES)
@@ -99,7 +107,8 @@ def _awq(f: ConfigFields) -> Quantisation:
 def _gptq(f: ConfigFields) -> Quantisation:
     """GPTQ: integers, a scale and a zero point per group; symmetric checkpoints store zero points too.
 
-    `dynamic` excludes modules ("-:regex") or gives them bits and a group of their own ("+:regex").
+    `dynamic` excludes modules ("-:regex") or gives them bits and a group of their own ("+:regex"); so does AutoRound's
+    `extra_config`, by name.
     """
     bits, size = f.positive("bits", default=4), _group_size(f, 128)
     f.unused("static_groups", "modules_in_block_to_quantize", "meta", "checkpoint_format", "desc_act", "sym", "method")
@@ -116,6 +125,15 @@ def _gptq(f: ConfigFields) -> Quantisation:
         own = _integer_format(inner.positive("bits", default=bits), _group_size(inner, size), True)
         format_named(own, inner.place)
         rules.append(Rule(Patterns((regex,), f.at("dynamic")), own))
+    for name, change in ConfigFields(f.get("extra_config") or {}, f.at("extra_config")).raw.items():
+        inner = ConfigFields(change or {}, f"{f.at('extra_config')}.{name}")
+        own_bits, literal = inner.positive("bits", default=bits), re.fullmatch(r"[\w.]+", name)
+        if own_bits >= WHOLE_BITS:
+            ignored.append(name if literal else f"re:{name}")
+            continue
+        own = _integer_format(own_bits, _group_size(inner, size), True)
+        format_named(own, inner.place)
+        rules.append(Rule(Patterns((name if literal else f"re:{name}",), f.at("extra_config")), own))
     found = _everything(f, _integer_format(bits, size, True), ignored + f.words("modules_to_not_convert"), "dynamic")
     return found._replace(rules=(*rules, *found.rules))
 
@@ -211,8 +229,10 @@ def _modelopt(f: ConfigFields) -> Quantisation:
     return Quantisation((Rule(Patterns(("Linear",), f.place), name),), {}, ignore, kv_fp8)
 
 
-def _modelopt_file(side: ConfigFields) -> Quantisation:
-    """ModelOpt's hf_quant_config.json."""
+def _beside(side: ConfigFields) -> Quantisation:
+    """ModelOpt's hf_quant_config.json, or a section in a file of its own, with its method."""
+    if side.has("quant_method"):
+        return _section(side, Quantisation())
     side.unused("producer")
     f = side.inner("quantization")
     f.unused("has_zero_point", "pre_quant_scale", "quant_method", "smoothquant_val")
@@ -240,6 +260,27 @@ def _by_name(f: ConfigFields) -> dict[str, str]:
     return found
 
 
+def _quark(f: ConfigFields) -> Quantisation:
+    """AMD Quark: one configuration for all layers but those that `exclude` names."""
+    f.unused("export", "algo_config", "softmax_quant_spec", "quant_mode", "log_severity_level", "kv_cache_post_rope")
+    for name in ("layer_quant_config", "layer_type_quant_config"):
+        if f.get(name):
+            raise BadInput(f.at(name), "an object", "formats by layer are not modelled for this method")
+    everywhere = f.inner("global_quant_config")
+    weight = everywhere.inner("weight")
+    inputs = everywhere.inner("input_tensors") if everywhere.get("input_tensors") else ConfigFields({}, weight.place)
+    kind, size = weight.text("dtype"), _group_size(weight, 0)
+    known = {("fp8_e4m3", 0): "fp8", ("int8", 0): "int8-w8a8", ("fp4", 32): "mxfp4"}
+    known |= {("uint4", size): _integer_format(4, size, True), ("int4", size): _integer_format(4, size, False)}
+    if kind == "fp4" and inputs.text("dtype") == "fp8_e4m3":
+        known["fp4", 32] = "mxfp4-w4a8"
+    if (kind, size) not in known:
+        raise BadInput(weight.at("dtype"), f"{kind}, groups of {size}", "this weight format is not modelled")
+    found = _everything(f, known[str(kind), size], f.words("exclude"), "exclude")
+    kv = f.inner("kv_cache_quant_config") if f.get("kv_cache_quant_config") else None
+    return found._replace(kv_fp8=kv is not None and "fp8" in str(kv.raw))
+
+
 METHODS: dict[str, Callable[[ConfigFields], Quantisation]] = {
     "auto-round": _gptq,
     "awq": _awq,
@@ -251,4 +292,5 @@ METHODS: dict[str, Callable[[ConfigFields], Quantisation]] = {
     "modelopt": _modelopt,
     "modelopt_fp4": _modelopt,
     "mxfp4": _mxfp4,
+    "quark": _quark,
 }

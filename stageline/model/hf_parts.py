@@ -8,10 +8,21 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from stageline.model.hf_fields import ConfigFields
-from stageline.model.hf_hybrid import gated_delta, kimi_linear, minimax, nemotron_h, nemotron_nas
+from stageline.model.hf_hybrid import gated_delta, granite_hybrid, kimi_linear, minimax, nemotron_h, nemotron_nas
 from stageline.model.hf_latent import deepseek_v4, mla_moe
 from stageline.model.hf_layers import Parts, Traits
-from stageline.model.hf_special import biased_norms, gemma4, llama4, mimo_v2, minimax_m2, step3, transformer
+from stageline.model.hf_special import (
+    biased_norms,
+    gemma3n,
+    gemma4,
+    hunyuan_moe,
+    llama4,
+    mimo_v2,
+    minimax_m2,
+    starcoder2,
+    step3,
+    transformer,
+)
 
 Reader = Callable[[ConfigFields, Traits], Parts]
 
@@ -34,10 +45,15 @@ _GEMMA3_SIZES = MappingProxyType(
 _OLMO = Traits(qk_norm_all_heads=True, pattern=4)
 _EXPERTS = Traits(experts=True)
 _LN = Traits(extra_norms=2)
+_COHERE = Traits(extra_norms=-1, tied=True)  # one norm for attention and FFN, which work side by side
 
 FAMILIES: dict[str, Family] = {
     "apertus": Family(transformer, Traits(qk_norm=True, gated=False)),
     "arcee": Family(transformer, Traits(gated=False)),
+    "bailing_moe": Family(transformer, _EXPERTS),
+    "bailing_moe_v2": Family(transformer, _EXPERTS),
+    "cohere": Family(transformer, _COHERE._replace(qk_norm_all_heads=True), MappingProxyType({"use_qk_norm": False})),
+    "cohere2": Family(transformer, _COHERE._replace(pattern=4)),
     "deepseek_v2": Family(mla_moe, _EXPERTS),
     "deepseek_v3": Family(mla_moe, _EXPERTS),
     "deepseek_v32": Family(mla_moe, _EXPERTS),
@@ -49,6 +65,7 @@ FAMILIES: dict[str, Family] = {
     "gemma": Family(transformer, Traits(tied=True)),
     "gemma2": Family(transformer, _GEMMA._replace(pattern=2)),
     "gemma3_text": Family(transformer, _GEMMA._replace(qk_norm=True, pattern=6), _GEMMA3_SIZES),
+    "gemma3n_text": Family(gemma3n, _GEMMA._replace(qk_norm=True)),
     "gemma4_text": Family(gemma4, Traits(qk_norm=True, tied=True)),
     "glm": Family(transformer, Traits(qkv_bias=True, o_bias=False)),
     "glm4": Family(transformer, Traits(qkv_bias=True, o_bias=False, extra_norms=2)),
@@ -59,7 +76,11 @@ FAMILIES: dict[str, Family] = {
     "gpt_oss": Family(transformer, Traits(qkv_bias=True, sinks=True, bias=True, experts=True)),
     "granite": Family(transformer, Traits(tied=True)),
     "granitemoe": Family(transformer, Traits(tied=True, experts=True)),
+    "granitemoehybrid": Family(granite_hybrid, Traits(tied=True)),
     "hunyuan_v1_dense": Family(transformer, Traits(qk_norm=True)),
+    "hunyuan_v1_moe": Family(hunyuan_moe, Traits(qk_norm=True, experts=True)),
+    "internlm2": Family(transformer),
+    "internlm3": Family(transformer),
     "kimi_k2": Family(mla_moe, _EXPERTS),
     "kimi_linear": Family(kimi_linear, _EXPERTS),
     "llama": Family(transformer),
@@ -99,6 +120,11 @@ FAMILIES: dict[str, Family] = {
     "qwen3_vl_text": Family(transformer, _QWEN3),
     "seed_oss": Family(transformer, Traits(qkv_bias=True, o_bias=False)),
     "smollm3": Family(transformer, Traits(tied=True, window=False)),
+    "starcoder2": Family(
+        starcoder2,
+        _LN._replace(qkv_bias=True, gated=False, bias=True, tied=True),
+        MappingProxyType({"lm_head_bias": False}),
+    ),
     "step3p5": Family(step3, Traits(qk_norm=True, head_gate=True)),
     "step3p7": Family(step3, Traits(qk_norm=True, head_gate=True)),
 }

@@ -142,6 +142,64 @@ def _with_per_layer_inputs(f: ConfigFields, parts: Parts, width: int, hidden: in
     return parts._replace(extra=extra, carried=width)
 
 
+def gemma3n(f: ConfigFields, traits: Traits) -> Parts:
+    """Gemma 3n: four residual streams (AltUp), a low-rank path beside every layer (Laurel), per-layer embeddings."""
+    count, hidden = layer_count(f), f.positive("hidden_size")
+    streams, rank = f.positive("altup_num_inputs", default=4), f.positive("laurel_rank", default=64)
+    per_layer_width = f.positive("hidden_size_per_layer_input")
+    widths = f.raw["intermediate_size"] if isinstance(f.raw.get("intermediate_size"), list) else None
+    f.raw["intermediate_size"] = alike(f, "intermediate_size", count) if widths else f.raw.get("intermediate_size")
+    shared = f.integer("num_kv_shared_layers", default=0)
+    found = attentions(f, count, traits)
+    mixed = streams * hidden + streams**3 + streams**2 + 2 * hidden  # router, prediction, correction; norm and scale
+    extra = (
+        tensor("altup", "router", mixed),
+        tensor("laurel", "attention_minor", 2 * hidden * rank),
+        tensor("per_layer_input", "attention_minor", 2 * hidden * per_layer_width),
+        *norm_vectors(traits.extra_norms + 2, hidden),
+    )
+    kv = tensor("unused_kv", "attention_minor", 2 * hidden * found[0].kv_heads * found[0].head_dim)
+    layers = []
+    for i, attention in enumerate(found):
+        lent = i >= count - shared > 0  # its own keys and values are in the checkpoint, and unused
+        own = msgspec.structs.replace(attention, borrowed_kv=lent)
+        layers.append(LayerParts(own, dense(f, traits), (*extra, kv) if lent else extra))
+    f.unused("altup_active_idx", "altup_correct_scale", "activation_sparsity_pattern", "rope_local_base_freq")
+    parts = _with_per_layer_inputs(f, Parts(layers), count * per_layer_width, hidden)
+    joined = tensor("altup_projections", "attention_minor", 2 * (streams - 1) * hidden * hidden)
+    return parts._replace(extra=(*parts.extra, joined), streams=streams)
+
+
+def alike(f: ConfigFields, name: str, count: int) -> int | None:
+    """A field with one number for all layers, or a list with the same number for each. Raises BadInput."""
+    value = f.get(name)
+    if not isinstance(value, list):
+        return f.integer(name, default=0) if value is not None else None
+    numbers = f.integers(name)
+    if len(numbers) != count or len(set(numbers)) != 1:
+        raise BadInput(f.at(name), len(numbers), f"expected the same number for each of {count} layers")
+    return numbers[0]
+
+
+def hunyuan_moe(f: ConfigFields, traits: Traits) -> Parts:
+    """Hunyuan MoE: a transformer whose config lists sizes by layer."""
+    count = layer_count(f)
+    for name in ("moe_topk", "moe_intermediate_size", "num_shared_expert"):
+        f.raw[name] = alike(f, name, count)
+    f.raw["first_k_dense_replace"] = f.integer("moe_layer_num_skipped", default=0)
+    if f.flag("use_cla"):
+        raise BadInput(f.at("use_cla"), True, "attention shared across layers is not modelled for this type")
+    f.unused("cla_share_factor", "dense_list", "num_media_embeds", "org_vocab_size", "use_mixed_mlp_moe", "moe_topk")
+    return transformer(f, traits)
+
+
+def starcoder2(f: ConfigFields, traits: Traits) -> Parts:
+    """StarCoder 2: biases everywhere, or nowhere."""
+    if not f.flag("use_bias", default=True):
+        traits = traits._replace(qkv_bias=False, bias=False)
+    return biased_norms(f, traits)
+
+
 def mimo_v2(f: ConfigFields, traits: Traits) -> Parts:
     """MiMo V2: sliding layers with sinks and heads of their own; keys wider than values."""
     count = layer_count(f)

@@ -34,7 +34,8 @@ class Planning(msgspec.Struct, frozen=True):
 def advice(spec: ModelSpec, device: Device, options: PlanOptions, planned: Planned) -> list[str]:
     """One text per mistake; none for a sound plan."""
     planning = Planning(spec, device, options, planned)
-    return [text for rule in PLAN_RULES if (text := rule(planning))]
+    rules = SAME_PLAN_RULES if options.devices_by_stage else PLAN_RULES
+    return [text for rule in rules if (text := rule(planning))]
 
 
 def _split_without_need(p: Planning) -> str:
@@ -192,3 +193,4 @@ PLAN_RULES: tuple[Callable[[Planning], str], ...] = (
     _nominal_layers,
     _smaller_weights,
 )
+SAME_PLAN_RULES = (_would_not_start, _hops_dominate, _unbalanced, _kv_binds, _too_few_in_flight)  # try no other plan

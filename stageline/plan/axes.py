@@ -13,6 +13,7 @@ from typing import Literal
 
 import msgspec
 
+from stageline.cost.entries import CostEntry
 from stageline.cost.service import compile_cost
 from stageline.cost.topology import domain_devices, joined, ranks_in_domain
 from stageline.cost.totals import BatchTotals
@@ -146,9 +147,12 @@ class AxisPlanner:
             hops,
         )
 
+    def _entry(self, run: LayerRun, options: PlanOptions) -> CostEntry:
+        return cost_entry(self._spec, run.layers, options.device_of(run.stage, self._device), options)
+
     def _trip_ns(self, options: PlanOptions) -> int:
         route_links = links(self._spec, self._device, options, self._runs)
-        entries = [cost_entry(self._spec, run.layers, self._device, options) for run in self._runs]
+        entries = [self._entry(run, options) for run in self._runs]
         models = {entry: compile_cost(entry) for entry in entries}
         total = 0
         for totals in self._totals:

@@ -22,10 +22,12 @@ from stageline.plan.layer_partition import given_cuts
 from stageline.plan.links import links
 from stageline.plan.memory import Memory
 from stageline.plan.options import AXES, PlanOptions
-from stageline.plan.partition import balanced, fewest
+from stageline.plan.partition import Part, balanced_over, fewest
 from stageline.plan.placement import LayerRun, Layers, by_kind, route
 from stageline.plan.schema import Defaults, Plan, StagePlan, Visit
 from stageline.plan.sizing import credits_for, for_ranks, is_asynchronous, nominal_microbatch, serving, with_blocks
+from stageline.plan.stage_hardware import FLAG as STAGE_DEVICES
+from stageline.plan.stage_hardware import StageHardware, check_stage_devices
 from stageline.plan.stage_work import stage_work
 from stageline.plan.timing import PipelineTiming, decode_totals, pipeline_timing
 
@@ -40,6 +42,7 @@ class Planned(NamedTuple):
     timing: PipelineTiming
     requests: tuple[int, ...]  # by stage: requests of the planned context that fit
     axes: tuple[AxisRow, ...]  # innermost first
+    memories: tuple[Memory, ...]  # by stage
 
 
 def make_plan(spec: ModelSpec, device: Device, options: PlanOptions) -> Planned:
@@ -53,12 +56,15 @@ def make_plan(spec: ModelSpec, device: Device, options: PlanOptions) -> Planned:
         check_kernel_profile(options.profile, spec, device.name, options.group, options.expert_imbalance)
     elif options.profile:
         check_profile(options.profile, spec, device.name, options.tensor_parallel)
-    memory = Memory(spec, device, options)
-    check_fit(spec, device, memory, options)
-    layouts = _layouts(spec, device, memory, options)
-    made = (_stage(i, layers, spec, device, memory, options) for i, layers in enumerate(layouts))
-    stages = tuple(with_blocks(stage, options.kv_blocks, device.memory_bytes) for stage in made)
-    requests = tuple(_requests(stage, memory) for stage in stages)
+    check_stage_devices(options)
+    hardware = StageHardware(spec, device, options)
+    memory = hardware.memory
+    if not hardware.mixed:
+        check_fit(spec, device, memory, options)
+    layouts = _layouts(spec, hardware, options)
+    stages = tuple(_stage(i, layers, spec, hardware, options) for i, layers in enumerate(layouts))
+    memories = tuple(hardware.memory_of(i) for i in range(len(stages)))
+    requests = tuple(_requests(stage, own) for stage, own in zip(stages, memories, strict=True))
     microbatch = nominal_microbatch(len(stages), min(requests), options)
     decode, ranks = decode_totals(microbatch, memory.context_tokens), options.group.attention_replicas
     options = msgspec.structs.replace(options, async_scheduling=is_asynchronous(len(stages), options))
@@ -87,35 +93,43 @@ def make_plan(spec: ModelSpec, device: Device, options: PlanOptions) -> Planned:
         serving=serving(stages, options) or msgspec.UNSET,
         info=_info(spec, memory, options) | _order(axes),
     )
-    return Planned(plan=plan, memory=memory, timing=timing, requests=requests, axes=axes)
+    return Planned(plan=plan, memory=memory, timing=timing, requests=requests, axes=axes, memories=memories)
 
 
-def _layouts(spec: ModelSpec, device: Device, memory: Memory, options: PlanOptions) -> list[Layers]:
+def _layouts(spec: ModelSpec, hardware: StageHardware, options: PlanOptions) -> list[Layers]:
     """The layers of every stage, with stages in the order of their first layer. Raises DoesNotFit and BadInput."""
+    memory = hardware.memory
     if options.placement == "by-kind":
         return by_kind(spec, memory, options.consecutive)
     if options.placement == "fewest" and options.layer_partition != "balanced":
-        cuts = given_cuts(spec, device, memory, options.layer_partition, _stage_count(memory, options))
+        cuts = given_cuts(spec, hardware, options.layer_partition, _stage_count(memory, options))
         return [tuple(range(start, end)) for start, end in cuts]
     sequences, seen = options.microbatch or BALANCE_MICROBATCH, set[int]()
     while True:  # the microbatch that the plan will use depends on the cut: until it stays the same
         seen.add(sequences)
-        times = layer_times(spec, device, options, sequences, memory.context_tokens)
-        layouts = _balanced_layouts(spec, device, memory, options, times)
-        requests = (memory.room_bytes(x) // max(1, memory.request_bytes(x)) for x in layouts)
+        layouts = _balanced_layouts(spec, hardware, options, sequences)
+        held = ((hardware.memory_of(i), x) for i, x in enumerate(layouts))
+        requests = (own.room_bytes(x) // max(1, own.request_bytes(x)) for own, x in held)
         sequences = nominal_microbatch(len(layouts), min(requests), options)
         if sequences in seen:
             return layouts
 
 
-def _balanced_layouts(
-    spec: ModelSpec, device: Device, memory: Memory, options: PlanOptions, times: list[int]
-) -> list[Layers]:
-    """The layers of every stage, cut evenly by the times of layers."""
+def _balanced_layouts(spec: ModelSpec, hardware: StageHardware, options: PlanOptions, sequences: int) -> list[Layers]:
+    """The layers of every stage, cut evenly by the times of layers, on each stage's device."""
+    device, memory = hardware.device_of(0), hardware.memory
     if options.placement == "interleaved":
+        times = layer_times(spec, device, options, sequences, memory.context_tokens)
         return interleaved(spec, device, memory, options, times)
-    stages = _stage_count(memory, options)
-    cuts = balanced(times, stages, memory.fits)
+    stages, kinds = _stage_count(memory, options), dict[str, Part]()
+    for i in range(stages):
+        own = hardware.device_of(i)
+        if own.name not in kinds:
+            times = layer_times(spec, own, options, sequences, memory.context_tokens)
+            kinds[own.name] = Part(times, hardware.memory_of(i).fits)
+    cuts = balanced_over([kinds[hardware.device_of(i).name] for i in range(stages)])
+    if cuts is None and hardware.mixed:
+        raise DoesNotFit(_mixed_message(spec, hardware, stages))
     if cuts is None:  # a tied embedding is held once by one stage, but twice by two or more
         copy = f"a second copy of the tied embedding, {memory.head_bytes:,} bytes, does not fit"
         raise DoesNotFit(
@@ -124,7 +138,19 @@ def _balanced_layouts(
     return [tuple(range(start, end)) for start, end in cuts]
 
 
+def _mixed_message(spec: ModelSpec, hardware: StageHardware, stages: int) -> str:
+    have = sum(hardware.memory_of(i).capacity_bytes for i in range(stages))
+    need = hardware.memory.run_need_bytes(0, len(spec.layers))
+    kinds = " + ".join(dict.fromkeys(hardware.device_of(i).name for i in range(stages)))
+    return (
+        f"{spec.name} does not fit {stages} stages of {kinds}: {need:,} bytes are needed of {have:,} usable, in runs "
+        f"of whole layers; give {STAGE_DEVICES} more stages or larger devices, or make room for less (--context)"
+    )
+
+
 def _stage_count(memory: Memory, options: PlanOptions) -> int:
+    if options.devices_by_stage:
+        return len(options.devices_by_stage)
     if options.devices is None and isinstance(options.layer_partition, tuple):
         return len(options.layer_partition)
     if options.devices is not None:
@@ -157,7 +183,7 @@ def _visits(
     floors: list[int] = []
     visits = []
     for run in runs:
-        entry = cost_entry(spec, run.layers, device, options)
+        entry = cost_entry(spec, run.layers, options.device_of(run.stage, device), options)
         if entry not in index:
             index[entry] = len(index)
             floors.append(min_service_ns(entry))
@@ -166,11 +192,10 @@ def _visits(
     return tuple(index), tuple(visits)
 
 
-def _stage(
-    index: int, layers: Layers, spec: ModelSpec, device: Device, memory: Memory, options: PlanOptions
-) -> StagePlan:
+def _stage(index: int, layers: Layers, spec: ModelSpec, hardware: StageHardware, options: PlanOptions) -> StagePlan:
+    device, memory = hardware.device_of(index), hardware.memory_of(index)
     weights = memory.weight_bytes(layers)
-    return StagePlan(
+    stage = StagePlan(
         name=f"stage-{index}",
         layers=layers,
         devices=options.stage_devices,
@@ -183,6 +208,7 @@ def _stage(
         kv_windows=memory.windows(layers) or msgspec.UNSET,
         work=stage_work(spec, layers, device, memory, options),
     )
+    return with_blocks(stage, options.kv_blocks, device.memory_bytes)
 
 
 def _requests(stage: StagePlan, memory: Memory) -> int:
@@ -216,6 +242,8 @@ def _info(spec: ModelSpec, memory: Memory, options: PlanOptions) -> dict[str, st
         "kv_type": spec.kv_type,
         "state_type": spec.state_type,
     }
+    if options.devices_by_stage:
+        info["stage_devices"] = ",".join(device.name for device in options.devices_by_stage)
     named = options.profile or options.efficiencies
     if named:
         info["profile"] = named.name

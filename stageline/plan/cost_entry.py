@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import msgspec
+
 from stageline.cost.entries import CostEntry
 from stageline.cost.kernel_profile import KernelProfile, with_tables
 from stageline.cost.profile import measured_entry
@@ -14,7 +16,8 @@ from stageline.plan.options import PlanOptions
 def cost_entry(spec: ModelSpec, layers: Sequence[int], device: Device, options: PlanOptions) -> CostEntry:
     """The cost entry of a visit to these layers.
 
-    The last layer's includes the head, the first layer's the serving engine's own host time, unless another was given.
+    The last layer's includes head and drafter, the first layer's the serving engine's own host time, unless another was
+    given.
     """
     last, host, profile = len(spec.layers) - 1, options.host, options.profile
     if layers[0] == 0 and options.engine_sequence_ns and not (host.floor_ns or host.sequence_ns or host.step_ns):
@@ -22,4 +25,7 @@ def cost_entry(spec: ModelSpec, layers: Sequence[int], device: Device, options: 
     if profile and not isinstance(profile, KernelProfile):
         return measured_entry(profile, layers, last)
     entry = roofline_entry(spec, layers, device, options.group, layers[-1] == last, options.expert_imbalance, host)
-    return with_tables(entry, profile, spec, layers) if isinstance(profile, KernelProfile) else entry
+    if isinstance(profile, KernelProfile):
+        entry = with_tables(entry, profile, spec, layers)
+    drafter = options.draft.cost(device, options.group) if options.draft and layers[-1] == last else None
+    return msgspec.structs.replace(entry, drafter=drafter) if drafter else entry

@@ -63,6 +63,12 @@ def _published_rule(spec: ModelSpec, planned: Planned) -> list[str]:
 def _fewest(planned: Planned) -> list[str]:
     memory = planned.memory
     need = memory.run_need_bytes(0, memory.layers)
+    if "stage_devices" in planned.plan.info:
+        rooms = ", ".join(
+            f"{stage.name} {len(stage.layers)} layers on {stage.device} ({bytes_text(own.capacity_bytes)})"
+            for stage, own in zip(planned.plan.stages, planned.memories, strict=True)
+        )
+        return [f"Weights and {memory.concurrency} request(s) of {memory.context_tokens:,} tokens lie on {rooms}."]
     bound = -(-need // memory.capacity_bytes)
     counts = Counter(len(stage.layers) for stage in planned.plan.stages)
     shape = ", ".join(f"{n} x {size} layers" for size, n in sorted(counts.items(), reverse=True))

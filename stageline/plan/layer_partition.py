@@ -1,10 +1,10 @@
 """Layers per stage as an engine, or its user, splits them: `--layer-partition`."""
 
 from stageline.errors import BadInput, DoesNotFit
-from stageline.hardware.device import Device
 from stageline.model.spec import ModelSpec
 from stageline.plan.memory import Memory
 from stageline.plan.partition import Cuts
+from stageline.plan.stage_hardware import StageHardware
 
 FLAG = "--layer-partition"
 
@@ -40,25 +40,27 @@ def parse_partition(text: str) -> str | tuple[int, ...]:
     return tuple(int(count) for count in counts)
 
 
-def given_cuts(spec: ModelSpec, device: Device, memory: Memory, partition: str | tuple[int, ...], stages: int) -> Cuts:
+def given_cuts(spec: ModelSpec, hardware: StageHardware, partition: str | tuple[int, ...], stages: int) -> Cuts:
     """The cuts of a partition. Raises BadInput if it does not add up, DoesNotFit for a stage that does not fit."""
-    counts = SPLITS[partition](memory.layers, stages) if isinstance(partition, str) else list(partition)
+    layers = len(spec.layers)
+    counts = SPLITS[partition](layers, stages) if isinstance(partition, str) else list(partition)
     text = ",".join(map(str, counts))
     if len(counts) != stages:
         way_out = f"give {stages} numbers, or --pipeline-parallel-size {len(counts)}"
         raise BadInput(FLAG, text, f"{len(counts)} stages, but the replica has {stages}", way_out)
-    if sum(counts) != memory.layers:
-        reason = f"{sum(counts)} layers, but {spec.name} has {memory.layers}"
-        raise BadInput(FLAG, text, reason, f"the numbers must add up to {memory.layers}")
+    if sum(counts) != layers:
+        reason = f"{sum(counts)} layers, but {spec.name} has {layers}"
+        raise BadInput(FLAG, text, reason, f"the numbers must add up to {layers}")
     cuts, start = [], 0
     for stage, count in enumerate(counts):
-        end = start + count
+        end, memory = start + count, hardware.memory_of(stage)
         need = memory.run_need_bytes(start, end)
         if need > memory.capacity_bytes:
+            have, short = memory.capacity_bytes, need - memory.capacity_bytes
             raise DoesNotFit(
                 f"{FLAG} {text}: stage {stage} with layers {start} to {end - 1} of {spec.name} needs {need:,} bytes; "
-                f"its {device.name} have {memory.capacity_bytes:,} usable: {need - memory.capacity_bytes:,} bytes "
-                f"short; give it {_most(memory, start)} layers or fewer"
+                f"its {hardware.device_of(stage).name} have {have:,} usable: {short:,} bytes short; give it "
+                f"{_most(memory, start)} layers or fewer"
             )
         cuts.append((start, end))
         start = end

@@ -16,16 +16,32 @@ TOKEN_BYTES = 4  # of a token id, to the first stage and back from the last
 
 def links(spec: ModelSpec, device: Device, options: PlanOptions, runs: Sequence[LayerRun]) -> tuple[LinkPlan, ...]:
     """One link per visit boundary: link v enters visit v, the last one returns to the router."""
-    entering = [_link(device.scale_out, TOKEN_BYTES, options)]
+    first, last = (options.device_of(run.stage, device) for run in (runs[0], runs[-1]))
+    entering = [_link(first.scale_out, TOKEN_BYTES, options)]
     for before, run in pairwise(runs):
+        sender, receiver = options.device_of(before.stage, device), options.device_of(run.stage, device)
         far = leaves_domain(device, options, before.stage, run.stage)
-        network = device.scale_up if device.scale_up and not far else device.scale_out
+        network = sender.scale_up if sender.scale_up and not far else _between(sender, receiver)
         entering.append(_link(network, spec.boundary_bytes(run.layers[0]), options))
-    return (*entering, _link(device.scale_out, TOKEN_BYTES, options))
+    return (*entering, _link(last.scale_out, TOKEN_BYTES, options))
+
+
+def _between(sender: Device, receiver: Device) -> Network:
+    """The network across nodes; of devices of two kinds the lower bandwidth and the longer latency."""
+    one, other = sender.scale_out, receiver.scale_out
+    return Network(
+        bytes_per_s=min(one.bytes_per_s, other.bytes_per_s), latency_ns=max(one.latency_ns, other.latency_ns)
+    )
 
 
 def leaves_domain(device: Device, options: PlanOptions, sender: int, receiver: int) -> bool:
-    """Whether any device of stage `sender` has its peer in another domain: the slowest transfer counts."""
+    """Whether any device of stage `sender` has its peer in another domain: the slowest transfer counts.
+
+    Devices of two kinds share no domain.
+    """
+    device, other = options.device_of(sender, device), options.device_of(receiver, device)
+    if device.name != other.name:
+        return True
     domain, group = domain_devices(device), options.group
     stride = options.strides.pp or group.devices
     devices = joined(group.outer_devices, group.tensor_devices)

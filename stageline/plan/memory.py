@@ -54,6 +54,11 @@ class Memory:
         kept = {layer: _kept(spec, layer, options) for layer in set(spec.layers)}
         self.kept = [kept[layer] for layer in spec.layers]
         self.state = [spec.state_bytes(i) for i in range(count)]
+        if (draft := options.draft) and draft.model:  # beside the last layer
+            self.head_bytes += draft.weight_bytes(group)
+            own = (cache for layer in draft.layers() for cache in _kept(draft.model, layer, options))
+            self.kept[-1] = [*self.kept[-1], *own]
+            self.state[-1] += sum(draft.model.state_bytes(i) for i in range(len(draft.layers())))
         needs = [w + self._planned_bytes([i]) for i, w in enumerate(self.weights)]
         self._needs = [0, *accumulate(needs)]
 

@@ -9,7 +9,8 @@ from stageline.cost.group import Group
 from stageline.cost.kernel_profile import KernelProfile
 from stageline.cost.profile import Profile
 from stageline.cost.roofline_entry import HostOverhead
-from stageline.hardware.device import MemoryShare
+from stageline.hardware.device import Device, MemoryShare
+from stageline.plan.drafter import Draft
 
 Placement = Literal["fewest", "by-kind", "interleaved"]
 LayerBytes = Literal["exact", "nominal"]
@@ -17,6 +18,9 @@ Axis = Literal["tp", "ep", "cp", "pp", "dp"]
 AXES: tuple[Axis, ...] = ("tp", "ep", "cp", "pp", "dp")  # the default order, innermost first, if costs are equal
 
 DEFAULT_CONTEXT_TOKENS = 8192
+# Of what a plan gets unasked. 2: engines take runtime and activations from their share of memory, and memory is what
+# CUDA tells a process; plans without a version are older.
+DEFAULTS_VERSION = 2
 MAX_MICROBATCH = 64  # sampled rows whose logits count as activations, if no microbatch was given
 CreditsRule = Literal["stages", "fill"]  # microbatches in flight: one per stage, or as many as fill the pipeline
 
@@ -59,6 +63,7 @@ class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
     layer_bytes: LayerBytes = "exact"
     layer_partition: str | tuple[int, ...] = "balanced"  # fewest only: layers per stage, or who splits them
     devices: int | None = None  # per replica
+    devices_by_stage: tuple[Device, ...] = ()  # fewest only; empty: all stages have the same
     replicas: int = 1
     tensor_parallel: int = 1  # ranks that split every layer
     expert_parallel: int = 1  # ranks that experts are spread over: tensor ranks x attention replicas
@@ -90,6 +95,7 @@ class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
     prefix_cache: bool | None = None  # None: the serving engine's default
     credits_rule: CreditsRule = "fill"
     serving: EngineRules | None = None
+    draft: Draft | None = None  # what drafts tokens beside the last layers
     block_tokens: int = 16
     whole_kv: bool = False  # sliding-window layers keep KV of the whole context
     profile: Profile | KernelProfile | None = None  # measured costs instead of the roofline
@@ -110,6 +116,10 @@ class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
             tensor_stride=self.strides.tp or 1,
             outer_stride=self.strides.ep if self.expert_parallel > self.tensor_parallel else self.strides.cp,
         )
+
+    def device_of(self, stage: int, device: Device) -> Device:
+        """The device of a stage; `device` unless every stage has its own."""
+        return self.devices_by_stage[stage] if self.devices_by_stage else device
 
     @property
     def max_running(self) -> int | None:

@@ -6,6 +6,7 @@ dynamic programming over all cuts.
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate
+from typing import NamedTuple
 
 Fits = Callable[[int, int], bool]
 Cuts = list[tuple[int, int]]  # (start, end) of each run, end exclusive
@@ -31,28 +32,43 @@ def balanced(times: Sequence[int], stages: int, fits: Fits) -> Cuts | None:
 
     None if no cut fits. O(stages x layers^2).
     """
-    total = [0, *accumulate(times)]
-    peak = _search(total, stages, fits, max, None)
+    return balanced_over([Part(times, fits)] * stages)
+
+
+class Part(NamedTuple):
+    """A stage: the time of every layer on its device, and whether a run of layers fits it."""
+
+    times: Sequence[int]
+    fits: Fits
+
+
+def balanced_over(parts: Sequence[Part]) -> Cuts | None:
+    """Like `balanced`, for stages of different speed and room: the first run goes to the first part, and so on."""
+    totals = {id(part): [0, *accumulate(part.times)] for part in parts}
+    stages = [(totals[id(part)], part.fits) for part in parts]
+    peak = _search(stages, max, None)
     if peak is None:
         return None
-    best = _search(total, stages, fits, lambda before, time: before + time * time, _peak(total, peak))
+    best = _search(stages, lambda before, time: before + time * time, _peak(stages, peak))
     assert best is not None
     return best
 
 
-def _peak(total: list[int], cuts: Cuts) -> int:
-    return max(total[end] - total[start] for start, end in cuts)
+Stage = tuple[list[int], Fits]  # times added up, and whether a run fits
 
 
-def _search(
-    total: list[int], stages: int, fits: Fits, join: Callable[[int, int], int], limit: int | None
-) -> Cuts | None:
-    """Minimise the value that `join` builds up over all cuts into `stages` runs that fit and take at most `limit`."""
-    count = len(total) - 1
-    runs = _runs(total, fits, limit)
+def _peak(stages: Sequence[Stage], cuts: Cuts) -> int:
+    return max(total[end] - total[start] for (total, _), (start, end) in zip(stages, cuts, strict=True))
+
+
+def _search(parts: Sequence[Stage], join: Callable[[int, int], int], limit: int | None) -> Cuts | None:
+    """Minimise the value that `join` builds up over all cuts into runs that fit and take at most `limit`."""
+    count, stages = len(parts[0][0]) - 1, len(parts)
+    allowed = {id(total): _runs(total, fits, limit) for total, fits in parts}
     row: list[int | None] = [0] + [None] * count  # best value for the first `end` layers
     choice: list[list[int]] = []
-    for stage in range(1, stages + 1):
+    for stage, (total, _) in enumerate(parts, 1):
+        runs = allowed[id(total)]
         new: list[int | None] = [None] * (count + 1)
         start_of = [0] * (count + 1)
         for end in range(stage, count - (stages - stage) + 1):

@@ -7,6 +7,7 @@ from stageline.plan.axes import AxisRow
 from stageline.plan.build import Planned
 from stageline.plan.capacity import ContextCapacity, by_context, crossover_tokens
 from stageline.plan.engine_start import EngineStart, engine_start
+from stageline.plan.memory import Memory
 from stageline.plan.schema import Plan, StagePlan
 
 
@@ -29,6 +30,7 @@ class StageRow(msgspec.Struct, frozen=True, kw_only=True):
     free_bytes: int
     requests: int  # of the planned context that fit
     service_ns: int  # of all visits, one decode step of the nominal microbatch
+    hardware: str  # catalogue name of its devices
     device: DeviceMemory
 
 
@@ -70,7 +72,7 @@ def plan_report(planned: Planned) -> PlanReport:
     binding = min(range(len(plan.stages)), key=lambda i: planned.requests[i])
     return PlanReport(
         model=plan.model,
-        device=plan.device,
+        device=device_text(plan),
         devices=devices,
         visits=len(plan.visits),
         replicas=plan.replicas,
@@ -96,6 +98,11 @@ def plan_report(planned: Planned) -> PlanReport:
         by_context=by_context(plan.stages, planned.memory, plan.max_context_tokens),
         state_binds_below_tokens=crossover_tokens(plan.stages, planned.memory, plan.max_context_tokens),
     )
+
+
+def device_text(plan: Plan) -> str:
+    """The kinds of devices of a plan: "h100-sxm", or "h100-sxm + l40s"."""
+    return " + ".join(dict.fromkeys(stage.device or plan.device for stage in plan.stages))
 
 
 def serving_text(plan: Plan) -> str:
@@ -135,12 +142,13 @@ def _row(planned: Planned, index: int, stage: StagePlan) -> StageRow:
         free_bytes=stage.kv_budget_bytes,
         requests=planned.requests[index],
         service_ns=planned.timing.stage_ns[index],
-        device=_device_memory(planned, stage),
+        hardware=stage.device,
+        device=_device_memory(planned.memories[index], stage),
     )
 
 
-def _device_memory(planned: Planned, stage: StagePlan) -> DeviceMemory:
-    memory, last = planned.memory, stage.layers[-1] == planned.memory.layers - 1
+def _device_memory(memory: Memory, stage: StagePlan) -> DeviceMemory:
+    last = stage.layers[-1] == memory.layers - 1
     return DeviceMemory(
         weight_bytes=-(-stage.weight_bytes // stage.devices),
         kv_bytes=stage.kv_budget_bytes // stage.devices,

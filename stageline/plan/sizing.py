@@ -73,6 +73,7 @@ def serving(stages: Sequence[StagePlan], options: PlanOptions) -> Serving | None
         max_running=running or 0,
         ranks=options.group.attention_replicas,
         overhead_ns=rules.overhead_ns,
+        speculate=options.draft.tokens if options.draft else msgspec.UNSET,
     )
 
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from stageline.engine.causes import CAUSE, CAUSES
 from stageline.engine.types import StageRecord
-from stageline.plan.advice import IMBALANCE
 from stageline.plan.schema import Plan
 from stageline.report.idle import cause_shares, share_with_work
 from stageline.report.plan_advice import plan_advice
@@ -19,7 +18,7 @@ NOTABLE = 0.10  # minimum share of the time with work in the system for a cause 
 SHORT_RUN = 0.20  # share of fill and drain above which a run says little about the steady state
 IDLE_RUN = 0.5  # share of the time without any request above which latencies are those of an idle system
 OVERLOAD = 0.5  # share of the end-to-end time that a median request queues
-NOT_FULL = 0.25  # share of its time that a stage is starved: the other stages' `upstream` then has the same reason
+NOT_FULL = 0.25  # share of its time that a stage is starved: `upstream` then has the same reason
 RULED = frozenset({"empty", "kv_blocked", "fill", "drain"})  # causes with a rule of their own
 
 
@@ -74,19 +73,15 @@ def _causes(
 ) -> Iterator[Advice]:
     """One line per cause that takes much of the time; two causes with one reason share a line."""
     starved = max((s.idle_ns.get("starved", 0) / s.window_ns for s in stages if s.window_ns), default=0.0)
-    even = _max_over_mean(stages) <= IMBALANCE
     explained = set(RULED)
     if starved >= NOT_FULL:
         yield _few_in_flight(plan, summary, starved, shares)
-        explained |= {"starved", "upstream"} if even else {"starved"}
+        explained |= {"starved", "upstream"}
     notable = NOTABLE * share_with_work(shares)
     for cause in sorted(CAUSES, key=lambda c: -shares[c]):
         if cause in explained or not shares[cause] or shares[cause] < notable:
             continue
-        if cause == "upstream" and even:
-            yield _even_upstream(shares[cause])
-        else:
-            yield cause_advice(cause, shares[cause], run_figures(summary, stages))
+        yield cause_advice(cause, shares[cause], run_figures(summary, stages))
 
 
 def cause_advice(name: str, share: float, figures: Mapping[str, object]) -> Advice:
@@ -118,15 +113,7 @@ def _few_in_flight(plan: Plan, summary: Summary, starved: float, shares: Mapping
     return Advice(
         f"Too few microbatches are in flight: {summary.bubble_ratio:.0%} of the time with work is bubbles, with "
         f"{figure_text(served)} requests served at once; stages wait for tokens to come back for "
-        f"{shares['starved']:.0%} of the time (starved; {starved:.0%} on the most starved stage), and for each other "
-        f"for {shares['upstream']:.0%} (upstream)",
+        f"{shares['starved']:.0%} of the time (starved; {starved:.0%} on the most starved stage), and for those on "
+        f"their way for {shares['upstream']:.0%} (upstream)",
         fills if served < knee else CAUSE["starved"].moved_by,
-    )
-
-
-def _even_upstream(share: float) -> Advice:
-    return Advice(
-        f"Stages wait for the ones before them for {share:.0%} of the time (upstream), though they are balanced: "
-        "microbatches differ in size, and prefills delay decodes",
-        "the size of prefill chunks (--batched-tokens) and the batching policy (--batching)",
     )

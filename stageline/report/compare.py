@@ -13,7 +13,7 @@ from stageline.report.idle import cause_shares
 from stageline.report.rundir import RERUN, read_stages, read_summary
 from stageline.report.settings import run_label
 from stageline.report.summary import Summary
-from stageline.units import NS_PER_S, format_duration
+from stageline.units import NS_PER_S, figure_text, format_duration
 
 _SKIPPED = {"-o", "--output", "--events", "--json"}  # they change what is written, not what is computed
 SAME_RATIO = 0.0005  # relative change that prints as none
@@ -130,6 +130,20 @@ def _latency(name: str, percentile: str) -> Callable[[Sequence[ComparedRun]], Co
     return _row(f"{label} {percentile}", "latency", get, lambda s: format_duration(s * NS_PER_S), -1)
 
 
+def _measured(name: str, field: str, better: int) -> Callable[[Sequence[ComparedRun]], ComparisonRow]:
+    """A rate of the measurement window."""
+
+    def get(run: ComparedRun) -> float | None:
+        value: float | None = getattr(run.summary.measured, field, None)
+        return value
+
+    return _row(name, "measured", get, _figure, better)
+
+
+def _token_cost(run: ComparedRun) -> float | None:
+    return run.summary.cost.per_million_output_tokens if run.summary.cost else None
+
+
 def _share(cause: str) -> Callable[[Sequence[ComparedRun]], ComparisonRow]:
     """Neither direction is good: shares explain throughput and latency, and may fall while both get worse."""
     return _row(cause, "stages' time", lambda run: cause_shares(run.stages)[cause], _percent, 0)
@@ -140,12 +154,19 @@ def _percent(value: float) -> str:
 
 
 def _figure(value: float) -> str:
-    return f"{value:,.0f}" if value >= 1000 else f"{value:,.4g}"
+    if value >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.4g}" if value >= 1e-3 else figure_text(value)  # never with an exponent
 
 
 _ROWS: tuple[Callable[[Sequence[ComparedRun]], ComparisonRow], ...] = (
     _row("output tokens/s", "throughput", lambda r: r.summary.output_tokens_per_s, _figure, 1),
     _row("requests/s", "throughput", lambda r: r.summary.requests_per_s, _figure, 1),
+    _measured("offered requests/s", "offered_requests_per_s", 0),
+    _measured("served requests/s", "served_requests_per_s", 1),
+    _measured("served tokens/s", "served_output_tokens_per_s", 1),
+    _measured("goodput requests/s", "goodput_requests_per_s", 1),
+    _row("cost per 1M tokens", "measured", _token_cost, _figure, -1),
     _row("finished", "throughput", lambda r: r.summary.requests["finished"], _figure, 1),
     _row("preemptions", "throughput", lambda r: r.summary.preemptions, _figure, -1),
     *(_latency(name, p) for name in ("ttft", "tpot", "itl", "e2e", "queue") for p in ("p50", "p99")),

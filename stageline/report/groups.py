@@ -17,7 +17,7 @@ import msgspec
 from stageline.engine.types import MemberObserver
 from stageline.report.canonical import canonical_line
 from stageline.report.events import Served, StageEvent
-from stageline.units import NS_PER_S
+from stageline.units import NS_PER_S, figure_text
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -159,7 +159,7 @@ def groups_table(parts: Parts, events: Iterable[StageEvent], credits_: int) -> "
         table.add_column(name, justify="right")
     for end_ns, means in rows:
         cells = ["-" if m is None else f"{m:.1f}" for m in means] if few else _summed_up(means)
-        table.add_row(f"{end_ns / NS_PER_S:.4g} s", *cells)
+        table.add_row(f"{figure_text(end_ns / NS_PER_S)} s", *cells)
     return table
 
 

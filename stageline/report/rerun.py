@@ -28,6 +28,8 @@ class Rerun(msgspec.Struct, frozen=True, kw_only=True):
     sort: bool
     slo: str  # empty: no objective
     scheduling: Scheduling
+    warmup: str = ""
+    measure_window: str = ""
 
     def command(self, plan: str, base: Scheduling, scheduling: Scheduling | None = None) -> str:
         """The command that makes this run, or the same with other settings; `base` is what the plan file sets."""
@@ -39,8 +41,8 @@ class Rerun(msgspec.Struct, frozen=True, kw_only=True):
         if self.requests:
             words += ["--requests", str(self.requests)]
         words += ["--skip-bad-rows"] * self.skip_bad_rows + ["--sort"] * self.sort
-        if self.slo:
-            words += ["--slo", self.slo]
+        for name, value in (("slo", self.slo), ("warmup", self.warmup), ("measure-window", self.measure_window)):
+            words += [f"--{name}", value] if value else []
         return shlex.join(words + flags(scheduling or self.scheduling, base))
 
 

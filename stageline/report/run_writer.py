@@ -16,6 +16,7 @@ from stageline.report.claim import claim
 from stageline.report.digest import Digest
 from stageline.report.events import StageEventWriter
 from stageline.report.groups import MicrobatchWriter
+from stageline.report.measure import ARRIVALS, MeasureWindow
 from stageline.report.reorder import ReorderBuffer
 from stageline.report.rundir import (
     EVENTS_FILE,
@@ -34,7 +35,7 @@ from stageline.report.tee import TeeStageObserver
 
 
 class RunWriter:
-    """An Observer. It keeps 32 bytes per request, and the lines of requests that left before an earlier one.
+    """An Observer. It keeps 65 bytes per request, and the lines of requests that left before an earlier one.
 
     Use as a context manager around the run, then call `finish`. If the run breaks off, its requests so far stay in
     requests.jsonl; call `abort` for a summary that says so.
@@ -46,11 +47,12 @@ class RunWriter:
         directory: Path | None = None,
         *,
         slo: Slo | None = None,
+        window: MeasureWindow = ARRIVALS,
         events: bool = False,
         trace: TraceRecorder | None = None,
         inputs: Iterable[Path] = (),
     ) -> None:
-        self.statistics = Statistics(slo)
+        self.statistics = Statistics(slo, window)
         self.trace = trace
         self._events: StageEventWriter | None = None
         self._microbatches: MicrobatchWriter | None = None

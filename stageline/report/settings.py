@@ -34,7 +34,8 @@ def plan_label(made: Facts) -> str:
         return ""
     axes = " ".join(f"{label}{made[name]}" for name, label in _AXES if int(made.get(name, 1)) > 1) or "TP1"
     copies = f" x {made['dp']}" if int(made.get("dp", 1)) > 1 else ""
-    return ", ".join(part for part in (axes + copies, str(made.get("weights", ""))) if part)
+    kinds = dict.fromkeys(str(made.get("stage_devices", "")).split(","))  # of stages on different devices
+    return ", ".join(part for part in (axes + copies, " + ".join(kinds), str(made.get("weights", ""))) if part)
 
 
 def run_label(made: Facts, settings: Facts) -> str:

@@ -3,8 +3,8 @@
 from typing import get_args
 
 from stageline.engine.types import Outcome, RequestRecord
-from stageline.report.arrival_span import ArrivalSpan
 from stageline.report.distributions import ExactValues, Histogram, Latency, latency
+from stageline.report.measure import ARRIVALS, MeasuredRates, Measurement, MeasureWindow
 from stageline.report.request_times import times_of
 from stageline.report.slo import Slo, SloResult
 from stageline.report.utilisation import WorkDone
@@ -16,7 +16,7 @@ REQUEST_OUTCOMES: tuple[str, ...] = get_args(Outcome)
 class Statistics:
     """Latencies are of finished requests, inter-token latencies of all tokens, counts of all requests."""
 
-    def __init__(self, slo: Slo | None = None) -> None:
+    def __init__(self, slo: Slo | None = None, window: MeasureWindow = ARRIVALS) -> None:
         self._slo = slo
         self._good = 0
         self.outcomes = dict.fromkeys(REQUEST_OUTCOMES, 0)
@@ -26,7 +26,7 @@ class Statistics:
         self._ttft, self._tpot, self._e2e, self._queue = ExactValues(), ExactValues(), ExactValues(), ExactValues()
         self._itl = Histogram()
         self.work = WorkDone()
-        self.span = ArrivalSpan()
+        self._measurement = Measurement(window)
 
     @property
     def requests(self) -> int:
@@ -44,8 +44,9 @@ class Statistics:
         self.prompt_tokens += record.prompt_tokens
         self.preemptions += record.preemptions
         self.work.request(record)
-        self.span.request(record)
         times = times_of(record)
+        good = times is not None and self._slo is not None and self._slo.good(times)
+        self._measurement.request(record, good=good)
         if times is None:
             return
         self._queue.add(times.queue_ns)
@@ -53,7 +54,7 @@ class Statistics:
         self._e2e.add(times.e2e_ns)
         if times.tpot_ns is not None:
             self._tpot.add(times.tpot_ns)
-        self._good += self._slo is not None and self._slo.good(times)
+        self._good += good
 
     def latencies(self) -> dict[str, Latency]:
         """By their names in summary.json."""
@@ -64,6 +65,10 @@ class Statistics:
             "e2e_s": latency(self._e2e),
             "queue_s": latency(self._queue),
         }
+
+    def measured(self) -> MeasuredRates | None:
+        """Offered and served over the measurement window."""
+        return self._measurement.rates(objective=self._slo is not None)
 
     def slo_result(self, window_ns: int) -> SloResult | None:
         """None without an objective."""

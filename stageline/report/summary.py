@@ -5,10 +5,11 @@ from collections.abc import Iterable
 import msgspec
 
 from stageline.engine.types import RunTotals, StageRecord
+from stageline.plan.report import device_text
 from stageline.plan.schema import Plan
-from stageline.report.arrival_span import SpanRates
 from stageline.report.distributions import Latency
 from stageline.report.idle import run_bubble_ratio
+from stageline.report.measure import MeasuredRates
 from stageline.report.prefix import PrefixSummary, prefix_summary
 from stageline.report.rerun import Rerun
 from stageline.report.settings import Facts
@@ -17,6 +18,8 @@ from stageline.report.speculation import SpeculationSummary, speculation_summary
 from stageline.report.statistics import Statistics
 from stageline.report.utilisation import Utilisation, utilisation
 from stageline.units import NS_PER_S
+
+SECONDS_PER_HOUR, MILLION = 3_600, 1_000_000
 
 
 class RunTopology(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,6 +41,14 @@ class Advice(msgspec.Struct, frozen=True):
     moved_by: str
 
 
+class Cost(msgspec.Struct, frozen=True, kw_only=True):
+    """What the devices cost, in the currency of the price."""
+
+    per_device_hour: float  # the price that was given
+    per_hour: float
+    per_million_output_tokens: float | None  # served in the measurement window; None: none were
+
+
 class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What the command knows and the engine does not. `rows` counts the workload's rows by what became of them."""
 
@@ -50,6 +61,7 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
     credits: int
     rerun: Rerun | None = None
     settings: Facts = {}
+    price_per_device_hour: float | None = None
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,7 +101,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     utilisation: Utilisation | None = None  # None: the plan does not say what work its stages do
     prefix_cache: PrefixSummary | None = None  # None: the run had none
     speculation: SpeculationSummary | None = None  # None: nothing was drafted
-    arrivals: SpanRates | None = None  # None: all requests arrived at once
+    measured: MeasuredRates | None = None  # None: there was no time to measure in
+    cost: Cost | None = None  # None: no price was given
     plan: Facts = {}  # how the plan was made
     settings: Facts = {}  # in force during the run
     binds: tuple[Advice, ...] = ()  # the most telling first
@@ -105,6 +118,7 @@ def run_summary(
     speculation = speculation_summary(totals.speculation) if totals else None
     outcomes = {"total": statistics.requests, **statistics.outcomes}
     times = statistics.latencies()
+    on, measured = topology(plan), statistics.measured()
     return Summary(
         digest=digest,
         complete=totals is not None,
@@ -113,7 +127,7 @@ def run_summary(
         command=facts.command,
         workload=facts.workload,
         workload_rows=facts.rows,
-        topology=topology(plan),
+        topology=on,
         credits=facts.credits,
         requests=outcomes,
         requests_per_s=_rate(statistics.outcomes["finished"], window_ns),
@@ -140,7 +154,8 @@ def run_summary(
         utilisation=utilisation(plan, stages, statistics.work, speculation),
         prefix_cache=prefix_summary(totals.prefix) if totals else None,
         speculation=speculation,
-        arrivals=statistics.span.rates(),
+        measured=measured,
+        cost=run_cost(on, measured, facts.price_per_device_hour),
         rerun=facts.rerun,
         plan=plan.info,
         settings=facts.settings,
@@ -151,12 +166,25 @@ def topology(plan: Plan) -> RunTopology:
     """What a plan runs on."""
     return RunTopology(
         model=plan.model,
-        device=plan.device,
+        device=device_text(plan),
         stages=len(plan.stages),
         visits=len(plan.visits),
         replicas=plan.replicas,
         devices=plan.replicas * sum(s.devices for s in plan.stages),
         plan_digest=plan.digest(),
+    )
+
+
+def run_cost(on: RunTopology, measured: MeasuredRates | None, price: float | None) -> Cost | None:
+    """None without a price."""
+    if price is None:
+        return None
+    per_s = measured.served_output_tokens_per_s if measured else 0.0
+    hour = on.devices * price
+    return Cost(
+        per_device_hour=price,
+        per_hour=hour,
+        per_million_output_tokens=hour / SECONDS_PER_HOUR / per_s * MILLION if per_s else None,
     )
 
 

@@ -26,6 +26,7 @@ from stageline.units import NS_PER_S, figure_text, format_duration
 MAX_STAGE_ROWS = 32
 RANGE_SHARE = 0.01  # difference of shares of the window from which a row of several stages shows both ends
 MAX_TUNED_LINES = 3
+WORDY_CAUSES, LETTERS = 9, 4  # with more columns of causes than that, headings have so many letters
 _LATENCIES = (("TTFT", "ttft_s"), ("TPOT", "tpot_s"), ("ITL", "itl_s"), ("E2E", "e2e_s"), ("queue", "queue_s"))
 
 
@@ -89,14 +90,8 @@ def figures_table(summary: Summary) -> Table:
     )
     rate = f"{summary.output_tokens_per_s:,.1f} output tokens/s, {summary.requests_per_s:,.2f} requests/s"
     table.add_row("throughput", f"{rate}, the drain after the last arrival included")
-    if a := summary.arrivals:
-        span = format_duration(a.span_s * NS_PER_S)
-        table.add_row("offered", f"{figure_text(a.offered_requests_per_s)} requests/s for {span}")
-        table.add_row(
-            "served",
-            f"{figure_text(a.served_requests_per_s)} requests/s in that time, "
-            f"{figure_text(a.served_output_tokens_per_s)} output tokens/s",
-        )
+    for name, text in measured_rows(summary):
+        table.add_row(name, text)
     table.add_row("bubbles", f"{summary.bubble_ratio:.1%} of the time in which there was work{_binding(summary)}")
     if u := summary.utilisation:
         table.add_row("utilisation", f"{u.mfu:.1%} of peak FLOPs (MFU), {u.bandwidth:.1%} of memory bandwidth")
@@ -122,6 +117,23 @@ def bound_lines(found: Utilisation) -> list[tuple[str, str]]:
             alike.setdefault(shares_text(row.bound_by), []).append(row.stage)
     most = sorted(alike.items(), key=lambda x: (-len(x[1]), x[1]))
     return [(ranges(tuple(stages)), text) for text, stages in most[:BOUND_SHOWN]]
+
+
+def measured_rows(summary: Summary) -> list[tuple[str, str]]:
+    """Name and value of what was measured in the window, and of what it cost."""
+    m, cost, rows = summary.measured, summary.cost, []
+    if m is not None:
+        rows = [("measured in", m.window + (f"; {m.remark}" if m.remark else ""))]
+        rows.append(("offered", f"{figure_text(m.offered_requests_per_s)} requests/s"))
+        served = f"{figure_text(m.served_requests_per_s)} requests/s, "
+        rows.append(("served", f"{served}{figure_text(m.served_output_tokens_per_s)} output tokens/s"))
+        if m.goodput_requests_per_s is not None:
+            rows.append(("goodput", f"{figure_text(m.goodput_requests_per_s)} requests/s"))
+    if cost is not None:
+        tokens = cost.per_million_output_tokens
+        million = "no output token was served" if tokens is None else f"{figure_text(tokens)} per million output tokens"
+        rows.append(("cost", f"{figure_text(cost.per_hour)} per hour; {million}"))
+    return rows
 
 
 _ODD = ("skipped_bad", "left_out_failed", "output_raised", "prompt_raised", "reordered")
@@ -156,7 +168,8 @@ def stage_table(stages: Sequence[StageRecord], max_rows: int = MAX_STAGE_ROWS) -
     table.caption = _caption(stages, groups)
     table.caption_justify = "left"
     table.add_column("stage", no_wrap=True)
-    for name in ("busy%", *(CAUSE[c].heading or c for c in causes), *(["kv top%"] if kv else [])):
+    letters = None if len(causes) <= WORDY_CAUSES else LETTERS
+    for name in ("busy%", *((CAUSE[c].heading or c)[:letters] for c in causes), *(["kv top%"] if kv else [])):
         table.add_column(name, justify="right", no_wrap=True)
     for group in groups:
         cells = [_range(*group.ranges[name]) for name in ("busy", *causes)]

@@ -22,6 +22,7 @@ from prometheus_client import CollectorRegistry
 
 from stageline.errors import StagelineError, UsageError
 from stageline.runtime import logs
+from stageline.runtime.descriptors import DescriptorWatch, raise_limit
 from stageline.runtime.exposition import MetricsEndpoint
 from stageline.runtime.open_ports import warn_of_open_port
 from stageline.runtime.settings import ServerSettings
@@ -141,12 +142,14 @@ def stop_event(exit_with_parent: bool) -> asyncio.Event:
 async def serve(server: Server, settings: ServerSettings) -> None:
     """Serve until a signal, or the end of standard input, says to stop."""
     stop = stop_event(settings.exit_with_parent)
+    watch = asyncio.create_task(DescriptorWatch(raise_limit()).run())
     endpoints = await server.start()
     print(msgspec.json.encode(endpoints).decode(), flush=True)
     log.info("serving", extra={"grpc": endpoints.grpc, "metrics": endpoints.metrics})
     await stop.wait()
     log.info("stopping")
     await server.stop(settings.drain_s)
+    watch.cancel()
 
 
 def run(program: str, main: Callable[[], Coroutine[Any, Any, None]], settings: ServerSettings) -> int:

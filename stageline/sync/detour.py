@@ -7,7 +7,8 @@ waiting for their frames. The frames must still come before the microbatches can
 
 from itertools import pairwise
 
-from stageline.engine.microbatch import Microbatch
+from stageline.engine.attribution import Lateness
+from stageline.engine.microbatch import Item
 from stageline.engine.rng import STREAM_EXPERTS, draw_at, stream_key
 from stageline.engine.route import Route
 
@@ -17,19 +18,23 @@ class Detour:
 
     def __init__(self, route: Route, first: int, back: int, replica: int, seed: int) -> None:
         visits = range(first + 1, back)
-        self._hops = [(route.models[v], stream_key(seed, STREAM_EXPERTS, replica, v), route.link(v + 1, replica, seed))
-                      for v in visits]  # fmt: skip
-        self._free_ns = [0 for _ in visits]
+        self._hops = [
+            (v, stream_key(seed, STREAM_EXPERTS, replica, v), route.link(v + 1, replica, seed)) for v in visits
+        ]
+        self._models, self._lateness = route.models, {v: Lateness((v,)) for v in visits}
+        self._free_ns = dict.fromkeys(visits, 0)
 
-    def back(self, arrival_ns: int, prev_end_ns: int, microbatch: Microbatch) -> tuple[int, int]:
-        """(arrival, end of the visit before) of a microbatch at the later visit, given its arrival after the first."""
+    def back(self, item: Item) -> Item:
+        """A microbatch as it reaches the later visit, given as it leaves the first."""
+        microbatch, free_ns = item.microbatch, self._free_ns
         tokens, number = microbatch.totals.tokens, microbatch.number
-        free_ns = self._free_ns
-        for i, (model, key, link) in enumerate(self._hops):
+        for visit, key, link in self._hops:
+            model, free = self._models[visit], free_ns[visit]
             draw = draw_at(key, number) if model.uses_draw else 0
-            prev_end_ns = free_ns[i] = max(free_ns[i], arrival_ns) + model.service_ns(microbatch.totals, draw)
-            arrival_ns = link.send(prev_end_ns, tokens, number)
-        return arrival_ns, prev_end_ns
+            free_ns[visit] = end = max(free, item.arrival_ns) + model.service_ns(microbatch.totals, draw)
+            trail = self._lateness[visit].pass_on(visit, item, free, end)
+            item = Item(link.send(end, tokens, number), trail, microbatch)
+        return item
 
 
 def detours(route: Route, visits: tuple[int, ...], replica: int, seed: int) -> dict[int, Detour]:

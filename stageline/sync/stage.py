@@ -143,10 +143,10 @@ class StageMachine:
         out = []
         for item in queue:
             microbatch = item.microbatch
-            end = serve(visit, item.arrival_ns, item.prev_end_ns, microbatch)
+            trail = serve(visit, item)
             totals = microbatch.totals
             tokens = totals.sampled if is_return else totals.decode_tokens + totals.prefill_tokens
-            out.append(Item(send(end, tokens, microbatch.number), end, microbatch))
+            out.append(Item(send(trail.prev_end_ns, tokens, microbatch.number), trail, microbatch))
         queue.clear()
         self._served[visit] += len(out)
         return {visit: out}
@@ -161,12 +161,12 @@ class StageMachine:
             visit = -head[1]
             item = self._receivers[visit].queue.popleft()
             microbatch = item.microbatch
-            end = self.stage.serve(visit, item.arrival_ns, item.prev_end_ns, microbatch)
+            trail = self.stage.serve(visit, item)
             totals = microbatch.totals
             tokens = totals.sampled if visit + 1 == self.route.visits else totals.tokens
-            arrival = self._links[visit].send(end, tokens, microbatch.number)
+            arrival = self._links[visit].send(trail.prev_end_ns, tokens, microbatch.number)
             self._served[visit] += 1
-            out = Item(arrival, end, microbatch)
+            out = Item(arrival, trail, microbatch)
             if visit != self.visits[-1]:
                 self._foresee(visit, out)
             if visit in self._unsent:
@@ -181,8 +181,7 @@ class StageMachine:
         if detour is None:
             self._away[visit].append(sent.arrival_ns)
             return
-        arrival, prev_end = detour.back(sent.arrival_ns, sent.prev_end_ns, sent.microbatch)
-        back = Item(arrival, prev_end, sent.microbatch)
+        back = detour.back(sent)
         self._foreseen[later].append(back)
         self._receivers[later].queue.append(back)
         self._receivers[later].received += 1

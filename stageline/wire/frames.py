@@ -9,7 +9,7 @@ from typing import Literal, TypeVar
 from msgspec.structs import astuple
 
 from stageline.cost.totals import BatchTotals
-from stageline.engine.microbatch import Item, Microbatch
+from stageline.engine.microbatch import Item, Microbatch, Trail
 from stageline.engine.types import NEVER
 from stageline.errors import ProtocolError
 from stageline.sync.frames import Frame
@@ -29,7 +29,8 @@ MAX_STAMP_NS = 1 << 60  # 36 years; leaves room for sums below the 64-bit limit
 
 # The order is part of the protocol, see flow.proto.
 FRAME_COLUMNS = (
-    "number", "arrival_ns", "prev_end_ns", "dispatch_ns", "work_since_ns", "empty_since_ns", "credit_since_ns",
+    "number", "arrival_ns", "prev_end_ns", "chunk_wait_ns", "pace_ns",
+    "dispatch_ns", "work_since_ns", "empty_since_ns", "credit_since_ns",
     *BatchTotals.__struct_fields__,
 )  # fmt: skip
 _WIDTH = len(FRAME_COLUMNS)
@@ -72,7 +73,7 @@ class FrameEncoder:
             m = item.microbatch
             totals = m.totals
             rows.append((
-                m.number, item.arrival_ns, item.prev_end_ns, m.dispatch_ns, m.work_since_ns, m.empty_since_ns,
+                m.number, item.arrival_ns, *astuple(item.trail), m.dispatch_ns, m.work_since_ns, m.empty_since_ns,
                 m.credit_since_ns, *astuple(totals),
             ))  # fmt: skip
             tokens += totals.sampled if self._returns else totals.decode_tokens + totals.prefill_tokens
@@ -152,8 +153,8 @@ class FrameDecoder:
         items = []
         for row, releases, grants in zip(rows, released, granted, strict=True):
             totals = BatchTotals(*row[_TOTALS:])
-            microbatch = Microbatch(row[0], totals, row[3], row[4], row[5], row[6], releases, grants)
-            items.append(Item(row[1], row[2], microbatch))
+            microbatch = Microbatch(row[0], totals, row[5], row[6], row[7], row[8], releases, grants)
+            items.append(Item(row[1], Trail(row[2], row[3], row[4]), microbatch))
         return items
 
     def _last_releases(self, kv: pb.KvChanges | None) -> tuple[int, ...]:

@@ -1,6 +1,6 @@
 """A client of the router's live mode: Router.Generate."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 import msgspec
 from grpc import aio
@@ -19,6 +19,7 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True):
     max_tokens: int
     priority: int = 0
     session: str = ""
+    token_gaps: bool = False
 
 
 class GeneratedText(msgspec.Struct, frozen=True):
@@ -37,6 +38,8 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True):
     queue_ns: int
     ttft_ns: int
     e2e_ns: int
+    arrival_ns: int
+    token_gap_ns: Sequence[int]
 
 
 class LiveFacts(msgspec.Struct, frozen=True):

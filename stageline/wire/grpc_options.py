@@ -25,6 +25,9 @@ SERVER: Final[tuple[tuple[str, int], ...]] = (
     # Accept the keepalive rate of CHANNEL.
     ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_MS // 2),
     ("grpc.keepalive_permit_without_calls", 1),
+    # A connection that never speaks HTTP/2, or on which no call is under way, gives its descriptor back.
+    ("grpc.server_handshake_timeout_ms", 20_000),
+    ("grpc.max_connection_idle_ms", 300_000),
 )
 
 CHANNEL: Final[tuple[tuple[str, int], ...]] = (

@@ -79,7 +79,20 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     progress: RunProgress
     stages: tuple[StageHealth, ...]
     metrics: bytes = b""  # the router's own, if requested
-    live: str = ""  # id of the live session; empty: none is open
+    live: str = ""  # name of the live session; empty: none is open
+
+
+def status_of(reply: router_pb2.StatusReply) -> Status:
+    """The state that a reply states."""
+    return Status(
+        plan=reply.plan,
+        plan_digest=reply.plan_digest,
+        session=reply.session,
+        progress=RunProgress(**{name: getattr(reply.progress, name) for name in RunProgress.__struct_fields__}),
+        stages=tuple(StageHealth(s.name, s.replica, s.stage, s.address, s.healthy, s.metrics) for s in reply.stages),
+        metrics=reply.metrics,
+        live=reply.live.session,
+    )
 
 
 class RouterClient(RouterConnection):
@@ -87,18 +100,7 @@ class RouterClient(RouterConnection):
 
     async def status(self, timeout_s: float = grpc_options.CALL_S, *, metrics: bool = False) -> Status:
         """The state of the router, with the metrics of all servers if requested."""
-        reply = await self._status(timeout_s, metrics=metrics)
-        return Status(
-            plan=reply.plan,
-            plan_digest=reply.plan_digest,
-            session=reply.session,
-            progress=RunProgress(**{name: getattr(reply.progress, name) for name in RunProgress.__struct_fields__}),
-            stages=tuple(
-                StageHealth(s.name, s.replica, s.stage, s.address, s.healthy, s.metrics) for s in reply.stages
-            ),
-            metrics=reply.metrics,
-            live=reply.live.session,
-        )
+        return status_of(await self._status(timeout_s, metrics=metrics))
 
     async def healthy(self, deadline_s: float, check: Callable[[], None] = lambda: None) -> Status:
         """Waits until every stage serves. At the deadline raises Unavailable, naming the stages that do not.

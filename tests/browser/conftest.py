@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections.abc import Iterator
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -12,17 +13,21 @@ FLAGS = (
 )
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    """The browser; Playwright is no dependency of the project's other tests."""
+def chromium_program() -> str:
+    """The path of Chromium. Skips the test without it or Playwright, which no other test needs; fails in CI."""
     program = shutil.which("chromium")
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
-        program = None
-    if program is None:
+    if program is None or find_spec("playwright") is None:
         missing = "no chromium and playwright: install the distribution's chromium and the dev dependencies"
         pytest.fail(missing) if os.environ.get("CI") == "true" else pytest.skip(missing)
+    return program
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """The browser."""
+    program = chromium_program()
+    from playwright.sync_api import sync_playwright
+
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=program, args=FLAGS.split())
         yield chromium

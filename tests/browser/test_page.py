@@ -11,6 +11,7 @@ import pytest
 from stageline.engine.types import Request
 from stageline.report.events import Gap, Served
 from stageline.report.page.render import write_page
+from stageline.report.page.sheet import write_sheet
 from stageline.report.rundir import read_events, read_stages
 from tests.known import SLOW, TIGHT, write_run
 from tests.reference.plans import pipeline
@@ -161,3 +162,13 @@ def test_a_long_run_of_many_stages_opens_at_once(tmp_path: Path, tab: Any, troub
     tab.click("[data-view=first]")
     tab.locator("#range", has_text="every service").wait_for()
     assert trouble == []
+
+
+def test_the_sheet_prints_on_one_page(tab: Any, trouble: list[str], tmp_path: Path) -> None:
+    """Even of 59 stages; nothing runs out of the page to the right."""
+    write_run(tmp_path, pipeline((100_000,) * 59))
+    write_sheet(tmp_path, tmp_path / "sheet.html")
+    tab.goto((tmp_path / "sheet.html").as_uri())
+    assert trouble == []
+    assert tab.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    assert len(re.findall(rb"/Type\s*/Page\b", tab.pdf(prefer_css_page_size=True))) == 1

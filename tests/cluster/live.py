@@ -130,7 +130,7 @@ async def live(plan: Plan, **settings: object) -> AsyncIterator[Live]:
         plain = msgspec.structs.asdict(SETTINGS)
         path = Path(stack.enter_context(TemporaryDirectory()), "plan.json")
         path.write_bytes(plan.canonical())  # noqa: ASYNC240 - a test
-        own = {"plan": str(path), "stages": ",".join(addresses), "http_port": 0, "drain_s": 10.0}
+        own = {"plan": str(path), "stages": ",".join(addresses), "http_port": 0, "drain_s": 10.0, "dilation": "1"}
         cluster.router = router = build(RouterSettings(**(plain | own | settings)))
         endpoints = await router.start()
         cluster.http, cluster.grpc = endpoints.http, endpoints.grpc

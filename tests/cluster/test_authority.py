@@ -13,7 +13,7 @@ from stageline.v1.router_pb2_grpc import RouterStub
 from stageline.v1.stage_pb2_grpc import StageStub
 from tests.cluster.live import Live, live, live_plan
 
-OPEN = ("/health", "/ready", "/version", "/metrics")
+OPEN = ("/", "/status", "/health", "/ready", "/version", "/metrics")
 CLOSED = (
     ("GET", "/v1/models"), ("POST", "/v1/completions"), ("POST", "/v1/chat/completions"), ("POST", "/v1/embeddings"),
     ("POST", "/tokenize"),

@@ -1,6 +1,7 @@
 """Whatever bytes come to a port, whatever body to the door: an answer in words, no traceback, nothing left behind."""
 
 import asyncio
+import contextlib
 import json
 import logging
 from pathlib import Path
@@ -13,9 +14,10 @@ from grpc import aio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from router.api.openai import bodies
+from router.api.openai import bodies, idle
 from stageline.v1 import router_pb2
 from stageline.v1.router_pb2_grpc import RouterStub
+from stageline.wire import grpc_options
 from stageline.wire.http_headers import OUTPUT_TOKENS_HEADER
 from tests.certificates import Authority
 from tests.cluster.live import MODEL, live, live_plan
@@ -199,3 +201,35 @@ async def test_any_request_over_grpc_is_answered_or_refused_in_words(caplog: pyt
             call.cancel()
         await cluster.emptied()
     assert tracebacks(caplog) == []
+
+
+async def test_connections_that_nobody_uses_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A silent one, half a head, and one that is kept after its request; not the one whose request is under way."""
+    monkeypatch.setattr(idle, "IDLE_S", 0.3)
+    monkeypatch.setattr(idle, "SWEEP_S", 0.05)
+    async with live(live_plan()) as cluster, cluster.client() as client:
+        long = asyncio.create_task(client.completions.create(model=MODEL, prompt="x", max_tokens=400))
+        for data in (b"", b"GET /health HTTP/1.1\r\nHost:", b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"):
+            host, _, port = cluster.http.rpartition(":")
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(data)
+            async with asyncio.timeout(10):
+                with contextlib.suppress(ConnectionError):
+                    while await reader.read(1000):
+                        pass
+            writer.close()
+        assert (await long).usage.completion_tokens == 400
+
+
+async def test_a_connection_that_never_speaks_grpc_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    hasty = dict(grpc_options.SERVER) | {"grpc.server_handshake_timeout_ms": 300}
+    monkeypatch.setattr(grpc_options, "SERVER", tuple(hasty.items()))
+    async with live(live_plan()) as cluster:
+        for address in (cluster.grpc, cluster.stage_ports[0]):
+            host, _, port = address.rpartition(":")
+            reader, writer = await asyncio.open_connection(host, int(port))
+            async with asyncio.timeout(10):
+                with contextlib.suppress(ConnectionError):
+                    while await reader.read(1000):
+                        pass
+            writer.close()

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from stageline.load.driver import Turns
 from stageline.load.options import Endpoint, LoadOptions, PromptKind
 from stageline.load.run import LoadResult, run_load
 from stageline.workload import open_workload
+from tests.certificates import Authority
 from tests.cluster.live import MODEL, live, live_plan
 from tests.cluster.servers import until
 
@@ -52,6 +54,23 @@ async def test_what_arrives_is_what_the_workload_says(endpoint: str, prompts: Pr
     assert emulated.ttft_s.p50 is not None and wall.ttft_s.p50 is not None
     # Three visits of at least 400 us each, and never more than what the wall has seen.
     assert 0.0012 <= emulated.ttft_s.p50 <= wall.ttft_s.p50 / 2 + 0.001
+
+
+@pytest.mark.parametrize("door", ["http", "grpc"])
+async def test_emulated_rates_and_gaps_come_from_stamps_also_when_the_host_stands_still(door: str) -> None:
+    """The client stands still for half a second; nothing of that is in the emulated figures."""
+    async with live(live_plan()) as cluster:
+        url = cluster.url if door == "http" else f"grpc://{cluster.grpc}"
+        loop = asyncio.get_running_loop()
+        loop.call_later(0.1, time.sleep, 0.5)
+        summary = (await load(url, "closed:users=2,requests=8,input=20,output=40")).summary
+    assert summary.calls["finished"] == 8, summary.remarks
+    assert summary.emulated is not None
+    emulated, wall = summary.emulated, summary.wall
+    assert wall.latencies.itl_s.max > 0.4
+    assert emulated.latencies.itl_s.max < 0.05
+    assert emulated.latencies.itl_s.mean == pytest.approx(emulated.latencies.tpot_s.mean, rel=0.01)
+    assert emulated.duration_s < wall.duration_s - 0.3
 
 
 async def test_a_conversation_finds_its_history(tmp_path: Path) -> None:
@@ -112,3 +131,14 @@ async def test_a_lost_stage_fails_its_calls_and_the_run_goes_on(door: str) -> No
         assert calls["failed"] >= 2
     assert set(result.summary.reasons) <= {"error event", "HTTP 503", "UNAVAILABLE", "unreachable", "cut"}
     assert any("stage" in remark for remark in result.summary.remarks)
+
+
+async def test_a_certificate_that_is_not_trusted_is_named_as_that(tmp_path: Path) -> None:
+    own = Authority(tmp_path).files()
+    async with live(live_plan(), tls_cert=own.cert, tls_key=own.key) as cluster:
+        with pytest.raises(Unavailable, match=r"certificate is not trusted \(unable to get .*\); .* --tls-ca"):
+            await load(cluster.url, "closed:users=1,requests=1,input=2,output=2")
+        with pytest.raises(Unavailable, match="if it wants TLS, write https://"):
+            await load(cluster.url.replace("https", "http"), "closed:users=1,requests=1,input=2,output=2")
+        with pytest.raises(Unavailable, match="does not speak TLS"):
+            await load(f"https://{cluster.stage_ports[0]}", "closed:users=1,requests=1,input=2,output=2")

@@ -19,18 +19,19 @@ from router.cluster.stages import StageTable
 from router.metrics.collector import RouterCollector
 from router.metrics.vllm import ServingMetrics
 from router.runs.servicer import RouterServicer
+from router.runs.status import RouterStatus
 from router.server import build as build_router
 from router.settings import RouterSettings
 from stage_server.metrics import StageCollector
 from stage_server.server import build as build_stage
 from stage_server.servicer import StageServicer
 from stage_server.settings import StageSettings
-from stageline.cli.top_data import cluster_samples, view_between
 from stageline.cli.top_view import render
 from stageline.engine.causes import CAUSES
 from stageline.engine.settings import Scheduling
 from stageline.engine.types import RunTotals
 from stageline.plan.schema import Plan
+from stageline.runtime.cluster_view import cluster_samples, view_between
 from stageline.runtime.metric_names import OWN
 from stageline.runtime.metrics import Exporter
 from stageline.runtime.metrics_page import page
@@ -82,8 +83,8 @@ async def watched(plan: Plan) -> AsyncIterator[Watched]:
             addresses.append(await stack.enter_async_context(serving(stage)))
         table, registry = StageTable(plan, [addresses]), CollectorRegistry()
         metrics, collector = ServingMetrics(plan), RouterCollector(plan, table.health)
-        text = partial(encode, registry)
-        router = RouterServicer(plan, table, on_run=collector.on_run, watch=metrics, metrics=text)
+        status = RouterStatus(plan, table, metrics=partial(encode, registry))
+        router = RouterServicer(plan, table, on_run=collector.on_run, watch=metrics, status=status)
         registry.register(collector)
         registry.register(metrics)
         last = await stack.enter_async_context(AsyncExitStack())

@@ -176,6 +176,14 @@ def the_index_agrees(kind: str, number: int) -> Any:
         return play_to_the_end(random.Random(number))
 
 
+def an_answer_holds(kind: str, number: int) -> Any:
+    """What `search` and `tune` say, against brute force."""
+    from tests.property.answers import search_finds_the_grids_best
+    from tests.property.tuned_runs import tuning_keeps_its_word
+
+    return {"search": search_finds_the_grids_best, "tune": tuning_keeps_its_word}[kind](number)
+
+
 class Check(NamedTuple):
     """What is run on a kind and a number, and the kinds for which it holds."""
 
@@ -195,6 +203,7 @@ CHECKS = {
     "laws": _on(keeps_the_laws, STAYING),
     "idle-drafts": _on(idle_drafts_change_nothing, EVERY_KIND),
     "cluster": _on(a_cluster_agrees, STAYING),
+    "answers": Check(an_answer_holds, ("search", "tune")),
     "index": Check(the_index_agrees, tuple(SWEEPS)),
     **{f"vectors-{n}": _on(partial(vectors_equal_heap, small_batch=n), EVERY_KIND) for n in (1, 3, 1000)},
     **{f"delivery-{n}": _on(partial(any_delivery_agrees, window_frames=n), EVERY_KIND) for n in (0, 1, 2, 3, 5)},

@@ -10,6 +10,7 @@ from stageline.cost.entries import (
     Collective,
     CollectiveCost,
     CostEntry,
+    Drafter,
     Experts,
     FullAttention,
     Gemm,
@@ -98,12 +99,18 @@ GRAPHS = st.builds(
     decode_only=st.booleans(),
     exact=st.booleans(),
 )
+drafters = st.builds(
+    Drafter,
+    groups=st.lists(groups(), max_size=2).map(tuple),
+    head=st.builds(LmHead, row_ns=coefficient, weights_ns=coefficient, overhead_ns=coefficient),
+)
 stepped = st.builds(
     msgspec.structs.replace,
     rooflines,
     ranks=st.sampled_from([msgspec.UNSET, 1, 2, 7]),
     graphs=st.just(msgspec.UNSET) | GRAPHS,
     host_hidden=st.booleans(),
+    drafter=st.just(msgspec.UNSET) | drafters,
 )
 affines = st.builds(
     Affine,

@@ -16,7 +16,7 @@ ROW = """\
         optional=True,
     ),
 """
-END = "        later(prev_end_ns, end_ns - 1_000_000_000),  # distant\n"
+END = "        end_ns - 1_000_000_000,  # distant\n"
 TIMELINE = """\
     split["distant"] = clamp(gap.end_ns - 10**9, left_upstream_ns, gap.end_ns) - left_upstream_ns
     left_upstream_ns += split["distant"]

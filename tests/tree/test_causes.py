@@ -12,11 +12,14 @@ from deploy.grafana.builder.dashboards import PIPELINE
 from stageline.engine.causes import BUBBLES, CAUSES, GAP_CAUSES, NOT_BUBBLES, RECORDED, SHOWN, TABLE
 from stageline.engine.types import StageRecord
 from stageline.report.advice import advise, cause_advice, run_figures
+from stageline.report.compare import compare_runs, read_runs
 from stageline.report.distributions import Latency
 from stageline.report.page.data import page_data
 from stageline.report.page.lanes import CATEGORIES
 from stageline.report.page.render import SCRIPTS, asset
+from stageline.report.palette import DARK_SERVICES, SERVICES
 from stageline.report.rundir import read_run_plan, read_summary
+from stageline.report.tuned import OBJECTIVES
 from tests.known import write_run
 from tests.reference import attribution
 
@@ -39,6 +42,7 @@ def test_every_cause_has_a_meaning_colours_and_advice(cause: Any) -> None:
 def test_no_two_causes_look_alike() -> None:
     for colours in ({c.colour for c in TABLE}, {c.dark_colour for c in TABLE}, {c.heading or c.name for c in TABLE}):
         assert len(colours) == len(TABLE)
+    assert not {c.colour for c in TABLE} & {*SERVICES} and not {c.dark_colour for c in TABLE} & {*DARK_SERVICES}
 
 
 def test_every_cause_is_shown_once() -> None:
@@ -109,3 +113,15 @@ def test_the_bubble_rule_leaves_out_what_is_no_bubble(root: Path) -> None:
     for operator, value in matchers:
         assert operator in ("!=", "!~")
         assert [cause for cause in CAUSES if not re.fullmatch(value, cause)] == [c for c in CAUSES if c in BUBBLES]
+
+
+def test_the_share_of_bubbles_is_no_goal(root: Path, directory: Path) -> None:
+    """It explains: no comparison calls less of it better, no alert waits for it, and tune does not ask for it."""
+    comparison = compare_runs(read_runs([directory] * 2))
+    shares = [row for row in comparison.rows if row.group == "stages' time"]
+    assert {"bubbles", *CAUSES} <= {row.name for row in shares}
+    assert {row.better for row in shares} == {0}
+    groups = yaml.safe_load((root / "deploy/prometheus/rules.yml").read_text())["groups"]
+    alerts = [r for group in groups for r in group["rules"] if "alert" in r]
+    assert alerts and not [r["alert"] for r in alerts if re.search("bubble|idle_seconds", str(r["expr"]))]
+    assert not [objective for objective in OBJECTIVES if "bubble" in objective]

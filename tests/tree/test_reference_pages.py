@@ -53,6 +53,6 @@ def test_every_setting_is_there() -> None:
 def test_every_route_says_what_it_gives() -> None:
     text = PAGES["http.md"]()
     routes = [r for r in server().routes if r.method != "HEAD"]
-    assert len(routes) == 10
+    assert len(routes) == 12
     assert [r for r in routes if r.resource and f"| `{r.method} {r.resource.canonical}` | " not in text] == []
     assert "|  |\n" not in text[text.index("## Routes") : text.index("## Bodies")].replace("| route | |\n", "")

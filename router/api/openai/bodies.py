@@ -34,7 +34,8 @@ class BodyReader:
         """
         data = bytearray()
         try:
-            async with asyncio.timeout(BODY_S):
+            # Most bodies are here with their head: then no timer has to be set, cancelled and forgotten.
+            async with asyncio.timeout(None if request.content.is_eof() else BODY_S):
                 async for part in request.content.iter_any():
                     data += part
                     self._hold(len(part), len(data))

@@ -15,6 +15,7 @@ from router.api.generation import GenerationParams
 from router.api.keys import Gate, RateLimited
 from router.api.openai.bodies import BodyReader
 from router.api.openai.embeddings import MAX_INPUTS, embedding_params, embeddings_document
+from router.api.openai.idle import IdleConnections
 from router.api.openai.malformed import SERVER_LOG
 from router.api.openai.params import chat_params, chat_text, completion_params
 from router.api.openai.replies import CompletionKind, Envelope, error_body
@@ -29,6 +30,8 @@ from router.api.openai.schema import (
 from router.api.openai.streaming import ended, stream_reply, whole_reply
 from router.api.prompts import ContextTooLong
 from router.live.service import LiveService
+from router.page.index import CONTENT_POLICY
+from router.page.site import Page
 from stageline.errors import BadInput, StagelineError, UsageError
 from stageline.report.spans.context import TRACEPARENT, TRACESTATE, TraceContext, parse_traceparent
 from stageline.wire.http_headers import DILATION_HEADER, OUTPUT_TOKENS_HEADER
@@ -44,14 +47,15 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class OpenAiServer:
-    """The routes, and the port that serves them; 0: any free port."""
+    """The routes, and the port that serves them; 0: any free port. Without a `page` there is nothing for people."""
 
     def __init__(
         self, service: LiveService, registry: CollectorRegistry, *, host: str = "127.0.0.1", port: int = 0,
-        gate: Gate | None = None, tls: ssl.SSLContext | None = None,
+        gate: Gate | None = None, tls: ssl.SSLContext | None = None, page: Page | None = None,
     ) -> None:  # fmt: skip
         self._service, self._names, self._registry = service, service.names, registry
         self._host, self._port, self._gate, self._tls = host, port, gate or Gate(), tls
+        self._page = page
         self._bodies = BodyReader(service.max_context_tokens)
         self._since = int(time.time())
         self._headers = {DILATION_HEADER: f"{service.dilation:g}"}
@@ -68,9 +72,12 @@ class OpenAiServer:
                 web.get("/ready", self._ready),
                 web.get("/version", self._version),
                 web.get("/metrics", self._metrics),
+                web.get("/status", self._status),
+                web.get("/", self._index),
             ]
         )
         # The handler of a client that disconnects is cancelled, which cancels its request in the cluster.
+        self._idle, self._sweeping = IdleConnections(), set[asyncio.Task[None]]()
         self._runner = web.AppRunner(
             app, handler_cancellation=True, access_log=None, shutdown_timeout=1.0, logger=SERVER_LOG
         )
@@ -86,11 +93,15 @@ class OpenAiServer:
                 f"HTTP port {self._host}:{self._port} can't be bound ({error.strerror or error}); choose "
                 "another --http-port, 0 for any, -1 for none"
             ) from None
+        assert self._runner.server is not None
+        self._sweeping.add(asyncio.create_task(self._idle.keep_sweeping(self._runner.server)))
         reachable = "127.0.0.1" if self._host in ("0.0.0.0", "::", "") else self._host
         return f"{reachable}:{self._runner.addresses[0][1]}"
 
     async def stop(self) -> None:
         """Closes the port and all connections."""
+        for task in self._sweeping:
+            task.cancel()
         await self._runner.cleanup()
 
     @property
@@ -126,8 +137,9 @@ class OpenAiServer:
         n = 1 if body.n is None else body.n
         prefixes = _prefixes(body, params_list, n)
         reply = await self._service.submit(
-            params_list, n, priority=body.priority or 0, conversation=body.user or "", parent=_parent(request)
-        )
+            params_list, n, priority=body.priority or 0, conversation=body.user or "", parent=_parent(request),
+            gaps=bool(body.stream_options and body.stream_options.include_token_gaps),
+        )  # fmt: skip
         try:
             envelope = Envelope(kind, body.model or self._names.listed[0], streamed=bool(body.stream))
             prompt_tokens = sum(params.prompt_tokens for params in params_list)
@@ -218,6 +230,19 @@ class OpenAiServer:
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))
         return web.Response(body=encode(self._registry), headers={"Content-Type": content_type})
 
+    async def _status(self, request: web.Request) -> web.Response:
+        """What the page shows: stages, rates and latencies since the last look, as JSON."""
+        if self._page is None:
+            raise web.HTTPNotFound
+        return web.Response(body=await self._page.watch.view(request.host), content_type=_JSON)
+
+    async def _index(self, request: web.Request) -> web.Response:
+        """A page for people: what runs here, and what it is doing."""
+        if self._page is None:
+            raise web.HTTPNotFound
+        headers = {"Content-Security-Policy": CONTENT_POLICY}
+        return web.Response(text=self._page.text(self.routes), content_type="text/html", headers=headers)
+
     # -- errors
 
     @web.middleware
@@ -230,7 +255,8 @@ class OpenAiServer:
                     self._gate.admit(given, request.remote or "")
                 else:
                     self._gate.check(given)
-            return await handler(request)
+            with self._idle.request(request):
+                return await handler(request)
         except StagelineError as error:
             return refusal(error)
         except ConnectionResetError:  # the client disconnected during its reply

@@ -135,6 +135,7 @@ def usage_of(reply: Reply, prompt_tokens: int, dilation: float) -> Usage:
         ttft_s=_longest_s(records, "first_token_ns"),
         e2e_s=_longest_s(records, "last_token_ns"),
         dilation=dilation,
+        token_gaps_ns=[gap for c in reply.choices for gap in c.stream.gaps_ns or ()] if reply.gaps else msgspec.UNSET,
     )
 
 

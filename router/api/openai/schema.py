@@ -6,10 +6,11 @@ import msgspec
 
 
 class StreamOptions(msgspec.Struct, frozen=True):
-    """Options of a streamed reply."""
+    """Options of a streamed reply. `include_token_gaps`: the usage has `token_gaps_ns`."""
 
     include_usage: bool | None = None
     continuous_usage_stats: bool | None = None
+    include_token_gaps: bool | None = None
 
 
 class JsonSchema(msgspec.Struct, frozen=True):
@@ -141,7 +142,10 @@ class PromptDetails(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
-    """Token counts, and what the emulated cluster took, in emulated seconds (of the slowest choice)."""
+    """Token counts, and what the emulated cluster took, in emulated seconds (of the slowest choice).
+
+    `token_gaps_ns`: emulated time between each token and the one before it, choice by choice, if asked for.
+    """
 
     prompt_tokens: int
     completion_tokens: int
@@ -152,3 +156,4 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     ttft_s: float
     e2e_s: float
     dilation: float
+    token_gaps_ns: list[int] | msgspec.UnsetType = msgspec.UNSET

@@ -115,7 +115,8 @@ class SseWriter:
             before, tokens = sent[index], stream.tokens
             if before == tokens:
                 continue
-            tokens = min(tokens, before + room)
+            if tokens - before > room:
+                tokens = before + room
             room -= tokens - before
             events = self._events[index]
             data += events.event(before) if tokens == before + 1 else events.between(before, tokens)

@@ -25,8 +25,8 @@ FUNCTIONS = {
     "compare": ["runs"],
     "search": [
         "models", "device_names", "devices", "workload", "slo", "microbatches", "vary", "max_context_parallel",
-        "requests", "rate_scale", "seed", "scheduling", "price", "budget", "stock", "tensor_in_node", "whole_nodes",
-        "every_count", "exhaustive", "headroom", "jobs", "dask_scheduler", "resume", "catalog", "design",
+        "requests", "rate_scale", "seed", "scheduling", "price", "limits", "every_count", "exhaustive", "headroom",
+        "jobs", "dask_scheduler", "resume", "catalog", "design",
     ],
     "sweep": [
         "plan", "workload", "over", "until", "slo", "requests", "rate_scale", "seed", "serving_engine", "jobs",
@@ -34,7 +34,16 @@ FUNCTIONS = {
     ],
     "tune": ["directory", "objective", "slo", "budget", "jobs", "save"],
 }  # fmt: skip
-VALUES = {"ModelPlan", "RunResult", "Scheduling", "SearchResult", "StagelineError", "SweepResult", "TuneResult"}
+VALUES = {
+    "ModelPlan",
+    "PlacementLimits",
+    "RunResult",
+    "Scheduling",
+    "SearchResult",
+    "StagelineError",
+    "SweepResult",
+    "TuneResult",
+}
 
 
 def test_the_names() -> None:

@@ -7,7 +7,8 @@ import msgspec
 import pytest
 import yaml
 
-from router.settings import stage_addresses
+from router.settings import RouterSettings, stage_addresses
+from stage_server.settings import StageSettings
 from stageline.cli.main import invoke as run
 from stageline.plan.schema import Plan
 from tests.cluster.plans import small_plan
@@ -15,7 +16,7 @@ from tests.cluster.plans import small_plan
 COMMITTED = {
     "docker-compose.yml": "render compose deploy/compose/llama-3.1-70b.json",
     "deploy/swarm/stack.yml": "render swarm deploy/compose/llama-3.1-70b.json",
-    "deploy/compose/kimi-k3.yml": "render compose deploy/compose/kimi-k3.json --name=stageline-kimi-k3 --dilation=auto",
+    "deploy/compose/kimi-k3.yml": "render compose deploy/compose/kimi-k3.json --name=stageline-kimi-k3",
 }
 
 
@@ -62,3 +63,19 @@ def test_a_compose_file_outside_a_checkout_is_refused(
     assert run(["render", "compose", str(checkout / "deploy/compose/kimi-k3.json"), "-o", str(elsewhere)]) == 2
     assert "inside a checkout of Stageline" in capsys.readouterr().err
     assert not elsewhere.exists()
+
+
+DECIDED = {  # by the file itself: addresses, ports, the plan; and what is of no use in a container
+    "grpc_host", "grpc_port", "metrics_port", "http_host", "http_port", "plan", "stages", "advertise",
+    "exit_with_parent", "payload", "dilation", "stage", "replica",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("path", ["docker-compose.yml", "deploy/compose/kimi-k3.yml", "deploy/swarm/stack.yml"])
+def test_no_setting_of_the_shell_is_ignored(path: str, root: Path) -> None:
+    """A variable without a value is that of the shell, if it is set there."""
+    services = yaml.safe_load((root / path).read_text())["services"]
+    for service, settings in (("router", RouterSettings), ("stage-00", StageSettings)):
+        wanted = {f"STAGELINE_{name.upper()}" for name in settings.__struct_fields__ if name not in DECIDED}
+        found = {name for name, value in services[service]["environment"].items() if value is None}
+        assert found == wanted

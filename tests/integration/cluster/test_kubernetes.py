@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from stageline.cli.main import invoke as run
+from stageline.cluster.stack import ROUTER_SETTINGS
 from tests.cluster.plans import small_plan
 
 VERSIONS = ("1.27", "1.32", "1.37")
@@ -145,3 +146,40 @@ def test_values_that_make_no_sense_are_refused(chart: Path, values: dict[str, ob
 def test_the_chart_is_lint_free(chart: Path, root: Path) -> None:
     plan = (root / "deploy/compose/llama-3.1-70b.json").read_text()
     assert helm_python.lint(str(chart), values={"plan": plan}, strict=True)["errors"] == []
+
+
+def environment(entry: Object) -> dict[str, str]:
+    """The variables of a pod's only container."""
+    (container,) = entry["spec"]["template"]["spec"]["containers"]
+    return {v["name"]: v["value"] for v in container["env"]}
+
+
+def test_settings_of_the_chart_reach_the_servers(chart: Path, root: Path) -> None:
+    plan = root / "deploy/compose/llama-3.1-70b.json"
+    settings = {"api_key": "secret", "queue": 200, "scheduling": '{"kv": "grow"}', "tls_ca": "/tls/ca.pem"}
+    mount = {"name": "tls", "mountPath": "/tls", "readOnly": True}
+    objects = from_chart(
+        chart, plan, settings=settings, envFrom=[{"secretRef": {"name": "keys"}}],
+        volumes=[{"name": "tls", "secret": {"secretName": "tls"}}], volumeMounts=[mount],
+    )  # fmt: skip
+    validate(objects)
+    named = by_name(objects)
+    router, stage = named["Deployment", "stageline-router"], named["StatefulSet", "stageline-r0"]
+    given = {f"STAGELINE_{name.upper()}": str(value) for name, value in settings.items()}
+    assert given.items() <= environment(router).items()
+    assert environment(stage)["STAGELINE_TLS_CA"] == "/tls/ca.pem"
+    assert "STAGELINE_API_KEY" not in environment(stage)
+    for entry in (router, stage):
+        pod = entry["spec"]["template"]["spec"]
+        assert mount in pod["containers"][0]["volumeMounts"] and pod["containers"][0]["envFrom"]
+        assert "tls" in [volume["name"] for volume in pod["volumes"]]
+
+
+def test_the_chart_knows_every_setting_and_no_other(chart: Path, root: Path) -> None:
+    schema = msgspec.json.decode((chart / "values.schema.json").read_bytes())["properties"]["settings"]
+    (pattern,) = schema["patternProperties"]
+    logged = {"log_level", "log_format"}  # logLevel, and always JSON
+    assert set(pattern.strip("^$()").split("|")) == {*ROUTER_SETTINGS} - logged
+    assert schema["additionalProperties"] is False
+    with pytest.raises(Exception, match="api_keys"):
+        from_chart(chart, root / "deploy/compose/llama-3.1-70b.json", settings={"api_keys": "x"})

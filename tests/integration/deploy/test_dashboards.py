@@ -21,7 +21,7 @@ LABELS = {m.name: set(m.labels) for m in (*OWN, *DROP_IN)}
 HISTOGRAMS = {m.name for m in (*OWN, *DROP_IN) if m.kind == "histogram"}
 TARGET = {"job", "instance"}
 PANELS = {"bargauge", "stat", "status-history", "text", "timeseries"}  # of Grafana itself, no plugin needed
-FOREIGN = {"up", "process_cpu_seconds_total", "process_resident_memory_bytes"}
+FOREIGN = {"up", "process_cpu_seconds_total", "process_max_fds", "process_open_fds", "process_resident_memory_bytes"}
 
 
 def plain(expr: str) -> str:

@@ -10,11 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stageline.engine.types import Request
 from stageline.errors import UsageError
 from stageline.load.recorder import REQUESTS_FILE, LoadRecorder
 from stageline.load.remarks import slowness
-from stageline.load.reply import CallReply
+from stageline.load.reply import CallReply, Emulated
 from stageline.load.sample import Sample
+from stageline.load.schedule import Due
 from stageline.load.summary import clock_figures, slo_result
 from stageline.load.svg import ChartLine, line_chart, round_up
 from stageline.load.tally import Tally
@@ -37,6 +39,19 @@ def sample(**changed: object) -> Sample:
 
 
 STATED = {"server_queue_ns": 1 * MS, "server_ttft_ns": 4 * MS, "server_e2e_ns": 12 * MS}
+
+
+def due() -> Due:
+    """A request that is no warm-up."""
+    request = Request(index=0, arrival_ns=0, prompt_tokens=7, output_tokens=5, max_output_tokens=5)
+    return Due(request, 0, 0, warmup=False)
+
+
+def reply_with(**emulated: object) -> CallReply:
+    """A reply that states emulated times."""
+    reply = CallReply(gaps=Histogram())
+    reply.emulated = Emulated(1 * MS, 4 * MS, 12 * MS, **emulated)
+    return reply
 
 
 def test_wall_times_count_from_the_intended_start() -> None:
@@ -88,6 +103,27 @@ def test_both_clocks_add_up() -> None:
         10,
     )  # 1 of 3: the rejected call counts as missed
     assert tally.reasons == {"HTTP 429": 1}
+
+
+def test_gaps_that_the_server_states_are_the_emulated_itl() -> None:
+    with recorder() as keeper:
+        keeper.gaps(due()).add(900 * MS)  # the host stood still
+        keeper.record(sample(**STATED), reply_with(gaps_ns=[2 * MS, 2 * MS, 5 * MS]))
+        keeper.finish()
+        figures = clock_figures(
+            Tally(None, Fraction(2), slo_on_wall=False), keeper.total.gaps, keeper.total.emulated_gaps
+        )
+    wall, emulated = figures
+    assert emulated is not None
+    assert wall.latencies.itl_s.max == pytest.approx(0.9, rel=0.001)
+    assert emulated.latencies.itl_s.p50 == pytest.approx(0.002, rel=0.001)
+    assert emulated.latencies.itl_s.max == 0.005
+
+
+def test_retries_are_part_of_the_emulated_latency() -> None:
+    times = sample(**STATED, retries=1, retry_wait_ns=1_000 * MS).emulated_times(Fraction(2))
+    assert times is not None
+    assert (times.ttft_ns, times.e2e_ns) == (505 * MS, 513 * MS)
 
 
 def test_emulated_rates_are_of_the_servers_clock_which_stands_still_while_it_slips() -> None:

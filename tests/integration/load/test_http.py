@@ -15,6 +15,7 @@ from stageline.errors import BadInput, Busy, ProtocolError, Unavailable, UsageEr
 from stageline.load.body import Bodies
 from stageline.load.clock import WallClock
 from stageline.load.conversation import Template
+from stageline.load.grpc import GrpcTarget
 from stageline.load.http import HttpTarget, open_http, retry_after_ns
 from stageline.load.options import checked_url
 from stageline.load.probe import ServerFacts, probe
@@ -22,6 +23,8 @@ from stageline.load.reply import Call, CallReply, Emulated
 from stageline.load.sse import MAX_EVENT_LINE_BYTES, EventReader, decode_chunk
 from stageline.report.distributions import Histogram
 from stageline.units import NS_PER_S
+from stageline.wire.channels import Dialer
+from stageline.wire.generate import GenerateClient
 from tests.fake_openai import Fake, serving
 
 CALL = Call(prompt=b"[1,2,3]", prompt_tokens=3, output_tokens=8, max_output_tokens=8)
@@ -157,6 +160,13 @@ async def test_a_port_where_nobody_listens() -> None:
         assert reply.retry_after_ns == NS_PER_S  # a closed loop waits before it tries again
         with pytest.raises(Unavailable, match=r"no server answers at http://127.* start one with stageline up"):
             await probe(session, fake.url, "")
+
+
+async def test_a_router_that_is_gone_is_waited_for_over_grpc() -> None:
+    async with GenerateClient("127.0.0.1:1", Dialer()) as client:
+        reply = CallReply(gaps=Histogram())
+        await GrpcTarget(client, WallClock(), connections=1, timeout_s=9).send(CALL, reply)
+    assert (reply.outcome, reply.reason, reply.retry_after_ns) == ("failed", "unreachable", NS_PER_S)
 
 
 async def asked(fake: Fake, model: str = "") -> ServerFacts:

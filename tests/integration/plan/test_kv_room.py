@@ -99,3 +99,31 @@ def test_qwen3_235b_on_four_h100(capsys: pytest.CaptureFixture[str], sorting: st
     rooms.append(start(capsys, line, "h100-sxm")["kv_cache_tokens"] / 367_404)
     print(f"Qwen3-235B-A22B-FP8 on 4 x H100: vLLM {rooms[0] - 1:+.1%}, SGLang {rooms[1] - 1:+.1%}, unexplained")
     assert rooms == pytest.approx([1.390, 1.067], abs=0.002)
+
+
+def test_sglang_leaves_free_what_its_own_rule_says() -> None:
+    """H100: 512 MiB + 1.5 x 8,192 + 2 x 256 + 128 per device of 81,063 MiB: 0.834; at least 10 GiB on such a device."""
+    device = stageline.plan_model("llama-3.1-8b", "h100-sxm", serving_engine="sglang").report().stages[0].device
+    room = device.weight_bytes + device.kv_bytes + 577_765_376
+    assert room / 85e9 == pytest.approx(0.834, abs=0.0005)
+    wide = stageline.plan_model("llama-3.1-8b", "h100-sxm", serving_engine="sglang", tensor_parallel=8)
+    assert wide.options.memory_share == pytest.approx(0.817, abs=0.0005)  # 512 graph sizes, 8 devices
+    small = stageline.plan_model("llama-3.1-8b", "h100-sxm", serving_engine="sglang", max_num_batched_tokens=2048)
+    assert small.options.memory_share == pytest.approx(1 - 10_240 / 81_063, abs=0.0005)
+    asked = stageline.plan_model("llama-3.1-8b", "h100-sxm", serving_engine="sglang", memory_share=0.7)
+    assert asked.options.memory_share == 0.7
+
+
+def test_plans_name_the_version_of_their_defaults() -> None:
+    assert stageline.plan_model("llama-3.1-8b", "h100-sxm").plan.info["defaults"] == 2
+
+
+def test_gpt_oss_20b_on_one_a100(capsys: pytest.CaptureFixture[str]) -> None:
+    """vLLM 0.19.0 logged "Model loading took 13.72 GiB" and "Available KV cache memory: 36.56 GiB" with this line.
+
+    The checkpoint's text weights are 12.82 GiB: vLLM pads the experts, which leaves 3.1 % more room here.
+    """
+    line = f"{SERVE} openai/gpt-oss-20b --port 10000 --max-model-len 131072 --gpu-memory-utilization 0.65"
+    assert run(["plan", "--like", line, "a100-80g", "--json"]) == 0, capsys.readouterr().err
+    device = json.loads(capsys.readouterr().out)["stages"][0]["device"]
+    assert device["kv_bytes"] == pytest.approx(1.0306 * 36.56 * GIB, rel=0.001)

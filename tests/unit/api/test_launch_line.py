@@ -61,6 +61,18 @@ LINES: dict[str, tuple[str, str, dict[str, Any], tuple[str, ...]]] = {
         "sglang", "m/x", {"cuda_graph_sizes": (1, 2, 16), "tensor_parallel": 2}, (),
     ),
     "sglang serve --model-path m/x --disable-cuda-graph": ("sglang", "m/x", {"enforce_eager": True}, ()),
+    # speculation
+    """vllm serve m/x --speculative-config '{"method": "mtp", "num_speculative_tokens": 1}'""": (
+        "vllm-v1", "m/x", {"speculative_config": '{"method": "mtp", "num_speculative_tokens": 1}'}, (),
+    ),
+    "sglang serve --model m/x --speculative-algorithm EAGLE --speculative-num-steps 1 --speculative-eagle-topk 1": (
+        "sglang", "m/x", {"speculative_config": '{"method": "mtp", "num_speculative_tokens": 1}'}, (),
+    ),
+    "sglang serve --model m/x --speculative-algorithm EAGLE3 --speculative-num-draft-tokens 4 "
+    "--speculative-draft-model-path e/3": (
+        "sglang", "m/x",
+        {"speculative_config": '{"method": "eagle3", "num_speculative_tokens": 3, "model": "e/3"}'}, (),
+    ),
     # wrappers: a container with an entry point of its own, a container with a command, runners, redirections
     'docker run --runtime nvidia --gpus all -v cache:/cache --env "HF_TOKEN=x" -p 8000:8000 --ipc=host '
     "vllm/vllm-openai:latest --model Qwen/Qwen3-0.6B --max-model-len 4096": (
@@ -110,6 +122,12 @@ LINES: dict[str, tuple[str, str, dict[str, Any], tuple[str, ...]]] = {
     "trtllm-serve m/x --kv_cache_free_gpu_memory_fraction 0.85 --max_seq_len 8192 --backend pytorch": (
         "trtllm", "m/x", {"activations": "free", "memory_share": 0.85, "max_model_len": 8192}, ("--backend",),
     ),
+    "export VLLM_USE_V1=1 && podman run --device nvidia.com/gpu=all docker.io/vllm/vllm-openai:v0.11.0 m/x -tp 2": (
+        "vllm-v1", "m/x", {"tensor_parallel": 2}, (),
+    ),
+    "trtllm-serve m/x --pp_size 2 --cluster_size 1 --gpus_per_node 8 --max_beam_width 1": (
+        "trtllm", "m/x", {"stages": 2}, ("--cluster-size", "--gpus-per-node"),
+    ),
     # an environment before the command, underscores, `=` and vLLM's suffixes
     "NCCL_P2P_DISABLE=1 vllm serve m/x -tp=2 --enable_expert_parallel --max-num-seqs 8 --max-model-len=130k": (
         "vllm-v1", "m/x", {"tensor_parallel": 2, "all_experts": True, "max_num_seqs": 8, "max_model_len": 130_000},
@@ -145,11 +163,25 @@ def test_lines_of_the_engines_documents(text: str) -> None:
         ("vllm serve m --kv-transfer-config x", "--kv-transfer-config: not emulated: KV that other servers or stores"),
         ("vllm serve m --kv-cache-memory-bytes 1G", "give --num-gpu-blocks-override"),
         ("vllm serve --config c.yaml", "--config: not emulated: settings in a file of its own"),
+        ("VLLM_USE_V1=0 vllm serve m", "VLLM_USE_V1: the V0 engine is not emulated"),
+        ("python -m sglang.launch_server --model m --chunked-prefill-size -1", "prefill without chunks"),
+        (
+            "python -m sglang.launch_server --model m --moe-dense-tp-size 1",
+            "--moe-dense-tp-size: not emulated: dense FFNs",
+        ),
+        ("trtllm-serve m --max_beam_width 4", "--max-beam-width: beam search is not emulated"),
         ("vllm serve m --eplb-config 3", "not a JSON object with a number of num_redundant_experts"),
         ("vllm serve m --scheduling-policy priority", "--scheduling-policy: a setting of runs; give --queueing"),
         ("vllm serve m --max-num-seqs 0", "--max-num-seqs: not a positive whole number"),
+        ("vllm serve m --max-num-seqs 9999999999999", "--max-num-seqs: too large"),
         ("vllm serve m --max-num-seqs", "--max-num-seqs: its value is missing"),
         ("vllm serve m --kv-cache-dtype turboquant_k8v4", "--kv-cache-dtype: not emulated; known: auto, bfloat16"),
+        ("sglang serve --model m --speculative-num-steps 3", "--speculative-algorithm None: not emulated"),
+        ("sglang serve --model m --speculative-algorithm EAGLE", "give --speculative-num-steps"),
+        (
+            "sglang serve --model m --speculative-algorithm EAGLE --speculative-num-steps 3 --speculative-eagle-topk 4",
+            "a tree of drafts",
+        ),
         (
             "python -m sglang.launch_server --model m --tp 8 --dp 8 --enable-dp-attention",
             "split over replicas of attention are not emulated; spread them: --ep-size 8",

@@ -5,10 +5,10 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from stageline.cli.top_data import StageView, View
 from stageline.cli.top_view import BAR_ROWS, _cells, render
 from stageline.engine.causes import CAUSES
 from stageline.report.palette import DARK_BUSY
+from stageline.runtime.cluster_view import StageView, View
 
 SHARES = {"busy": 0.5, "upstream": 0.25, "empty": 0.25}
 

@@ -61,9 +61,9 @@ class Manual:
 
     async def send(self, call: Call, reply: CallReply) -> None:
         """See Target."""
-        reply.sent_ns = self._clock.now_ns()
+        reply.sent(self._clock.now_ns())
         self.calls.append(call)
-        self.sent_ns.append(reply.sent_ns)
+        self.sent_ns.append(self._clock.now_ns())
         answered = asyncio.Event()
         self._open.append((reply, answered))
         await answered.wait()

@@ -14,9 +14,11 @@ from stageline.load.driver import Driver, Turns
 from stageline.load.ramp import Ramp, Step, parse_ramp
 from stageline.load.recorder import LoadRecorder
 from stageline.load.reply import CallReply
+from stageline.load.retry import Retry
 from stageline.load.sample import Sample
 from stageline.load.schedule import Schedule, Warmup, parse_warmup
 from stageline.load.time_map import TimeMap
+from stageline.report.distributions import Histogram
 from stageline.workload import RowCounts, open_workload
 from stageline.workload.workloads import IteratedWorkload
 from tests.unit.load.manual import Manual, ManualClock, settle
@@ -31,7 +33,7 @@ class Bench:
     def __init__(
         self, spec: str, *, dilation: str = "1", ramp: str = "", turns: int = 1, think_ns: int = 0,
         kind: ConversationKind = "ids", warmup: str = "0", duration_ns: int | None = None,
-        workload: IteratedWorkload | None = None,
+        workload: IteratedWorkload | None = None, retries: int = 0,
     ) -> None:  # fmt: skip
         self.clock = ManualClock()
         self.clock.time_ns = 7_000  # no clock begins at zero
@@ -55,6 +57,7 @@ class Bench:
             Prompts(kind, 0),
             self.recorder,
             turns=Turns(turns, think_ns),
+            retry=Retry(retries, seed=1),
         )
 
     @asynccontextmanager
@@ -240,3 +243,74 @@ async def test_a_bug_ends_the_run() -> None:
 
 def test_warm_up_by_number() -> None:
     assert [Warmup(requests=2).covers(i, i * MS) for i in range(3)] == [True, True, False]
+
+
+async def test_a_refused_call_is_sent_again_when_the_server_asks_for_it_and_a_little_later() -> None:
+    sent: list[list[float]] = []
+    for _ in range(2):
+        bench = Bench("constant:rate=1,requests=1,input=3,output=1", retries=2)
+        async with bench.running() as b:
+            await b.to(0)
+            await b.target.answer(outcome="rejected", retry_after_ns=2_000 * MS)
+            await b.to(1_999)
+            assert len(b.target.calls) == 1
+            await b.to(3_000)
+            await b.target.answer(outcome="failed", retry_after_ns=1_000 * MS)  # no server: 1 s, not half a second
+            await b.to(9_000)
+            await b.target.answer(1)
+        sent.append(b.sent_ms())
+        (found,) = bench.samples
+        assert (found.outcome, found.reason, found.retries) == ("finished", "", 2)
+        assert (found.intended_ns, found.sent_ns) == (0, 0)
+        assert found.retry_wait_ns == (b.sent_ms()[2]) * MS
+        assert bench.recorder.total.tally.retries == 2
+        assert bench.recorder.total.tally.retried_calls == 1
+    first, second, third = sent[0]
+    assert first == 0
+    assert 2_000 <= second <= 3_000
+    assert 1_000 <= third - 3_000 <= 1_500
+    assert sent[0] == sent[1]
+
+
+async def test_a_call_is_sent_again_so_often_and_never_after_its_first_token() -> None:
+    bench = Bench("constant:rate=1,requests=1,input=3,output=1", retries=1)
+    async with bench.running() as b:
+        await b.to(0)
+        for _ in range(2):
+            await b.target.answer(outcome="rejected", retry_after_ns=1)
+            await b.to(5_000)
+    assert [(s.outcome, s.retries) for s in bench.samples] == [("rejected", 1)]
+    reply = CallReply(gaps=Histogram())
+    reply.chunk(1, "word")
+    reply.end("failed", "cut")
+    reply.retry_after_ns = 1
+    assert Retry(5).wait_ns(reply, 0, 0) is None
+
+
+async def test_tokens_count_when_they_come() -> None:
+    bench = Bench("constant:rate=1,requests=1,input=3,output=5")
+    async with bench.running() as b:
+        await b.to(0)
+        reply, answered = b.target._open.pop()
+        for ms in (100, 600):
+            await b.to(ms)
+            reply.chunk(b.clock.now_ns(), "word")
+        assert bench.driver.progress.output_tokens == 2
+        await b.to(900)
+        reply.output_tokens = 5  # as the server counts: the last chunk had four tokens
+        reply.end("finished")
+        answered.set()
+    assert bench.driver.progress.output_tokens == 5
+    assert [slice_.output_tokens for slice_ in bench.recorder.timeline.slices] == [1, 0, 4, 0]
+
+
+async def test_time_drives_the_bar_where_time_ends_the_run() -> None:
+    for how in ({"duration_ns": 1_000 * MS}, {"ramp": "1:500ms,2:500ms"}):
+        bench = Bench("constant:rate=10,requests=1000,input=3,output=1", dilation="2", **how)
+        async with bench.running() as b:
+            await b.to(1_000)  # of wall time: half of the emulated second
+            assert b.driver.progress.fraction == pytest.approx(0.5)
+            await b.to(2_500)
+            assert b.driver.progress.fraction == 1.0
+            while b.target._open:
+                await b.target.answer()

@@ -37,6 +37,7 @@ def imported(config: dict[str, Any]) -> ModelSpec:
         ("meta-llama--Meta-Llama-3.1-405B", "llama-3.1-405b"),
         ("Qwen--Qwen3-8B", "qwen3-8b"),
         ("Qwen--Qwen3-30B-A3B", "qwen3-30b-a3b"),
+        ("openai--gpt-oss-20b", "gpt-oss-20b"),
     ],
 )
 def test_the_catalogue_equals_the_published_config(shared_data: Path, file: str, name: str) -> None:

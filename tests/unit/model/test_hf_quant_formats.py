@@ -86,6 +86,9 @@ def test_awq_gigabytes() -> None:
     assert round(imported(QWEN, AWQ).weight_bytes() / 1e9, 2) == 5.57
 
 
+QUARK = {"quant_method": "quark", "exclude": ["lm_head"], "global_quant_config": {"weight": {"dtype": "fp8_e4m3"}}}
+
+
 @pytest.mark.parametrize(
     ("section", "named"),
     [
@@ -105,6 +108,8 @@ def test_awq_gigabytes() -> None:
         ({"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_quant_algo": "NVFP4"}, "known: FP8"),
         (tensors_config(weights(8, None, type="float")) | {"ignore": ["re:("]}, "regular expression"),
         (GPTQ | {"dynamic": {"+:.*up_proj": {"bits": 7}}}, "int7-g128-zp"),
+        (QUARK | {"layer_quant_config": {"*k_proj": {}}}, "formats by layer"),
+        (QUARK | {"global_quant_config": {"weight": {"dtype": "fp6"}}}, "fp6, groups of 0"),
     ],
 )
 def test_what_is_not_modelled_is_refused(section: dict[str, object], named: str | None) -> None:
@@ -197,3 +202,45 @@ def test_patterns() -> None:
     assert found.match("layers.2.mlp.gate") and not found.match("layers.2.mlp.gate_proj")
     assert found.match("lm_head") and found.match("a.x") and not found.match("c.x")
     assert not Patterns((), "x").match("layers.0.mlp.gate")
+
+
+def test_amd_quark() -> None:
+    fp8 = imported(QWEN, {"quant_method": "fp8"})
+    assert imported(QWEN, QUARK) == fp8
+    fp4 = {"weight": {"dtype": "fp4", "qscheme": "per_group", "group_size": 32}}
+    assert imported(QWEN, QUARK | {"global_quant_config": fp4}).layers[0].formats.ffn == "mxfp4"
+    both = fp4 | {"input_tensors": {"dtype": "fp8_e4m3"}}
+    assert imported(QWEN, QUARK | {"global_quant_config": both}).layers[0].formats.ffn == "mxfp4-w4a8"
+
+
+def test_sections_of_other_names_count_or_are_refused() -> None:
+    section = tensors_config(weights(8, None, type="float"))
+    old = json.dumps(QWEN | {"compression_config": section}).encode()
+    assert import_config(old, "config.json", "x") == imported(QWEN, section)
+    for name in ("quantization", "quant_config"):
+        data = json.dumps(QWEN | {name: {"bits": 4, "group_size": 64}}).encode()
+        with pytest.raises(BadInput, match=rf"\$\.{name}.*they are not BF16"):
+            import_config(data, "config.json", "x")
+    four = {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True}
+    assert imported(QWEN, four) == imported(QWEN, four | {"quant_method": "bitsandbytes"})
+
+
+def test_auto_round_keeps_modules_by_name() -> None:
+    section = GPTQ | {"quant_method": "auto-round", "extra_config": {".*self_attn.*": {"bits": 16}}}
+    found = imported(QWEN, section).layers[0].formats
+    assert (found.attention, found.ffn) == ("bf16", "int4-g128-zp")
+    eight = GPTQ | {"quant_method": "auto-round", "extra_config": {"model.layers.1.mlp.up_proj": {"bits": 8}}}
+    assert [layer.formats.ffn for layer in imported(QWEN, eight).layers[:2]] == ["int4-g128-zp", "int8-g128-zp"]
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "section"),
+    [
+        ("quantize_config.json", {"bits": 4, "group_size": 128, "desc_act": False, "sym": True}, GPTQ),
+        ("quant_config.json", {"w_bit": 4, "q_group_size": 128, "zero_point": True, "version": "GEMM"}, AWQ),
+    ],
+)
+def test_older_files_beside_the_config(name: str, file: dict[str, object], section: dict[str, object]) -> None:
+    data = json.dumps(QWEN).encode()
+    found = import_config(data, "config.json", "x", json.dumps(file).encode(), name)
+    assert found == imported(QWEN, section) and found.weight_bytes() < imported(QWEN).weight_bytes() / 2

@@ -101,17 +101,14 @@ def test_an_unbalanced_stage_matters_only_where_it_limits() -> None:
     assert "holds the pipeline back" not in advice(held_back(), "closed:users=1,requests=60,input=8,output=8")
 
 
-def test_all_advice_on_a_run_means_the_same_by_even() -> None:
-    """A stage that takes 1.14 x as long as the others holds them back; nobody may say that they are even."""
-    plan = held_back()
-    slow = msgspec.structs.replace(plan.costs[1], base_ns=1_140, token_ns=11)
-    visits = tuple(msgspec.structs.replace(visit, min_service_ns=1_000) for visit in plan.visits)
-    found = advice(
-        msgspec.structs.replace(plan, costs=(plan.costs[0], slow), visits=visits),
-        "closed:users=64,requests=600,input=uniform(1,80),output=8",
-    )
-    assert "stage-5 is busy 1.1" in found
-    assert "(upstream); stage 5 is busy 1.1" in found
+def test_waiting_for_a_slower_stage_is_told_from_waiting_for_a_chunk() -> None:
+    """Both are waits for the stages before; one is moved by the cut of the layers, the other by the size of chunks."""
+    found = advice(held_back(), "closed:users=64,requests=600,input=8,output=8")
+    assert re.search(r"slower ones before them for \d+% of the time \(uneven\); stage 5 is busy 1.77 x", found)
+    assert "(chunk)" not in found
+    chunks = advice(planned("llama-3.1-70b", devices=8), "closed:users=16,requests=300,input=3000,output=32")
+    assert re.search(r"prefill chunks .* \(chunk\): the size of prefill chunks", chunks)
+    assert "(uneven)" not in chunks
 
 
 def test_kv_room_that_is_missing_names_the_stage_that_binds() -> None:

@@ -20,7 +20,7 @@ def test_chart_files(run_directory: Path, tmp_path: Path) -> None:
     svg = (tmp_path / "a.svg").read_text()
     for text in (
         "busy",
-        "upstream: queued or served at earlier stages",
+        "upstream: on the way through earlier stages",
         "stage",
         "share of the run's time (%)",
         "emulated time",

@@ -3,7 +3,7 @@
 import pytest
 
 from stageline.cost.totals import BatchTotals
-from stageline.engine.microbatch import Item, Microbatch
+from stageline.engine.microbatch import Item, Microbatch, Trail
 from stageline.engine.types import NEVER
 from stageline.sync.frames import Frame
 from stageline.sync.realtime import LEAD_NS, LiveClock, Pacing
@@ -79,7 +79,7 @@ class Paced:
 
 def item(arrival_ns: int) -> Item:
     """A microbatch that arrives then."""
-    return Item(arrival_ns, 0, Microbatch(0, BatchTotals(), 0, 0, 0, 0))
+    return Item(arrival_ns, Trail(0), Microbatch(0, BatchTotals(), 0, 0, 0, 0))
 
 
 def test_microbatches_leave_when_they_are_due() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from stageline.cost.totals import BatchTotals
-from stageline.engine.microbatch import Item, Microbatch
+from stageline.engine.microbatch import Item, Microbatch, Trail
 from stageline.engine.route import Route
 from stageline.engine.types import NEVER
 from stageline.errors import ProtocolError
@@ -19,7 +19,8 @@ ONE = BatchTotals(decode_sequences=1, decode_tokens=1, decode_kv_tokens=1, decod
 def dispatched(first: int, count: int) -> Frame:
     """A frame of link 0 with microbatches `first`, `first + 1`, ..., one every STEP_NS."""
     items = [
-        Item(n * STEP_NS, n * STEP_NS, Microbatch(n, ONE, n * STEP_NS, 0, 0, 0)) for n in range(first, first + count)
+        Item(n * STEP_NS, Trail(n * STEP_NS), Microbatch(n, ONE, n * STEP_NS, 0, 0, 0))
+        for n in range(first, first + count)
     ]
     return Frame(items, 0)
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stageline.cost.totals import BatchTotals
-from stageline.engine.microbatch import Item, Microbatch
+from stageline.engine.microbatch import Item, Microbatch, Trail
 from stageline.errors import ProtocolError
 from stageline.sync.frames import Frame
 from stageline.v1 import flow_pb2 as pb
@@ -25,10 +25,11 @@ MICROBATCHES = st.builds(
     releases=st.lists(OWNER, max_size=3).map(tuple),
     grants=st.lists(st.tuples(OWNER, st.integers(-(1 << 20), 1 << 20), st.integers(-1, 1)), max_size=3).map(tuple),
 )
-ITEMS = st.lists(st.builds(Item, arrival_ns=COUNT, prev_end_ns=COUNT, microbatch=MICROBATCHES), max_size=5).map(
+TRAILS = st.builds(Trail, COUNT, COUNT, COUNT)
+ITEMS = st.lists(st.builds(Item, arrival_ns=COUNT, trail=TRAILS, microbatch=MICROBATCHES), max_size=5).map(
     lambda items: sorted(items, key=lambda item: item.arrival_ns)
 )
-ONE = Item(7, 5, Microbatch(0, BatchTotals(decode_sequences=2, decode_tokens=2, sampled=1), 1, 1, 1, 0))
+ONE = Item(7, Trail(5), Microbatch(0, BatchTotals(decode_sequences=2, decode_tokens=2, sampled=1), 1, 1, 1, 0))
 
 
 def encoder(bytes_per_token=10, returns=False, mode="size"):
@@ -50,14 +51,15 @@ def test_frames_survive_the_round_trip(items, promise_ns, releases, slip_ns):
 
 def test_the_columns_stand_in_the_order_of_the_protocol():
     load = BatchTotals(10, 11, 12, 13, 14, 15, 16, 17, 18)
-    items = [Item(7, 2, Microbatch(1, load, 3, 4, 5, 6)), Item(8, 2, Microbatch(2, load, 3, 4, 5, 6))]
+    items = [Item(6 + n, Trail(2, 19, 20), Microbatch(n, load, 3, 4, 5, 6)) for n in (1, 2)]
     (request,) = encoder().encode(Frame(items, 9))
     assert list(request.frame.value) == [
-        1, 2, 7, 8, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6,
+        1, 2, 7, 8, 2, 2, 19, 19, 20, 20, 3, 3, 4, 4, 5, 5, 6, 6,
         10, 10, 11, 11, 12, 12, 13, 13, 14, 14, 15, 15, 16, 16, 17, 17, 18, 18,
     ]  # fmt: skip
     assert FRAME_COLUMNS == (
-        "number", "arrival_ns", "prev_end_ns", "dispatch_ns", "work_since_ns", "empty_since_ns", "credit_since_ns",
+        "number", "arrival_ns", "prev_end_ns", "chunk_wait_ns", "pace_ns",
+        "dispatch_ns", "work_since_ns", "empty_since_ns", "credit_since_ns",
         "decode_sequences", "decode_tokens", "decode_kv_tokens", "decode_pairs",
         "prefill_sequences", "prefill_tokens", "prefill_kv_tokens", "prefill_pairs", "sampled",
     )  # fmt: skip
@@ -86,7 +88,7 @@ def two(**columns):
     ("change", "reason"),
     [
         ({"value": two(arrival_ns=[9, 8])}, "arrivals are not in order"),
-        ({"value": two()[1:]}, "31 values are not a multiple of 16 columns"),
+        ({"value": two()[1:]}, "35 values are not a multiple of 18 columns"),
         ({"value": two(dispatch_ns=[1, 1 << 62])}, "dispatch_ns has a value out of range"),
         ({"value": two(decode_pairs=[0, 1 << 61])}, "decode_pairs has a value out of range"),
         ({"promise_ns": 1 << 63}, "promise_ns 9223372036854775808 is out of range"),
@@ -113,7 +115,7 @@ def test_nothing_follows_the_last_frame():
 def test_arrivals_may_not_run_backwards_between_frames():
     frames, decoder = encoder(), FrameDecoder("link 0")
     decoder.decode(frames.encode(Frame([ONE], 7))[0].frame)
-    early = Item(6, 5, ONE.microbatch)
+    early = Item(6, Trail(5), ONE.microbatch)
     with pytest.raises(ProtocolError, match="not in order"):
         decoder.decode(frames.encode(Frame([early], 7))[0].frame)
 

@@ -3,13 +3,13 @@
 from collections import deque
 
 from stageline.cost.totals import BatchTotals
-from stageline.engine.microbatch import Item, Microbatch
+from stageline.engine.microbatch import Item, Microbatch, Trail
 from stageline.sync.frames import Frame
 from stageline.wire.outlink import merged
 
 
 def item(sequence: int) -> Item:
-    return Item(sequence, 0, Microbatch(sequence, BatchTotals(), 0, 0, 0, 0))
+    return Item(sequence, Trail(0), Microbatch(sequence, BatchTotals(), 0, 0, 0, 0))
 
 
 def test_waiting_frames_merge_and_keep_the_latest_promise():

@@ -46,3 +46,14 @@ async def test_a_bug_is_logged_and_shown_to_clients(
     async with asyncio.timeout(5):
         await kept.pause()  # a virtual run need not wait for it
     await kept.stop()
+
+
+def test_a_refusal_always_has_a_reason() -> None:
+    """Also while a session that had no trouble is being closed."""
+    table = cast(StageTable, SimpleNamespace(healthy=True))
+    kept = supervisor.LiveSupervisor(Route(plan()), table, LiveOptions())
+    for reason in ("the live session is not open yet", ""):
+        kept.reason = reason
+        with pytest.raises(Unavailable, match=r"no live session is open: the live session is .*"):
+            kept.open_session(1)
+        assert kept.why_not

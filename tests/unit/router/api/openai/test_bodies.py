@@ -23,7 +23,7 @@ def sent(*parts: bytes, until: asyncio.Event | None = None) -> web.Request:
         if until is not None:
             await until.wait()
 
-    return cast(web.Request, SimpleNamespace(content=SimpleNamespace(iter_any=iterate)))
+    return cast(web.Request, SimpleNamespace(content=SimpleNamespace(iter_any=iterate, is_eof=lambda: until is None)))
 
 
 def prompt_of(body: TokenizeRequest) -> str | None:

@@ -1,4 +1,4 @@
-"""What `stageline top` shows, computed from two snapshots of the metrics that dashboards read too."""
+"""What `stageline top` and the router's page show, from two snapshots of the metrics that dashboards read too."""
 
 import msgspec
 

@@ -1,0 +1,1 @@
+"""GET /: a page for people, which shows what runs here and what it is doing."""

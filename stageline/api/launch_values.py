@@ -1,0 +1,200 @@
+"""How values of serving engines' flags read: as values of the Python API's keywords, or ValueError saying why not."""
+
+import json
+import re
+from typing import Any
+
+_SUFFIXED = re.compile(r"([0-9]+(?:\.[0-9]+)?)([kKmMgG]?)")
+_SUFFIXES = {"": 1, "k": 10**3, "K": 1 << 10, "m": 10**6, "M": 1 << 20, "g": 10**9, "G": 1 << 30}
+
+
+def whole(text: str) -> int:
+    """A whole number from 1 up."""
+    if not re.fullmatch(r"[0-9]+", text) or not text.strip("0"):
+        raise ValueError("not a positive whole number")
+    if len(text) > 12:
+        raise ValueError("too large: more than 12 digits")
+    return int(text)
+
+
+def tokens(text: str) -> int:
+    """A number of tokens with vLLM's suffixes: k = 1000, K = 1024."""
+    match = _SUFFIXED.fullmatch(text)
+    if match is None:
+        raise ValueError("not a number of tokens")
+    number, suffix = match.groups()
+    count = float(number) * _SUFFIXES[suffix]
+    if count != int(count) or count < 1:
+        raise ValueError("not a whole number of tokens")
+    return int(count)
+
+
+def fraction(text: str) -> float:
+    """A number above 0, at most 1."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number <= 1:
+        raise ValueError("not a fraction above 0, at most 1")
+    return number
+
+
+def element(text: str) -> str:
+    """A type of the KV cache, as these engines write it."""
+    kinds = {
+        "auto": "auto", "bfloat16": "bf16", "bf16": "bf16", "half": "fp16", "float16": "fp16", "fp8": "fp8",
+        "fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "float32": "fp32",
+    }  # fmt: skip
+    if text not in kinds:
+        raise ValueError(f"not emulated; known: {', '.join(kinds)}")
+    return kinds[text]
+
+
+def weights(text: str) -> str:
+    """A weight format asked for at launch; formats of the checkpoint itself are read from its config."""
+    kinds = {
+        "fp8": "fp8", "w8a8_fp8": "fp8", "w8a8_int8": "int8", "mxfp4": "mxfp4", "nvfp4": "nvfp4",
+        "modelopt_fp4": "nvfp4", "modelopt": "as-shipped", "modelopt_fp8": "as-shipped", "awq": "as-shipped",
+        "awq_marlin": "as-shipped", "gptq": "as-shipped", "gptq_marlin": "as-shipped",
+        "compressed-tensors": "as-shipped", "bitsandbytes": "as-shipped",
+    }  # fmt: skip
+    if text not in kinds:
+        raise ValueError(f"not emulated; known: {', '.join(kinds)}")
+    return kinds[text]
+
+
+def dtype(text: str) -> str:
+    """The type of unquantised weights: the shipped one, or another of 16 bits, which costs the same."""
+    if text not in ("auto", "bfloat16", "float16", "half"):
+        raise ValueError("not emulated; known: auto, bfloat16, float16, half")
+    return "as-shipped"
+
+
+def graph_sizes(text: str) -> dict[str, Any]:
+    """Captured sizes; one number alone is the largest of the engine's own sizes (vLLM's --cuda-graph-sizes)."""
+    sizes = captured(text)
+    return {"cuda_graph_sizes": sizes} if len(sizes) > 1 else {"cuda_graph_max": sizes[0]}
+
+
+def captured(text: str) -> tuple[int, ...]:
+    """Captured sizes."""
+    return tuple(whole(part) for part in text.split(","))
+
+
+def compilation(text: str) -> dict[str, Any]:
+    """vLLM's --compilation-config: a level, or JSON of which only what concerns CUDA graphs has a meaning here."""
+    fields = json_fields(text) if text.strip().startswith("{") else {"mode": text}
+    found: dict[str, Any] = {}
+    for name, value in fields.items():
+        if name == "cudagraph_capture_sizes":
+            found["cuda_graph_sizes"] = captured(",".join(map(str, value if isinstance(value, list) else [value])))
+        elif name == "max_cudagraph_capture_size":
+            found["cuda_graph_max"] = whole(str(value))
+        elif name == "cudagraph_mode" and value in ("NONE", "none", 0):
+            found["enforce_eager"] = True
+        elif (name, value) not in _COMPILATION_DEFAULTS:
+            raise ValueError(f"{name}: not emulated")
+    return found
+
+
+_COMPILATION_DEFAULTS = [("cudagraph_mode", "FULL_AND_PIECEWISE"), ("mode", 3), ("mode", "3"), ("level", 3)]
+
+
+def json_fields(text: str) -> dict[str, Any]:
+    """The fields of a JSON object."""
+    try:
+        fields = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not JSON: {error}") from None
+    if not isinstance(fields, dict):
+        raise ValueError("not a JSON object")
+    return fields
+
+
+def fcfs(text: str) -> dict[str, Any]:
+    """A scheduling policy: only the default, which sets nothing. Others are settings of runs."""
+    if text != "fcfs":
+        raise ValueError("a setting of runs; give --queueing to stageline run")
+    return {}
+
+
+def model_length(text: str) -> int:
+    """vLLM's --max-model-len."""
+    if text in ("auto", "-1"):
+        raise ValueError("the longest that fits is not looked for")
+    return tokens(text)
+
+
+def experts_balanced(text: str) -> dict[str, Any]:
+    """vLLM's --eplb-config: JSON, of which the copies of experts count."""
+    try:
+        fields = json.loads(text)
+        copies = int(fields.get("num_redundant_experts", 0))
+    except (ValueError, AttributeError, TypeError):
+        raise ValueError("not a JSON object with a number of num_redundant_experts") from None
+    return {"redundant_experts": copies} if copies else {}
+
+
+def count(text: str) -> int:
+    """A whole number from 0 up."""
+    if not re.fullmatch(r"[0-9]{1,12}", text):
+        raise ValueError("not a whole number")
+    return int(text)
+
+
+def free_share(text: str) -> dict[str, Any]:
+    """A share of the memory that weights, runtime and activations leave."""
+    return {"activations": "free", "memory_share": fraction(text)}
+
+
+def deep_ep(text: str) -> dict[str, Any]:
+    """SGLang's --moe-a2a-backend: with one, experts are spread over all ranks."""
+    return {} if text == "none" else {"experts_on_all_ranks": True}
+
+
+def sglang_speculation(found: dict[str, Any]) -> dict[str, Any]:
+    """SGLang's flags of speculation as one keyword.
+
+    Raises ValueError for a tree of drafts, and for flags without an algorithm.
+
+    EAGLE without a draft model is the model's own MTP layer (docs.sglang.io, speculative decoding).
+    """
+    names = ("algorithm", "steps", "topk", "tokens", "model")
+    given = {name: found.pop(f"speculative_{name}") for name in names if f"speculative_{name}" in found}
+    if not given:
+        return found
+    algorithm, steps, tokens = given.get("algorithm"), given.get("steps"), given.get("tokens")
+    methods = {"EAGLE": "eagle", "EAGLE3": "eagle3", "NEXTN": "mtp", "STANDALONE": "draft_model", "NGRAM": "ngram"}
+    if algorithm not in methods:
+        raise ValueError(f"--speculative-algorithm {algorithm}: not emulated; known: {', '.join(methods)}")
+    if given.get("topk", 1) > 1 or (steps and tokens and tokens != steps + 1):
+        raise ValueError("a tree of drafts (--speculative-eagle-topk above 1) is not emulated")
+    drafts = steps or (tokens - 1 if tokens else None)
+    if not drafts:
+        raise ValueError("give --speculative-num-steps: SGLang's default depends on the model")
+    method = "mtp" if algorithm == "EAGLE" and "model" not in given else methods[algorithm]
+    config = {"method": method, "num_speculative_tokens": drafts}
+    config |= {"model": given["model"]} if "model" in given and method != "mtp" else {}
+    return found | {"speculative_config": json.dumps(config)}
+
+
+def v1_engine(text: str) -> dict[str, Any]:
+    """VLLM_USE_V1: the V1 engine, which is the only one by now."""
+    if text != "1":
+        raise ValueError("the V0 engine is not emulated")
+    return {}
+
+
+def chunk(text: str) -> int:
+    """SGLang's --chunked-prefill-size; -1 turns chunks off."""
+    if text == "-1":
+        raise ValueError("prefill without chunks is not emulated")
+    return whole(text)
+
+
+def one_beam(text: str) -> dict[str, Any]:
+    """A beam of one sequence is no beam search."""
+    if text != "1":
+        raise ValueError("beam search is not emulated")
+    return {}
