@@ -10,14 +10,14 @@ import argparse
 import sys
 from pathlib import Path
 
-from bench.fidelity import rtx, sessions, static
+from bench.fidelity import ladder, mlenergy, rtx, sessions, static
 from bench.fidelity.board import Row, document, markdown
 
 
 def every_row(data: Path, out: Path | None) -> list[Row]:
     """The rows of all systems; `out` receives plots."""
-    systems = (static.ring, static.infersim, static.kimi, static.splitwise, sessions.both)
-    return [*rtx.rows(data, out), *(row for system in systems for row in system())]
+    systems = (static.ring, static.infersim, static.kimi, static.splitwise, sessions.both, ladder.ladder)
+    return [*rtx.rows(data, out), *(row for system in systems for row in system()), *mlenergy.rows(data)]
 
 
 def main() -> None:

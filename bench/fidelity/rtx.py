@@ -1,25 +1,47 @@
 """Llama-3.1-8B on one RTX PRO 6000: 300 ShareGPT requests at about 10 per second, vLLM 0.19."""
 
+import json
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 
 import matplotlib.pyplot as plt
+import msgspec
 
-from bench.fidelity.board import Row
-from bench.fidelity.runs import RunOutput, run, vllm
-from stageline.api.fitting import MeasuredRun, Serving, fit_attention
-from stageline.catalog.loader import Catalog
-from stageline.cost.kernel_timings import make_profile
-from stageline.cost.profile import Profile
-from stageline.engine.types import Request
-from stageline.plan.build import make_plan
-from stageline.plan.options import PlanOptions
+from bench.fidelity.board import Made, Row
+from bench.fidelity.typed import call
 from stageline.workload.timings import Timings, read_timings
 
 SYSTEM = "Llama-3.1-8B, RTX PRO 6000, vLLM 0.19 (300 ShareGPT requests, 10 per second)"
 KERNELS, TIMINGS = "kernels_RTXPRO6000_Llama-3.1-8B_bf16_tp1", "RTXPRO6000_Llama-3.1-8B_vllm_requests.jsonl"
-FITTED = "kernel timings + one scalar"
+SERVED = "--max-num-seqs 128 --max-num-batched-tokens 2048"
+PLAN = f"plan llama-3.1-8b rtx-pro-6000 --no-async-scheduling --no-enable-prefix-caching {SERVED} -o plan.json"
+REPLAY = f"run plan.json --workload DIR/measured/{TIMINGS}"
+CALIBRATE = f"calibrate DIR/measured/{KERNELS} llama-3.1-8b rtx-pro-6000 {SERVED} -o profile.json"
+
+
+class Case(msgspec.Struct, frozen=True, kw_only=True):
+    """A way to make the plan: the commands before `run`, and what its rows are made from."""
+
+    name: str
+    made: Made
+    commands: tuple[str, ...]
+    target: float | None = None
+    peers: str = ""
+
+
+CASES = (
+    Case(
+        name="attention scaled to the requests", made="fitted on the row", target=0.05,
+        commands=(f"{CALIBRATE} --requests DIR/measured/{TIMINGS}", f"{PLAN} --profile ./profile.json"),
+    ),
+    Case(
+        name="kernels as timed", made="tables", commands=(CALIBRATE, f"{PLAN} --profile ./profile.json"),
+        peers="LLMServingSim -4.0 / -1.0 / -1.8 %",
+    ),
+    Case(name="roofline", made="specification", commands=(PLAN,)),
+)  # fmt: skip
 
 
 def means_s(real: Timings) -> tuple[float, float, float]:
@@ -29,57 +51,53 @@ def means_s(real: Timings) -> tuple[float, float, float]:
     return means[0] / 1e9, means[1] / 1e9, means[2] / 1e9
 
 
-def kernel_profile(data: Path) -> Profile:
-    """A profile from kernel timings of the same machine, not yet fitted to requests."""
-    texts = [
-        (data / "measured" / KERNELS / f"{name}.csv").read_text() for name in ("dense", "attention", "per_sequence")
-    ]
-    return make_profile(*texts, name="rtx-pro-6000-vllm", model="llama-3.1-8b", device="rtx-pro-6000", source=KERNELS)
+def replay(case: Case, data: Path) -> tuple[tuple[float, float, float], list[float]]:
+    """Mean TTFT, TPOT and latency in s, and the TTFT of every request in order of arrival."""
+    with tempfile.TemporaryDirectory() as folder:
 
+        def typed(words: str) -> str:
+            for name in ("plan.json", "profile.json"):
+                words = words.replace(f"./{name}", name).replace(name, f"{folder}/{name}")
+            return call(words.replace("DIR", str(data)))
 
-def emulate(catalog: Catalog, requests: Sequence[Request], profile: Profile | None) -> RunOutput:
-    """Run the same requests on one device."""
-    options = PlanOptions(profile=profile, hop_latency_ns=0, hop_bytes_per_s=10**12)
-    plan = make_plan(catalog.model("llama-3.1-8b").spec, catalog.device("rtx-pro-6000").device, options).plan
-    return run(plan, vllm(plan, max_num_seqs=128, batched_tokens=2048), requests)
+        for command in case.commands:
+            typed(command)
+        found = json.loads(typed(f"{REPLAY} --json -o {folder}/run"))
+        lines = Path(folder, "run", "requests.jsonl").read_text().splitlines()
+    records = sorted(map(json.loads, lines), key=lambda row: row["index"])
+    means = tuple(found[name]["mean"] for name in ("ttft_s", "tpot_s", "e2e_s"))
+    return means, [(row["first_token_ns"] - row["arrival_ns"]) / 1e9 for row in records]
 
 
 def rows(data: Path, out: Path | None) -> list[Row]:
     """Three cases: kernel timings with a fitted scalar, kernel timings alone, and the specification."""
-    catalog, kernels = Catalog(), kernel_profile(data)
     real = read_timings((data / "measured" / TIMINGS).read_text(), TIMINGS)
-    spec, device = catalog.model("llama-3.1-8b").spec, catalog.device("rtx-pro-6000").device
-    fitted = fit_attention(MeasuredRun(spec, device, real, Serving(max_num_seqs=128, batched_tokens=2048)), kernels)
     ttft_s = [t.ttft_ns / 1e9 for t in real.times]
     found: list[Row] = []
-    cases = (
-        (f"attention x {fitted.attention_scale:g}", FITTED, fitted, 0.05, "LLMServingSim -4.0 / -1.0 / -1.8 %"),
-        ("kernels as timed", "kernel timings", kernels, None, ""),
-        ("roofline", "specification", None, None, ""),
-    )
-    for case, basis, profile, target, peers in cases:
-        ours = emulate(catalog, real.requests, profile)
-        error = fmean(abs(a - b) for a, b in zip(ours.ttft_s(), ttft_s, strict=True))
-        note = f"{case}: mean absolute error of a request's TTFT {error:.2f} s"
-        for name, unit, measured, emulated in zip(
-            ("mean TTFT", "mean TPOT", "mean latency"), ("s", "s", "s"), means_s(real), ours.means_s(), strict=True
-        ):
-            found.append(
-                Row(
-                    system=SYSTEM, case=case, metric=name, unit=unit, measured=measured, emulated=emulated,
-                    basis=basis, target=target, peers=peers, note=note,
-                )
-            )  # fmt: skip
-        if profile is fitted and out:
-            scatter(ttft_s, ours, out / "rtx-pro-6000-ttft.png")
+    for case in CASES:
+        means, ours_s = replay(case, data)
+        error = fmean(abs(a - b) for a, b in zip(ours_s, ttft_s, strict=True))
+        command = " && ".join(f"stageline {words}" for words in (*case.commands, REPLAY))
+        found += [
+            Row(
+                system=SYSTEM, case=case.name, metric=metric, unit="s", measured=measured, emulated=emulated,
+                made=case.made, target=case.target, peers=case.peers, command=command,
+                note=f"{case.name}: mean absolute error of a request's TTFT {error:.2f} s",
+            )
+            for metric, measured, emulated in zip(
+                ("mean TTFT", "mean TPOT", "mean latency"), means_s(real), means, strict=True
+            )
+        ]  # fmt: skip
+        if case.made == "fitted on the row" and out:
+            scatter(ttft_s, ours_s, out / "rtx-pro-6000-ttft.png")
     return found
 
 
-def scatter(ttft_s: Sequence[float], ours: RunOutput, path: Path) -> None:
+def scatter(measured_s: Sequence[float], emulated_s: Sequence[float], path: Path) -> None:
     """Plot the TTFT of every request, emulated over measured."""
     figure, axes = plt.subplots(figsize=(5, 5), layout="constrained")
-    axes.scatter(ttft_s, ours.ttft_s(), s=8)
-    top = max(*ttft_s, *ours.ttft_s())
+    axes.scatter(measured_s, emulated_s, s=8)
+    top = max(*measured_s, *emulated_s)
     axes.plot((0, top), (0, top), color="grey", linewidth=0.8)
     axes.set(xlabel="measured TTFT (s)", ylabel="emulated TTFT (s)", title="300 requests, RTX PRO 6000")
     figure.savefig(path, dpi=120)

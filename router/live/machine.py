@@ -35,7 +35,7 @@ class LiveMachine(RouterMachine):
         self._told_ns = 0  # how far emulated time has come; it never falls back
         self._look_ns = NEVER  # when to decide again though nothing has come, in wall time
         self._changes = 0  # of the workload, as of the last decision
-        self._told_free = True  # the pipeline is idle, and the stages know what is free
+        self._told_free: dict[int, tuple[int, ...]] = {}  # what the stages of each replica have been told last
         self._waits_for_frames = True  # nothing is foreseen that could be acted on without them
 
     def stamp_ns(self, now_ns: int) -> int:
@@ -66,13 +66,13 @@ class LiveMachine(RouterMachine):
     def _decide(self, frames: Frames, asks: Asks) -> None:
         """See RouterMachine. Stages of an idle pipeline are told whose KV is free: nothing else would tell them."""
         super()._decide(frames, asks)
-        if self._foresight.router.sequences:
-            self._told_free = False
-        elif not self._told_free and not self._closing:
-            self._told_free = True
-            for replica in self._replicas:
-                if replica.releases:
-                    frames.append((replica.index, Frame([], 0, releases=tuple(replica.releases))))
+        if self._foresight.router.sequences or self._closing:
+            return
+        for replica in self._replicas:
+            free = tuple(replica.releases)
+            if free and free != self._told_free.get(replica.index):
+                self._told_free[replica.index] = free
+                frames.append((replica.index, Frame([], 0, releases=free)))
 
     def _stand_still(self, now_ns: int) -> None:
         """Emulated time did not pass what was outstanding, though all of it may have come by now."""
@@ -115,9 +115,9 @@ class LiveMachine(RouterMachine):
         foresight, workload, look_ns = self._foresight, self._workload, NEVER
         until_ns, foreseen_ns, overdue_ns = foresight.blocked_ns, foresight.foreseen_ns, foresight.overdue_ns
         if self.promise_wanted:
-            until_ns = min(until_ns, workload.edge_ns)
+            until_ns = min(until_ns, workload.edge_ns + foresight.router.front_end_ns)
         if until_ns < NEVER:
-            look_ns = self._clock.wall_ns(workload.edge_before(until_ns))
+            look_ns = self._clock.wall_ns(workload.edge_before(until_ns - foresight.router.front_end_ns))
         if foreseen_ns < NEVER:
             # Half the lead early: late enough to act on it, and early enough to be on time.
             look_ns = min(look_ns, self._clock.wall_ns(foreseen_ns) - LEAD_NS // 2)

@@ -57,6 +57,7 @@ class RunSession:
         self.connections = StageConnections(self.id, route, table, self.shell, mode)
         self._watchdog = Watchdog(table, machine, None, deadline_ns, self.connections.lose)
         self._stir = asyncio.Event()
+        self._given_up = False
 
     async def replies(self, digest: str, advertise: str) -> AsyncGenerator[router_pb2.RunReply, None]:
         """Everything that is sent to the client. Raises the StagelineError that ended the run early.
@@ -86,13 +87,21 @@ class RunSession:
         yield router_pb2.RunReply(ended=ended)
 
     async def close(self) -> None:
-        """Let all stages go."""
+        """Let all stages go. What has not ended by now is lost."""
+        self._give_up()
         await self.connections.close()
 
     @property
     def lost_requests(self) -> int:
-        """Requests that had not ended when the run broke off."""
-        return len(self.router.sequences) if self.shell.error else 0
+        """Requests that had not ended when the run broke off, or was given up."""
+        return len(self.router.sequences) if self._given_up else 0
+
+    def _give_up(self) -> None:
+        """Whatever is in the system leaves it as incomplete."""
+        if not self._given_up:
+            self._given_up = True
+            for sequence in self.router.sequences.values():
+                self._observer.request(sequence.record("incomplete"))
 
     @property
     def unseen_requests(self) -> int:
@@ -125,8 +134,7 @@ class RunSession:
             self.shell.release()
         if self.shell.machine.done:
             return
-        for sequence in self.router.sequences.values():
-            self._observer.request(sequence.record("incomplete"))
+        self._give_up()
         for reply in self.results.take():
             yield reply
         raise await self.connections.failure()

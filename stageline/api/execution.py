@@ -1,5 +1,6 @@
 """Chooses the engine that carries out a run: in-process or cluster."""
 
+from collections.abc import Callable
 from typing import Literal
 
 import msgspec
@@ -30,6 +31,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     address: str | None = None  # of the router's gRPC: HOST:PORT, or grpcs://HOST:PORT for TLS
     tls: TlsFiles = TlsFiles()
     api_key: str = ""
+    retries: int = 0  # how often the run may be done again after the death of a server
 
 
 def execute(
@@ -44,16 +46,17 @@ def execute(
     paranoid: bool = False,
     cluster: Cluster | None = None,
     text: WorkloadText | None = None,
+    again: Callable[[str], None] = lambda _: None,
 ) -> RunTotals:
     """Run to the end, in this process unless a cluster is given. Both give the same records, in the same order per
-    request.
+    request. `again` is called whenever the run is done again, with why it ended.
 
     Raises UsageError for what looks inside the stages on a cluster, and the StagelineError that the run ends with.
     """
     if cluster is not None:
         if stage_observer is not None or paranoid:
             raise UsageError("--events, --otlp and --paranoid look inside the stages: use them with --engine inprocess")
-        return _on_cluster(cluster, plan, scheduling, workload, seed=seed, observer=observer, text=text)
+        return _on_cluster(cluster, plan, scheduling, workload, seed=seed, observer=observer, text=text, again=again)
     from stageline.engine import inprocess  # noqa: PLC0415  (other engines must not pay for loading it)
 
     return inprocess.run(
@@ -77,7 +80,9 @@ def _on_cluster(
     seed: int,
     observer: Observer,
     text: WorkloadText | None,
+    again: Callable[[str], None],
 ) -> RunTotals:
+    from stageline.cluster.attempts import Retry  # noqa: PLC0415
     from stageline.cluster.client_run import run_on_cluster  # noqa: PLC0415  (grpc is slow to load)
     from stageline.wire.router_client import WorkloadSpec  # noqa: PLC0415
 
@@ -94,4 +99,5 @@ def _on_cluster(
         tls=cluster.tls,
         api_key=cluster.api_key,
         spec=spec,
+        retry=Retry(retries=cluster.retries, again=again),
     )

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from stageline.api.least_error import Point, least
 from stageline.cost.efficiencies import Efficiencies
 from stageline.cost.profile import Profile, Residual
 from stageline.engine import inprocess
@@ -23,9 +24,7 @@ from stageline.workload.workloads import IteratedWorkload
 
 SCALES = (0.8, 1.6)  # the range in which the attention scale is searched
 HALVINGS = 7
-MAX_RUNS = 80
-MIN_SHARE = 0.02
-Point = tuple[float, float, float]  # share of FLOP/s, share of bandwidth, us per step
+GROUPS, MIN_GROUP = 8, 4  # of requests, whose TTFTs are averaged
 
 
 class Serving(NamedTuple):
@@ -101,77 +100,100 @@ def fit_attention(m: MeasuredRun, profile: Profile) -> Profile:
         else:
             high = middle
     fitted = msgspec.structs.replace(profile, attention_scale=round((low + high) / 2, 3))
-    found = residuals(m.timings, emulate(m, fitted))
+    found = residuals(m.timings.times, emulate(m, fitted))
     return msgspec.structs.replace(fitted, residuals=(*profile.residuals, *found))
 
 
 def fit_efficiencies(
     m: MeasuredRun, name: str, source: str, progress: Callable[[], None] = lambda: None
 ) -> Efficiencies:
-    """The shares and the time per step with the least error, by a pattern search from the catalogue's shares."""
+    """The shares and host times with the least error over the first half of the requests, by a pattern search.
 
-    def made(point: Point) -> Efficiencies:
-        flops, bandwidth, step_us = point
-        return Efficiencies(
-            name=name, model=m.spec.name, device=m.device.name, flops_share=round(flops, 4),
-            bandwidth_share=round(bandwidth, 4), step_ns=round(step_us * 1000), source=source,
-            tensor_parallel=m.serving.tensor_parallel,
-        )  # fmt: skip
+    It begins from the catalogue's shares. The second half is the backtest. Every trial emulates all requests, because
+    those of one half were served among those of the other.
+    """
+    half = len(m.timings.times) // 2
 
-    def error(point: Point) -> float:
+    def tried(point: Point) -> float:
         progress()
-        return distance(m.timings, emulate(m, efficiencies=made(point)))
+        found = emulate(m, efficiencies=_fit(m, name, source, point))[:half]
+        front_ns = front_end_ns(m.timings.times[:half], found)
+        return smoothed_distance(m.timings, [later(t, front_ns) for t in found])
 
-    start = (m.device.share.flops, m.device.share.bandwidth, 0.0)
-    best = made(_pattern(error, start))
-    return msgspec.structs.replace(best, residuals=residuals(m.timings, emulate(m, efficiencies=best)))
-
-
-def _pattern(error: Callable[[Point], float], start: Point) -> Point:
-    """Try each coordinate one step up, else down; halve the steps when nothing improves, until 3 % and 200 us."""
-    best, least, runs = start, error(start), 1
-    factor, step_us = 1.25, 1600.0
-    while runs < MAX_RUNS and step_us >= 200:
-        before = least
-        for axis in range(3):
-            for sign in (1, -1):
-                tried = _moved(best, axis, sign, factor, step_us)
-                runs += 1
-                if tried != best and (found := error(tried)) < least:
-                    best, least = tried, found
-                    break
-        if least == before:
-            factor, step_us = factor**0.5, step_us / 2
-    return best
+    start = Point(m.device.share.flops, m.device.share.bandwidth, 0.0, 0.0)
+    found = least(tried, start, _weights_us(m))
+    fit = _fit(m, name, source, found.point)
+    bare = emulate(m, efficiencies=fit)
+    front_ns = front_end_ns(m.timings.times[:half], bare[:half])
+    times = [later(t, front_ns) for t in bare]
+    return msgspec.structs.replace(
+        fit,
+        front_end_ns=front_ns,
+        least=_fit(m, name, source, found.low).constants(),
+        most=_fit(m, name, source, found.high).constants(),
+        residuals=residuals(m.timings.times[:half], times[:half]),
+        backtest=residuals(m.timings.times[half:], times[half:]),
+    )
 
 
-def _moved(point: Point, axis: int, sign: int, factor: float, step_us: float) -> Point:
-    """One step along an axis, clamped to valid shares and times."""
-    flops, bandwidth, step = point
-    if axis == 0:
-        return _share(flops * factor**sign), bandwidth, step
-    if axis == 1:
-        return flops, _share(bandwidth * factor**sign), step
-    return flops, bandwidth, max(0.0, step + sign * step_us)
+def _fit(m: MeasuredRun, name: str, source: str, point: Point) -> Efficiencies:
+    return Efficiencies(
+        name=name, model=m.spec.name, device=m.device.name, flops_share=round(point.flops, 4),
+        bandwidth_share=round(point.bandwidth, 4), step_ns=round(point.step_us * 1000),
+        sequence_ns=round(point.sequence_us * 1000), source=source, tensor_parallel=m.serving.tensor_parallel,
+    )  # fmt: skip
 
 
-def _share(value: float) -> float:
-    return min(1.0, max(MIN_SHARE, value))
+def _weights_us(m: MeasuredRun) -> float:
+    """Time to read the weights that every step reads, at the full bandwidth; an upper bound with routed experts."""
+    size = (m.spec.weight_bytes() - m.spec.embedding_bytes()) / m.serving.tensor_parallel
+    return size * 1e6 / m.device.bandwidth_bytes_per_s
 
 
-def distance(timings: Timings, emulated: Sequence[MeasuredTimes]) -> float:
+def front_end_ns(real: Sequence[MeasuredTimes], ours: Sequence[MeasuredTimes]) -> int:
+    """What first tokens come later on average than the scheduler alone explains, at least 0."""
+    return max(0, round(statistics.fmean(a.ttft_ns - b.ttft_ns for a, b in zip(real, ours, strict=True))))
+
+
+def later(times: MeasuredTimes, front_ns: int) -> MeasuredTimes:
+    """As a client sees them, behind a front end."""
+    return MeasuredTimes(times.ttft_ns + front_ns, times.tpot_ns, times.e2e_ns + front_ns)
+
+
+def distance(measured: Sequence[MeasuredTimes], emulated: Sequence[MeasuredTimes]) -> float:
     """Sum of the mean absolute errors of TTFT, TPOT and latency, each over its measured mean."""
-    total = 0.0
-    for _, real, ours in _columns(timings.times, emulated):
-        total += sum(abs(a - b) for a, b in zip(ours, real, strict=True)) / (sum(real) or 1)
-    return total
+    return sum(_relative(ours, real) for _, real, ours in _columns(measured, emulated))
 
 
-def residuals(timings: Timings, emulated: Sequence[MeasuredTimes]) -> tuple[Residual, ...]:
-    """By metric, the relative errors of requests and of the mean."""
+def smoothed_distance(timings: Timings, emulated: Sequence[MeasuredTimes]) -> float:
+    """As `distance`, of the first requests, with the TTFT of groups of requests with prompts of similar lengths.
+
+    A prompt waits for the end of the step that it arrives in. Where in a step it arrives is chance as soon as one step
+    took another time, so single TTFTs scatter by a step, whatever the constants are.
+    """
+    real = timings.times[: len(emulated)]
+    order = sorted(range(len(emulated)), key=lambda i: timings.requests[i].prompt_tokens)
+    size = max(MIN_GROUP, -(-len(order) // GROUPS))
+    first = wrong = 0
+    for at in range(0, len(order), size):
+        group = order[at : at + size]
+        wrong += abs(sum(emulated[i].ttft_ns - real[i].ttft_ns for i in group))
+        first += sum(real[i].ttft_ns for i in group)
+    rest = _columns(real, emulated)[1:]
+    return wrong / (first or 1) + sum(_relative(ours, theirs) for _, theirs, ours in rest)
+
+
+def _relative(ours: Sequence[int], real: Sequence[int]) -> float:
+    return sum(abs(a - b) for a, b in zip(ours, real, strict=True)) / (sum(real) or 1)
+
+
+def residuals(measured: Sequence[MeasuredTimes], emulated: Sequence[MeasuredTimes]) -> tuple[Residual, ...]:
+    """By metric, the relative errors of requests and of the mean; metrics that were measured as 0 are left out."""
     found = []
-    for name, real, ours in _columns(timings.times, emulated):
+    for name, real, ours in _columns(measured, emulated):
         errors = [a / b - 1 for a, b in zip(ours, real, strict=True) if b]
+        if not errors:
+            continue  # all tokens came in one read of the socket
         ranked = sorted(abs(e) for e in errors)
         found.append(
             Residual(

@@ -60,7 +60,10 @@ class DesignKeywords(TypedDict, total=False):
     hop_jitter_ns: int
     profile: str | None  # measured costs: a file, or a name in a catalogue's profiles/
     host_floor_ns: int
-    host_sequence_ns: int
+    host_step_ns: int | None  # None: the serving engine's
+    host_sequence_ns: int | None
+    front_end_ns: int | None
+    ring_step_ns: int
     microbatch: int | None
     credits: int | None
     batched_tokens: int | None  # of a microbatch; None: the serving engine's, on every data-parallel rank
@@ -95,6 +98,7 @@ class SchedulingKeywords(TypedDict, total=False):
     kv: str
     balance: str
     overhead_ns: Natural
+    front_end_ns: Natural
     prefix_cache: bool
     snapshot_tokens: Count
     speculate: Drafts  # draft tokens per decode step
@@ -111,8 +115,9 @@ _COMMANDS_NAMES = {  # what a keyword is called on the command line, and here
     "gpu_memory_utilization": "memory_share", "block_size": "block_tokens", "num_gpu_blocks_override": "kv_blocks",
     "enable_prefix_caching": "prefix_cache", "axis_order": "axes", "hop_latency": "hop_latency_ns",
     "hop_bandwidth": "hop_bytes_per_s", "hop_jitter": "hop_jitter_ns", "host_floor": "host_floor_ns",
-    "host_sequence": "host_sequence_ns", "acceptance": "acceptance_ppm", "draft_cost": "draft_ns",
-    "overhead": "overhead_ns", "policy": "queueing", "engine_profile": "serving_engine", "scheduler": "dask_scheduler",
+    "host_step": "host_step_ns", "host_sequence": "host_sequence_ns", "ring_step": "ring_step_ns",
+    "acceptance": "acceptance_ppm", "draft_cost": "draft_ns", "overhead": "overhead_ns", "front_end": "front_end_ns",
+    "policy": "queueing", "engine_profile": "serving_engine", "scheduler": "dask_scheduler",
     "max_cudagraph_capture_size": "cuda_graph_max", "cudagraph_capture_sizes": "cuda_graph_sizes",
 }  # fmt: skip
 

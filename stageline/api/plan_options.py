@@ -55,12 +55,15 @@ _TIMES = {
     "hop_latency_ns": "--hop-latency",
     "hop_jitter_ns": "--hop-jitter",
     "host_floor_ns": "--host-floor",
+    "host_step_ns": "--host-step",
     "host_sequence_ns": "--host-sequence",
+    "front_end_ns": "--front-end",
+    "ring_step_ns": "--ring-step",
 }
 _AS_GIVEN = (  # keywords that are the planner's options of the same name
     "placement", "consecutive", "layer_bytes", "sequence_parallel", "overlap", "redundant_experts", "expert_imbalance",
     "concurrency", "memory_share", "whole_kv", "axes", "microbatch", "credits", "tensor_parallel",
-    "context_parallel", "hop_jitter_ns", "max_model_len", "kv_blocks", "prefix_cache",
+    "context_parallel", "hop_jitter_ns", "max_model_len", "kv_blocks", "prefix_cache", "ring_step_ns", "front_end_ns",
 )  # fmt: skip
 
 
@@ -86,7 +89,11 @@ def make_options(keywords: PlanKeywords, catalog: Catalog, catalog_dirs: Sequenc
         devices=_devices(keywords, ranks),
         replicas=1 if keywords.get("all_experts") else keywords.get("replicas", 1),
         expert_parallel=ranks,
-        host=HostOverhead(floor_ns=keywords.get("host_floor_ns", 0), sequence_ns=keywords.get("host_sequence_ns", 0)),
+        host=HostOverhead(
+            floor_ns=keywords.get("host_floor_ns", 0),
+            step_ns=float(keywords.get("host_step_ns") or 0),
+            sequence_ns=keywords.get("host_sequence_ns") or 0,
+        ),
         profile=None if isinstance(profile, Efficiencies) else profile,
         efficiencies=profile if isinstance(profile, Efficiencies) else None,
         hop_latency_ns=_of_network(keywords.get("hop_latency_ns"), network.latency_ns if network else None),

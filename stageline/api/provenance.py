@@ -8,6 +8,7 @@ from stageline.api.keywords import PlanKeywords
 from stageline.model.spec import ModelSpec
 from stageline.plan.options import DEFAULTS_VERSION, PlanOptions
 from stageline.plan.schema import Plan
+from stageline.report.backtest import backtest_facts
 
 Facts = dict[str, str | int | float | bool]
 
@@ -33,6 +34,8 @@ def with_provenance(plan: Plan, spec: ModelSpec, options: PlanOptions, asked: Pl
         made["drafts"] = f"{options.draft.tokens} by {options.draft.method}"
     if options.serving is not None:
         made["serving_engine"] = options.serving.engine
+    if options.efficiencies is not None:
+        made |= backtest_facts(options.efficiencies.backtest)
     if command:
         made["command"] = command
     return msgspec.structs.replace(plan, info=plan.info | made)

@@ -29,6 +29,7 @@ from stageline.report.settings import settings_in_force
 from stageline.report.slo import Slo
 from stageline.report.spans.recorder import TraceRecorder
 from stageline.report.summary import RunFacts
+from stageline.runtime.logs import say
 from stageline.workload import DescribedWorkload, open_workload
 
 
@@ -153,16 +154,18 @@ def carry_out(
     ) as writer:
         if watch is not None:
             watch(RunStatus(job.workload, writer))
-        writer.begin(_facts(job, 0.0))
+        attempts = _Attempts()
+        writer.begin(_facts(job, 0.0, attempts))
         kept = _Kept(writer) if keep_requests else None
         try:
-            totals = _execute(job, writer, kept or writer, announced=directory is not None or trace is not None)
+            announced = directory is not None or trace is not None
+            totals = _execute(job, writer, kept or writer, attempts, announced=announced)
         except BaseException as error:
-            writer.abort(_facts(job, time.perf_counter() - started))
+            writer.abort(_facts(job, time.perf_counter() - started, attempts))
             if directory is not None and isinstance(error, OSError) and error.errno in DISK_ERRORS:
                 raise writer.broken(error) from error
             raise
-        summary = writer.finish(totals, _facts(job, time.perf_counter() - started))
+        summary = writer.finish(totals, _facts(job, time.perf_counter() - started, attempts))
     requests = kept.in_order() if kept else ()
     return RunResult(plan=job.plan, summary=summary, stages=totals.stages, requests=requests, directory=directory)
 
@@ -220,7 +223,19 @@ def input_files(plan: object, workload: object) -> tuple[Path, ...]:
     return tuple(Path(text) for text in [*texts, *named] if text)
 
 
-def _execute(job: Job, writer: RunWriter, observer: Observer, *, announced: bool) -> RunTotals:
+class _Attempts:
+    """How often a run was begun: more than once after the death of a server."""
+
+    def __init__(self) -> None:
+        self.count = 1
+
+    def again(self, reason: str) -> None:
+        """It is done again."""
+        self.count += 1
+        say(f"{reason}; attempt {self.count} begins, and is compared with what is known of the run")
+
+
+def _execute(job: Job, writer: RunWriter, observer: Observer, attempts: _Attempts, *, announced: bool) -> RunTotals:
     return execute(
         job.plan,
         job.scheduling,
@@ -232,10 +247,11 @@ def _execute(job: Job, writer: RunWriter, observer: Observer, *, announced: bool
         paranoid=job.paranoid,
         cluster=job.cluster,
         text=job.text,
+        again=attempts.again,
     )
 
 
-def _facts(job: Job, wall_s: float) -> RunFacts:
+def _facts(job: Job, wall_s: float, attempts: _Attempts) -> RunFacts:
     return RunFacts(
         engine="inprocess" if job.cluster is None else "cluster",
         seed=job.seed,
@@ -243,6 +259,7 @@ def _facts(job: Job, wall_s: float) -> RunFacts:
         workload=job.workload.description,
         rows=msgspec.structs.asdict(job.workload.counts),
         wall_s=round(wall_s, 3),
+        attempts=attempts.count,
         credits=job.scheduling.credits or job.plan.defaults.credits,
         settings=settings_in_force(job.plan, job.scheduling, job.serving_engine),
         price_per_device_hour=job.price,

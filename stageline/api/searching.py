@@ -120,7 +120,7 @@ def search(
         return run_search(question, *names, given, dirs, runner, kept, width=jobs)
 
 
-def _question(*, price: object, limits: object, flags: dict[str, bool], **asked: Any) -> Question:
+def _question(*, price: object, limits: object, flags: Mapping[str, bool], **asked: Any) -> Question:
     """The arguments of `search`, each checked. Raises UsageError."""
     require_flags("search", flags)
     slo = require("search: slo", asked["slo"], str, type(None))
@@ -140,7 +140,9 @@ def _question(*, price: object, limits: object, flags: dict[str, bool], **asked:
         seed=require("search: seed", asked["seed"], int),
         scheduling=require("search: scheduling", asked["scheduling"], Scheduling, type(None)),
         limits=_limits(require("search: limits", limits, PlacementLimits, type(None)), price),
-        **flags,
+        every_count=flags["every_count"],
+        exhaustive=flags["exhaustive"],
+        headroom=flags["headroom"],
     )
 
 

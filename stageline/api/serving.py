@@ -77,7 +77,7 @@ def with_engine(options: PlanOptions, engine: ServingEngine, device: Device, ask
     return msgspec.structs.replace(
         options,
         host=options.host._replace(graphs=graphs),
-        engine_sequence_ns=float(engine.host_sequence_ns),
+        engine_sequence_ns=0.0 if own_host(options, asked) else float(engine.host_sequence_ns),
         async_scheduling=asynchronous,
         batched_tokens=tokens or (rank_tokens or 0) * ranks,
         rank_tokens=rank_tokens,
@@ -88,6 +88,12 @@ def with_engine(options: PlanOptions, engine: ServingEngine, device: Device, ask
         activations=engine.activations if (chosen := asked.get("activations", "auto")) == "auto" else chosen,
         serving=_rules(engine),
     )
+
+
+def own_host(options: PlanOptions, asked: PlanKeywords) -> bool:
+    """Whether the host's times were given or measured, so that those of the serving engine do not count."""
+    given = (asked.get("host_floor_ns"), asked.get("host_step_ns"), asked.get("host_sequence_ns"))
+    return options.efficiencies is not None or any(time is not None for time in given)
 
 
 def _memory_share(options: PlanOptions, engine: ServingEngine, device: Device, tokens: int) -> float | None:

@@ -93,6 +93,7 @@ class ServingEngine(CatalogStruct, frozen=True):
     reserve: MemoryReserve | None = None  # absent: the share of memory that the device has
     sampler_bytes: int = 0  # per running sequence and entry of the vocabulary, beside the logits of the head; 0: none
     overhead_ns: int = 0  # host time per step that does not overlap with the devices
+    front_end_ns: int = 0  # HTTP, tokenizer and hop to the scheduler, per request
     host_sequence_ns: int = 0  # host time per sequence and step of one data-parallel rank
     async_scheduling: bool = False  # with one stage: the host's time hides behind the devices'
     pipelined_async_scheduling: bool = False  # with several stages
@@ -140,7 +141,7 @@ def _check(engine: ServingEngine, place: str) -> None:
         raise BadInput(f"{place}: $.block_tokens", engine.block_tokens, f"must lie between 1 and {MAX_LIMIT:,}")
     if engine.graphs is not None:
         _check_graphs(engine.graphs, f"{place}: $.graphs")
-    for name in ("overhead_ns", "host_sequence_ns", "sampler_bytes"):
+    for name in ("overhead_ns", "front_end_ns", "host_sequence_ns", "sampler_bytes"):
         if not 0 <= getattr(engine, name) <= MAX_LIMIT:
             raise BadInput(f"{place}: $.{name}", getattr(engine, name), f"must lie between 0 and {MAX_LIMIT:,}")
     for i, row in enumerate(engine.limits):

@@ -8,28 +8,30 @@ import msgspec
 from cyclopts import Parameter
 
 from stageline.api.files import read_file, write_file
-from stageline.api.fitting import MAX_RUNS, MeasuredRun, Serving, fit_attention, fit_efficiencies
+from stageline.api.fitting import MeasuredRun, Serving, fit_attention, fit_efficiencies
 from stageline.api.kernel_files import is_kernel_folder
 from stageline.api.kernel_profiles import KernelRequest, kernel_profile
 from stageline.api.keywords import PlanKeywords
+from stageline.api.least_error import MAX_RUNS
 from stageline.api.lookup import MAX_SCALE, AnyProfile, find_model
 from stageline.api.plan_options import with_formats
 from stageline.api.rank_timings import rank_timings
 from stageline.catalog.loader import Catalog
-from stageline.cli import output
-from stageline.cli.numbers import DECIMAL, WHOLE
+from stageline.cli.calibrate_flags import ServingFlags
+from stageline.cli.calibrate_output import show_profile
+from stageline.cli.numbers import DECIMAL
 from stageline.cli.progress import counting_bar
 from stageline.cli.table_flags import TableFlags
 from stageline.cost.efficiencies import Efficiencies
 from stageline.cost.kernel_profile import KernelProfile
 from stageline.cost.kernel_timings import make_profile
 from stageline.cost.profile import Profile
-from stageline.errors import BadInput, UsageError
+from stageline.errors import UsageError
 from stageline.hardware.device import Device
+from stageline.load.observation import OBSERVATION_FILE
+from stageline.load.observed import observed_timings
 from stageline.model.spec import ModelSpec
 from stageline.workload.timings import read_timings
-
-MAX_SETTING = 1 << 20
 
 
 def calibrate_command(
@@ -37,7 +39,8 @@ def calibrate_command(
         Path,
         Parameter(
             name=["--kernels", "--timings"],
-            help="Kernel tables or timings (directory), or measured requests (JSONL or CSV file).",
+            help="What stageline observe wrote, kernel tables or kernel timings (directory), or measured requests "
+            "(JSONL or CSV file).",
         ),
     ],
     model: Annotated[str, Parameter(help="Model that was measured: catalogue name, or path of a config.json.")],
@@ -52,36 +55,17 @@ def calibrate_command(
     attention_scale: Annotated[
         float | None, DECIMAL, Parameter(help="Attention scale to use instead of a fitted one; with kernel timings.")
     ] = None,
-    max_num_seqs: Annotated[
-        int, WHOLE, Parameter(name=["--max-num-seqs", "--max-running"], help="Requests that the server ran at once.")
-    ] = 256,
-    batched_tokens: Annotated[
-        int,
-        WHOLE,
-        Parameter(
-            name=["--batched-tokens", "--max-num-batched-tokens"], help="Maximum number of new tokens in a step."
-        ),
-    ] = 2048,
-    tensor_parallel: Annotated[
-        int,
-        WHOLE,
-        Parameter(name=["--tensor-parallel-size", "--tp"], help="Tensor-parallel size of the server."),
-    ] = 1,
+    serving: ServingFlags = ServingFlags(),  # noqa: B008  (frozen)
     tables: TableFlags = TableFlags(),  # noqa: B008  (frozen)
     json: Annotated[bool, Parameter(negative="", help="Print the residuals as JSON.")] = False,
 ) -> int:
-    """Make a cost profile from kernel tables, kernel timings or measured requests; see docs/planning.md."""
-    serving = Serving(
-        _count(max_num_seqs, "--max-num-seqs"),
-        _count(batched_tokens, "--batched-tokens"),
-        _count(tensor_parallel, "--tp"),
-    )
+    """Make a cost profile from an observed server, kernel tables or timings, or measured requests; see docs/twin.md."""
     lookup = Catalog(tables.catalog)
     spec, found = find_model(model, lookup), lookup.device(device).device
-    on, scale = MeasuredOn(spec, found, serving), Scale(requests, attention_scale)
+    on, scale = MeasuredOn(spec, found, serving.settings()), Scale(requests, attention_scale)
     profile = _made(timings, name or out.stem, on, scale, tables)
     write_file(out, msgspec.json.encode(profile) + b"\n")
-    _show(profile, as_json=json)
+    show_profile(profile, as_json=json)
     return 0
 
 
@@ -110,17 +94,11 @@ def _made(timings: Path, name: str, on: MeasuredOn, scale: Scale, tables: TableF
         return _from_tables(timings, name, on, scale, tables)
     if given := tables.given():
         raise UsageError(f"{', '.join(given)}: only for a folder of kernel tables, and {timings} has no Parquet files")
-    if timings.is_dir():
+    if timings.is_dir() and not (timings / OBSERVATION_FILE).is_file():
         return _from_timings(timings, name, on, scale)
     if scale.given():
         raise UsageError(f"{timings} is not a folder of kernel timings, which --requests and --attention-scale need")
     return _from_requests(_measured(timings, *on), name, timings.name)
-
-
-def _count(value: int, flag: str) -> int:
-    if not 1 <= value <= MAX_SETTING:
-        raise BadInput(flag, value, f"not between 1 and {MAX_SETTING:,}", "give what the measured engine was run with")
-    return value
 
 
 def _from_timings(folder: Path, name: str, on: MeasuredOn, scale: Scale) -> Profile:
@@ -151,6 +129,8 @@ def _from_tables(folder: Path, name: str, on: MeasuredOn, scale: Scale, tables: 
 
 
 def _measured(path: Path, spec: ModelSpec, device: Device, serving: Serving) -> MeasuredRun:
+    if path.is_dir():
+        return MeasuredRun(spec, device, observed_timings(path, serving.max_num_seqs), serving)
     text = read_file(path).decode("utf-8-sig", errors="replace")
     return MeasuredRun(spec, device, read_timings(text, str(path)), serving)
 
@@ -159,49 +139,3 @@ def _from_requests(measured: MeasuredRun, name: str, source: str) -> Efficiencie
     runs = itertools.count(1)
     with counting_bar("runs") as watch:
         return fit_efficiencies(measured, name, source, lambda: watch(next(runs), MAX_RUNS))
-
-
-def _show(profile: AnyProfile, *, as_json: bool) -> None:
-    if isinstance(profile, KernelProfile):
-        _show_tables(profile, as_json=as_json)
-        return
-    if as_json:
-        output.print_json(profile.residuals)
-        return
-    rows = [
-        [r.of, f"{r.points:,}", "" if r.mean is None else f"{r.mean:+.2%}", f"{r.median:+.2%}", f"{r.p90_absolute:.2%}"]
-        for r in profile.residuals
-    ]
-    columns = [("residuals, profile / measured - 1", False), ("points", True), ("of the mean", True)]
-    columns += [("median", True), ("90 % within", True)]
-    output.print_table(f"{profile.name}: {profile.model} on {profile.device}", columns, rows)
-    output.print_lines([_fitted(profile)])
-
-
-def _fitted(profile: Profile | Efficiencies) -> str:
-    if isinstance(profile, Profile):
-        return f"attention x {profile.attention_scale:g}"
-    return (
-        f"{profile.flops_share:.1%} of peak FLOP/s, {profile.bandwidth_share:.1%} of bandwidth, "
-        f"{profile.step_ns / 1e3:,.0f} us of host per step"
-    )
-
-
-def _show_tables(profile: KernelProfile, *, as_json: bool) -> None:
-    """Where the times come from, and what no table has."""
-    low, high = profile.tokens()
-    if as_json:
-        covers = {"tokens": [low, high], "notes": profile.notes, "source": profile.source}
-        output.print_json({"name": profile.name, "residuals": profile.residuals} | covers)
-        return
-    group = f"TP{profile.tensor_parallel}" + f" EP{profile.expert_parallel}" * (profile.expert_parallel > 1)
-    output.print_lines(
-        [
-            f"{profile.name}: {profile.model} on {profile.device}, {group}, {', '.join(profile.weights)} weights, "
-            f"{profile.kv_type} KV",
-            "tables:",
-            *(f"  {table}" for table in profile.source.split("; ")),
-            f"steps of {low:,} to {high:,} tokens; what lies beyond is extrapolated, and plan says so",
-            *(f"note: {note}" for note in profile.notes),
-        ]
-    )

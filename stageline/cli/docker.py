@@ -1,10 +1,9 @@
 """Clusters in Docker: `up --docker`, and `down`, `ps`, `logs`, `stats`, `cluster ...` for what it started."""
 
-import signal
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 from cyclopts import App, Parameter
 from docker.models.containers import Container
@@ -13,6 +12,7 @@ from stageline.cli.docker_flags import DEFAULT_NAME, DockerFlags, Name
 from stageline.cli.numbers import WHOLE
 from stageline.cli.output import AsJson, print_json, print_table
 from stageline.cli.render import checkout
+from stageline.cli.signals import until_signalled
 from stageline.cluster import containers
 from stageline.cluster.docker_cluster import DockerCluster
 from stageline.cluster.docker_daemon import docker_client
@@ -50,15 +50,17 @@ def up_in_docker(plan: Plan, local: LocalOptions, router: Mapping[str, object], 
         router={name: str(value) for name, value in router.items() if name not in ("http-port", "record")}
         | ({"api-key": local.api_key} if local.api_key else {}),
     )
-    with _named(flags.name) as cluster, _interruptible():
+    with until_signalled(well=not flags.detach), _named(flags.name) as cluster:
         cluster.up(plan, options, _checkout_of(options.image))
-        _print_endpoints(plan, cluster)
         if flags.detach:
+            _print_endpoints(plan, cluster)
             print(f"stop it with stageline down --name {flags.name}", flush=True)
             return
-        with suppress(KeyboardInterrupt):
+        try:
+            _print_endpoints(plan, cluster)
             cluster.member(containers.ROUTER).wait(timeout=None, condition="removed")
-        cluster.down()
+        finally:
+            cluster.down()
 
 
 def down(*, name: Name = DEFAULT_NAME) -> None:
@@ -161,21 +163,6 @@ def _drill(name: str, stage: str, done: str, action: Callable[[DockerCluster, Co
 def _named(name: str) -> Iterator[DockerCluster]:
     with docker_client() as client:
         yield DockerCluster(client, name, say)
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """Make SIGTERM act as Ctrl-C, and Ctrl-C work even where a shell has started this with SIGINT ignored."""
-
-    def interrupt(*_: object) -> NoReturn:
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _checkout_of(image: str) -> Path | None:

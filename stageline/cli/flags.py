@@ -106,6 +106,9 @@ class SchedulingFlags:
         Parameter(help="Tokens between state snapshots of linear layers in the prefix cache; default: 8192."),
     ] = None
     overhead: Annotated[str | None, Parameter(help="Router time per microbatch, like 50us.")] = None
+    front_end: Annotated[
+        str | None, Parameter(help="Time from a request's arrival until the router sees it, like 8ms.")
+    ] = None
     policy: Annotated[str | None, Parameter(show=False)] = None  # older name of --queueing package.module:Class
     serving_engine: Annotated[
         str | None,
@@ -150,12 +153,21 @@ class SchedulingFlags:
             given["queueing"] = self.policy
         if self.prefix_cache is not None:
             given["prefix_cache"] = self.prefix_cache
-        if self.overhead is not None:
-            overhead_ns = given["overhead_ns"] = parse_duration_ns(self.overhead, "--overhead")
-            if overhead_ns > MAX_OVERHEAD_NS:
-                raise BadInput("--overhead", self.overhead, "above 15 minutes per microbatch", "give a shorter time")
+        given |= self._times()
         given |= self.speculation.given()
         return settle(self.base(plan) if base is None else base, given, plan, slo=slo)
+
+    def _times(self) -> dict[str, int]:
+        """The router's times that were given. Raises BadInput."""
+        found = {}
+        for flag, text in (("--overhead", self.overhead), ("--front-end", self.front_end)):
+            if text is None:
+                continue
+            name = f"{flag[2:].replace('-', '_')}_ns"
+            found[name] = parse_duration_ns(text, flag)
+            if found[name] > MAX_OVERHEAD_NS:
+                raise BadInput(flag, text, "above 15 minutes", "give a shorter time")
+        return found
 
     def _positive(self, name: str) -> int | None:
         value: int | None = getattr(self, name)

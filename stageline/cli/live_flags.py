@@ -23,6 +23,12 @@ class LiveFlags:
         str, Parameter(help="Wall time per emulated time: auto, 1 for real time, or a factor like 50.")
     ] = "auto"
     record: Annotated[Path | None, Parameter(help="Record live sessions into this file, for run --workload.")] = None
+    stage_deadline: Annotated[
+        str, Parameter(help="How long a stage may owe an answer before it counts as lost, such as 10s.")
+    ] = "10s"
+    queue: Annotated[
+        int, WHOLE, Parameter(help="How many requests may wait for admission; more are answered with 429.")
+    ] = 1000
     seed: Annotated[int, WHOLE, Parameter(help="Seed of live sessions.")] = 0
     output_lengths: Annotated[
         str, Parameter(help="Output length in tokens: max, echo, constant:128, lognormal(...).")
@@ -55,6 +61,8 @@ class LiveFlags:
         return {
             "http-port": self.http_port,
             "record": self.record.resolve() if self.record else "",
+            "stage-deadline": self.stage_deadline,
+            "queue": self.queue,
             "seed": self.seed,
             "output-lengths": self.output_lengths,
             "served-model-name": self.served_model_name,

@@ -2,8 +2,9 @@
 
 import asyncio
 import resource
+from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 import uvloop
@@ -14,15 +15,18 @@ from stageline.cli.load_flags import CallFlags, ResultFlags, TargetFlags
 from stageline.cli.output import command_line, console, print_json
 from stageline.cli.progress import progress_bar
 from stageline.errors import RunFailed, SloMissed, UsageError
-from stageline.load.clock import WallClock
+from stageline.load.clock import Clock, WallClock
 from stageline.load.driver import LoadProgress
 from stageline.load.html import html_report
 from stageline.load.options import LoadOptions
 from stageline.load.recorder import REPORT_FILE, SUMMARY_FILE
 from stageline.load.tables import load_report, slo_text
+from stageline.workload import DescribedWorkload
 
 if TYPE_CHECKING:
     from stageline.load.run import LoadResult
+
+Result = TypeVar("Result")
 
 
 def load_command(
@@ -41,23 +45,37 @@ def load_command(
 def _run(options: LoadOptions, workload: WorkloadFlags) -> "LoadResult":
     from stageline.load.run import run_load  # noqa: PLC0415  (aiohttp is slow to load)
 
+    return watched_load(options, workload, lambda opened, clock, watch: run_load(options, opened, clock, watch))
+
+
+def watched_load(
+    options: LoadOptions,
+    workload: WorkloadFlags,
+    run: Callable[[DescribedWorkload, Clock, Callable[[LoadProgress], None]], Coroutine[None, None, Result]],
+) -> Result:
+    """Opens the workload and runs it on an event loop of its own, under a progress bar."""
     _allow_files(options.connections)
     opened = workload.open()
     with progress_bar("sent", _counts) as watch, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(run_load(options, opened, WallClock(), watch))
+        return runner.run(run(opened, WallClock(), watch))
 
 
 def _report(result: "LoadResult", directory: Path | None, *, as_json: bool) -> int:
-    """Files, then stdout. Raises SloMissed or RunFailed, whose exit codes are the command's."""
+    """Stdout, then files. Raises SloMissed or RunFailed, whose exit codes are the command's."""
+    if as_json:
+        print_json(result.summary)
+    else:
+        console().print(load_report(result.summary))
+    return finish_load(result, directory)
+
+
+def finish_load(result: "LoadResult", directory: Path | None) -> int:
+    """Files, and the exit code. Raises SloMissed or RunFailed, whose exit codes are the command's."""
     summary = result.summary
     if directory is not None:
         text = msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n"
         write_file(directory / SUMMARY_FILE, text)
         write_file(directory / REPORT_FILE, html_report(summary, result.recorder.timeline).encode())
-    if as_json:
-        print_json(summary)
-    else:
-        console().print(load_report(summary))
     if result.interrupted:
         return 130
     if not summary.calls["finished"]:

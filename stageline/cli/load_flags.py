@@ -25,27 +25,38 @@ MAX_RETRIES = 1000
 
 @Parameter(name="*", group=SERVER)
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TargetFlags:
-    """Who is called."""
+class ApiFlags:
+    """How a server is called."""
 
-    url: Annotated[
-        str, Parameter(help="URL of an OpenAI-compatible server, http(s)://HOST:PORT, or grpc(s)://HOST:PORT.")
-    ]
     endpoint: Annotated[Endpoint, Parameter(help="API to call.")] = "completions"
     model: Annotated[
         str, Parameter(show_default=False, help="Name of the model; default: the first that the server lists.")
     ] = ""
     security: SecurityFlags = SecurityFlags()  # noqa: RUF009  (frozen)
 
-    def options(self) -> dict[str, Any]:
+    def called(self, url: str) -> dict[str, Any]:
         """Fields of `LoadOptions`. Raises UsageError or BadInput."""
         return {
-            "url": checked_url(self.url),
+            "url": checked_url(url),
             "endpoint": self.endpoint,
             "model": self.model,
             "api_key": self.security.api_key or os.environ.get("OPENAI_API_KEY", ""),
             "tls": self.security.files(),
         }
+
+
+@Parameter(name="*", group=SERVER)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetFlags(ApiFlags):
+    """Who is called, and how."""
+
+    url: Annotated[
+        str, Parameter(help="URL of an OpenAI-compatible server, http(s)://HOST:PORT, or grpc(s)://HOST:PORT.")
+    ]
+
+    def options(self) -> dict[str, Any]:
+        """Fields of `LoadOptions`. Raises UsageError or BadInput."""
+        return self.called(self.url)
 
 
 @Parameter(name="*", group=CALLS)

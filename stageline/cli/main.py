@@ -37,10 +37,12 @@ app = App(
     help="An exact emulator of distributed LLM serving clusters.",
     suppress_keyboard_interrupt=False,
 )
+_OBSERVE = "Run a workload against a server and keep what calibrate needs; see docs/twin.md."  # aiohttp is slow to load
 app.command(plan_command, name="plan")
 app.command(run_command, name="run")
 app.command(up_command, name="up")
 app.command(load_command, name="load")
+app.command("stageline.cli.observe:observe_command", name="observe", help=_OBSERVE)
 app.command(report_command, name="report")
 app.command(compare_command, name="compare")
 app.command(top)

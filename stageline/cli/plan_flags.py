@@ -7,8 +7,9 @@ from typing import Annotated, Literal, cast, get_args
 from cyclopts import Parameter
 
 from stageline.api.keywords import ElementName, PlanKeywords
+from stageline.cli.cost_flags import CostFlags
 from stageline.cli.engine_flags import MicrobatchFlags
-from stageline.cli.groups import COST, DEVICES, MEMORY, MODEL, NETWORK, flag
+from stageline.cli.groups import DEVICES, MEMORY, MODEL, NETWORK, flag
 from stageline.cli.numbers import DECIMAL, WHOLE
 from stageline.errors import UsageError
 from stageline.plan.options import AXES, Axis, LayerBytes, Placement
@@ -242,33 +243,6 @@ class NetworkFlags:
         }
 
 
-@Parameter(name="*", group=COST)
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CostFlags:
-    """How long work takes."""
-
-    profile: Annotated[
-        str | None,
-        flag("Profile made by stageline calibrate: a file, or a name in profiles/ of a --catalog."),
-    ] = None
-    expert_imbalance: Annotated[
-        float,
-        DECIMAL,
-        flag("Exponent of expert popularity (usually 1.01-1.2; 0: uniform); the most loaded rank sets the pace."),
-    ] = 0.0
-    host_floor: Annotated[str, flag("Minimum duration of a step, set by the host, like 28ms.")] = "0ns"
-    host_sequence: Annotated[str, flag("Host time per sequence in a step, like 340us.")] = "0ns"
-
-    def keywords(self) -> PlanKeywords:
-        """As the API takes them. Raises BadInput for times that are none."""
-        return {
-            "profile": self.profile,
-            "expert_imbalance": self.expert_imbalance,
-            "host_floor_ns": parse_duration_ns(self.host_floor, "--host-floor"),
-            "host_sequence_ns": parse_duration_ns(self.host_sequence, "--host-sequence"),
-        }
-
-
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FixedFlags:
@@ -278,7 +252,7 @@ class FixedFlags:
     placement: PlacementFlags = PlacementFlags()
     memory: MemoryFlags = MemoryFlags()
     network: NetworkFlags = NetworkFlags()
-    cost: CostFlags = CostFlags()
+    cost: CostFlags = CostFlags()  # noqa: RUF009  (frozen)
 
     @property
     def catalog_dirs(self) -> tuple[Path, ...]:

@@ -6,22 +6,20 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from stageline.api.execution import Cluster, EngineName
 from stageline.api.placement_limits import check_price
 from stageline.api.results import RunResult
 from stageline.api.running import Job, RunStatus, carry_out, input_files
 from stageline.api.scheduling import base_scheduling
-from stageline.cli.address import router_address
 from stageline.cli.directory import DIRECTORY
 from stageline.cli.flags import SchedulingFlags, WorkloadFlags
-from stageline.cli.groups import CLUSTER, OUTPUT
+from stageline.cli.groups import OUTPUT
 from stageline.cli.measure_flags import MeasureFlags
 from stageline.cli.output import command_line, console, print_json
+from stageline.cli.place_flags import PlaceFlags
 from stageline.cli.progress import progress_bar
-from stageline.cli.security_flags import SecurityFlags
 from stageline.cli.signals import ending_in_order
 from stageline.cli.trace_flags import TraceFlags
-from stageline.errors import RunFailed, SloMissed, UsageError
+from stageline.errors import RunFailed, SloMissed
 from stageline.report.slo import parse_slo
 from stageline.report.text_report import run_report
 from stageline.runtime.logs import say
@@ -49,25 +47,16 @@ def run_command(
     paranoid: Annotated[
         bool, Parameter(negative="", group=OUTPUT, help="Check all invariants (laws) during the run; slow.")
     ] = False,
-    engine: Annotated[
-        EngineName | None,
-        Parameter(group=CLUSTER, help="Run in this process (default) or on local servers, with the same result."),
-    ] = None,
-    cluster: Annotated[
-        str | None,
-        Parameter(group=CLUSTER, help="Run on the cluster whose router is at HOST:PORT (grpcs://HOST:PORT for TLS)."),
-    ] = None,
-    security: SecurityFlags = SecurityFlags(),  # noqa: B008  (frozen)
+    place: PlaceFlags = PlaceFlags(),  # noqa: B008  (frozen)
 ) -> None:
     """Run a workload through a plan in emulated time and show where the time went."""
-    _check_place(engine, cluster, security)
+    target = place.target()
     objective = None if slo is None else parse_slo(slo)
     loaded = read_plan_file(plan)
     opened = workload.open()
     base = base_scheduling(opened, workload.seed, scheduling.base(loaded))
     if isinstance(opened, RecordedWorkload) and opened.header.plan_digest != loaded.digest():
         sys.stderr.write("stageline: the session was recorded on another plan; its digest will differ\n")
-    target = Cluster(address=cluster, tls=security.files(), api_key=security.api_key)
     job = Job(
         plan=loaded,
         workload=opened,
@@ -77,7 +66,7 @@ def run_command(
         window=measure.window(),
         price=None if measure.price is None else check_price(measure.price),
         paranoid=paranoid,
-        cluster=target if cluster is not None or engine == "cluster" else None,
+        cluster=target,
         text=workload.text(),
         serving_engine=scheduling.engine,
         command=command_line(),
@@ -90,16 +79,6 @@ def run_command(
     ):
         result = carry_out(job, directory=output, events=events, trace=trace, watch=watch)
     _show(result, opened, as_json=json)
-
-
-def _check_place(engine: EngineName | None, cluster: str | None, security: SecurityFlags) -> None:
-    """Raises UsageError or BadInput for flags about where to run that contradict each other."""
-    if cluster is not None:
-        router_address("--cluster", cluster)
-        if engine == "inprocess":
-            raise UsageError(f"--engine inprocess and --cluster {cluster} contradict each other: give one of them")
-    elif engine != "cluster":
-        security.refuse("a run in this process calls no server: add --cluster HOST:PORT or --engine cluster")
 
 
 def _progress(progress: RunStatus) -> str:

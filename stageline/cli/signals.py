@@ -1,4 +1,4 @@
-"""SIGTERM and SIGHUP end a command as Ctrl-C does: what it writes is closed before it ends."""
+"""SIGTERM and SIGHUP end a command as Ctrl-C does: what it writes is closed, and what it started is stopped, first."""
 
 import signal
 from collections.abc import Iterator
@@ -38,6 +38,39 @@ def ending_in_order() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def until_signalled(*, well: bool = True) -> Iterator[None]:
+    """The block lasts until SIGINT, SIGTERM or SIGHUP, which is a good end of it, or without `well` is passed on.
+
+    It is interrupted once, even where a shell has started the process with SIGINT ignored. Signals that come later are
+    ignored: they must not keep it from clearing away what it has started.
+    """
+    received: list[int] = []
+
+    def end(number: int, frame: Any) -> None:
+        received.append(number)
+        ignore_endings()
+        raise KeyboardInterrupt
+
+    hangup = (signal.SIGHUP,) if _default(signal.SIGHUP) else ()
+    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM, *hangup)}
+    try:
+        yield
+    except KeyboardInterrupt:
+        if not (received and well):
+            raise
+    finally:
+        for number, handler in before.items():
+            if signal.getsignal(number) is end:  # else it is ignored by now
+                signal.signal(number, handler)
+
+
+def ignore_endings() -> None:
+    """From now on this process ends by itself."""
+    for number in (signal.SIGINT, *ENDING):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _default(number: int) -> bool:

@@ -1,6 +1,7 @@
 """`stageline up`: a cluster of local processes until Ctrl-C."""
 
 import asyncio
+import shlex
 import signal
 from pathlib import Path
 from typing import Annotated
@@ -16,6 +17,7 @@ from stageline.cli.groups import SCHEDULING
 from stageline.cli.live_flags import LiveFlags
 from stageline.cli.security_flags import SecurityFlags
 from stageline.cli.server_flags import ServerFlags
+from stageline.cli.signals import ignore_endings, until_signalled
 from stageline.cluster.local import LocalCluster, LocalOptions
 from stageline.engine.route import Route
 from stageline.errors import BadInput, RunFailed, UsageError
@@ -73,7 +75,7 @@ def up_command(
 
         up_in_docker(loaded, options, router_flags | {"dilation": live.dilation}, docker)
         return
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with until_signalled(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(loaded, plan, options, factor))
 
 
@@ -93,17 +95,18 @@ async def _serve(plan: Plan, path: Path, options: LocalOptions, dilation: float)
     listening = False
 
     def stop() -> None:
-        stopping.set()
-        if not listening:
+        if not (stopping.is_set() or listening):
             task.cancel()
+        stopping.set()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
+    hangup = signal.getsignal(signal.SIGHUP) != signal.SIG_IGN  # as under nohup
+    for number in (signal.SIGINT, signal.SIGTERM, *((signal.SIGHUP,) if hangup else ())):
         loop.add_signal_handler(number, stop)
     try:
         async with LocalCluster(plan, path, options, say) as servers:
             await servers.healthy()
             listening = True
-            _print(plan, servers, dilation, tls=options.tls)
+            _print(plan, servers, dilation, options)
             servers.broken.add_done_callback(lambda _: stopping.set())
             await stopping.wait()
             if servers.broken.done():
@@ -111,12 +114,19 @@ async def _serve(plan: Plan, path: Path, options: LocalOptions, dilation: float)
     except asyncio.CancelledError:
         if not stopping.is_set():
             raise
+    finally:
+        numbers = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+        signal.pthread_sigmask(signal.SIG_BLOCK, numbers)  # the loop restores defaults for a moment
+        for number in numbers:
+            loop.remove_signal_handler(number)
+        ignore_endings()  # all is stopped, and this process ends
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
 
 
-def _print(plan: Plan, servers: LocalCluster, dilation: float, *, tls: TlsFiles) -> None:
+def _print(plan: Plan, servers: LocalCluster, dilation: float, options: LocalOptions) -> None:
     """Print where every server listens, one line each."""
     router = servers.router_endpoints
-    http, grpc = ("https://", SECURE) if tls.cert else ("http://", "")
+    http, grpc = ("https://", SECURE) if options.tls.cert else ("http://", "")
     lines = [f"router      grpc {grpc}{router.grpc}  metrics http://{router.metrics}/metrics"]
     if router.http:
         lines.append(f"api         {http}{router.http}/v1  at dilation {dilation:g}")
@@ -125,5 +135,24 @@ def _print(plan: Plan, servers: LocalCluster, dilation: float, *, tls: TlsFiles)
             where = f"grpc {grpc}{child.endpoints.grpc}  metrics http://{child.endpoints.metrics}/metrics"
             lines.append(f"{child.name}  {where}")
     lines.append(f"{plan.model}: {len(servers.stages)} stage servers are healthy")
-    lines.append(f"next: stageline run PLAN --cluster {grpc}{router.grpc} --workload ...")
+    lines += _next_steps(f"{grpc}{router.grpc}", f"{http}{router.http}" if router.http else "", options)
     print("\n".join(lines), flush=True)
+
+
+def _next_steps(grpc: str, door: str, options: LocalOptions) -> list[str]:
+    """What to type now, each line as it stands; without a door there are no live clients. A key is read from the
+    environment: what is printed may be read by others.
+    """
+    files = msgspec.structs.asdict(options.tls)
+    flags = "".join(f" --tls-{name} {shlex.quote(path)}" for name, path in files.items() if path)
+    lines = []
+    if door:
+        trust = f" --cacert {shlex.quote(options.tls.ca)}" if options.tls.ca else ""
+        key = ' -H "authorization: Bearer $STAGELINE_API_KEY"' if options.api_key else ""
+        ask = '{"prompt": "hello", "max_tokens": 16}'
+        lines.append(f"next: curl{trust}{key} -H 'content-type: application/json' {door}/v1/completions -d '{ask}'")
+        load = "poisson:rate=2,requests=20,input=100,output=20"
+        lines.append(f"next: stageline load --url {door} --workload {load}{flags}")
+    lines.append(f"next: stageline top {grpc}{flags}")
+    lines.append(f"next: stageline run PLAN --cluster {grpc} --workload ...{flags}")
+    return lines

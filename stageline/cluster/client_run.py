@@ -8,6 +8,7 @@ from pathlib import Path
 
 import uvloop
 
+from stageline.cluster.attempts import Retry, attempted
 from stageline.cluster.local import LocalCluster, LocalOptions
 from stageline.engine.settings import Scheduling
 from stageline.engine.types import Cancellation, Observer, Request, RequestRecord, RunTotals, Workload
@@ -16,8 +17,11 @@ from stageline.plan.schema import Plan
 from stageline.runtime.logs import say
 from stageline.wire.channels import Dialer
 from stageline.wire.frames import PayloadMode
-from stageline.wire.router_client import RouterClient, RunCost, RunOrder, WorkloadSpec
+from stageline.wire.router_client import RouterClient, RunCost, RunOrder, SentRows, WorkloadSpec
 from stageline.wire.tls import TlsFiles
+
+HEALTHY_AGAIN_S = 20.0  # after a death: a server that restarts has come back by then, and one that hangs will not
+NO_RETRY = Retry()
 
 
 class Replay:
@@ -63,23 +67,32 @@ async def run_at(
     *,
     wait_s: float = 0.0,
     dialer: Dialer | None = None,
+    retry: Retry = NO_RETRY,
 ) -> tuple[RunTotals, RunCost]:
     """One run on the cluster whose router listens at `address`; `wait_s`: wait that long for health.
 
     Raises StagelineError.
     """
+    rows = SentRows(iter(()) if workload.reactive else arrivals_of(workload), keep=bool(retry.retries))
+    if workload.reactive:
+        if order.spec is None:
+            raise UsageError("a closed loop runs on a cluster only as a spec: closed:users=...")
+        observer = Replay(workload, observer)
     async with RouterClient(address, dialer) as client:
         if wait_s:
             await client.healthy(wait_s)
-        if not workload.reactive:
-            return await client.run(order, arrivals_of(workload), observer)
-        if order.spec is None:
-            raise UsageError("a closed loop runs on a cluster only as a spec: closed:users=...")
-        return await client.run(order, iter(()), Replay(workload, observer))
+        return await attempted(
+            lambda seen: client.run(order, rows, seen), observer, retry, lambda: client.healthy(HEALTHY_AGAIN_S)
+        )
 
 
 async def run_on_throwaway(
-    plan: Plan, order: RunOrder, workload: Workload, observer: Observer, options: LocalOptions
+    plan: Plan,
+    order: RunOrder,
+    workload: Workload,
+    observer: Observer,
+    options: LocalOptions,
+    retry: Retry = NO_RETRY,
 ) -> tuple[RunTotals, RunCost]:
     """One run on a cluster of local processes that lives for this run only. Raises StagelineError."""
     async with AsyncExitStack() as stack:
@@ -88,7 +101,7 @@ async def run_on_throwaway(
         path.write_bytes(plan.canonical())
         servers = await stack.enter_async_context(LocalCluster(plan, path, options, say))
         await servers.healthy()
-        run = asyncio.ensure_future(run_at(servers.address, order, workload, observer))
+        run = asyncio.ensure_future(run_at(servers.address, order, workload, observer, retry=retry))
         try:
             return await asyncio.shield(run)
         except asyncio.CancelledError:  # Ctrl-C: nobody needs an orderly shutdown any more
@@ -111,6 +124,7 @@ def run_on_cluster(
     spec: WorkloadSpec | None = None,
     payload: PayloadMode | None = None,
     window: int = 0,
+    retry: Retry = NO_RETRY,
 ) -> RunTotals:
     """Runs to the end on the cluster at `address`, or on a throw-away one. Raises StagelineError."""
     order = RunOrder(
@@ -119,8 +133,8 @@ def run_on_cluster(
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         if address is not None:
             dialer = Dialer(tls, api_key=api_key)
-            totals, _ = runner.run(run_at(address, order, workload, observer, dialer=dialer))
+            totals, _ = runner.run(run_at(address, order, workload, observer, dialer=dialer, retry=retry))
         else:
-            options = LocalOptions(restart=False)
-            totals, _ = runner.run(run_on_throwaway(plan, order, workload, observer, options))
+            options = LocalOptions(restart=bool(retry.retries))
+            totals, _ = runner.run(run_on_throwaway(plan, order, workload, observer, options, retry))
     return totals

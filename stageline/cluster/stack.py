@@ -10,6 +10,7 @@ SHARED_SETTINGS = ("tls_cert", "tls_key", "tls_ca", "stage_key", "log_format", "
 ROUTER_SETTINGS = (
     *SHARED_SETTINGS, "window", "live", "record", "otlp", "trace_sample", "served_model_name", "output_lengths",
     "tokenizer", "queue", "api_key", "rate_limit", "image_tokens", "trust_runs", "stage_deadline", "seed", "scheduling",
+    "dashboards",
 )  # fmt: skip
 
 

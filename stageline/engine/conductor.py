@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Protocol
 
+from stageline.engine.front_end import BehindFrontEnd
 from stageline.engine.microbatch import Item
 from stageline.engine.router import Router
 from stageline.engine.types import NEVER, Cancellation, Request, Workload
@@ -39,7 +40,7 @@ class Conductor:
     def __init__(self, router: Router, workload: Workload, forecast: Forecast | None = None) -> None:
         self.router = router
         self._forecast = forecast
-        self.workload = workload
+        self.workload = BehindFrontEnd(workload, router.front_end_ns) if router.front_end_ns else workload
         replicas = len(router.replicas)
         self.returns: list[deque[int]] = [deque() for _ in range(replicas)]  # completion times, not yet processed
         self.promised_ns = [0] * replicas

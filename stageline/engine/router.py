@@ -22,6 +22,7 @@ class Router:
     ) -> None:
         self.route = route
         self.replicas = [make_replica(route, i, scheduling, seed) for i in range(route.plan.replicas)]
+        self.front_end_ns = scheduling.front_end_ns
         self._routing = ROUTING.make(scheduling)
         self._observer, self._members = observer, members
         self.sequences: dict[int, Sequence] = {}  # arrived and not ended, by request index

@@ -29,6 +29,7 @@ class Scheduling(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     balance: str = "round-robin"  # routing policy
     tpot_slo_ns: Count | None = None  # target of `slo` batching
     overhead_ns: Natural = 0  # router time per microbatch
+    front_end_ns: Natural = 0  # from a request's arrival until the router sees it
     prefix_cache: bool = False
     snapshot_tokens: Count = 8192  # tokens between state snapshots of linear layers in the prefix cache
     hash_block_tokens: Natural = 0  # tokens that one identity of a prompt's blocks stands for; 0: the plan's KV block
@@ -55,6 +56,7 @@ def plan_scheduling(plan: Plan) -> Scheduling:
         kv=engine.kv,
         prefix_cache=engine.prefix_cache,
         overhead_ns=engine.overhead_ns,
+        front_end_ns=engine.front_end_ns or 0,
         speculate=engine.speculate or 0,
     )
 

@@ -20,5 +20,5 @@ def with_efficiencies(spec: ModelSpec, device: Device, options: PlanOptions) -> 
         return device, options
     check_measured_on(fit, spec, device.name, options.tensor_parallel)
     share = msgspec.structs.replace(device.share, flops=fit.flops_share, bandwidth=fit.bandwidth_share)
-    host = options.host._replace(step_ns=float(fit.step_ns))
+    host = options.host._replace(step_ns=float(fit.step_ns), sequence_ns=float(fit.sequence_ns))
     return msgspec.structs.replace(device, share=share, costs=None), msgspec.structs.replace(options, host=host)

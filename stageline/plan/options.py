@@ -48,6 +48,7 @@ class EngineRules(NamedTuple):
     prefix_cache: bool
     prefix_cache_with_state: bool  # also for models with linear attention
     overhead_ns: int = 0
+    front_end_ns: int = 0  # per request, before the scheduler sees it
     async_scheduling: bool = False  # with one stage
     pipelined_async_scheduling: bool = False  # with several stages
     async_batching: str = ""  # with several stages and asynchronous scheduling; empty: pipelined_batching
@@ -72,6 +73,7 @@ class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
     overlap: bool = False  # collectives hide behind the work of another half batch
     expert_imbalance: float = 0.0  # exponent of expert popularity; 0: uniform
     redundant_experts: int = 0  # copies of the hottest experts of every layer, over all expert ranks
+    front_end_ns: int | None = None  # per request; None: the profile's, else the serving engine's
     ring_step_ns: int = 0  # overhead of one step of ring attention
     axes: tuple[Axis, ...] = ()  # order from the innermost; empty: chosen by cost
     strides: Strides = Strides()  # set by the planner, from the order of the axes

@@ -120,6 +120,7 @@ class Serving(PlanStruct, frozen=True):
     max_running: int = 0  # most running sequences per replica, all data-parallel ranks together; 0: no limit
     ranks: int = 1  # data-parallel ranks of one replica; an engine's limits are per rank
     overhead_ns: int = 0  # host time per microbatch
+    front_end_ns: int | UnsetType = UNSET  # per request, before the router sees it; absent: none
     speculate: int | UnsetType = UNSET  # draft tokens of a decode step; absent: none
 
 

@@ -73,8 +73,16 @@ def serving(stages: Sequence[StagePlan], options: PlanOptions) -> Serving | None
         max_running=running or 0,
         ranks=options.group.attention_replicas,
         overhead_ns=rules.overhead_ns,
+        front_end_ns=_front_end_ns(options, rules) or msgspec.UNSET,
         speculate=options.draft.tokens if options.draft else msgspec.UNSET,
     )
+
+
+def _front_end_ns(options: PlanOptions, rules: EngineRules) -> int:
+    """What was asked for, else what was measured, else the engine's."""
+    if options.front_end_ns is not None:
+        return options.front_end_ns
+    return options.efficiencies.front_end_ns if options.efficiencies else rules.front_end_ns
 
 
 def _largest(stages: int, running: int | None, rules: EngineRules) -> int:

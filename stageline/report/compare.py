@@ -9,6 +9,7 @@ import msgspec
 from stageline.engine.causes import SHOWN
 from stageline.engine.types import StageRecord
 from stageline.errors import BadInput, UsageError
+from stageline.report.backtest import PREFIX
 from stageline.report.idle import cause_shares
 from stageline.report.rundir import RERUN, read_stages, read_summary
 from stageline.report.settings import run_label
@@ -88,11 +89,16 @@ def _settings(summary: Summary) -> dict[str, str]:
     facts = {name: str(value) for name, value in topology.items()}
     facts["plan_digest"] = facts["plan_digest"][:12]
     facts |= {"driven as": run_label(summary.plan, summary.settings)} if summary.plan else {}
-    facts |= {f"plan {name}": str(value) for name, value in summary.plan.items() if name not in ("command", "profile")}
+    facts |= {f"plan {name}": str(value) for name, value in summary.plan.items() if not _of_making(name)}
     facts |= {"workload": summary.workload, "seed": str(summary.seed), "credits": str(summary.credits)}
     facts |= {name: str(value) for name, value in summary.settings.items()}
     facts["engine"] = summary.engine
     return facts | {k: v for k, v in command_flags(summary.command).items() if k.removeprefix("--") not in facts}
+
+
+def _of_making(name: str) -> bool:
+    """Facts of a plan that other rows of the comparison tell, too."""
+    return name in ("command", "profile") or name.startswith(PREFIX)
 
 
 def command_flags(command: str) -> dict[str, str]:

@@ -74,6 +74,7 @@ def _ppm(value: int) -> list[str]:
 _OTHERS: Mapping[str, Callable[[Any], list[str]]] = {
     "prefix_cache": lambda value: ["--prefix-cache" if value else "--no-enable-prefix-caching"],
     "overhead_ns": lambda value: ["--overhead", duration_text(value)],
+    "front_end_ns": lambda value: ["--front-end", duration_text(value)],
     "acceptance_ppm": _ppm,
     "draft_ns": lambda value: ["--draft-cost", duration_text(value)],
 }

@@ -59,6 +59,7 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
     rows: dict[str, int]
     wall_s: float
     credits: int
+    attempts: int = 1
     rerun: Rerun | None = None
     settings: Facts = {}
     price_per_device_hour: float | None = None
@@ -103,6 +104,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     speculation: SpeculationSummary | None = None  # None: nothing was drafted
     measured: MeasuredRates | None = None  # None: there was no time to measure in
     cost: Cost | None = None  # None: no price was given
+    attempts: int = 1  # more: a server died, and the run was done again
     plan: Facts = {}  # how the plan was made
     settings: Facts = {}  # in force during the run
     binds: tuple[Advice, ...] = ()  # the most telling first
@@ -157,6 +159,7 @@ def run_summary(
         measured=measured,
         cost=run_cost(on, measured, facts.price_per_device_hour),
         rerun=facts.rerun,
+        attempts=facts.attempts,
         plan=plan.info,
         settings=facts.settings,
     )

@@ -13,6 +13,7 @@ from stageline.cost.bounds import shares_text
 from stageline.engine.causes import CAUSE, SHOWN
 from stageline.engine.types import StageRecord
 from stageline.plan.report import ranges
+from stageline.report.backtest import backtest_text
 from stageline.report.distributions import Latency
 from stageline.report.grouping import StageGroup, group_stages
 from stageline.report.prefix import prefix_text
@@ -152,10 +153,16 @@ def latency_table(summary: Summary) -> Table:
     table.add_column("latency")
     for name in ("mean", "p50", "p90", "p95", "p99", "max"):
         table.add_column(name, justify="right", no_wrap=True)
-    for name, field in _LATENCIES:
+    errors = [backtest_text(summary.plan, field) for _, field in _LATENCIES]
+    if any(errors):
+        table.add_column("backtest", justify="right", no_wrap=True)
+        table.caption = f"backtest: how far the means of profile {summary.plan.get('profile')} were off on new requests"
+        table.caption_justify = "left"
+    for (name, field), error in zip(_LATENCIES, errors, strict=True):
         values: Latency = getattr(summary, field)
         cells = (values.mean, values.p50, values.p90, values.p95, values.p99, values.max)
-        table.add_row(name, *("-" if v is None else format_duration(v * NS_PER_S) for v in cells))
+        shown = ["-" if v is None else format_duration(v * NS_PER_S) for v in cells]
+        table.add_row(name, *shown, *([error] if any(errors) else []))
     return table
 
 

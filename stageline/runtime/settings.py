@@ -16,6 +16,7 @@ from stageline.errors import BadInput, UsageError
 from stageline.wire.tls import TlsFiles
 
 PREFIX = "STAGELINE_"
+_MAX_CONFIG_BYTES = 1 << 20  # a device such as /dev/zero has no end
 
 
 class ServerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -102,9 +103,12 @@ def _parser(kind: type[msgspec.Struct], program: str) -> argparse.ArgumentParser
 
 def _file(path: Path) -> dict[str, Any]:
     try:
-        data = path.read_bytes()
+        with path.open("rb") as file:
+            data = file.read(_MAX_CONFIG_BYTES + 1)
     except OSError as error:
         raise BadInput(str(path), None, f"can't be read: {error.strerror}") from None
+    if len(data) > _MAX_CONFIG_BYTES:
+        raise BadInput(str(path), None, f"longer than {_MAX_CONFIG_BYTES:,} bytes", "give a file of settings")
     try:
         values = msgspec.json.decode(data) if path.suffix == ".json" else tomllib.loads(data.decode())
     except (ValueError, UnicodeDecodeError) as error:

@@ -28,6 +28,24 @@ class WorkloadSpec(msgspec.Struct, frozen=True):
     requests: int = 0
 
 
+class SentRows:
+    """The requests of a run as messages. With `keep` they can be sent again, from the first one on."""
+
+    def __init__(self, requests: Iterator[Request | Cancellation], *, keep: bool = False) -> None:
+        self._requests, self._keep = requests, keep
+        self._kept: list[bytes] = []
+
+    def messages(self) -> Iterator[router_pb2.RunRequest]:
+        """All of them. Raises whatever the iterator of requests raises."""
+        for kept in self._kept:
+            yield router_pb2.RunRequest.FromString(kept)
+        while batch := list(islice(self._requests, BATCH_ROWS)):
+            message = router_pb2.RunRequest(rows=rows_of(batch))
+            if self._keep:
+                self._kept.append(message.SerializeToString())
+            yield message
+
+
 class RunOrder(msgspec.Struct, frozen=True, kw_only=True):
     """What to run. None or 0: the router's default."""
 
@@ -124,10 +142,10 @@ class RouterClient(RouterConnection):
             raise Unavailable(f"not healthy after {deadline_s:g} s: {', '.join(missing)}") from None
 
     async def run(
-        self, order: RunOrder, requests: Iterator[Request | Cancellation], observer: Observer
+        self, order: RunOrder, requests: Iterator[Request | Cancellation] | SentRows, observer: Observer
     ) -> tuple[RunTotals, RunCost]:
         """Sends the requests, notifies the observer, returns the totals. Raises StagelineError."""
-        outgoing = _Outgoing(order, requests)
+        outgoing = _Outgoing(order, requests if isinstance(requests, SentRows) else SentRows(requests))
         call = self._stub.Run(outgoing.messages(), metadata=self._metadata)
         last_ns: dict[int, int] = {}
         try:
@@ -165,8 +183,8 @@ async def _raise_status(call: aio.StreamStreamCall[Any, Any]) -> None:
 class _Outgoing:
     """The client's messages of a run. A bad row ends the call; `error` keeps the reason, which gRPC would hide."""
 
-    def __init__(self, order: RunOrder, requests: Iterator[Request | Cancellation]) -> None:
-        self._order, self._requests = order, requests
+    def __init__(self, order: RunOrder, rows: SentRows) -> None:
+        self._order, self._rows = order, rows
         self.error: Exception | None = None
 
     async def messages(self) -> AsyncIterator[router_pb2.RunRequest]:
@@ -185,8 +203,8 @@ class _Outgoing:
             start.workload.CopyFrom(router_pb2.WorkloadSpec(**msgspec.structs.asdict(order.spec)))
         yield router_pb2.RunRequest(start=start)
         try:
-            while not order.spec and (batch := list(islice(self._requests, BATCH_ROWS))):
-                yield router_pb2.RunRequest(rows=rows_of(batch))
+            for message in self._rows.messages() if not order.spec else ():
+                yield message
         except Exception as error:
             self.error = error
             raise

@@ -7,6 +7,7 @@ from stageline.workload.formats.azure import AzureFormat
 from stageline.workload.formats.bailian import BailianFormat
 from stageline.workload.formats.base import FileHead, TraceFormat
 from stageline.workload.formats.burstgpt import BurstGptFormat
+from stageline.workload.formats.llmservingsim import LlmServingSimFormat
 from stageline.workload.formats.mooncake import MooncakeFormat
 from stageline.workload.formats.native import NativeFormat
 from stageline.workload.formats.sharegpt import ShareGptFormat
@@ -20,6 +21,7 @@ TRACE_FORMATS: tuple[type[TraceFormat], ...] = (
     NativeFormat,
     BailianFormat,
     MooncakeFormat,
+    LlmServingSimFormat,
     ShareGptFormat,
 )
 

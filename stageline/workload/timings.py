@@ -50,13 +50,18 @@ def read_timings(text: str, place: str) -> Timings:
             rows.append(found)
     if len(rows) < MIN_REQUESTS:
         raise BadInput(place, len(rows), f"fewer than {MIN_REQUESTS} measured requests", "give a longer run")
-    rows.sort(key=lambda row: row[0])
-    start = rows[0][0]
+    return in_order(rows, left_out)
+
+
+def in_order(rows: list[tuple[int, int, int, MeasuredTimes]], left_out: int) -> Timings:
+    """From arrival, prompt tokens, output tokens and times of each request, at least one, in any order."""
+    ranked = sorted(rows, key=lambda row: row[0])
+    start = ranked[0][0]
     requests = tuple(
         Request(index=i, arrival_ns=at - start, prompt_tokens=prompt, output_tokens=out, max_output_tokens=out)
-        for i, (at, prompt, out, _) in enumerate(rows)
+        for i, (at, prompt, out, _) in enumerate(ranked)
     )
-    return Timings(requests, tuple(row[3] for row in rows), left_out)
+    return Timings(requests, tuple(row[3] for row in ranked), left_out)
 
 
 def _rows(text: str, place: str) -> Iterator[tuple[int, Mapping[str, str]]]:

@@ -33,9 +33,10 @@ async def ask(client: AsyncOpenAI, number: int) -> None:
         (live_plan(2, replicas=2), {"scheduling": '{"balance": "least-loaded", "kv": "grow"}'}),
         (live_plan(route=(0, 1, 0, 2, 1)), {"dilation": "5", "seed": 7}),
         (live_plan(3), {"scheduling": f'{{"kv": "grow", {DRAFTS}}}', "seed": 7}),
+        (live_plan(3), {"scheduling": '{"front_end_ns": 8000000}'}),
         (live_plan(3, base_ns=20_000), {"dilation": "0.05"}),
     ],
-    ids=["chain", "replicas", "revisits", "speculation", "a host too slow"],
+    ids=["chain", "replicas", "revisits", "speculation", "front end", "a host too slow"],
 )
 async def test_replay(plan: Plan, settings: dict[str, object], tmp_path: Path) -> None:
     path = tmp_path / "session.jsonl"

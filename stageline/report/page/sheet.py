@@ -88,9 +88,9 @@ def service_words(summary: Summary) -> list[Pair]:
         if m.remark:
             rows.append(("remark", m.remark))
     bounds = (
-        ("time to first token", summary.ttft_s, slo and slo.ttft_ns),
-        ("time per token", summary.tpot_s, slo and slo.tpot_ns),
-        ("whole request", summary.e2e_s, slo and slo.e2e_ns),
+        ("time to first token", summary.ttft_s, slo.ttft_ns if slo else None),
+        ("time per token", summary.tpot_s, slo.tpot_ns if slo else None),
+        ("whole request", summary.e2e_s, slo.e2e_ns if slo else None),
     )
     return rows + [(name, _latency(found, bound)) for name, found, bound in bounds]
 

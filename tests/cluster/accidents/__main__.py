@@ -17,7 +17,10 @@ async def accidents(first: int, count: int, seed: int) -> int:
         async with trial(Path(folder), seed) as cluster:
             for number in range(first, first + count):
                 began_s = time.monotonic()
-                what, errors = await cluster.accident(number)
+                try:
+                    what, errors = await cluster.accident(number)
+                except (AssertionError, TimeoutError) as error:
+                    what, errors = "(broke off)", [f"{type(error).__name__}: {error}"]
                 print(
                     f"{number:4} {time.monotonic() - began_s:5.1f} s  {what}",
                     *errors,

@@ -5,7 +5,6 @@ from collections import Counter
 import aiohttp
 
 from stageline.cluster.local import LocalCluster
-from stageline.engine.causes import CAUSES
 from stageline.runtime import metric_names as names
 from stageline.runtime import vllm_names as vllm
 from stageline.runtime.samples import Samples, parse
@@ -16,7 +15,7 @@ _COUNTED = ("in", "refused", "finished", "failed", "stop", "length", "abort", "e
 class Page:
     """The router's figures at one moment, and the wall time that each stage has counted as `fault`."""
 
-    def __init__(self, pid: int, router: Samples, stages: list[Samples | None]) -> None:
+    def __init__(self, pid: int, router: Samples, stages: dict[int, Samples | None]) -> None:
         self.pid, self.router, self._stages = pid, router, stages
         counts = {
             "in": router.total(names.REQUESTS.name),
@@ -33,17 +32,16 @@ class Page:
     @property
     def kv_bytes(self) -> list[float]:
         """What each stage's ledger holds; those that do not answer are left out."""
-        return [s.total(names.STAGE_KV_USED.name) for s in self._stages if s]
+        return [s.total(names.STAGE_KV_USED.name) for s in self._stages.values() if s]
 
-    @property
-    def fault_s(self) -> float:
-        """The most that a stage has counted."""
-        return max((s.total(names.STAGE_IDLE.name, cause="fault") for s in self._stages if s), default=0.0)
+    def fault_s(self, before: "Page") -> float:
+        """The most that a stage has counted since then, of those that live on."""
+        pairs = ((s, before._stages.get(pid)) for pid, s in self._stages.items())
+        return max((_fault_s(now) - _fault_s(then) for now, then in pairs if now and then), default=0.0)
 
-    def idle_s(self, stage: int) -> dict[str, float]:
-        """By cause."""
-        samples = self._stages[stage]
-        return {c: samples.total(names.STAGE_IDLE.name, cause=c) for c in CAUSES} if samples else {}
+
+def _fault_s(stage: Samples) -> float:
+    return stage.total(names.STAGE_IDLE.name, cause="fault")
 
 
 async def page_of(servers: LocalCluster, session: aiohttp.ClientSession) -> Page:
@@ -58,7 +56,7 @@ async def page_of(servers: LocalCluster, session: aiohttp.ClientSession) -> Page
 
     router = await read(servers.router_endpoints.metrics)
     assert router is not None, "the router shows no metrics"
-    stages = [await read(child.endpoints.metrics) for child in servers.stages]
+    stages = {child.pid: await read(child.endpoints.metrics) for child in servers.stages}
     return Page(servers.router.pid, router, stages)
 
 

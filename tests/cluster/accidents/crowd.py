@@ -27,6 +27,7 @@ class Crowd:
         self.address, self._draw = address, draw
         self.tally: Counter[str] = Counter()
         self.wrong: list[str] = []
+        self.refusal = ""  # the latest
         self._open = False
         self._users: list[asyncio.Task[None]] = []
         self._kinds = (self._streams, self._whole, self._leaves, self._gives_up, self._vanishes, self._slow)
@@ -47,7 +48,7 @@ class Crowd:
         """One streamed reply; its usage. Raises AssertionError when it is not served."""
         async with aiohttp.ClientSession() as session:
             usage, error = await self._read(session, tokens)
-        assert usage and not error, f"a request was not served: {error}"
+        assert usage and not error, f"a request was not served: {error} {self.refusal}"
         self.tally["finished"] += 1
         return usage
 
@@ -98,6 +99,7 @@ class Crowd:
         message = json.loads(text)["error"]["message"]
         if status not in (429, 503) or not message.rstrip(": "):
             self.wrong.append(f"status {status}: {message or '(no reason)'}")
+        self.refusal = f"{status}: {message}"
         return "failed" if "broke off" in message else "refused"
 
     async def _outcome(self, session: aiohttp.ClientSession, tokens: int, pause_s: float = 0) -> str:

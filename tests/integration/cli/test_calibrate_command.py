@@ -56,10 +56,27 @@ def timings(truth: list[MeasuredTimes], tmp_path: Path) -> Path:
 def test_the_constants_that_made_a_run_are_found_again(truth: list[MeasuredTimes]) -> None:
     m = measured(truth)
     found = fit_efficiencies(m, "found", "test")
-    assert distance(m.timings, emulate(m, efficiencies=found)) < 0.1 * distance(m.timings, emulate(m))
+    assert distance(truth, emulate(m, efficiencies=found)) < 0.1 * distance(truth, emulate(m))
     assert found.flops_share == pytest.approx(TRUE.flops_share, rel=0.15)
-    assert found.step_ns == pytest.approx(TRUE.step_ns, rel=0.35)
+    assert step_us(found) == pytest.approx(step_us(TRUE), rel=0.1)
+    assert [r.points for r in (*found.residuals, *found.backtest)] == [12] * 6
+    assert all(abs(r.mean or 0) < 0.05 for r in (*found.residuals, *found.backtest))
+    assert found.least is not None and found.least.flops_share <= found.flops_share
+
+
+def test_the_half_that_is_not_fitted_says_when_a_profile_does_not_hold(truth: list[MeasuredTimes]) -> None:
+    """The second half was measured on a server twice as slow."""
+    slow = [MeasuredTimes(2 * t.ttft_ns, 2 * (t.tpot_ns or 0), 2 * t.e2e_ns) for t in truth[12:]]
+    found = fit_efficiencies(measured([*truth[:12], *slow]), "found", "test")
     assert all(abs(r.mean or 0) < 0.05 for r in found.residuals)
+    assert all(r.mean == pytest.approx(-0.5, abs=0.05) for r in found.backtest)
+
+
+def step_us(fit: Efficiencies) -> float:
+    """A step of one sequence: its weights and the host. Most steps tell only the sum of both."""
+    weights = SHELF.model("qwen2.5-7b").spec.weight_bytes()
+    bandwidth = SHELF.device("h100-sxm").device.bandwidth_bytes_per_s
+    return weights * 1e6 / (bandwidth * fit.bandwidth_share) + (fit.step_ns + fit.sequence_ns) / 1e3
 
 
 def test_plans_name_a_profile(timings: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -67,7 +84,7 @@ def test_plans_name_a_profile(timings: Path, tmp_path: Path, capsys: pytest.Capt
     made = tmp_path / "profiles" / "mine.json"
     assert run(["calibrate", str(timings), "qwen2.5-7b", "h100-sxm", "-o", str(made), "--max-num-seqs", "64"]) == 0
     shown = capsys.readouterr().out
-    assert "TTFT" in shown and "of host per step" in shown
+    assert "TTFT" in shown and "host per step" in shown
     plan = tmp_path / "plan.json"
     words = ["plan", "qwen2.5-7b", "h100-sxm", "-o", str(plan), "--json"]
     assert run(words) == 0

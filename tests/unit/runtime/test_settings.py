@@ -82,3 +82,8 @@ def test_a_seed_fits_the_wire():
 
 def test_the_router_needs_a_plan():
     assert RouterSettings().plan == ""
+
+
+def test_a_file_without_an_end_is_refused() -> None:
+    with pytest.raises(BadInput, match="/dev/zero: longer than 1,048,576 bytes"):
+        read_settings(StageSettings, ["--config", "/dev/zero"], {}, "p")

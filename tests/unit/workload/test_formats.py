@@ -107,6 +107,15 @@ def test_vidur_decimals_are_exact(write: Write) -> None:
     assert times == [0, 200_000_000, 9_900_000_000, 9_900_000_000, 9_900_000_002]  # half-even beyond 1 ns
 
 
+def test_llmservingsim_counts_from_when_the_server_queued(write: Write) -> None:
+    row = '{"request_id": "b-%d", "input_toks": %d, "output_toks": 7, "arrival_time": 1.5, "queued_ts": %s}\n'
+    workload = open_workload(write(row % (0, 20, "479748.340") + row % (1, 30, "479748.5")))
+    assert workload.description == "llmservingsim:trace"
+    assert brief(drain(workload)) == [(0, 0, 20, 7), (1, 160_000_000, 30, 7)]
+    with pytest.raises(BadInput, match="input_toks"):
+        drain(open_workload(write(row % (0, 20, "1.0") + '{"queued_ts": 2.0, "input_toks": "x", "output_toks": 1}\n')))
+
+
 def test_mooncake_keeps_hash_ids(write: Write) -> None:
     rows = [
         {"timestamp": 3, "input_length": 600, "output_length": 5, "hash_ids": [0, 1]},

@@ -1,0 +1,55 @@
+"""The rows of docs/fidelity.md are commands that a user can type, and give what the page says."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from bench.fidelity import ladder, sessions, static
+from bench.fidelity.board import Row, by_making, markdown
+from stageline.cli.main import app
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGE = (ROOT / "docs" / "fidelity.md").read_text()
+
+
+def shown() -> list[str]:
+    """Lines of code blocks of the page that begin with `stageline`."""
+    blocks = re.findall(r"^```\w*\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    return [line for block in blocks for line in block.splitlines() if line.startswith("stageline ")]
+
+
+@pytest.mark.parametrize("line", shown())
+def test_commands_of_the_page_are_understood(line: str) -> None:
+    app.parse_args(shlex.split(line)[1:], exit_on_error=False, print_error=False)
+
+
+def test_every_system_shows_one() -> None:
+    systems = re.findall(r"^### (?!By how)(.*)", PAGE, re.MULTILINE)
+    assert len(systems) >= 8
+    assert sum("stageline run" in line for line in shown()) >= len(systems)
+
+
+@pytest.mark.parametrize("rows", [static.kimi, static.infersim, static.ring], ids=["Kimi K3", "DeepSeek-V3", "Meta"])
+def test_rows_of_the_page_come_out_of_their_commands(rows: object) -> None:
+    assert callable(rows)
+    for row in rows():
+        line = f"| {row.case} | {row.metric} | {row.measured:,.5g} {row.unit} | {row.emulated:,.5g} {row.unit} |"
+        assert line in PAGE
+        assert row.command.startswith("stageline plan ") and "stageline run plan.json" in row.command
+
+
+def test_errors_are_split_by_how_rows_were_made() -> None:
+    def row(emulated: float, made: str) -> Row:
+        return Row(system="S", case="c", metric="m", unit="ms", measured=100, emulated=emulated, made=made)
+
+    text = by_making([row(90, "specification"), row(130, "specification"), row(101, "fitted on the row")])
+    assert "| specification | S | 2 | 20.0% | 30.0% |" in text
+    assert "| fitted on the row | S | 1 | 1.0% | 1.0% |" in text
+    assert "made from" in markdown([row(90, "specification")])
+
+
+def test_settings_of_long_rows_are_plans() -> None:
+    for plan in (ladder.PLAN, *(system.plan for system in sessions.SYSTEMS)):
+        app.parse_args(["plan", *shlex.split(plan)], exit_on_error=False, print_error=False)
