@@ -5,8 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from stageline.api.question import Question
 from stageline.api.ranking import brief, token_rate
 from stageline.api.robustness import Room
@@ -151,8 +149,7 @@ def _print_launch(found: SearchResult) -> None:
         return
     lines = [line for line in (launch.vllm, launch.sglang) if line]
     if launch.helm:
-        compact = msgspec.json.encode(msgspec.json.decode(launch.helm)).decode()
-        lines.append(f"# values.yaml of vLLM's production stack (JSON is YAML):\n{compact}")
+        lines.append(f"# values.yaml of vLLM's production stack:\n{launch.helm.rstrip()}")
     output.print_plain([*lines, *(f"# not said: {text}" for text in launch.not_said)])
 
 

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 
 from stageline.api.trials import run_trials
 from stageline.cli.main import invoke as run
@@ -180,8 +181,10 @@ def test_settings_are_varied_and_the_answer_can_be_pasted(capsys: pytest.Capture
     assert "--batched-tokens" in best["settings"] and best["slo_met"]
     assert {row["name"] for row in found["runners_up"]} == {"tp2", "pp2", "dp2"} - {best["name"]}
     assert any("--balance least-loaded" in text for text in launch["not_said"])
-    values = tmp_path / "values.json"
+    values = tmp_path / "values.yaml"
     values.write_text(launch["helm"])
+    assert yaml.safe_load(launch["helm"])["servingEngineSpec"]["modelSpec"][0]["requestGPU"] >= 1
+    assert not launch["helm"].startswith("{")
     plans = []
     for number, like in enumerate([launch["vllm"], str(values)]):
         path = tmp_path / f"{number}.json"
