@@ -55,7 +55,7 @@ def lines(found: TuneResult) -> list[str]:
         shown += [f"  and {len(others) - _SHOWN} more (--json has all)"] * (len(others) > _SHOWN)
     if found.load:
         with_best = " with the best settings" if found.best is not None else ""
-        shown += ["", f"another load, or other replicas,{with_best} (they change what is served or paid):"]
+        shown += ["", f"another load, or other replicas{with_best} (they change what is served or paid):"]
         for m in found.load:
             shown += [f"  {m.flags}: {effect(found.before, m.figures, found.objective)}", f"    {m.command}"]
     shown += [f"left out: {flags}: {reason}" for flags, reason in found.left_out.items()]
