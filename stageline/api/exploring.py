@@ -4,18 +4,21 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
 from stageline.api.halving import Halving, Score, Try, lengths
 from stageline.api.keywords import PlanKeywords
 from stageline.api.launch_text import LaunchTexts
 from stageline.api.launching import Answer, launch_texts
 from stageline.api.question import Question
-from stageline.api.ranking import cheapest, score, with_cost
+from stageline.api.ranking import cheapest, score, with_cost, with_loss
 from stageline.api.resuming import finish_trials
 from stageline.api.robustness import Robustness, robustness
 from stageline.api.search_space import Design, Load, Skipped, Space
 from stageline.api.trials import Candidate, RunTrials, Trial
 from stageline.api.variations import variations
 from stageline.api.workload_totals import WorkloadTotals, workload_totals
+from stageline.plan.replicas import with_replicas
 from stageline.report.slo import Slo, parse_slo
 
 LEAST_SHORT = 64  # requests of the shortest trial
@@ -48,7 +51,7 @@ def explore(
     q = question
     axes = variations(q.vary, q.scheduling)
     load = Load(q.workload, q.seed, q.rate_scale, q.slo)
-    space = Space(catalog_dirs, keywords, axes, q.limits, load, (q.scheduling, q.given))
+    space = Space(catalog_dirs, keywords, axes, q.limits, load, (q.scheduling, q.given), survive_loss=q.survive_loss)
     explorer = _Explorer(q, space, workload_totals(q.open()), _Counted(runner, resume, watch))
     for model in models:
         explorer.of_model(model, device_names)
@@ -156,6 +159,8 @@ class _Explorer:
             else:
                 runnable.append((t, made))
         trials = self.run([c for _, c in runnable])
+        if full and self._q.survive_loss:
+            runnable, trials = self._whole(runnable, trials)
         if not full:
             self.short_trials += len(trials)
             return {t: score(trial) for (t, _), trial in zip(runnable, trials, strict=True) if trial.failure is None}
@@ -165,6 +170,14 @@ class _Explorer:
             if trial.failure is None:
                 scores[t] = score(trial)
         return {t: scores[t] for t in tries if t in scores}
+
+    def _whole(
+        self, runnable: Sequence[tuple[Try, Candidate]], lost: Sequence[Trial]
+    ) -> tuple[list[tuple[Try, Candidate]], list[Trial]]:
+        """The same with all replicas: run where the objective is met with one lost, which is what both must do."""
+        whole = [(t, msgspec.structs.replace(c, plan=with_replicas(c.plan, c.plan.replicas + 1))) for t, c in runnable]
+        ran = iter(self.run([c for (_, c), trial in zip(whole, lost, strict=True) if trial.slo_met]))
+        return whole, [with_loss(next(ran) if trial.slo_met else trial, trial) for trial in lost]
 
     def _named(self, design: Design) -> str:
         """A division, and its formats where they are varied."""

@@ -23,6 +23,20 @@ def with_cost(trial: Trial, price: float | None) -> Trial:
     return msgspec.structs.replace(trial, cost_per_million_tokens=cost)
 
 
+def with_loss(trial: Trial, lost: Trial) -> Trial:
+    """A trial that meets the objective only if that with one replica lost does, and is judged by the worse of both.
+
+    One that was not run with all replicas, because the other misses the objective, has the figures of that.
+    """
+    return msgspec.structs.replace(
+        trial,
+        slo_met=trial.slo_met and lost.slo_met,
+        slo_margin=min(trial.slo_margin or 0.0, lost.slo_margin or 0.0),
+        replicas=lost.replicas + 1,
+        attainment_one_lost=lost.attainment,
+    )
+
+
 def token_rate(trial: Trial) -> float:
     """Output tokens per second: of the time in which requests arrived, or of all if that is too brief to say."""
     served = trial.served_output_tokens_per_s

@@ -137,7 +137,8 @@ def _left_out(found: SearchResult) -> list[str]:
 def _verdict(t: Trial, several: bool) -> str:
     """A trial in one phrase."""
     settings = f" {t.settings}" if t.settings else ""
-    good = "" if t.attainment is None else f" ({t.attainment:.2%} good)"
+    lost = "" if t.attainment_one_lost is None else f", {t.attainment_one_lost:.2%} with one replica lost"
+    good = "" if t.attainment is None else f" ({t.attainment:.2%} good{lost})"
     cost = "" if t.cost_per_hour is None else f", {t.cost_per_hour:,.2f} an hour"
     return f"{_name(t, several)}{settings}{good}{cost}"
 
