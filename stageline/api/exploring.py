@@ -11,7 +11,7 @@ from stageline.api.keywords import PlanKeywords
 from stageline.api.launch_text import LaunchTexts
 from stageline.api.launching import Answer, launch_texts
 from stageline.api.question import Question
-from stageline.api.ranking import cheapest, score, with_cost, with_loss
+from stageline.api.ranking import cheapest, hopeless, score, with_cost, with_loss
 from stageline.api.resuming import finish_trials
 from stageline.api.robustness import Robustness, robustness
 from stageline.api.search_space import Design, Load, Skipped, Space
@@ -101,7 +101,7 @@ class _Explorer:
         ]
         costs = sorted({self._cost(d) for d in designs})
         for number, cost in enumerate(costs):
-            self._explore([d for d in designs if self._cost(d) == cost])
+            self._explore([d for d in designs if self._cost(d) == cost], last=number + 1 == len(costs))
             met = any(t.slo_met for _, t, _, d, _ in self._full if d.model == model)
             if met and not q.every_count and number + 1 < len(costs):
                 self._leave([d for d in designs if self._cost(d) > cost])
@@ -132,8 +132,8 @@ class _Explorer:
             reason = "fewer meet the objective (--every-count goes on)"
             self._space.skipped[Skipped(f"{count} devices", reason)] = None
 
-    def _explore(self, designs: Sequence[Design]) -> None:
-        """The designs of one cost."""
+    def _explore(self, designs: Sequence[Design], *, last: bool) -> None:
+        """The designs of one cost; where there is a higher one, no more work than worth it goes to a hopeless one."""
         self._groups += 1
 
         def measure(tries: Sequence[Try], requests: int) -> dict[Try, Score]:
@@ -142,7 +142,13 @@ class _Explorer:
             return {t: found[s] for t, s in stand.items() if s in found}
 
         kinds = [designs.index(next(d for d in designs if d[:3] == design[:3])) for design in designs]
-        Halving(kinds, self._space.settings_sizes(), self._n, measure).run(everything=self._q.exhaustive)
+
+        def give_up(best: Score) -> bool:
+            return not last and not self._q.every_count and self._slo is not None and hopeless(best, self._slo)
+
+        Halving(kinds, self._space.settings_sizes(), self._n, measure).run(
+            everything=self._q.exhaustive, hopeless=give_up
+        )
 
     def _measure(self, designs: Sequence[Design], tries: Sequence[Try], requests: int) -> dict[Try, Score]:
         runnable: list[tuple[Try, Candidate]] = []

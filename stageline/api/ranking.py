@@ -7,7 +7,9 @@ import msgspec
 from stageline.api.trials import Trial
 from stageline.plan.training import SECONDS_PER_HOUR
 from stageline.report.pareto import pareto_front
+from stageline.report.slo import Slo
 
+HOPELESS = 0.5  # of the requests that must be good
 FILLED = 5  # median requests, one after the other, that must fit into the time of arrivals
 
 
@@ -59,6 +61,16 @@ def score(trial: Trial) -> tuple[float, ...]:
     if trial.slo_met:
         return (1.0, trial.slo_margin or 0.0, token_rate(trial))
     return (0.0, trial.attainment, trial.slo_margin or 0.0)
+
+
+def hopeless(scored: tuple[float, ...], slo: Slo) -> bool:
+    """Whether the best of a quarter of the workload misses the objective so far that no setting will meet it on all.
+
+    A rule of thumb: more than half of the requests that must be good are not, and queues only grow with the length of
+    the workload.
+    """
+    met, attainment, *_ = scored
+    return not met and attainment < HOPELESS * float(slo.attainment)
 
 
 def cheapest(trials: Sequence[Trial]) -> Trial | None:
