@@ -4,6 +4,7 @@ import logging
 import ssl
 from pathlib import Path
 from threading import Lock
+from typing import Any
 
 import grpc
 
@@ -66,7 +67,8 @@ def port_credentials(files: TlsFiles) -> grpc.ServerCredentials | None:
         used = certificates.generation
         return configuration()
 
-    return grpc.dynamic_ssl_server_credentials(configuration(), changed, require_client_authentication=bool(files.ca))
+    fetch: Any = changed  # the stubs leave out that None means nothing new
+    return grpc.dynamic_ssl_server_credentials(configuration(), fetch, require_client_authentication=bool(files.ca))
 
 
 def server_context(files: TlsFiles) -> ssl.SSLContext | None:
