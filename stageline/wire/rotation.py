@@ -2,9 +2,10 @@
 
 import logging
 import ssl
+from collections.abc import Callable
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import cast
 
 import grpc
 
@@ -67,8 +68,8 @@ def port_credentials(files: TlsFiles) -> grpc.ServerCredentials | None:
         used = certificates.generation
         return configuration()
 
-    fetch: Any = changed  # the stubs leave out that None means nothing new
-    return grpc.dynamic_ssl_server_credentials(configuration(), fetch, require_client_authentication=bool(files.ca))
+    fetcher = cast(Callable[[], grpc.ServerCertificateConfiguration], changed)  # None, "keep it", is not in the stubs
+    return grpc.dynamic_ssl_server_credentials(configuration(), fetcher, require_client_authentication=bool(files.ca))
 
 
 def server_context(files: TlsFiles) -> ssl.SSLContext | None:

@@ -18,7 +18,8 @@ FUNCTIONS = {
     "plan_model": ["model", "device", "catalog", "keywords"],
     "run": [
         "plan", "workload", "seed", "requests", "rate_scale", "skip_bad_rows", "sort", "slo", "warmup",
-        "measure_window", "price", "serving_engine", "preset", "output", "events", "paranoid", "keep_requests", "cluster", "scheduling",
+        "measure_window", "price", "serving_engine", "preset", "output", "events", "paranoid", "keep_requests",
+        "cluster", "scheduling",
     ],
     "read_plan": ["path"],
     "read_run": ["directory"],
