@@ -75,11 +75,11 @@ def test_what_binds_says_for_which_divisions_it_is(capsys: pytest.CaptureFixture
     words = ["search", "llama-3.1-8b", "h100-sxm", "--devices", "2", "--workload", LOAD, "--requests", "10"]
     assert run([*words, "--jobs", "1"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert "binds (tp2): One h100-sxm would hold the weights and all KV of this run" in shown
+    assert "binds (tp2): One h100-sxm holds the weights and all KV of this run" in shown
     assert run([*words, "--jobs", "1", "--json"]) == 0
     trials = {trial["name"]: trial["binds"] for trial in json.loads(capsys.readouterr().out)["trials"]}
-    assert any("One h100-sxm would hold" in line for line in trials["pp2"])
-    assert not any("One h100-sxm would hold" in line for line in trials["dp2"])
+    assert any("One h100-sxm holds" in line for line in trials["pp2"])
+    assert not any("One h100-sxm holds" in line for line in trials["dp2"])
 
 
 def test_several_models_and_devices_at_once(capsys: pytest.CaptureFixture[str]) -> None:
