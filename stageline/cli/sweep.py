@@ -70,8 +70,8 @@ def sweep_command(
         _print(found)
     if not any(point.trial.finished for curve in found.curves for point in curve.points):
         raise RunFailed(
-            "no request finished at any point: each is longer than the plan's context or fits no empty KV ledger; shorten "
-            "them, or plan with --context as long as they are"
+            "no request finished at any point: each is longer than the plan's context or fits no empty KV ledger; "
+            "shorten them, or plan with --context as long as they are"
         )
     if until is not None and all(c.limit is None or c.limit.kept is None for c in found.curves):
         raise SloMissed("no load that was tried keeps the objective")
