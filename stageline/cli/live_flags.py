@@ -26,6 +26,9 @@ class LiveFlags:
     stage_deadline: Annotated[
         str, Parameter(help="How long a stage may owe an answer before it counts as lost, such as 10s.")
     ] = "10s"
+    queue: Annotated[
+        int, WHOLE, Parameter(help="How many requests may wait for admission; more are answered with 429.")
+    ] = 1000
     seed: Annotated[int, WHOLE, Parameter(help="Seed of live sessions.")] = 0
     output_lengths: Annotated[
         str, Parameter(help="Output length in tokens: max, echo, constant:128, lognormal(...).")
@@ -59,6 +62,7 @@ class LiveFlags:
             "http-port": self.http_port,
             "record": self.record.resolve() if self.record else "",
             "stage-deadline": self.stage_deadline,
+            "queue": self.queue,
             "seed": self.seed,
             "output-lengths": self.output_lengths,
             "served-model-name": self.served_model_name,
