@@ -99,7 +99,8 @@ def attention_ns(profile: KernelProfile, totals: BatchTotals) -> int:
     """The attention of all layers alone."""
     entry = entry_of(profile)
     groups = tuple(
-        msgspec.structs.replace(g, work=msgspec.UNSET, overhead_ns=0.0, collectives=()) for g in entry.groups
+        msgspec.structs.replace(g, work=msgspec.UNSET, overhead_ns=0.0, transfer_token_ns=0.0, collectives=())
+        for g in entry.groups
     )
     return compile_cost(msgspec.structs.replace(entry, groups=groups, head=None)).service_ns(totals)
 
