@@ -17,6 +17,7 @@ from stageline.plan.cost_entry import cost_entry
 from stageline.plan.fit import check_fit
 from stageline.plan.fitted_efficiencies import with_efficiencies
 from stageline.plan.interleave import interleaved
+from stageline.plan.kv_given import longest, with_blocks, with_kv_bytes
 from stageline.plan.layer_partition import given_cuts
 from stageline.plan.links import links
 from stageline.plan.memory import Memory
@@ -24,7 +25,7 @@ from stageline.plan.options import AXES, PlanOptions
 from stageline.plan.partition import Part, balanced_over, fewest
 from stageline.plan.placement import LayerRun, Layers, by_kind, route
 from stageline.plan.schema import Defaults, Plan, StagePlan, Visit
-from stageline.plan.sizing import credits_for, for_ranks, is_asynchronous, nominal_microbatch, serving, with_blocks
+from stageline.plan.sizing import credits_for, for_ranks, is_asynchronous, nominal_microbatch, serving
 from stageline.plan.stage_hardware import FLAG as STAGE_DEVICES
 from stageline.plan.stage_hardware import StageHardware, check_stage_devices
 from stageline.plan.stage_work import stage_work
@@ -85,7 +86,7 @@ def make_plan(spec: ModelSpec, device: Device, options: PlanOptions) -> Planned:
             batched_tokens=options.batched_tokens,
         ),
         block_tokens=options.block_tokens,
-        max_context_tokens=options.max_model_len or spec.context,
+        max_context_tokens=longest(stages, spec, options),
         replicas=options.replicas,
         serving=serving(stages, options) or msgspec.UNSET,
         info=_info(spec, memory, options) | _order(axes),
@@ -205,6 +206,7 @@ def _stage(index: int, layers: Layers, spec: ModelSpec, hardware: StageHardware,
         kv_windows=memory.windows(layers) or msgspec.UNSET,
         work=stage_work(spec, layers, device, memory, options),
     )
+    stage = with_kv_bytes(stage, options.kv_cache_bytes, device.memory_bytes)
     return with_blocks(stage, options.kv_blocks, device.memory_bytes)
 
 
