@@ -35,6 +35,7 @@ from stageline.runtime.server import Server, serve
 from stageline.runtime.text_format import encode
 from stageline.units import NS_PER_S, parse_duration_ns
 from stageline.wire.channels import Dialer
+from stageline.wire.rotation import server_context
 
 
 def build(settings: RouterSettings) -> Server:
@@ -118,8 +119,9 @@ def openai_server(
 ) -> OpenAiServer:
     """The OpenAI-compatible server, not yet started."""
     host = settings.http_host or settings.grpc_host
-    tls = settings.tls.server_context()
-    warn_of_open_port("HTTP", host, tls=tls is not None, asks="" if settings.api_key else "a key (--api-key)")
+    tls = server_context(settings.tls)
+    asks = "" if settings.api_key else "a key (--api-key)"
+    warn_of_open_port("HTTP", settings.reachable(host), tls=tls is not None, asks=asks)
     state = partial(status.reply, metrics=True)
     page = Page(live, state, dashboards=settings.dashboards, wants_key=bool(gate.keys))
     return OpenAiServer(live, registry, host=host, port=settings.http_port, gate=gate, tls=tls, page=page)

@@ -30,6 +30,7 @@ from stageline.wire import grpc_options
 from stageline.wire.channels import Dialer
 from stageline.wire.errors import abort
 from stageline.wire.inlink import FlowContext, InLink, serve_flow
+from stageline.wire.version import check_version, wire_format
 
 log = logging.getLogger(__name__)
 A = TypeVar("A")
@@ -124,6 +125,7 @@ class StageServicer(stage_pb2_grpc.StageServicer):
             pid=os.getpid(),
             metrics=self._metrics() if request.metrics else b"",
             busy=session is not None,
+            wire=wire_format(),
         )
 
     async def Snapshot(  # noqa: N802
@@ -162,6 +164,7 @@ class StageServicer(stage_pb2_grpc.StageServicer):
         if self._session:
             holder = session_name(self._session.id)
             raise Busy(f"{self._session.shell.name} is held by session {holder}; one router at a time may drive it")
+        check_version("the router", request.version, request.wire, "this stage")
         route = self._route_for(request)
         if not (request.stage < len(route.plan.stages) and request.replica < route.plan.replicas):
             raise ProtocolError(f"the plan has no stage {request.stage} of replica {request.replica}")

@@ -14,7 +14,7 @@ from bench.costs.fit import Residuals, envelope, fit, residuals
 from bench.costs.forms import Form
 from bench.costs.tables import SYSTEMS, Rows, System
 from stageline.catalog.loader import Catalog
-from stageline.hardware.costs import AttentionCost, GemmCost, KernelCosts, LinearCost, MoeCost
+from stageline.hardware.costs import DecodeCost, GemmCost, KernelCosts, LinearCost, MoeCost, PrefillCost
 from stageline.hardware.device import Device
 from stageline.hardware.networks import MeasuredCollective
 
@@ -46,11 +46,11 @@ def fit_system(data: Path, system: System, device: Device) -> Fitted:
         x, left["GEMM", fmt] = evaluate(forms.gemm(rows, device, fmt), rows)
         gemm.append(_gemm(fmt, x))
     for fmt, rows in tables.attention(folder, system, "context").items():
-        x, left["prefill attention", fmt] = evaluate(forms.attention(rows, device, fmt, decode=False), rows)
-        prefill.append(_attention(fmt, x))
+        x, left["prefill attention", fmt] = evaluate(forms.prefill(rows, device, fmt), rows)
+        prefill.append(_prefill(fmt, x))
     for fmt, rows in tables.attention(folder, system, "generation").items():
-        x, left["decode attention", fmt] = evaluate(forms.attention(rows, device, fmt, decode=True), rows)
-        decode.append(_attention(fmt, x))
+        x, left["decode attention", fmt] = evaluate(forms.decode(rows, device, fmt, system.cache_mib << 20), rows)
+        decode.append(_decode(fmt, x))
     for fmt, rows in tables.experts(folder, system).items():
         x, left["MoE", fmt] = evaluate(forms.experts(rows, device, fmt), rows)
         moe.append(_moe(fmt, x))
@@ -68,12 +68,18 @@ def _ns(us: float) -> float:
 
 
 def _gemm(fmt: str, x: list[float]) -> GemmCost:
-    return GemmCost(format=fmt, fixed_ns=_ns(x[0]), bandwidth=x[1], flops=x[2], unhidden=x[3], activations=x[4])
+    shares = {"bandwidth": x[1], "flops": x[2], "unhidden": x[3]}
+    return GemmCost(format=fmt, fixed_ns=_ns(x[0]), inputs=x[4], outputs=x[5], **shares)
 
 
-def _attention(fmt: str, x: list[float]) -> AttentionCost:
-    names = {"fixed_ns": _ns(x[0]), "bandwidth": x[1], "flops": x[2], "query": x[3]}
-    return AttentionCost(format=fmt, span_ns=_ns(x[4]), head_ns=_ns(x[5]), **names)
+def _prefill(fmt: str, x: list[float]) -> PrefillCost:
+    shares = {"bandwidth": x[1], "flops": x[2], "query": x[4]}
+    return PrefillCost(format=fmt, fixed_ns=_ns(x[0]), score_fs=x[3], depth_ns=_ns(x[5]), **shares)
+
+
+def _decode(fmt: str, x: list[float]) -> DecodeCost:
+    shares = {"bandwidth": x[1], "cache_bandwidth": x[2], "query": x[3]}
+    return DecodeCost(format=fmt, fixed_ns=_ns(x[0]), span_ns=_ns(x[4]), head_ns=_ns(x[5]), **shares)
 
 
 def _moe(fmt: str, x: list[float]) -> MoeCost:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bench.costs.tables import Floats, Rows
+from stageline.hardware.costs import WINDOW_TILE
 from stageline.hardware.device import Device
 from stageline.model.formats import WEIGHT_FORMATS, WeightFormat
 
@@ -25,62 +26,86 @@ class Form(NamedTuple):
 
 
 def gemm(rows: Rows, device: Device, fmt: str) -> Form:
-    """See GemmCost: fixed us, bandwidth, flops, unhidden, activations."""
-    m, n, k = (rows.columns[name] for name in "mnk")
+    """See GemmCost: fixed us, bandwidth, flops, unhidden, inputs, outputs."""
+    m, n, k = (rows.columns[name] for name in ("m", "n", "k"))
     weights = n * k * float(_weights(fmt).bits) / 8 / device.bandwidth_bytes_per_s * 1e6
     flops = 2 * m * n * k / device.peak_flops.at(_weights(fmt).precision) * 1e6
-    traffic = 2 * m * (n + k) / device.bandwidth_bytes_per_s * 1e6
+    inputs, outputs = (2 * m * x / device.bandwidth_bytes_per_s * 1e6 for x in (k, n))
 
     def predict(x: Floats) -> Floats:
         read, work = weights / x[1], flops / x[2]
-        us: Floats = x[0] + np.maximum(read, work) + x[3] * np.minimum(read, work) + x[4] * traffic
+        us: Floats = x[0] + np.maximum(read, work) + x[3] * np.minimum(read, work) + x[4] * inputs + x[5] * outputs
         return us
 
-    return Form(predict, (4.0, 0.85, 0.7, 0.1, 0.3))
+    return Form(predict, (4.0, 0.85, 0.7, 0.1, 0.3, 0.3))
 
 
-def attention(rows: Rows, device: Device, fmt: str, *, decode: bool) -> Form:
-    """See AttentionCost: fixed us, bandwidth, flops, query, span us, head us."""
+class _Attention(NamedTuple):
+    """What both phases count, us at the device's peaks."""
+
+    kv_bytes: Floats
+    read: Floats
+    query: Floats
+    pairs: Floats
+    new: Floats
+    context: Floats  # mean KV tokens
+
+
+def _attention(rows: Rows, device: Device, fmt: str, *, decode: bool) -> _Attention:
     c = rows.columns
     batch, heads, kv_heads, width = (c[n] for n in ("batch_size", "num_heads", "num_key_value_heads", "head_dim"))
     window = np.where(c["window_size"] > 0, c["window_size"], NO_WINDOW)
     new, cached = (np.ones_like(batch), c["step"]) if decode else (c["isl"], c["step"])
-    pairs = np.minimum(batch * (new * cached + new * (new + 1) / 2), batch * new * window)
+    computed = window if decode else window + WINDOW_TILE
+    pairs = np.minimum(batch * (new * cached + new * (new + 1) / 2), batch * new * computed)
     kv = batch * np.minimum(cached + new, window + new)
-    work = 4 * heads * width * pairs / device.peak_flops.bf16 * 1e6
-    read = 2 * kv_heads * width * kv * (1 if fmt == "fp8" else 2) / device.bandwidth_bytes_per_s * 1e6
+    kv_bytes = 2 * kv_heads * width * kv * (1 if fmt == "fp8" else 2)
     query = batch * new * heads * width * 4 / device.bandwidth_bytes_per_s * 1e6
-    span, rows_of_heads = kv / batch, batch * (kv_heads if decode else heads)
+    return _Attention(kv_bytes, kv_bytes / device.bandwidth_bytes_per_s * 1e6, query, pairs, batch * new, kv / batch)
+
+
+def prefill(rows: Rows, device: Device, fmt: str) -> Form:
+    """See PrefillCost: fixed us, bandwidth, flops, score fs, query, depth us."""
+    a, heads, width = _attention(rows, device, fmt, decode=False), rows.columns["num_heads"], rows.columns["head_dim"]
+    work, scores = 4 * heads * width * a.pairs / device.peak_flops.bf16 * 1e6, heads * a.pairs * 1e-9
+    depth = a.pairs / a.new
 
     def predict(x: Floats) -> Floats:
-        busy = np.maximum(read / x[1], work / x[2]) if decode else read / x[1] + work / x[2]
-        us: Floats = x[0] + busy + x[3] * query + x[4] * span + x[5] * rows_of_heads
+        us: Floats = x[0] + a.read / x[1] + work / x[2] + x[3] * scores + x[4] * a.query + x[5] * depth
         return us
 
-    return Form(predict, (10.0, 0.9, 0.5, 1.0, 5e-4, 1e-2) if decode else (10.0, 0.7, 0.65, 1.0, 3e-3, 1e-3))
+    return Form(predict, (10.0, 0.7, 0.65, 200.0, 3.0, 1e-2))
+
+
+def decode(rows: Rows, device: Device, fmt: str, cache_bytes: int) -> Form:
+    """See DecodeCost: fixed us, bandwidth, cache bandwidth, query, span us, head us."""
+    a = _attention(rows, device, fmt, decode=True)
+    cached, calls = a.kv_bytes <= cache_bytes, rows.columns["batch_size"] * rows.columns["num_key_value_heads"]
+
+    def predict(x: Floats) -> Floats:
+        read = a.read / np.where(cached, x[2], x[1])
+        us: Floats = x[0] + read + x[3] * a.query + x[4] * a.context + x[5] * calls
+        return us
+
+    return Form(predict, (10.0, 0.9, 2.0, 1.0, 5e-4, 1e-2))
 
 
 def experts(rows: Rows, device: Device, fmt: str) -> Form:
     """See MoeCost: fixed us, bandwidth, flops, unhidden, activations, expert us."""
     c = rows.columns
-    tokens, hidden, k, count, ranks = (
-        c[n] for n in ("num_tokens", "hidden_size", "topk", "num_experts", "moe_ep_size")
-    )
-    width = c["inter_size"] / c["moe_tp_size"]
-    one = 3 * hidden * width
-    distinct = count * (1 - ((count - k) / count) ** tokens) / ranks
-    size = float(_weights(fmt).bits) / 8
-    reading = distinct * one * size / device.bandwidth_bytes_per_s * 1e6
-    copies = tokens * k / ranks
-    work_flops = 2 * copies * one / device.peak_flops.at(_weights(fmt).precision) * 1e6
-    traffic = copies * (2 * hidden + 3 * width) * 2 / device.bandwidth_bytes_per_s * 1e6
+    hidden, width = c["hidden_size"], c["inter_size"] / c["moe_tp_size"]
+    one, size = 3 * hidden * width, float(_weights(fmt).bits) / 8
+    reading = c["distinct"] * one * size / device.bandwidth_bytes_per_s * 1e6
+    work_flops = 2 * c["copies"] * one / device.peak_flops.at(_weights(fmt).precision) * 1e6
+    rows_of_experts = c["num_tokens"] * c["topk"]
+    traffic = rows_of_experts * (2 * hidden + 3 * width) * 2 / device.bandwidth_bytes_per_s * 1e6
 
     def predict(x: Floats) -> Floats:
-        read, work = reading / x[1] + x[5] * distinct, work_flops / x[2]
+        read, work = reading / x[1] + x[5] * c["distinct"], work_flops / x[2]
         us: Floats = x[0] + np.maximum(read, work) + x[3] * np.minimum(read, work) + x[4] * traffic
         return us
 
-    return Form(predict, (30.0, 0.8, 0.5, 0.5, 1.0, 0.05))
+    return Form(predict, (30.0, 0.8, 0.5, 0.5, 0.5, 0.05))
 
 
 def linear(rows: Rows, *, prefill: bool) -> Form:

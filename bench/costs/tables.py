@@ -7,6 +7,8 @@ import numpy as np
 import numpy.typing as npt
 from pyarrow import parquet
 
+from bench.costs.loads import EXPONENTS, busiest_rank
+
 Floats = npt.NDArray[np.float64]
 Table = dict[str, npt.NDArray[Any]]
 
@@ -18,10 +20,14 @@ LAUNCH_BOUND = 3.0  # times the bf16 row of the same shape
 
 
 class System(NamedTuple):
-    """A device of the tables: its folder, its name in the catalogue, and the versions of its tables."""
+    """A device of the tables: its folder, its name in the catalogue, its L2 cache, and the versions of its tables.
+
+    Cache sizes are those of NVIDIA's architecture papers and data sheets.
+    """
 
     folder: str
     device: str
+    cache_mib: int
     gemm: str = "0.24.0"
     vllm: str = "0.24.0"
     nccl: str = "2.29.2"
@@ -30,14 +36,14 @@ class System(NamedTuple):
 
 
 SYSTEMS = (
-    System("a100_sxm", "a100-80g", "0.14.0", "0.14.0", "2.27.3", "vllm/0.14.0", ""),
-    System("h100_sxm", "h100-sxm", gemm="0.19.0"),
-    System("h200_sxm", "h200"),
-    System("l40s", "l40s", nccl="2.27.3", custom=""),
-    System("b200_sxm", "b200"),
-    System("b300_sxm", "b300"),
-    System("gb300", "gb300"),
-    System("rtx_pro_6000_server", "rtx-pro-6000"),
+    System("a100_sxm", "a100-80g", 40, "0.14.0", "0.14.0", "2.27.3", "vllm/0.14.0", ""),
+    System("h100_sxm", "h100-sxm", 50, gemm="0.19.0"),
+    System("h200_sxm", "h200", 50),
+    System("l40s", "l40s", 96, nccl="2.27.3", custom=""),
+    System("b200_sxm", "b200", 126),
+    System("b300_sxm", "b300", 126),
+    System("gb300", "gb300", 126),
+    System("rtx_pro_6000_server", "rtx-pro-6000", 128),
 )
 
 
@@ -95,12 +101,19 @@ def attention(folder: Path, system: System, phase: str) -> dict[str, Rows]:
 
 
 def experts(folder: Path, system: System) -> dict[str, Rows]:
-    """Routed experts by format, all kernels and distributions together."""
+    """Routed experts by format, all kernels and distributions together; `distinct` and `copies` are the loads."""
     table = read(folder / "moe" / "vllm" / system.vllm / "moe_perf.parquet")
     names = ("num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size")
+    shapes = zip(*(table[n].tolist() for n in ("num_tokens", "topk", "num_experts", "moe_ep_size")), strict=True)
+    loads = [
+        busiest_rank(*shape, EXPONENTS[spread]) for shape, spread in zip(shapes, table["distribution"], strict=True)
+    ]
+    table["distinct"], table["copies"] = (np.array([load[i] for load in loads]) for i in (0, 1))
     kinds = [kind for kind in sorted(set(table["moe_dtype"])) if kind in FORMATS]
     tokens = table["num_tokens"].astype(float)
-    return {FORMATS[kind]: rows(table, table["moe_dtype"] == kind, names, tokens) for kind in kinds}
+    return {
+        FORMATS[kind]: rows(table, table["moe_dtype"] == kind, (*names, "distinct", "copies"), tokens) for kind in kinds
+    }
 
 
 def linear(folder: Path, system: System) -> dict[tuple[str, str], Rows]:

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from grpc import aio
 
+import stageline
 from router.cluster.stages import RemoteStage, StageTable
 from stageline.engine.route import Route
 from stageline.errors import ProtocolError, RunFailed, StagelineError, Unavailable
@@ -20,6 +21,7 @@ from stageline.wire.errors import LocatedError, error_from, is_transport, locate
 from stageline.wire.frames import MODES, FrameEncoder, PayloadMode
 from stageline.wire.inlink import InLink
 from stageline.wire.outlink import OutLink, Peer
+from stageline.wire.version import check_version, wire_format
 
 R = TypeVar("R")
 _BLAME_S = 0.5  # how long the loss of a stage may take to show after its neighbours noticed
@@ -59,6 +61,8 @@ class StageConnections:
             )
             for s in self._table
         )
+        for stage, reply in zip(self._table, described, strict=True):
+            check_version(stage.place, reply.version, reply.wire, "this router")
         plan = self._route.plan.canonical()
         opened: list[asyncio.Future[None]] = []
         for stage, reply in zip(self._table, described, strict=True):
@@ -182,6 +186,8 @@ class StageConnections:
             downstream=downstream,
             clock=stage_pb2.LiveClock(anchor_unix_ns=clock.anchor_unix_ns, dilation=clock.dilation) if clock else None,
             key=self._table.key,
+            version=stageline.__version__,
+            wire=wire_format(),
         )
 
     def _out_link(self, replica: int) -> OutLink:

@@ -40,7 +40,11 @@ class RemoteStage:
         self._changed: Callable[[], None] = lambda: None
         self._search: asyncio.Task[None] | None = None
         self.trouble: Unauthenticated | None = None
-        self._channel = dialer.channel(address)
+        self._dialer = dialer
+        self._dial()
+
+    def _dial(self) -> None:
+        self._channel, self._generation = self._dialer.channel(self.address), self._dialer.generation
         self.stub: StageAsyncStub = StageStub(self._channel)
 
     @property
@@ -80,8 +84,8 @@ class RemoteStage:
     async def watch(self, changed: Callable[[], None]) -> None:
         """Keep `healthy` up to date, for ever; `changed` is called after every change."""
         self._changed = changed
-        stub = health_pb2_grpc.HealthStub(self._channel)
         while True:
+            stub = health_pb2_grpc.HealthStub(self._channel)
             try:
                 # Not wait_for_ready: only a call that does not wait learns why there is no connection.
                 async for reply in stub.Watch(health_pb2.HealthCheckRequest()):  # type: ignore[attr-defined]
@@ -91,6 +95,10 @@ class RemoteStage:
                 self._note(error_from(error, self.place))
             self._set(False, changed)
             await asyncio.sleep(_RETRY_S)
+            if self._dialer.generation != self._generation:
+                before = self._channel
+                self._dial()
+                await before.close()
 
     def _note(self, error: StagelineError) -> None:
         """Log once what no waiting will mend; a stage that is merely absent may come."""

@@ -4,18 +4,21 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
 from stageline.api.halving import Halving, Score, Try, lengths
 from stageline.api.keywords import PlanKeywords
 from stageline.api.launch_text import LaunchTexts
 from stageline.api.launching import Answer, launch_texts
 from stageline.api.question import Question
-from stageline.api.ranking import cheapest, score, with_cost
+from stageline.api.ranking import cheapest, hopeless, score, with_cost, with_loss
 from stageline.api.resuming import finish_trials
 from stageline.api.robustness import Robustness, robustness
 from stageline.api.search_space import Design, Load, Skipped, Space
 from stageline.api.trials import Candidate, RunTrials, Trial
 from stageline.api.variations import variations
 from stageline.api.workload_totals import WorkloadTotals, workload_totals
+from stageline.plan.replicas import with_replicas
 from stageline.report.slo import Slo, parse_slo
 
 LEAST_SHORT = 64  # requests of the shortest trial
@@ -48,7 +51,7 @@ def explore(
     q = question
     axes = variations(q.vary, q.scheduling)
     load = Load(q.workload, q.seed, q.rate_scale, q.slo)
-    space = Space(catalog_dirs, keywords, axes, q.limits, load, (q.scheduling, q.given))
+    space = Space(catalog_dirs, keywords, axes, q.limits, load, (q.scheduling, q.given), survive_loss=q.survive_loss)
     explorer = _Explorer(q, space, workload_totals(q.open()), _Counted(runner, resume, watch))
     for model in models:
         explorer.of_model(model, device_names)
@@ -98,7 +101,7 @@ class _Explorer:
         ]
         costs = sorted({self._cost(d) for d in designs})
         for number, cost in enumerate(costs):
-            self._explore([d for d in designs if self._cost(d) == cost])
+            self._explore([d for d in designs if self._cost(d) == cost], last=number + 1 == len(costs))
             met = any(t.slo_met for _, t, _, d, _ in self._full if d.model == model)
             if met and not q.every_count and number + 1 < len(costs):
                 self._leave([d for d in designs if self._cost(d) > cost])
@@ -129,8 +132,8 @@ class _Explorer:
             reason = "fewer meet the objective (--every-count goes on)"
             self._space.skipped[Skipped(f"{count} devices", reason)] = None
 
-    def _explore(self, designs: Sequence[Design]) -> None:
-        """The designs of one cost."""
+    def _explore(self, designs: Sequence[Design], *, last: bool) -> None:
+        """The designs of one cost; where there is a higher one, no more work than worth it goes to a hopeless one."""
         self._groups += 1
 
         def measure(tries: Sequence[Try], requests: int) -> dict[Try, Score]:
@@ -139,7 +142,13 @@ class _Explorer:
             return {t: found[s] for t, s in stand.items() if s in found}
 
         kinds = [designs.index(next(d for d in designs if d[:3] == design[:3])) for design in designs]
-        Halving(kinds, self._space.settings_sizes(), self._n, measure).run(everything=self._q.exhaustive)
+
+        def give_up(best: Score) -> bool:
+            return not last and not self._q.every_count and self._slo is not None and hopeless(best, self._slo)
+
+        Halving(kinds, self._space.settings_sizes(), self._n, measure).run(
+            everything=self._q.exhaustive, hopeless=give_up
+        )
 
     def _measure(self, designs: Sequence[Design], tries: Sequence[Try], requests: int) -> dict[Try, Score]:
         runnable: list[tuple[Try, Candidate]] = []
@@ -156,6 +165,8 @@ class _Explorer:
             else:
                 runnable.append((t, made))
         trials = self.run([c for _, c in runnable])
+        if full and self._q.survive_loss:
+            runnable, trials = self._whole(runnable, trials)
         if not full:
             self.short_trials += len(trials)
             return {t: score(trial) for (t, _), trial in zip(runnable, trials, strict=True) if trial.failure is None}
@@ -165,6 +176,14 @@ class _Explorer:
             if trial.failure is None:
                 scores[t] = score(trial)
         return {t: scores[t] for t in tries if t in scores}
+
+    def _whole(
+        self, runnable: Sequence[tuple[Try, Candidate]], lost: Sequence[Trial]
+    ) -> tuple[list[tuple[Try, Candidate]], list[Trial]]:
+        """The same with all replicas: run where the objective is met with one lost, which is what both must do."""
+        whole = [(t, msgspec.structs.replace(c, plan=with_replicas(c.plan, c.plan.replicas + 1))) for t, c in runnable]
+        ran = iter(self.run([c for (_, c), trial in zip(whole, lost, strict=True) if trial.slo_met]))
+        return whole, [with_loss(next(ran) if trial.slo_met else trial, trial) for trial in lost]
 
     def _named(self, design: Design) -> str:
         """A division, and its formats where they are varied."""

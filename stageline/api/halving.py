@@ -67,8 +67,12 @@ class Halving:
         self._closely = 3 if self._left >= GENEROUS else 2
         self._again = 3 if self._left >= GENEROUS else 1  # kinds of which every axis is tried over more requests
 
-    def run(self, *, everything: bool = False) -> None:
-        """Explore: `measure` is asked for full trials at the end. `everything`: all points in full."""
+    def run(self, *, everything: bool = False, hopeless: Callable[[Score], bool] = lambda score: False) -> None:
+        """Explore: `measure` is asked for full trials at the end. `everything`: all points in full.
+
+        `hopeless` says of a score on a quarter that more trials are not worth it: if it says so of the best, only that
+        is run in full.
+        """
         if everything or self._points <= IN_FULL:
             self._at(self._n.full, (Try(d, p) for d in range(len(self._kinds)) for p in _all(self._sizes)))
             return
@@ -76,6 +80,10 @@ class Halving:
             self._axes(design, self._n.short)
         pool = self._ranked(self._n.short)
         self._at(self._n.medium, [*self._of_each_kind(pool), *pool[:CROWD]])
+        top = self._ranked(self._n.medium)[:1]
+        if top and hopeless(self._known[self._n.medium][top[0]]):
+            self._at(self._n.full, top)
+            return
         for t in self._of_each_kind(self._ranked(self._n.medium))[: self._again]:
             self._axes(t.design, self._n.medium)
         ranked = self._ranked(self._n.medium)

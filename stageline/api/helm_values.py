@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
+import yaml
 
 from stageline.api.files import read_file
 from stageline.api.launch_command import PLACE
+from stageline.cluster.yaml_text import Yaml, emit
 from stageline.errors import BadInput
 from stageline.plan.shapes import Shape
 
@@ -23,12 +24,11 @@ def looks_like_values(text: str) -> bool:
 
 def line_of_file(path: Path) -> str:
     """The launch line of a values file. Raises BadInput."""
-    data = read_file(path)
     try:
-        return line_of_values(msgspec.json.decode(data))
-    except msgspec.DecodeError as error:
-        reason = f"not JSON, the part of YAML that is read here: {error}"
-        raise BadInput(f"{PLACE} {path}", None, reason, "convert it, or give the launch line itself") from None
+        return line_of_values(yaml.safe_load(read_file(path)))
+    except (yaml.YAMLError, RecursionError, UnicodeDecodeError) as error:
+        reason = f"no YAML: {' '.join(str(error).split())}"
+        raise BadInput(f"{PLACE} {path}", None, reason, "give a values file, or the launch line itself") from None
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         reason = f"no values of the production stack with one model: {error}"
         way_out = "it has servingEngineSpec.modelSpec with one entry, whose vllmConfig has extraArgs"
@@ -41,17 +41,16 @@ def helm_values(words: list[str], name: str, shape: Shape) -> str:
     if "--data-parallel-size" in flags:
         at = flags.index("--data-parallel-size")
         flags = flags[:at] + flags[at + 2 :]
-    entry = {
+    entry: dict[str, Yaml] = {
         "name": name,
         "repository": "vllm/vllm-openai",
         "tag": "latest",
         "modelURL": model,
         "replicaCount": shape.replicas,
         "requestGPU": shape.devices // shape.replicas,
-        "vllmConfig": {"extraArgs": flags},
+        "vllmConfig": {"extraArgs": [*flags]},
     }
-    values = {"servingEngineSpec": {"modelSpec": [entry]}}
-    return msgspec.json.format(msgspec.json.encode(values), indent=2).decode()
+    return emit({"servingEngineSpec": {"modelSpec": [entry]}})
 
 
 def line_of_values(document: Mapping[str, Any]) -> str:
@@ -64,7 +63,7 @@ def line_of_values(document: Mapping[str, Any]) -> str:
     words = ["vllm", "serve", entry["modelURL"], *map(str, config.pop("extraArgs", ()))]
     for name, value in config.items():
         if name in _SWITCHES:
-            words += [_SWITCHES[name]] if value else []
+            words.append(_SWITCHES[name] if value else _SWITCHES[name].replace("--", "--no-", 1))
         else:
             words += [_FIELDS[name], str(value)]
     replicas = int(entry.get("replicaCount", 1))

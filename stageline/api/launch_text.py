@@ -32,7 +32,7 @@ class LaunchTexts(msgspec.Struct, frozen=True, kw_only=True):
 
     vllm: str = ""
     sglang: str = ""
-    helm: str = ""  # a values file; JSON, which is YAML too
+    helm: str = ""  # a values file, YAML
     not_said: tuple[str, ...] = ()  # settings of the run that no line can say, as flags of `stageline run`
 
 

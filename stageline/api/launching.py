@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
+import yaml
 
 from stageline.api.helm_values import helm_values, line_of_values
 from stageline.api.keywords import PlanKeywords
@@ -47,7 +48,7 @@ def launch_texts(found: Answer, catalog_dirs: Sequence[Path]) -> LaunchTexts:
     helm = ""
     if VLLM in lines:
         text = helm_values(shlex.split(lines[VLLM]), found.candidate.model, found.shape)
-        again = line_of_values(msgspec.json.decode(text))
+        again = line_of_values(yaml.safe_load(text))
         helm = text if _differs(found, again, VLLM, catalog_dirs) is None else ""
     unsaid = flags(found.candidate.scheduling, plan_scheduling(plan))
     if unsaid:

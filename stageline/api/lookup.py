@@ -11,14 +11,16 @@ from stageline.catalog.decode import did_you_mean
 from stageline.catalog.loader import Catalog
 from stageline.catalog.model_file import ModelEntry
 from stageline.cost.efficiencies import EFFICIENCIES_FORMAT, Efficiencies
+from stageline.cost.kernel_profile import KERNELS_FORMAT, KernelProfile
 from stageline.cost.measured_entries import MeasuredCost
 from stageline.cost.profile import PROFILE_FORMAT, Profile
 from stageline.errors import BadInput
 from stageline.model.hf import BESIDE, import_config
 from stageline.model.spec import ModelSpec
-from stageline.plan.check_measured import check_measured
+from stageline.plan.check_measured import MAX_POINT_NS, check_curve, check_measured, check_surface
 from stageline.units import NS_PER_S
 
+AnyProfile = Profile | KernelProfile | Efficiencies
 MAX_SCALE = 100.0
 HF_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]*[A-Za-z0-9]")
 
@@ -61,7 +63,7 @@ def find_model(text: str, catalog: Catalog) -> ModelSpec:
     return import_config(read_file(path), str(path), name or "model", read_file(found), found.name)
 
 
-def find_profile(text: str, catalog_dirs: Sequence[Path]) -> Profile | Efficiencies:
+def find_profile(text: str, catalog_dirs: Sequence[Path]) -> AnyProfile:
     """The profile in a file, or in `profiles/NAME.json` of a --catalog directory. Raises BadInput."""
     if looks_like_path(text):
         return read_profile(Path(text))
@@ -72,18 +74,20 @@ def find_profile(text: str, catalog_dirs: Sequence[Path]) -> Profile | Efficienc
     return read_profile(found[text])
 
 
-def read_profile(path: Path) -> Profile | Efficiencies:
+def read_profile(path: Path) -> AnyProfile:
     """The profile in a file that `stageline calibrate` wrote. Raises BadInput."""
     data = read_file(path)
     try:
         which = msgspec.json.decode(data, type=_Named).format
         if which == EFFICIENCIES_FORMAT:
             return _checked_fit(msgspec.json.decode(data, type=Efficiencies), path)
+        if which == KERNELS_FORMAT:
+            return _checked_kernels(msgspec.json.decode(data, type=KernelProfile), path)
         profile = msgspec.json.decode(data, type=Profile)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadInput(str(path), None, f"not a profile: {error}", "make it with stageline calibrate") from None
     if profile.format != PROFILE_FORMAT:
-        expected = f"expected {PROFILE_FORMAT} or {EFFICIENCIES_FORMAT}"
+        expected = f"expected {PROFILE_FORMAT}, {KERNELS_FORMAT} or {EFFICIENCIES_FORMAT}"
         raise BadInput(f"{path}: $.format", profile.format, expected, "make it with stageline calibrate")
     if not 0 < profile.attention_scale <= MAX_SCALE:
         raise BadInput(f"{path}: $.attention_scale", profile.attention_scale, f"must lie between 0 and {MAX_SCALE:g}")
@@ -97,6 +101,24 @@ class _Named(msgspec.Struct):
     """The field that tells the two kinds of profile apart."""
 
     format: str = PROFILE_FORMAT
+
+
+def _checked_kernels(found: KernelProfile, path: Path) -> KernelProfile:
+    check_curve(found.head, f"{path}: $.head")
+    for i, kind in enumerate(found.kinds):
+        at = f"{path}: $.kinds[{i}]"
+        for name in ("work", "collectives"):
+            for j, curve in enumerate(getattr(kind, name)):
+                check_curve(curve, f"{at}.{name}[{j}]")
+        if kind.experts:
+            check_curve(kind.experts, f"{at}.experts")
+        for name in ("decode", "prefill", "linear_decode", "linear_prefill"):
+            if surface := getattr(kind, name):
+                check_surface(surface, f"{at}.{name}")
+        for name in ("overhead_ns", "token_ns"):
+            if not 0 <= getattr(kind, name) <= MAX_POINT_NS:
+                raise BadInput(f"{at}.{name}", getattr(kind, name), f"must lie between 0 and {MAX_POINT_NS:g}")
+    return found
 
 
 def _checked_fit(found: Efficiencies, path: Path) -> Efficiencies:

@@ -9,7 +9,7 @@ import msgspec
 from stageline.api.keywords import ElementName, PlanKeywords
 from stageline.api.lookup import find_profile
 from stageline.catalog.loader import Catalog
-from stageline.cost.profile import Profile
+from stageline.cost.efficiencies import Efficiencies
 from stageline.cost.roofline_entry import HostOverhead
 from stageline.errors import UsageError
 from stageline.hardware.device import Device, on_topology
@@ -71,7 +71,6 @@ def make_options(keywords: PlanKeywords, catalog: Catalog, catalog_dirs: Sequenc
     _check_ranges(keywords)
     network = _network(keywords.get("network"), catalog)
     profile = find_profile(text, catalog_dirs) if (text := keywords.get("profile")) else None
-    measured = isinstance(profile, Profile)
     ranks = _expert_parallel(keywords)
     if keywords.get("context_parallel", 1) > 1 and ranks > keywords.get("tensor_parallel", 1):
         raise UsageError("--cp can't be combined with replicas of attention: give --ep no larger than --tp")
@@ -98,8 +97,8 @@ def make_options(keywords: PlanKeywords, catalog: Catalog, catalog_dirs: Sequenc
             step_ns=float(keywords.get("host_step_ns") or 0),
             sequence_ns=keywords.get("host_sequence_ns") or 0,
         ),
-        profile=profile if measured else None,
-        efficiencies=None if measured else profile,
+        profile=None if isinstance(profile, Efficiencies) else profile,
+        efficiencies=profile if isinstance(profile, Efficiencies) else None,
         hop_latency_ns=_of_network(keywords.get("hop_latency_ns"), network.latency_ns if network else None),
         hop_bytes_per_s=_of_network(keywords.get("hop_bytes_per_s"), network.bytes_per_s if network else None),
     )

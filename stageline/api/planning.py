@@ -16,6 +16,7 @@ from stageline.api.plan_options import make_options, with_formats, with_networks
 from stageline.api.provenance import with_provenance
 from stageline.api.serving import check_length, find_engine, with_engine
 from stageline.catalog.loader import Catalog
+from stageline.cost.kernel_profile import KernelProfile, beyond_tables
 from stageline.errors import BadInput, DoesNotFit, UsageError
 from stageline.hardware.device import Device
 from stageline.model.spec import ModelSpec
@@ -53,7 +54,12 @@ class ModelPlan(msgspec.Struct, frozen=True):
 
     def advice(self) -> list[str]:
         """What to try next, one sentence each."""
-        return advice(self.model, self.device, self.options, self.planned)
+        found = advice(self.model, self.device, self.options, self.planned)
+        profile, plan = self.options.profile, self.plan
+        if not isinstance(profile, KernelProfile):
+            return found
+        sizes = plan.defaults.batched_tokens, plan.defaults.microbatch, self.planned.memory.context_tokens
+        return found + beyond_tables(profile, *sizes)
 
     def explain(self) -> list[str]:
         """The derivation, line by line."""

@@ -33,6 +33,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     every_count: bool = False  # go on to more devices when fewer meet the objective
     exhaustive: bool = False  # every point on the whole workload
     headroom: bool = True  # run the answer at other loads, too
+    survive_loss: bool = False  # the objective must also be met with one replica lost
 
     def check(self) -> None:
         """Raises UsageError or BadInput naming the flag."""
@@ -40,6 +41,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
             raise UsageError(f"--devices: must lie between 1 and {MAX_DEVICES:,}, the smaller number first")
         if any(size is not None and size < 1 for size in self.vary.get("microbatch", ())):
             raise UsageError("--microbatches: must be 1 or more, such as 1,8,64")
+        if self.survive_loss and self.slo is None:
+            raise UsageError("--survive-loss needs an objective that is met without a replica, too: give --slo")
         self.limits.check()
         if not 1 <= self.max_context_parallel <= MAX_CONTEXT_PARALLEL:
             reason = f"not between 1 and {MAX_CONTEXT_PARALLEL:,}"

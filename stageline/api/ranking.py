@@ -7,7 +7,9 @@ import msgspec
 from stageline.api.trials import Trial
 from stageline.plan.training import SECONDS_PER_HOUR
 from stageline.report.pareto import pareto_front
+from stageline.report.slo import Slo
 
+HOPELESS = 0.5  # of the requests that must be good
 FILLED = 5  # median requests, one after the other, that must fit into the time of arrivals
 
 
@@ -21,6 +23,20 @@ def with_cost(trial: Trial, price: float | None) -> Trial:
         return trial
     cost = trial.devices * price / SECONDS_PER_HOUR / rate * 1e6
     return msgspec.structs.replace(trial, cost_per_million_tokens=cost)
+
+
+def with_loss(trial: Trial, lost: Trial) -> Trial:
+    """A trial that meets the objective only if that with one replica lost does, and is judged by the worse of both.
+
+    One that was not run with all replicas, because the other misses the objective, has the figures of that.
+    """
+    return msgspec.structs.replace(
+        trial,
+        slo_met=trial.slo_met and lost.slo_met,
+        slo_margin=min(trial.slo_margin or 0.0, lost.slo_margin or 0.0),
+        replicas=lost.replicas + 1,
+        attainment_one_lost=lost.attainment,
+    )
 
 
 def token_rate(trial: Trial) -> float:
@@ -45,6 +61,16 @@ def score(trial: Trial) -> tuple[float, ...]:
     if trial.slo_met:
         return (1.0, trial.slo_margin or 0.0, token_rate(trial))
     return (0.0, trial.attainment, trial.slo_margin or 0.0)
+
+
+def hopeless(scored: tuple[float, ...], slo: Slo) -> bool:
+    """Whether the best of a quarter of the workload misses the objective so far that no setting will meet it on all.
+
+    A rule of thumb: more than half of the requests that must be good are not, and queues only grow with the length of
+    the workload.
+    """
+    met, attainment, *_ = scored
+    return not met and attainment < HOPELESS * float(slo.attainment)
 
 
 def cheapest(trials: Sequence[Trial]) -> Trial | None:

@@ -13,7 +13,9 @@ from stageline.api.running import Job, carry_out
 from stageline.api.scheduling import settle
 from stageline.engine.types import StageRecord
 from stageline.errors import BadInput, StagelineError, UsageError
+from stageline.plan.replicas import with_replicas
 from stageline.plan.schema import Plan
+from stageline.report.measure import parse_measure
 from stageline.report.rerun import Rerun
 from stageline.report.rundir import RERUN, read_run_plan, read_stages, read_summary
 from stageline.report.slo import parse_slo
@@ -91,6 +93,7 @@ def rerun_job(attempt: Attempt) -> Job:
         scheduling=settle(r.scheduling, attempt.changes, attempt.plan, slo=slo, own=True),
         seed=r.seed,
         slo=slo,
+        window=parse_measure(r.warmup or None, r.measure_window or None),
         text=WorkloadText(
             text=r.workload,
             seed=r.seed,
@@ -108,7 +111,7 @@ def other_loads(stored: StoredRun) -> Iterator[tuple[str, Plan, Rerun]]:
     plan, rerun = stored.plan, stored.rerun
     numbers = [plan.replicas + 1] + ([plan.replicas - 1] if plan.replicas > 1 else [])
     for number in numbers:
-        yield f"--replicas {number} (of the plan)", msgspec.structs.replace(plan, replicas=number), rerun
+        yield f"--replicas {number}", with_replicas(plan, number), rerun
     scale = parse_ratio(rerun.rate_scale, "--rate-scale") * LESS
     yield f"--rate-scale {scale}", plan, msgspec.structs.replace(rerun, rate_scale=str(scale))
 

@@ -7,6 +7,7 @@ import msgspec
 
 from stageline.api.bisecting import largest_load
 from stageline.api.trials import Candidate, Trial
+from stageline.plan.replicas import with_replicas
 from stageline.units import parse_ratio
 
 RunAll = Callable[[Sequence[Candidate]], Sequence[Trial]]
@@ -34,7 +35,7 @@ def robustness(candidate: Candidate, run: RunAll, width: int) -> Robustness:
     """Runs the answer at other loads, `width` at a time; each is a trial of the whole workload."""
     lost = None
     if candidate.plan.replicas > 1:
-        plan = msgspec.structs.replace(candidate.plan, replicas=candidate.plan.replicas - 1)
+        plan = with_replicas(candidate.plan, candidate.plan.replicas - 1)
         lost = _room(msgspec.structs.replace(candidate, plan=plan), run, width)
     return Robustness(whole=_room(candidate, run, width), one_lost=lost)
 

@@ -18,6 +18,7 @@ from stageline.engine.settings import Scheduling, plan_scheduling
 from stageline.errors import BadInput, DoesNotFit, UsageError
 from stageline.plan.build import make_plan
 from stageline.plan.fitted_efficiencies import with_efficiencies
+from stageline.plan.replicas import with_replicas
 from stageline.plan.schema import Plan
 from stageline.plan.shapes import Shape, shapes
 from stageline.report.slo import Slo
@@ -61,7 +62,10 @@ class Space:
         limits: PlacementLimits,
         load: Load,
         base: tuple[Scheduling | None, dict[str, Any]],
+        *,
+        survive_loss: bool = False,
     ) -> None:
+        self._survive_loss = survive_loss
         self._dirs, self._keywords, self.axes, self._limits, self._load = catalog_dirs, keywords, axes, limits, load
         self._scheduling, self._given = base
         self._inputs: dict[tuple[str, str, Point], PlanInputs] = {}
@@ -94,11 +98,18 @@ class Space:
     def candidate(
         self, design: Design, point: Point, requests: int | None, totals: WorkloadTotals, slo: Slo | None
     ) -> Candidate | str:
-        """What to run, or why it is not worth it: it does not fit, or a bound forbids it."""
+        """What to run, or why it is not worth it: it does not fit, or a bound forbids it.
+
+        Where a loss must be survived, it is the plan without one replica.
+        """
         whole = self.whole(design, point)
         plan = self._plan(design, whole)
         if isinstance(plan, str):
             return plan
+        if self._survive_loss:
+            if plan.replicas == 1:
+                return "there is no other replica when one is lost (--survive-loss)"
+            plan = with_replicas(plan, plan.replicas - 1)
         try:
             given = self._given | self.axes.of_run(whole)
             scheduling = settle(self._scheduling or plan_scheduling(plan), given, plan, slo=slo)

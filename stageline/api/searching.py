@@ -84,6 +84,7 @@ def search(
     every_count: bool = False,
     exhaustive: bool = False,
     headroom: bool = True,
+    survive_loss: bool = False,
     jobs: int = 1,
     dask_scheduler: str | None = None,
     resume: str | os.PathLike[str] | None = None,
@@ -96,9 +97,9 @@ def search(
     such numbers, or a text such as "4..16". `vary` has lists of values for keywords of `DesignKeywords` or fields of
     `Scheduling`; `microbatches` is an older name of its "microbatch". `price` of one device for an hour gives costs;
     `limits` say more of prices, stock and nodes. docs/planning.md says which combinations are run in full, what
-    `every_count`, `exhaustive` and `headroom` change, and which trial is `best()`. `jobs` processes (a script then
-    needs `if __name__ == "__main__":`) or the workers of a Dask scheduler run trials; `resume` names a file that keeps
-    them. Raises DoesNotFit when no division fits, RunFailed when every run fails, UsageError or BadInput.
+    `every_count`, `exhaustive`, `headroom` and `survive_loss` change, and which trial is `best()`. `jobs` processes (a
+    script then needs `if __name__ == "__main__":`) or the workers of a Dask scheduler run trials; `resume` names a file
+    that keeps them. Raises DoesNotFit when no division fits, RunFailed when every run fails, UsageError or BadInput.
 
     >>> import stageline
     >>> workload = "poisson:rate=4,input=256,output=16"
@@ -110,7 +111,10 @@ def search(
     question = _question(
         slo=slo, workload=workload, devices=devices, microbatches=microbatches, vary=vary, requests=requests, seed=seed,
         max_context_parallel=max_context_parallel, rate_scale=rate_scale, scheduling=scheduling, price=price,
-        limits=limits, flags={"every_count": every_count, "exhaustive": exhaustive, "headroom": headroom},
+        limits=limits,
+        flags={
+            "every_count": every_count, "exhaustive": exhaustive, "headroom": headroom, "survive_loss": survive_loss,
+        },
     )  # fmt: skip
     names = require_names("search: models", models), require_names("search: device_names", device_names)
     scheduler = require("search: dask_scheduler", dask_scheduler, str, type(None))
@@ -143,6 +147,7 @@ def _question(*, price: object, limits: object, flags: Mapping[str, bool], **ask
         every_count=flags["every_count"],
         exhaustive=flags["exhaustive"],
         headroom=flags["headroom"],
+        survive_loss=flags["survive_loss"],
     )
 
 

@@ -76,6 +76,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     slo_margin: float | None = None  # least of bound / p99 over the bounds of the objective
     cost_per_hour: float | None = None
     span_s: float | None = None  # in which requests arrived
+    attainment_one_lost: float | None = None  # with one replica lost, which `slo_met` then demands, too
 
 
 def run_trial(candidate: Candidate) -> Trial:

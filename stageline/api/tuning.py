@@ -1,6 +1,7 @@
 """Tuning: every setting that can move what binds in a run, tried on the run's own workload."""
 
 import os
+import shlex
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -23,7 +24,7 @@ from stageline.api.scheduling import settle
 from stageline.api.searching import MAX_JOBS
 from stageline.engine.settings import plan_scheduling
 from stageline.errors import UsageError
-from stageline.report.rerun import flag
+from stageline.report.rerun import Rerun, flag
 from stageline.report.rundir import PLAN_FILE, TUNE_FILE
 from stageline.report.slo import parse_slo
 from stageline.report.tuned import NOTABLE, OBJECTIVES, Figures, Measured, Objective, TuneResult, gain
@@ -267,7 +268,10 @@ class _Tuner:
             if isinstance(after, str):
                 self._left_out[flags] = after
                 continue
-            found.append(Measured(flags=flags, gain=gain(self._before, after, self._objective) or 0.0, figures=after))
+            told = gain(self._before, after, self._objective) or 0.0
+            more = shlex.split(flags) if plan.replicas != stored.plan.replicas else []
+            command = shlex.join([*shlex.split(self._command(made, rerun)), *more])
+            found.append(Measured(flags=flags, gain=told, figures=after, command=command))
         return tuple(found)
 
     def _changes(self, made: Iterable[Move]) -> dict[str, Value]:
@@ -280,11 +284,12 @@ class _Tuner:
         words = [word for name, value in self._changes(tried.moves).items() for word in flag(name, value)]
         return Measured(flags=" ".join(words), gain=tried.gain, figures=tried.figures)
 
-    def _command(self, made: Iterable[Move]) -> str:
+    def _command(self, made: Iterable[Move], rerun: Rerun | None = None) -> str:
+        """The command of the run with other settings; of `rerun` if that is another load."""
         stored = self._stored
         slo = parse_slo(stored.rerun.slo) if stored.rerun.slo else None
         changed = settle(stored.rerun.scheduling, self._changes(made), stored.plan, slo=slo, own=True)
-        return stored.rerun.command(str(stored.directory / PLAN_FILE), plan_scheduling(stored.plan), changed)
+        return (rerun or stored.rerun).command(str(stored.directory / PLAN_FILE), plan_scheduling(stored.plan), changed)
 
 
 def halves(best: int, known: set[int]) -> list[int]:

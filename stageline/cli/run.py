@@ -12,14 +12,16 @@ from stageline.api.running import Job, RunStatus, carry_out, input_files
 from stageline.api.scheduling import base_scheduling
 from stageline.cli.directory import DIRECTORY
 from stageline.cli.flags import SchedulingFlags, WorkloadFlags
-from stageline.cli.groups import OUTPUT
+from stageline.cli.groups import DEVICES, OUTPUT
 from stageline.cli.measure_flags import MeasureFlags
+from stageline.cli.numbers import WHOLE
 from stageline.cli.output import command_line, console, print_json
 from stageline.cli.place_flags import PlaceFlags
 from stageline.cli.progress import progress_bar
 from stageline.cli.signals import ending_in_order
 from stageline.cli.trace_flags import TraceFlags
 from stageline.errors import RunFailed, SloMissed
+from stageline.plan.replicas import with_replicas
 from stageline.report.slo import parse_slo
 from stageline.report.text_report import run_report
 from stageline.runtime.logs import say
@@ -35,6 +37,11 @@ def run_command(
     traces: TraceFlags = TraceFlags(),  # noqa: B008  (frozen)
     measure: MeasureFlags = MeasureFlags(),  # noqa: B008  (frozen)
     *,
+    replicas: Annotated[
+        int | None,
+        WHOLE,
+        Parameter(group=DEVICES, help="Copies of the pipeline; default: the plan's."),
+    ] = None,
     slo: Annotated[
         str | None,
         Parameter(group=OUTPUT, help="Objective, like ttft=2s,tpot=50ms,attainment=0.99; exit code 3 if it is missed."),
@@ -53,6 +60,8 @@ def run_command(
     target = place.target()
     objective = None if slo is None else parse_slo(slo)
     loaded = read_plan_file(plan)
+    if replicas is not None:
+        loaded = with_replicas(loaded, replicas)
     opened = workload.open()
     base = base_scheduling(opened, workload.seed, scheduling.base(loaded))
     if isinstance(opened, RecordedWorkload) and opened.header.plan_digest != loaded.digest():

@@ -80,6 +80,10 @@ class SearchFlags:
         bool, Parameter(help="Find the largest load that the answer serves, also with one replica lost.")
     ] = True
 
+    survive_loss: Annotated[
+        bool, Parameter(negative="", help="Demand that the objective is also met with one replica lost.")
+    ] = False
+
     def question(self, speculation: SpeculationFlags, varied: VariedFlags, limits: LimitFlags) -> Question:
         """As the API takes it. Raises UsageError or BadInput naming the flag."""
         drafts = speculation.given()
@@ -98,6 +102,7 @@ class SearchFlags:
             every_count=self.every_count,
             exhaustive=self.exhaustive,
             headroom=self.headroom,
+            survive_loss=self.survive_loss,
         )
 
 

@@ -5,8 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from stageline.api.question import Question
 from stageline.api.ranking import brief, token_rate
 from stageline.api.robustness import Room
@@ -139,7 +137,8 @@ def _left_out(found: SearchResult) -> list[str]:
 def _verdict(t: Trial, several: bool) -> str:
     """A trial in one phrase."""
     settings = f" {t.settings}" if t.settings else ""
-    good = "" if t.attainment is None else f" ({t.attainment:.2%} good)"
+    lost = "" if t.attainment_one_lost is None else f", {t.attainment_one_lost:.2%} with one replica lost"
+    good = "" if t.attainment is None else f" ({t.attainment:.2%} good{lost})"
     cost = "" if t.cost_per_hour is None else f", {t.cost_per_hour:,.2f} an hour"
     return f"{_name(t, several)}{settings}{good}{cost}"
 
@@ -151,8 +150,7 @@ def _print_launch(found: SearchResult) -> None:
         return
     lines = [line for line in (launch.vllm, launch.sglang) if line]
     if launch.helm:
-        compact = msgspec.json.encode(msgspec.json.decode(launch.helm)).decode()
-        lines.append(f"# values.yaml of vLLM's production stack (JSON is YAML):\n{compact}")
+        lines.append(f"# values.yaml of vLLM's production stack:\n{launch.helm.rstrip()}")
     output.print_plain([*lines, *(f"# not said: {text}" for text in launch.not_said)])
 
 

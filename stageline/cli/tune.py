@@ -38,7 +38,7 @@ def tune_command(
     if json:
         output.print_json(found)
     else:
-        output.print_lines(lines(found))
+        output.print_plain(lines(found))
 
 
 def lines(found: TuneResult) -> list[str]:
@@ -55,8 +55,9 @@ def lines(found: TuneResult) -> list[str]:
         shown += [f"  and {len(others) - _SHOWN} more (--json has all)"] * (len(others) > _SHOWN)
     if found.load:
         with_best = " with the best settings" if found.best is not None else ""
-        shown += ["", f"another load, or other replicas,{with_best} (they change what is served or paid):"]
-        shown += [f"  {m.flags}: {effect(found.before, m.figures, found.objective)}" for m in found.load]
+        shown += ["", f"another load, or other replicas{with_best} (they change what is served or paid):"]
+        for m in found.load:
+            shown += [f"  {m.flags}: {effect(found.before, m.figures, found.objective)}", f"    {m.command}"]
     shown += [f"left out: {flags}: {reason}" for flags, reason in found.left_out.items()]
     if found.best is None:
         return [*shown, "", f"nothing found: no setting that was tried makes {found.objective} better"]

@@ -3,7 +3,14 @@
 from dataclasses import dataclass
 
 from stageline.cluster import containers
-from stageline.cluster.stack import SHARED_SETTINGS, healthcheck, passed, router_environment, stage_services
+from stageline.cluster.stack import (
+    SHARED_SETTINGS,
+    UNPUBLISHED,
+    healthcheck,
+    passed,
+    router_environment,
+    stage_services,
+)
 from stageline.cluster.yaml_text import Alias, Anchor, Flow, Note, Spaced, Yaml, emit
 from stageline.plan.schema import Plan
 
@@ -36,7 +43,7 @@ def compose_file(plan: Plan, options: ComposeOptions) -> str:
         {
             "name": options.name,
             "x-process": Anchor("process", _process()),
-            "x-settings": Anchor("settings", passed(SHARED_SETTINGS)),
+            "x-settings": Anchor("settings", passed(SHARED_SETTINGS) | UNPUBLISHED),
             "x-stage": Anchor("stage", _stage(plan)),
             "services": Spaced(_services(plan, options)),
             "configs": {
@@ -106,7 +113,7 @@ def _router(plan: Plan, options: ComposeOptions) -> Yaml:
         "<<": Alias("process"),
         **_build(options),
         "command": Flow(containers.ROUTER_COMMAND),
-        "environment": router_environment(plan, dilation=options.dilation),
+        "environment": router_environment(plan, dilation=options.dilation, host="127.0.0.1"),
         "configs": [{"source": "plan", "target": containers.PLAN_FILE}],
         "ports": [
             _published("STAGELINE_HTTP_PORT", containers.HTTP_PORT),

@@ -56,7 +56,7 @@ def stage_parts(plan: Plan, options: DockerOptions) -> list[ContainerSpec]:
             _confined(options)
             | {
                 "command": list(containers.STAGE_COMMAND),
-                "environment": _environment(options, STAGE=server.stage, REPLICA=server.replica),
+                "environment": _environment(options, STAGE=server.stage, REPLICA=server.replica, PUBLISHED="none"),
                 "healthcheck": _check(containers.STAGE_CHECK, interval_s),
             },
         )
@@ -80,6 +80,7 @@ def router_part(plan: Plan, options: DockerOptions, volume: str) -> ContainerSpe
             ADVERTISE=f"{containers.ROUTER}:{containers.GRPC_PORT}",
             PAYLOAD=options.payload,
             WINDOW=options.window,
+            PUBLISHED=",".join(f"{options.publish}:{at or '(any)'}" for at in published.values() if at >= 0) or "none",
             **{name.upper().replace("-", "_"): value for name, value in options.router.items()},
         ),
         "healthcheck": _check(containers.ROUTER_CHECK, 10),

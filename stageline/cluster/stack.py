@@ -6,12 +6,16 @@ from stageline.plan.schema import Plan
 
 # Settings that a variable of the shell sets in a container, where it is set. Not those that a file of services decides:
 # addresses, ports, the plan, and what ends with a parent.
-SHARED_SETTINGS = ("tls_cert", "tls_key", "tls_ca", "stage_key", "log_format", "log_level", "drain_s")
+SHARED_SETTINGS = ("tls_cert", "tls_key", "tls_ca", "metrics_tls", "stage_key", "log_format", "log_level", "drain_s")
 ROUTER_SETTINGS = (
     *SHARED_SETTINGS, "window", "live", "record", "otlp", "trace_sample", "served_model_name", "output_lengths",
     "tokenizer", "queue", "api_key", "rate_limit", "image_tokens", "trust_runs", "stage_deadline", "seed", "scheduling",
     "dashboards",
 )  # fmt: skip
+
+
+# A stage's ports are open to the other containers of its network only.
+UNPUBLISHED: dict[str, Yaml] = {"STAGELINE_PUBLISHED": "none"}
 
 
 def passed(settings: tuple[str, ...]) -> dict[str, Yaml]:
@@ -46,10 +50,14 @@ def stage_services(plan: Plan) -> dict[str, Yaml]:
     }
 
 
-def router_environment(plan: Plan, *, dilation: str) -> dict[str, Yaml]:
-    """The router's settings. `dilation` is the default of the variable STAGELINE_DILATION."""
+def router_environment(plan: Plan, *, dilation: str, host: str) -> dict[str, Yaml]:
+    """The router's settings. `dilation` is the default of the variable STAGELINE_DILATION; its ports are published on
+    `host`.
+    """
     return {
         **passed(ROUTER_SETTINGS),
+        "STAGELINE_PUBLISHED": f"{host}:${{STAGELINE_HTTP_PORT:-{containers.HTTP_PORT}}},"
+        f"{host}:${{STAGELINE_PORT:-{containers.GRPC_PORT}}}",
         "STAGELINE_PLAN": containers.PLAN_FILE,
         "STAGELINE_STAGES": containers.stage_address_pattern(plan),
         "STAGELINE_ADVERTISE": f"{containers.ROUTER}:{containers.GRPC_PORT}",

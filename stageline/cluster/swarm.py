@@ -2,7 +2,14 @@
 
 from stageline.cluster import containers
 from stageline.cluster.compose import PROMETHEUS_IMAGE
-from stageline.cluster.stack import SHARED_SETTINGS, healthcheck, passed, router_environment, stage_services
+from stageline.cluster.stack import (
+    SHARED_SETTINGS,
+    UNPUBLISHED,
+    healthcheck,
+    passed,
+    router_environment,
+    stage_services,
+)
 from stageline.cluster.yaml_text import Alias, Anchor, Flow, Note, Spaced, Yaml, emit
 from stageline.plan.schema import Plan
 
@@ -15,7 +22,7 @@ def stack_file(plan: Plan, *, plan_file: str, prometheus_file: str, command: str
         {
             "version": "3.8",
             "x-process": Anchor("process", _process()),
-            "x-settings": Anchor("settings", passed(SHARED_SETTINGS)),
+            "x-settings": Anchor("settings", passed(SHARED_SETTINGS) | UNPUBLISHED),
             "x-stage": Anchor("stage", _stage(plan)),
             "services": Spaced(_services(plan)),
             "configs": {
@@ -71,7 +78,7 @@ def _router(plan: Plan) -> Yaml:
     return {
         "<<": Alias("process"),
         "command": Flow(containers.ROUTER_COMMAND),
-        "environment": router_environment(plan, dilation="auto"),
+        "environment": router_environment(plan, dilation="auto", host="0.0.0.0"),
         "configs": [{"source": "plan", "target": containers.PLAN_FILE}],
         "ports": [
             _published("STAGELINE_HTTP_PORT", containers.HTTP_PORT),

@@ -54,6 +54,9 @@ def ring(spec: ModelSpec, attention: Attention, device: Device, group: Group) ->
     KV goes round the ring if attention hides its transfer, or if it is smaller than the queries:
     T >= N C kv e / (2 q BW), or T >= kv / q x all tokens. Otherwise queries do. T: new tokens; kv, q: elements of one
     token's KV and query; e: bytes per KV element; C, BW: FLOP/s and bytes/s of a context rank. None for one rank.
+
+    A decode step passes queries: each of N - 1 steps takes a latency and the fixed time of one more attention kernel,
+    an all-to-all brings the partial outputs back in N - 1 latencies, and N kernels merge them.
     """
     n = group.context
     if n == 1:
@@ -70,5 +73,11 @@ def ring(spec: ModelSpec, attention: Attention, device: Device, group: Group) ->
         steps_ns=(n - 1) * link.latency_ns + n * group.ring_step_ns,
         kv_threshold_tokens=n * flops_per_s * kv_bytes / (2 * query * rate),
         kv_share=kv / query,
-        decode_ns=2.0 * (n - 1) * link.latency_ns,
+        decode_ns=(n - 1) * (2.0 * link.latency_ns + _kernel_ns(spec, device)) + n * device.overhead.op_ns,
     )
+
+
+def _kernel_ns(spec: ModelSpec, device: Device) -> float:
+    """Fixed time of a decode attention kernel."""
+    cost = device.costs.decode_of(spec.kv_type) if device.costs else None
+    return cost.fixed_ns if cost else float(device.overhead.op_ns)

@@ -8,7 +8,7 @@ divided FLOPs and bytes by the rates that the device reaches, so that a run need
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from stageline.cost.measured_entries import MeasuredCost
+from stageline.cost.measured_entries import Curve, MeasuredCost, Surface
 
 
 class Affine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="affine", tag_field="kind"):
@@ -51,6 +51,7 @@ class Experts(CostStruct, frozen=True):
     token_ns: float  # compute of all top_k experts of a token
     expert_ns: float  # reading one expert's weights
     unhidden: float | UnsetType = UNSET  # share of the lesser of compute and reading that is added
+    curve: Curve | UnsetType = UNSET  # measured times by tokens, in place of the formula
     imbalance: tuple[float, ...] = ()  # ascending, >= 1: work of the busiest rank / mean; a draw picks one
 
 
@@ -65,15 +66,15 @@ class Ring(CostStruct, frozen=True):
     steps_ns: float  # latencies and overheads of all ring steps
     kv_threshold_tokens: float
     kv_share: float  # new tokens / all tokens
-    decode_ns: float = 0.0  # of a decode step: gather queries, merge partial outputs
+    decode_ns: float = 0.0  # of a decode step: pass queries, attend again, merge partial outputs
 
 
 class Phase(CostStruct, frozen=True):
     """An attention kernel of one phase, decode or prefill, as measured; 0 without a sequence in that phase.
 
     fixed_ns + max(pairs, KV) + unhidden x min(pairs, KV) + token_ns x tokens + sequence_ns x sequences
-    + span_ns x KV tokens / sequences, where pairs = pair_ns x query-key pairs and KV = kv_ns x KV tokens. Linear
-    attention has neither; its span is tokens / sequences.
+    + span_ns x KV tokens / sequences + depth_tokens x pairs / tokens, where pairs = pair_ns x query-key pairs and
+    KV = kv_ns x KV tokens. Linear attention has neither; its span is tokens / sequences.
     """
 
     fixed_ns: float
@@ -82,12 +83,15 @@ class Phase(CostStruct, frozen=True):
     token_ns: float = 0.0
     sequence_ns: float = 0.0
     span_ns: float = 0.0
+    depth_tokens: float = 0.0
+    surface: Surface | UnsetType = UNSET  # measured times, in place of everything else
 
 
 class FullAttention(CostStruct, frozen=True):
     """Decode and prefill each take max(pair_ns x query-key pairs, kv_ns x KV tokens read); their sum counts.
 
-    A window of the tokens that a query reads caps both: pairs at tokens x window, KV at sequences x window + tokens. A
+    A window of the tokens that a query reads caps both: pairs at tokens x window, KV at sequences x window + tokens;
+    pairs of prefill at tokens x (window + window_tile). A
     `Phase` takes the place of that maximum, and its `kv_ns` that of the entry's.
     """
 
@@ -95,6 +99,7 @@ class FullAttention(CostStruct, frozen=True):
     prefill_pair_ns: float
     kv_ns: float
     window_tokens: int = 0
+    window_tile: int | UnsetType = UNSET
     ring: Ring | None = None
     decode: Phase | UnsetType = UNSET
     prefill: Phase | UnsetType = UNSET
@@ -120,9 +125,10 @@ class CollectiveCost(CostStruct, frozen=True):
 
 
 class Collective(CostStruct, frozen=True):
-    """The fastest of its algorithms, the `ways`, at each number of tokens."""
+    """The fastest of its algorithms, the `ways`, at each number of tokens; or measured times by tokens."""
 
     ways: tuple[CollectiveCost, ...]
+    curve: Curve | UnsetType = UNSET
 
 
 class LayerGroup(CostStruct, frozen=True):
@@ -137,14 +143,19 @@ class LayerGroup(CostStruct, frozen=True):
     transfer_token_ns: float = 0.0  # per token and layer, added to everything else
     collectives: tuple[Collective, ...] = ()
     more_attention: tuple[FullAttention, ...] | UnsetType = UNSET  # over the layer's other caches: indexers, windows
+    work: tuple[Curve, ...] | UnsetType = UNSET  # measured times of one layer by tokens, added
 
 
 class LmHead(CostStruct, frozen=True):
-    """The LM head of the sampled rows: max(row_ns x sampled, weights_ns) + overhead_ns; 0 without a row."""
+    """The LM head of the sampled rows: max(row_ns x sampled, weights_ns) + overhead_ns; 0 without a row.
+
+    A curve, of measured times by rows, is added.
+    """
 
     row_ns: float
     weights_ns: float
     overhead_ns: float = 0.0
+    curve: Curve | UnsetType = UNSET
 
 
 class Graphs(CostStruct, frozen=True):

@@ -7,19 +7,18 @@ transfer_token_ns, fixed times into its overhead_ns.
 from typing import NamedTuple
 
 import msgspec
+from msgspec import UNSET
 
 from stageline.cost.entries import Experts, FullAttention, Gemm, LinearAttention, Phase
 from stageline.cost.group import Group, local_params
-from stageline.hardware.costs import AttentionCost, KernelCosts
+from stageline.cost.layer_gemms import layer_gemms
+from stageline.hardware.costs import WINDOW_TILE, DecodeCost, KernelCosts, PrefillCost
 from stageline.hardware.device import Device
 from stageline.model.attention import GatedDelta, Gqa, Kda, Mla
 from stageline.model.ffn import Moe, NoFfn
 from stageline.model.formats import Precision, WeightFormat, format_named
 from stageline.model.spec import Layer, ModelSpec
 
-TWO_GEMMS = frozenset({"ffn", "shared", "qkvo", "latent"})  # fused inputs and an output
-VECTORS = frozenset({"bias", "conv", "shared_gate"})  # no GEMM of their own
-FUSED = frozenset({"gate", "decay", "beta", "kv_a"})  # with the projection of the same input: no launch of their own
 # Kernels beside GEMMs, attention and experts: a norm before each part, the rotary embedding or gates, the FFN's
 # activation. Assumed.
 FFN_OPS = 1
@@ -48,25 +47,19 @@ def elementwise_ns(layer: Layer, device: Device) -> float:
 def gemms(
     spec: ModelSpec, layer: Layer, device: Device, costs: KernelCosts, group: Group
 ) -> tuple[tuple[Gemm, ...], Folded]:
-    """The GEMMs of a layer, added up by weight format, which have one ridge point; and their fixed times and traffic.
-
-    A weight of P parameters reads and writes hidden + P / hidden elements per token, two fused ones twice the hidden.
-    """
+    """The GEMMs of a layer, added up by weight format, which have one ridge point; their fixed times and traffic."""
     params: dict[str, float] = {}
-    overhead = token = 0.0
     for t in layer.tensors(spec.hidden):
-        if t.weight_class in ("routed_experts", "norms") or not t.params:
-            continue
-        name: str = getattr(layer.formats, t.weight_class)
-        here = local_params(layer, t, group.tensor, spec.hidden)
-        params[name] = params.get(name, 0.0) + here
-        cost = costs.gemm_of(name, format_named(name, "format"))
-        if cost is None or t.name in VECTORS:
-            continue
-        calls = 2 if t.name in TWO_GEMMS else 1
-        overhead += 0.0 if t.name in FUSED else calls * cost.fixed_ns
-        elements = calls * spec.hidden + here / spec.hidden
-        token += cost.activations * elements * TRAFFIC_BYTES * 1e9 / device.bandwidth_bytes_per_s
+        if t.weight_class not in ("routed_experts", "norms") and t.params:
+            name: str = getattr(layer.formats, t.weight_class)
+            params[name] = params.get(name, 0.0) + local_params(layer, t, group.tensor, spec.hidden)
+    overhead = token = 0.0
+    for gemm in layer_gemms(spec, layer, group):
+        cost = costs.gemm_of(gemm.format, format_named(gemm.format, "format"))
+        assert cost is not None, "every table has bf16 GEMMs"
+        overhead += cost.fixed_ns
+        elements = cost.inputs * gemm.k + cost.outputs * gemm.n
+        token += elements * TRAFFIC_BYTES * 1e9 / device.bandwidth_bytes_per_s
     found = tuple(_gemm(n, name, device, costs, group.attention_replicas) for name, n in params.items())
     return found, Folded(overhead, token / group.attention_replicas)
 
@@ -105,7 +98,8 @@ def experts(
     one, width = moe.expert_params(spec.hidden), moe.width / (1 if group.experts else group.tensor)
     read, peak = device.bandwidth_bytes_per_s, device.peak_flops.at(precision)
     apart = group.expert_ranks if group.experts else 1  # of the experts; sharded ones are all here
-    elements = moe.top_k / apart / replicas * (2 * (moe.latent_width or spec.hidden) + 3 * width)
+    received = 1 - (1 - 1 / apart) ** moe.top_k  # tokens that pick an expert of this rank: all-to-alls bring no others
+    elements = received * moe.top_k / replicas * (2 * (moe.latent_width or spec.hidden) + 3 * width)
     found = Experts(
         experts=moe.experts + group.redundant_experts,
         top_k=moe.top_k,
@@ -122,36 +116,63 @@ def full(
 ) -> FullAttention:
     """The first cache's attention of GQA and MLA with constants; `base` has the device's shares, and stays without.
 
-    MLA takes the constants of the other kinds: its decode reads one latent, so it counts as one KV head.
+    MLA takes the constants of the other kinds: its decode reads one latent, so it counts as one KV head. Pairs of
+    decode cost what those of prefill do.
     """
-    decode, prefill = (costs.attention_of(phase, spec.kv_type) for phase in ("decode", "prefill"))
+    decode, prefill = costs.decode_of(spec.kv_type), costs.prefill_of(spec.kv_type)
     if decode is None or prefill is None or not isinstance(layer.attention, (Gqa, Mla)):
         return base
-    kv_ns, share = base.kv_ns * device.share.bandwidth, device.share.flops
+    kv_ns, share = base.kv_ns * device.share.bandwidth, device.share.flops / prefill.flops
+    scores = prefill.score_fs * layer.attention.heads / 1e6 / group.devices
+    prefill_pair_ns = base.prefill_pair_ns * share + scores
     return msgspec.structs.replace(
         base,
-        decode_pair_ns=base.decode_pair_ns * share / decode.flops,
-        prefill_pair_ns=base.prefill_pair_ns * share / prefill.flops,
+        decode_pair_ns=base.decode_pair_ns * share + scores,
+        prefill_pair_ns=prefill_pair_ns,
         kv_ns=0.0,
-        decode=_phase(layer.attention, kv_ns, device, decode, group, decode=True),
-        prefill=_phase(layer.attention, kv_ns, device, prefill, group, decode=False),
+        window_tile=WINDOW_TILE if base.window_tokens else UNSET,
+        decode=_decode(layer.attention, kv_ns, device, decode, group),
+        prefill=_prefill(layer.attention, (kv_ns, prefill_pair_ns), device, (prefill, decode), group),
     )
 
 
-def _phase(
-    attention: Gqa | Mla, kv_ns: float, device: Device, cost: AttentionCost, group: Group, *, decode: bool
-) -> Phase:
-    kv_heads = attention.kv_heads if isinstance(attention, Gqa) else 1
-    heads = -(-kv_heads // group.tensor) if decode else attention.heads / group.tensor
+def _query_ns(attention: Gqa | Mla, share: float, device: Device, group: Group) -> float:
+    """Reading a token's queries and writing its outputs."""
     width = attention.heads * (attention.head_dim if isinstance(attention, Gqa) else attention.value_dim)
-    read = device.bandwidth_bytes_per_s * group.devices
+    return share * width * 2 * TRAFFIC_BYTES * 1e9 / (device.bandwidth_bytes_per_s * group.devices)
+
+
+def _decode(attention: Gqa | Mla, kv_ns: float, device: Device, cost: DecodeCost, group: Group) -> Phase:
+    kv_heads = attention.kv_heads if isinstance(attention, Gqa) else 1
     return Phase(
         fixed_ns=cost.fixed_ns,
         kv_ns=kv_ns / cost.bandwidth,
-        unhidden=0.0 if decode else 1.0,
-        token_ns=cost.query * width * 2 * TRAFFIC_BYTES * 1e9 / read,
-        sequence_ns=cost.head_ns * heads / group.attention_replicas,
-        span_ns=cost.span_ns / (1 if decode else group.context),
+        token_ns=_query_ns(attention, cost.query, device, group),
+        sequence_ns=cost.head_ns * -(-kv_heads // group.tensor) / group.attention_replicas,
+        span_ns=cost.span_ns,
+    )
+
+
+def _prefill(
+    attention: Gqa | Mla,
+    per: tuple[float, float],
+    device: Device,
+    costs: tuple[PrefillCost, DecodeCost],
+    group: Group,
+) -> Phase:
+    """`per`: ns of a token's KV at the peak bandwidth, and of a pair.
+
+    Tables hold no history: its KV is read at decode's bandwidth, and what the KV of new tokens takes beyond that counts
+    by new tokens.
+    """
+    (kv_ns, pair_ns), (cost, decode) = per, costs
+    new = max(0.0, 1 / cost.bandwidth - 1 / decode.bandwidth)
+    return Phase(
+        fixed_ns=cost.fixed_ns,
+        kv_ns=kv_ns * min(1 / cost.bandwidth, 1 / decode.bandwidth),
+        unhidden=1.0,
+        token_ns=kv_ns * new + _query_ns(attention, cost.query, device, group),
+        depth_tokens=cost.depth_ns / pair_ns / group.context,
     )
 
 

@@ -7,23 +7,40 @@ smaller one.
 import csv
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
-from stageline.cost.measured import GridTable, curve_ns
+from stageline.cost.measured import GridTable, curve_ns, segment
 from stageline.cost.measured_entries import AttentionGrid, Curve
 from stageline.cost.profile import Profile, Residual
+from stageline.cost.tables import distinct_experts
 from stageline.errors import BadInput
 
 US = 1000.0
-PER_LAYER = {
-    "qkv_proj": 1,
-    "rotary_emb": 1,
-    "o_proj": 1,
-    "gate_up_proj": 1,
-    "act_fn": 1,
-    "down_proj": 1,
-    "layernorm": 2,
-}
+PER_LAYER = {"qkv_proj": 1, "rotary_emb": 1, "o_proj": 1, "layernorm": 2}
+DENSE_FFN = {"gate_up_proj": 1, "act_fn": 1, "down_proj": 1}
+QK_NORM = {"qk_norm": 1}
+ONCE = frozenset({"embedding", "final_layernorm"})
+PER_SEQUENCE = frozenset({"lm_head", "sampler"})
+MOE_COLUMNS = ("tokens", "activated_experts", "time_us")
+ALL_REDUCES = 2  # of a layer, over the tensor ranks
+
+
+class LayerShape(NamedTuple):
+    """What the timings have to hold: norms of queries and keys, routed experts, and the ranks that share a layer."""
+
+    qk_norm: bool = False
+    experts: int = 0  # 0: a dense FFN
+    top_k: int = 0
+    tensor_parallel: int = 1
+    all_reduce_ns: Callable[[int], float] | None = None  # by tokens; the timings have none
+    moe: str = ""  # the text of moe.csv, if there is one
+
+    def weights(self) -> dict[str, int]:
+        """How often a layer calls each operation of dense.csv."""
+        return PER_LAYER | (QK_NORM if self.qk_norm else {}) | ({} if self.experts else DENSE_FFN)
+
+
 AttentionPoints = dict[tuple[int, int, int, int], float]  # (chunk, history, sequences, kv) -> ns
 
 
@@ -131,7 +148,7 @@ def _lower(
 
 
 def residual(of: str, pairs: Sequence[tuple[float, float]]) -> Residual:
-    """Relative errors of (profile, measured) pairs of times."""
+    """Relative errors of (profile, measured) pairs of times, at least one of them."""
     errors = [ours / measured - 1 for ours, measured in pairs if measured > 0]
     absolute = sorted(abs(e) for e in errors)
     return Residual(
@@ -142,21 +159,81 @@ def residual(of: str, pairs: Sequence[tuple[float, float]]) -> Residual:
     )
 
 
+def check_layers(found: Iterable[str], known: Iterable[str], place: str) -> None:
+    """Refuse rows that nothing would use. Raises BadInput."""
+    known = set(known)
+    for name in found:
+        if name not in known:
+            reason = "not an operation of this model's layers"
+            raise BadInput(f"{place}: column layer", name, reason, f"expected {', '.join(sorted(known))}")
+
+
+def expert_times(text: str, shape: LayerShape, at: Iterable[int]) -> dict[int, float]:
+    """Routed experts by tokens, at the expected number of distinct experts of uniform routing. Raises BadInput.
+
+    Linear between the experts that were measured at the next smaller and larger numbers of tokens. Of files with a
+    column `ep`, the rows of one rank.
+    """
+    columns = MOE_COLUMNS if text.startswith(MOE_COLUMNS[0]) else ("ep", *MOE_COLUMNS)
+    by_tokens: dict[int, dict[int, float]] = defaultdict(dict)
+    for *ep, tokens, active, us in rows(text, columns, "moe.csv"):
+        if not ep or int(_number(ep[0], "moe.csv")) == 1:
+            by_tokens[int(_number(tokens, "moe.csv"))][int(_number(active, "moe.csv"))] = _number(us, "moe.csv") * US
+    if len(by_tokens) < 2:
+        raise BadInput("moe.csv", len(by_tokens), "needs at least two numbers of tokens")
+    distinct = distinct_experts(shape.experts, shape.top_k)
+    points = {tokens: _at(times, distinct[min(tokens, len(distinct) - 1)]) for tokens, times in by_tokens.items()}
+    curve = Curve(at=tuple(sorted(points)), ns=rising(points[x] for x in sorted(points)))
+    return {tokens: curve_ns(curve, tokens) for tokens in at}
+
+
+def _at(times: Mapping[int, float], active: float) -> float:
+    """Between the measured numbers of experts; the last one for more."""
+    axis = sorted(times)
+    if len(axis) == 1:
+        return times[axis[0]]
+    i, f = segment(axis, min(active, axis[-1]))
+    return times[axis[i]] + (times[axis[i + 1]] - times[axis[i]]) * f
+
+
 def make_profile(
-    dense: str, attention: str, per_sequence: str, *, name: str, model: str, device: str, source: str
+    dense: str,
+    attention: str,
+    per_sequence: str,
+    *,
+    name: str,
+    model: str,
+    device: str,
+    source: str,
+    shape: LayerShape = LayerShape(),  # noqa: B008  (immutable)
 ) -> Profile:
     """A profile from the texts of dense.csv, attention.csv and per_sequence.csv. Raises BadInput."""
-    by_tokens = curves(dense, "tokens", "dense.csv")
-    by_rows = curves(per_sequence, "sequences", "per_sequence.csv")
+    by_tokens, by_rows = (
+        curves(dense, "tokens", "dense.csv"),
+        curves(per_sequence, "sequences", "per_sequence.csv"),
+    )
+    weights = shape.weights()
+    check_layers(by_tokens, {*weights, *ONCE}, "dense.csv")
+    check_layers(by_rows, PER_SEQUENCE, "per_sequence.csv")
+    if bool(shape.moe) != bool(shape.experts):
+        reason = (
+            f"{model} has no routed experts" if shape.moe else f"{model} has routed experts, and there is no moe.csv"
+        )
+        raise BadInput("moe.csv", None, reason, "give the timings of this model")
     points = attention_points(attention, "attention.csv")
-    layer = sum_curve(by_tokens, PER_LAYER, "dense.csv")
+    gemms = sum_curve(by_tokens, weights, "dense.csv")
+    layer = _with_rest(gemms, shape)
     cells = grid(points, "attention.csv")
-    head = {"lm_head": 1, "sampler": 1}
     norm = by_tokens.get("final_layernorm", {})
-    with_norm = {**by_rows, "final_layernorm": {x: norm[x] for x in norm if x in by_rows["lm_head"]}}
+    with_norm = {**by_rows, "final_layernorm": {x: norm[x] for x in norm if x in by_rows.get("lm_head", ())}}
     table = GridTable(cells)
     off_grid = [(table.at(p), ns) for p, ns in points.items() if any(x and x & (x - 1) for x in p)]
-    curve = [(curve_ns(layer, x), _layer_ns(by_tokens, x)) for x in layer.at]
+    compared = {
+        "a layer without attention": [
+            (curve_ns(gemms, x), sum(n * by_tokens[op][x] for op, n in weights.items())) for x in gemms.at
+        ],
+        "attention between the grid points": off_grid,
+    }
     return Profile(
         name=name,
         model=model,
@@ -164,14 +241,16 @@ def make_profile(
         layer=layer,
         attention=cells,
         embedding=sum_curve({"embedding": by_tokens.get("embedding", {})}, {"embedding": 1}, "dense.csv"),
-        head=sum_curve(with_norm, {**head, "final_layernorm": 1}, "per_sequence.csv"),
-        residuals=(
-            residual("a layer without attention", curve),
-            residual("attention between the grid points", off_grid),
-        ),
+        head=sum_curve(with_norm, {"lm_head": 1, "sampler": 1, "final_layernorm": 1}, "per_sequence.csv"),
+        tensor_parallel=shape.tensor_parallel,
+        residuals=tuple(residual(of, pairs) for of, pairs in compared.items() if pairs),
         source=source,
     )
 
 
-def _layer_ns(layers: Mapping[str, dict[int, float]], tokens: int) -> float:
-    return sum(n * layers[name][tokens] for name, n in PER_LAYER.items())
+def _with_rest(dense: Curve, shape: LayerShape) -> Curve:
+    """A layer with its routed experts, and with the all-reduces that the timings of a rank lack."""
+    experts = expert_times(shape.moe, shape, dense.at) if shape.moe else {}
+    reduce_ns = shape.all_reduce_ns or (lambda tokens: 0.0)
+    parts = (ns + experts.get(x, 0.0) + ALL_REDUCES * reduce_ns(x) for x, ns in zip(dense.at, dense.ns, strict=True))
+    return Curve(at=dense.at, ns=rising(parts))

@@ -1,9 +1,10 @@
 """The service model of a `MeasuredCost` entry: linear interpolation on curves and on a grid."""
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 
-from stageline.cost.measured_entries import AttentionGrid, Curve, MeasuredCost
+from stageline.cost.measured_entries import AttentionGrid, Curve, MeasuredCost, Surface
 from stageline.cost.totals import BatchTotals
 
 
@@ -23,6 +24,54 @@ def curve_ns(curve: Curve, x: int) -> float:
     i, f = segment(curve.at, x)
     lo = curve.ns[i]
     return lo + (curve.ns[i + 1] - lo) * f
+
+
+def place(axis: Sequence[int], x: float) -> tuple[int, float, float]:
+    """(index of the segment with x, position in it from 0 to 1, x over the last point if that is above 1)."""
+    i, f = segment(axis, x)
+    return (i, f, 1.0) if f <= 1.0 else (i, 1.0, x / axis[-1])
+
+
+Row = tuple[list[float], list[float]]  # times of all columns, and the steps from each to the next
+
+
+def surface_row(surface: Surface, sequences: int) -> Row:
+    """Times of all columns for a number of sequences."""
+    width, ns = len(surface.columns), surface.ns
+    i, f, beyond = place(surface.rows, sequences)
+    low, high = ns[i * width : (i + 1) * width], ns[(i + 1) * width : (i + 2) * width]
+    times = [(a + (b - a) * f) * beyond for a, b in zip(low, high, strict=True)]
+    return times, [b - a for a, b in pairwise(times)]
+
+
+def surface_ns(surface: Surface) -> Callable[[float, int, int, int], float]:
+    """The time of a phase by (pair_ns x its query-key pairs, KV tokens, new tokens, sequences); 0 without sequences."""
+    rows, columns, context = dict[int, Row](), surface.columns, surface.by == "context"
+    first, last, ends, pair_ns, kv_ns = columns[0], columns[-1], len(columns) - 2, surface.pair_ns, surface.kv_ns
+
+    def ns(work: float, kv: int, tokens: int, sequences: int) -> float:
+        if not sequences:
+            return 0.0
+        row = rows.get(sequences)
+        if row is None:
+            row = rows[sequences] = surface_row(surface, sequences)
+        times, steps = row
+        column = kv / sequences if context else tokens / sequences
+        if column <= first:
+            time = times[0]
+        elif column < last:
+            i = bisect_right(columns, column) - 1
+            low = columns[i]
+            time = times[i] + steps[i] * ((column - low) / (columns[i + 1] - low))
+        else:
+            time = (times[ends] + steps[ends]) * (column / last)
+        if context:
+            extra = work - pair_ns * kv
+            return time + extra if extra > 0.0 else time
+        extra = work - pair_ns * (tokens * (column + 1.0) / 2.0)
+        return time + (extra if extra > 0.0 else 0.0) + kv_ns * (kv - tokens)
+
+    return ns
 
 
 def coordinates(totals: BatchTotals) -> tuple[float, float, float, float]:

@@ -3,6 +3,8 @@
 Times never fall along an axis (calibration ensures it), so that the smallest microbatch is also the fastest.
 """
 
+from typing import Literal
+
 import msgspec
 
 
@@ -28,6 +30,21 @@ class AttentionGrid(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     def axes(self) -> tuple[tuple[int, ...], ...]:
         """The axes in the order of `ns`, slowest first."""
         return (self.chunk, self.history, self.sequences, self.kv)
+
+
+class Surface(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Attention time of one layer by sequences and tokens of one sequence, with bilinear interpolation.
+
+    The first value left of an axis; right of it, in proportion to the last. `ns` has the columns fastest.
+    by = "context": a column is the mean context of a decoding sequence; "chunk": its new tokens.
+    """
+
+    by: Literal["context", "chunk"]
+    rows: tuple[int, ...]  # sequences, ascending
+    columns: tuple[int, ...]  # tokens of one sequence, ascending
+    ns: tuple[float, ...]
+    pair_ns: float = 0.0  # of a query-key pair beyond those of `rows` equal sequences without history
+    kv_ns: float = 0.0  # of a token of history
 
 
 class MeasuredCost(

@@ -4,7 +4,15 @@ from collections.abc import Callable
 from functools import partial
 
 from stageline.cost.entries import FullAttention, LinearAttention, Phase, Ring, Roofline
-from stageline.cost.tables import apart, expert_tables, halves_tables, imbalanced_experts, work_table
+from stageline.cost.measured import surface_ns
+from stageline.cost.tables import (
+    apart,
+    expert_tables,
+    halves_tables,
+    head_table,
+    imbalanced_experts,
+    work_table,
+)
 from stageline.cost.together import captured_sizes, drafting_passes, in_step
 from stageline.cost.totals import BatchTotals
 
@@ -42,6 +50,7 @@ class RooflineModel:
         self._linear = [(n, a.token_ns, a.sequence_ns) for n, a in linear if not (a.decode and a.prefill)]
         self._linear_phases = [(n, _linear_of(a.decode, a.prefill)) for n, a in linear if a.decode and a.prefill]
         self._head = (entry.head.row_ns, entry.head.weights_ns, entry.head.overhead_ns) if entry.head else None
+        self._head_table = head_table(entry)
         self._host = bool(entry.floor_ns or entry.sequence_ns or entry.step_ns)
         self._drafter = drafter_model(entry)
         self.uses_draw = bool(self._experts)
@@ -118,6 +127,8 @@ class RooflineModel:
         if self._head and totals.sampled:
             rows, weights = self._head[0] * totals.sampled, self._head[1]
             ns += (rows if rows > weights else weights) + self._head[2]
+            if self._head_table:
+                ns += self._head_table.at(totals.sampled)
         return ns
 
     def _with_host(self, ns: float, totals: BatchTotals) -> float:
@@ -137,24 +148,27 @@ def drafter_model(entry: Roofline) -> "RooflineModel | None":
     )
 
 
-def _attention_ns(a: FullAttention, totals: BatchTotals) -> float:
+Measured = Callable[[float, int, int, int], float]
+
+
+def _attention_ns(a: FullAttention, one: Measured | None, many: Measured | None, totals: BatchTotals) -> float:
     pairs, kv = totals.decode_pairs, totals.decode_kv_tokens
     prefill_pairs, prefill_kv = totals.prefill_pairs, totals.prefill_kv_tokens
     window = a.window_tokens
     if window:
         pairs = min(pairs, totals.decode_tokens * window)
         kv = min(kv, totals.decode_sequences * window + totals.decode_tokens)
-        prefill_pairs = min(prefill_pairs, totals.prefill_tokens * window)
+        prefill_pairs = min(prefill_pairs, totals.prefill_tokens * (window + (a.window_tile or 0)))
         prefill_kv = min(prefill_kv, totals.prefill_sequences * window + totals.prefill_tokens)
     work = a.decode_pair_ns * pairs
-    if a.decode:
-        decode = _phase_of(a.decode)(work, kv, totals.decode_tokens, totals.decode_sequences)
+    if one:
+        decode = one(work, kv, totals.decode_tokens, totals.decode_sequences)
     else:
         read = a.kv_ns * kv
         decode = work if work > read else read
     work = a.prefill_pair_ns * prefill_pairs
-    if a.prefill:
-        prefill = _phase_of(a.prefill)(work, prefill_kv, totals.prefill_tokens, totals.prefill_sequences)
+    if many:
+        prefill = many(work, prefill_kv, totals.prefill_tokens, totals.prefill_sequences)
     else:
         read = a.kv_ns * prefill_kv
         prefill = work if work > read else read
@@ -168,8 +182,10 @@ def _attention_ns(a: FullAttention, totals: BatchTotals) -> float:
 
 def _phase_of(p: Phase) -> Callable[[float, int, int, int], float]:
     """A phase as a function of (work, kv, tokens, sequences); its coefficients are looked up once."""
+    if p.surface:
+        return surface_ns(p.surface)
     kv_ns, unhidden, fixed_ns = p.kv_ns, p.unhidden, p.fixed_ns
-    token_ns, sequence_ns, span_ns = p.token_ns, p.sequence_ns, p.span_ns
+    token_ns, sequence_ns, span_ns, depth = p.token_ns, p.sequence_ns, p.span_ns, p.depth_tokens
 
     def phase_ns(work: float, kv: int, tokens: int, sequences: int) -> float:
         if not sequences:
@@ -178,13 +194,17 @@ def _phase_of(p: Phase) -> Callable[[float, int, int, int], float]:
         ns = fixed_ns + (work + unhidden * read if work > read else read + unhidden * work)
         return ns + token_ns * tokens + sequence_ns * sequences + span_ns * kv / sequences
 
-    return phase_ns
+    def deep_ns(work: float, kv: int, tokens: int, sequences: int) -> float:
+        return phase_ns(work, kv, tokens, sequences) + depth * work / tokens if sequences else 0.0
+
+    return deep_ns if depth else phase_ns
 
 
 def _attention_of(a: FullAttention) -> Callable[[BatchTotals], float]:
     """Attention of one layer, by totals."""
     if a.window_tokens or a.ring or not (a.decode and a.prefill):
-        return partial(_attention_ns, a)
+        one, many = (_phase_of(p) if p else None for p in (a.decode, a.prefill))
+        return partial(_attention_ns, a, one, many)
     decode, prefill, decode_pair_ns, prefill_pair_ns = (
         _phase_of(a.decode), _phase_of(a.prefill), a.decode_pair_ns, a.prefill_pair_ns
     )  # fmt: skip

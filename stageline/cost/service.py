@@ -2,9 +2,8 @@
 
 from typing import Protocol
 
-import msgspec
-
 from stageline.cost.entries import Affine, CostEntry, Roofline
+from stageline.cost.lower_bound import lower_bound
 from stageline.cost.measured import MeasuredModel
 from stageline.cost.measured_entries import MeasuredCost
 from stageline.cost.roofline import RooflineModel
@@ -53,18 +52,9 @@ SMALLEST = (
 def min_service_ns(entry: CostEntry) -> int:
     """A lower bound of the service time of every microbatch.
 
-    Without rings and drafters, and without launches where some graph was captured, it is monotone in every total and
-    in the draw, and every microbatch has at least the totals of one of SMALLEST.
+    Without rings and drafters, without launches where some graph was captured, and with the `lower_bound` of measured
+    times, it is monotone in every total and in the draw, and every microbatch has at least the totals of one of
+    SMALLEST.
     """
-    model = compile_cost(_monotone(entry) if isinstance(entry, Roofline) else entry)
+    model = compile_cost(lower_bound(entry) if isinstance(entry, Roofline) else entry)
     return min(model.service_ns(totals) for totals in SMALLEST)
-
-
-def _monotone(entry: Roofline) -> Roofline:
-    groups, graphs = [], entry.graphs
-    for group in entry.groups:
-        attention = msgspec.structs.replace(group.attention, ring=None) if group.attention else None
-        groups.append(msgspec.structs.replace(group, attention=attention))
-    if graphs and graphs.sizes:
-        graphs = msgspec.structs.replace(graphs, eager_ns=0.0)
-    return msgspec.structs.replace(entry, groups=tuple(groups), graphs=graphs, drafter=msgspec.UNSET)

@@ -4,8 +4,10 @@ It sums the GEMMs, experts, collectives and overheads of all layers, so that a c
 """
 
 from collections.abc import Callable
+from functools import partial
 
 from stageline.cost.entries import Experts, LayerGroup, Roofline
+from stageline.cost.measured import curve_ns
 
 TABLE_LIMIT = 1 << 16  # larger token counts are computed each time
 
@@ -26,6 +28,8 @@ def distinct_experts(experts: int, top_k: int, limit: int = TABLE_LIMIT) -> list
 
 def _experts_ns(part: Experts) -> Callable[[int], float]:
     """Time of one layer's routed experts, by token count."""
+    if part.curve:
+        return partial(curve_ns, part.curve)
     table = distinct_experts(part.experts, part.top_k)
     last, unhidden = len(table) - 1, part.unhidden or 0.0
 
@@ -38,12 +42,15 @@ def _experts_ns(part: Experts) -> Callable[[int], float]:
 
 def _collectives_ns(group: LayerGroup) -> Callable[[int], float]:
     """Time of one layer's collectives, each with its fastest algorithm, by token count."""
-    collectives = [[(w.latency_ns, w.token_ns) for w in c.ways] for c in group.collectives]
+    collectives = [[(w.latency_ns, w.token_ns) for w in c.ways] for c in group.collectives if not c.curve]
+    curves = [c.curve for c in group.collectives if c.curve]
 
     def collectives_ns(tokens: int) -> float:
         ns = 0.0
         for ways in collectives:
             ns += min(latency + per_token * tokens for latency, per_token in ways)
+        for curve in curves:
+            ns += curve_ns(curve, tokens)
         return ns
 
     return collectives_ns
@@ -54,12 +61,15 @@ def _group_ns(group: LayerGroup, *, collectives: bool, experts: bool) -> Callabl
     gemms = [(g.token_ns, g.weights_ns, g.unhidden or 0.0) for g in group.gemms]
     experts_ns = _experts_ns(group.experts) if experts and group.experts and not group.experts.imbalance else None
     collectives_ns = _collectives_ns(group) if group.collectives and collectives else None
+    work = group.work or ()
     layers, overhead, transfer = float(group.layers), group.overhead_ns, group.transfer_token_ns
 
     def group_ns(tokens: int) -> float:
         ns = overhead + transfer * tokens
         for token_ns, weights_ns, unhidden in gemms:
             ns += max(token_ns * tokens, weights_ns) + unhidden * min(token_ns * tokens, weights_ns)
+        for curve in work:
+            ns += curve_ns(curve, tokens)
         if experts_ns:
             ns += experts_ns(tokens)
         if collectives_ns:
@@ -99,6 +109,13 @@ class TokenTable:
         for part in self._parts:
             ns += part(tokens)
         return ns
+
+
+def head_table(entry: Roofline) -> TokenTable | None:
+    """Measured times of the head by sampled rows; None without them."""
+    if not (entry.head and entry.head.curve):
+        return None
+    return TokenTable([partial(curve_ns, entry.head.curve)])
 
 
 def apart(entry: Roofline) -> bool:

@@ -19,10 +19,11 @@ from stageline.cost.tables import (
     TokenTable,
     expert_tables,
     halves_tables,
+    head_table,
     imbalanced_experts,
     work_table,
 )
-from stageline.cost.vectorised_measured import vectorised_measured
+from stageline.cost.vectorised_measured import surface_of, vectorised_measured
 from stageline.cost.vectorised_together import captured_sizes, drafting_passes, in_step
 
 
@@ -65,7 +66,7 @@ DeviceModel = Callable[[Columns, IntArray, DrawArray | None], FloatArray]
 def _device(entry: Roofline) -> DeviceModel:
     """A function (columns, tokens of experts, draws) -> ns on the devices, without a drafter."""
     by_tokens, by_sequences, graphs, head = _by_tokens(entry), _by_sequences(entry), entry.graphs or None, entry.head
-    ranks = entry.ranks or 1
+    ranks, head_ns = entry.ranks or 1, _head_ns(entry)
 
     def device_ns(c: Columns, routed: IntArray, draws: DrawArray | None) -> FloatArray:
         tokens = c["decode_tokens"] - (-c["prefill_tokens"] // entry.context_ranks)
@@ -77,6 +78,8 @@ def _device(entry: Roofline) -> DeviceModel:
         if head:
             rows = np.maximum(head.row_ns * c["sampled"], head.weights_ns) + head.overhead_ns
             ns = np.where(c["sampled"] > 0, ns + rows, ns)
+            if head_ns:
+                ns = np.where(c["sampled"] > 0, ns + head_ns(c["sampled"]), ns)
         if graphs and sizes is not None:
             ns = np.where(sizes > 0, ns, np.maximum(ns, graphs.eager_ns))
         return ns
@@ -99,6 +102,11 @@ def _drafting(entry: Roofline) -> Callable[[Columns], FloatArray | float]:
         return ns
 
     return drafting_ns
+
+
+def _head_ns(entry: Roofline) -> Callable[[IntArray], FloatArray] | None:
+    table = head_table(entry)
+    return _look_up(table) if table else None
 
 
 Halves = tuple[FloatArray, FloatArray]  # work and collectives of two half batches
@@ -195,7 +203,8 @@ def _imbalanced(part: ImbalancedExperts) -> Callable[[IntArray, DrawArray | None
 def _attention(c: Columns, phase: str, pair_ns: float, a: FullAttention) -> FloatArray:
     pairs, kv = c[f"{phase}_pairs"], c[f"{phase}_kv_tokens"]
     if a.window_tokens:
-        pairs = np.minimum(pairs, c[f"{phase}_tokens"] * a.window_tokens)
+        window = a.window_tokens + (a.window_tile or 0 if phase == "prefill" else 0)
+        pairs = np.minimum(pairs, c[f"{phase}_tokens"] * window)
         kv = np.minimum(kv, c[f"{phase}_sequences"] * a.window_tokens + c[f"{phase}_tokens"])
     measured = a.decode if phase == "decode" else a.prefill
     if measured:
@@ -207,9 +216,13 @@ def _attention(c: Columns, phase: str, pair_ns: float, a: FullAttention) -> Floa
 def _phase(
     p: Phase, work: npt.NDArray[np.floating[Any]], kv: IntArray, tokens: IntArray, sequences: IntArray
 ) -> FloatArray:
+    if p.surface:
+        return surface_of(p.surface)(work, kv, tokens, sequences)
     read = p.kv_ns * kv
     ns = p.fixed_ns + (np.maximum(work, read) + p.unhidden * np.minimum(work, read))
     ns = ns + p.token_ns * tokens + p.sequence_ns * sequences + p.span_ns * kv / np.maximum(sequences, 1)
+    if p.depth_tokens:
+        ns = ns + p.depth_tokens * work / np.maximum(tokens, 1)
     out: FloatArray = np.where(sequences > 0, ns, 0.0)
     return out
 

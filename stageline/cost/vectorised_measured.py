@@ -1,12 +1,14 @@
 """The vectorised twin of `stageline.cost.measured`, equal to the last bit."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from stageline.cost.arrays import Columns, DrawArray, FloatArray, IntArray, VectorisedModel
 from stageline.cost.measured import GridTable
-from stageline.cost.measured_entries import Curve, MeasuredCost
+from stageline.cost.measured_entries import Curve, MeasuredCost, Surface
 
 
 def _segments(axis: Sequence[int], x: IntArray | FloatArray) -> tuple[IntArray, FloatArray]:
@@ -22,6 +24,39 @@ def _curve(curve: Curve) -> Callable[[IntArray], FloatArray]:
     def at(x: IntArray) -> FloatArray:
         i, f = _segments(curve.at, x)
         out: FloatArray = values[i] + (values[i + 1] - values[i]) * f
+        return out
+
+    return at
+
+
+def _place(axis: Sequence[int], x: IntArray | FloatArray) -> tuple[IntArray, FloatArray, FloatArray]:
+    i, f = _segments(axis, x)
+    within = f <= 1.0
+    return i, np.where(within, f, 1.0), np.where(within, 1.0, x / axis[-1])
+
+
+def surface_of(surface: Surface) -> Callable[[npt.NDArray[np.floating[Any]], IntArray, IntArray, IntArray], FloatArray]:
+    """The vectorised `surface_ns`."""
+    values, width = np.array(surface.ns), len(surface.columns)
+
+    def at(work: npt.NDArray[np.floating[Any]], kv: IntArray, tokens: IntArray, sequences: IntArray) -> FloatArray:
+        some = np.maximum(sequences, 1)
+        context = surface.by == "context"
+        column = kv / some if context else tokens / some
+        base = surface.pair_ns * (kv if context else tokens * (column + 1.0) / 2.0)
+        history = surface.kv_ns * (np.zeros(len(kv)) if context else kv - tokens)
+        i, f, rows_beyond = _place(surface.rows, some)
+        j, g, columns_beyond = _place(surface.columns, column)
+
+        def row(k: IntArray) -> FloatArray:
+            low, high = values[i * width + k], values[(i + 1) * width + k]
+            out: FloatArray = (low + (high - low) * f) * rows_beyond
+            return out
+
+        low, high = row(j), row(j + 1)
+        ns = (low + (high - low) * g) * columns_beyond
+        ns = ns + np.maximum(work - base, 0.0) + history
+        out: FloatArray = np.where(sequences > 0, ns, 0.0)
         return out
 
     return at

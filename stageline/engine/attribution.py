@@ -1,9 +1,10 @@
 """Every idle nanosecond has one cause (rule 7): the microbatch's stamps and trail split the gap before it, in O(1)."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from stageline.engine.microbatch import Item, Trail
+from stageline.engine.causes import GAP_CAUSES
+from stageline.engine.microbatch import Item, Microbatch, Trail
 
 TimeOrColumn = Any  # an integer of ns, or a column of them
 Later = Callable[[TimeOrColumn, TimeOrColumn], TimeOrColumn]
@@ -43,63 +44,70 @@ def way_ends(
 
 
 def split_gap(start_ns: int, item: Item, late_ns: tuple[int, int]) -> list[int]:
-    """The lengths of the causes of the gap from `start_ns` to the arrival of `item`, in the order of GAP_CAUSES.
-
-    They sum to its length: each end of a cause is clamped to what is left of the gap.
-    """
-    mark, end_ns, microbatch = start_ns, item.arrival_ns, item.microbatch
-    ends = way_ends(item.trail.prev_end_ns, late_ns, end_ns)
-    if microbatch.dispatch_ns > start_ns:
-        parts, ends = [], router_ends(microbatch) + ends
-    else:  # it had left the router, whose stamps are no later than the dispatch
-        parts = [0] * ROUTER_CAUSES
-    for stamp in ends:
-        upto = mark if stamp <= mark else stamp if stamp < end_ns else end_ns  # a clamp, faster than min and max
-        parts.append(upto - mark)
-        mark = upto
+    """The lengths of the causes of the gap from `start_ns` to the arrival of `item`, in the order of GAP_CAUSES."""
+    parts = [0] * len(GAP_CAUSES)
+    add_gap(parts, start_ns, item, late_ns)
     return parts
+
+
+def add_gap(sums: list[int], start_ns: int, item: Item, late_ns: tuple[int, int]) -> None:
+    """Add the parts of `split_gap` to `sums`. Each end of a cause is clamped to what is left of the gap."""
+    mark, end_ns, microbatch = start_ns, item.arrival_ns, item.microbatch
+    ends, cause = way_ends(item.trail.prev_end_ns, late_ns, end_ns), ROUTER_CAUSES
+    if microbatch.dispatch_ns > start_ns:  # else it had left the router, whose stamps are no later than the dispatch
+        ends, cause = router_ends(microbatch) + ends, 0
+    for stamp in ends:
+        if stamp > mark:
+            if stamp >= end_ns:
+                sums[cause] += end_ns - mark
+                return
+            sums[cause] += stamp - mark
+            mark = stamp
+        cause += 1
 
 
 class Lateness:
     """Why microbatches reach the visits of one stage later than the one before them had left."""
 
-    __slots__ = ("_chunk_ns", "_chunk_wait_ns", "_lag_ns", "_number", "_visit", "service_ns")
+    __slots__ = ("_chunk_wait_ns", "_lag_ns", "_last", "_shared", "_visit", "service_ns")
 
-    def __init__(self, visits: Iterable[int]) -> None:
+    def __init__(self, visits: Sequence[int]) -> None:
         self.service_ns = dict.fromkeys(visits, 0)  # of the last microbatch at each visit; 0 before the first
-        # Of the last service: its visit, its microbatch, its length if that had prefill tokens, the lateness passed on.
-        self._visit, self._number, self._chunk_ns = -1, -1, 0
-        self._chunk_wait_ns, self._lag_ns = 0, 0
+        # Of the last service: its visit, its microbatch, the lateness passed on. Only several visits make a difference.
+        self._shared = len(visits) > 1
+        self._visit, self._chunk_wait_ns, self._lag_ns = -1, 0, 0
+        self._last: Microbatch | None = None
 
     def explain(self, visit: int, item: Item) -> tuple[int, int]:
         """What prefill chunks and slower stages have added to the gap before `item`: the `late_ns` of `split_gap`."""
         trail = item.trail
         chunk_wait, lag = trail.chunk_wait_ns, trail.pace_ns - self.service_ns[visit]
         lag = lag if lag > 0 else 0
-        if self._number == item.microbatch.number:  # its own service begins the gap: only what came after that counts
+        last = self._last
+        if last is not None and last.number == item.microbatch.number:
+            # Its own service begins the gap: only what came after that counts.
             return max(0, chunk_wait - self._chunk_wait_ns), max(0, lag - self._lag_ns)
         return chunk_wait, lag
 
-    def pass_on(self, visit: int, item: Item, free_ns: int, end_ns: int) -> Trail:
-        """What the visit passes on with `item`, served until `end_ns` by a stage that was free from `free_ns` on."""
+    def pass_on(self, visit: int, item: Item, gap_ns: int, service_ns: int, end_ns: int) -> Trail:
+        """What the visit passes on with `item`, which came `gap_ns` after the stage was free; negative: it queued."""
         trail, microbatch, before = item.trail, item.microbatch, self.service_ns[visit]
-        gap = item.arrival_ns - free_ns
-        if gap > 0:
-            service = end_ns - item.arrival_ns
+        if gap_ns > 0:
             late, lag = trail.chunk_wait_ns, trail.pace_ns - before
-            late = late if late < gap else gap
-            lag = 0 if lag < 0 else lag if lag < gap else gap
-        else:  # it had to queue, and what delayed it before is made up for
-            service, late, lag = end_ns - free_ns, 0, 0
-            if self._chunk_ns and self._visit != visit:
-                late = min(-gap, self._chunk_ns)
-        self.service_ns[visit] = service
-        if microbatch.totals.prefill_tokens:
-            self._chunk_ns = service
-            if service > before:
-                late += service - before
-        else:
-            self._chunk_ns = 0
-        self._visit, self._number = visit, microbatch.number
-        self._chunk_wait_ns, self._lag_ns = late, lag
+            if late > gap_ns:
+                late = gap_ns
+            if lag < 0:
+                lag = 0
+            elif lag > gap_ns:
+                lag = gap_ns
+        else:  # what delayed it before is made up for
+            late, lag = 0, 0
+            if self._last is not None and self._visit != visit and self._last.totals.prefill_tokens:
+                late = min(-gap_ns, self.service_ns[self._visit])
+        if service_ns > before and microbatch.totals.prefill_tokens:
+            late += service_ns - before
+        self.service_ns[visit] = service_ns
+        if self._shared:
+            self._visit, self._last = visit, microbatch
+            self._chunk_wait_ns, self._lag_ns = late, lag
         return Trail(end_ns, late, before + lag)

@@ -34,21 +34,27 @@ class HeapPipeline:
         own = [None] * len(route.plan.stages) if ledgers is None else ledgers
         self.stages = [Stage(route, s, replica, seed, observer, ledger) for s, ledger in enumerate(own)]
         self.links: list[Link] = [route.link(v, replica, seed) for v in range(1, route.visits + 1)]
-        self._single = [route.single_input(v) for v in range(route.visits)]
         # Visits that share a cost entry take the same time unless randomness tells them apart.
         self._entry = [-1 - v if route.models[v].uses_draw else plan.cost for v, plan in enumerate(route.plan.visits)]
+        shared = [not route.single_input(v) for v in range(route.visits)]
+        self._first_shared = shared[0]
+        # By visit: what its stage does, what the link after it does, its cost entry, whether the next stage is shared.
+        self._hops = [
+            (self.stages[s].occupy, link.send, entry, after)
+            for s, link, entry, after in zip(route.stage_of, self.links, self._entry, (*shared[1:], False), strict=True)
+        ]
         self._heap: list[Event] = []
 
     def feed(self, items: list[Item]) -> list[int]:
         """Take what the router dispatched; returns the completion times that are known at once, in order."""
         done = []
         for item in items:
-            if self._single[0]:
+            if self._first_shared:
+                heapq.heappush(self._heap, (item.arrival_ns, 0, item.microbatch.number, item, {}))
+            else:
                 end = self._run(0, item, {})
                 if end is not None:
                     done.append(end)
-            else:
-                heapq.heappush(self._heap, (item.arrival_ns, 0, item.microbatch.number, item, {}))
         return done
 
     @property
@@ -68,20 +74,20 @@ class HeapPipeline:
 
     def _run(self, visit: int, item: Item, times: ServiceTimes) -> int | None:
         """Serve at `visit` and on through stages with one input; completion time, or None when queued again."""
-        stages, links, stage_of = self.stages, self.links, self.route.stage_of
-        microbatch, last = item.microbatch, self.route.visits - 1
+        hops, last = self._hops, self.route.visits - 1
+        microbatch = item.microbatch
         totals, number = microbatch.totals, microbatch.number
         tokens = totals.decode_tokens + totals.prefill_tokens
         while True:
-            stage, entry = stages[stage_of[visit]], self._entry[visit]
+            occupy, send, entry, shared_next = hops[visit]
             service = times.get(entry)
             if service is None:
-                service = times[entry] = stage.service_ns(visit, microbatch)
-            trail = stage.occupy(visit, item, service)
+                service = times[entry] = self.stages[self.route.stage_of[visit]].service_ns(visit, microbatch)
+            trail = occupy(visit, item, service)
             if visit == last:
-                return links[visit].send(trail.prev_end_ns, totals.sampled, number)
-            item = Item(links[visit].send(trail.prev_end_ns, tokens, number), trail, microbatch)
+                return send(trail.prev_end_ns, totals.sampled, number)
+            item = Item(send(trail.prev_end_ns, tokens, number), trail, microbatch)
             visit += 1
-            if not self._single[visit]:
+            if shared_next:
                 heapq.heappush(self._heap, (item.arrival_ns, -visit, number, item, times))
                 return None

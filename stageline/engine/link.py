@@ -11,6 +11,8 @@ class Link:
     """One per replica and visit boundary. Link v enters visit v; the last one returns to the router."""
 
     __slots__ = (
+        "_tokens",
+        "_took_ns",
         "bytes_per_s",
         "bytes_per_token",
         "free_ns",
@@ -31,6 +33,7 @@ class Link:
         self.jitter_key = stream_key(seed, STREAM_JITTER, replica, index)
         # The return link may carry a chunk that samples nothing: 0 bytes. All others carry at least one token.
         self.min_serialisation_ns = 0 if is_return else self.serialisation_ns(1)
+        self._tokens, self._took_ns = 0, 0  # of what was sent last: most microbatches have as many tokens
         self.free_ns = 0
         self.last_arrival_ns = 0
 
@@ -40,9 +43,10 @@ class Link:
 
     def send(self, end_ns: int, tokens: int, number: int) -> int:
         """Send a microbatch whose service ended at `end_ns`; returns its arrival at the far end."""
-        nbytes = tokens * self.bytes_per_token
+        if tokens != self._tokens:
+            self._tokens, self._took_ns = tokens, self.serialisation_ns(tokens)
         free = self.free_ns if self.free_ns > end_ns else end_ns
-        self.free_ns = free = free - (-nbytes * NS_PER_S // self.bytes_per_s)
+        self.free_ns = free = free + self._took_ns
         arrival = free + self.latency_ns
         if self.jitter_ns:
             arrival += draw_at(self.jitter_key, number) % (self.jitter_ns + 1)

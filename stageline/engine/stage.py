@@ -1,6 +1,6 @@
 """The rules of one stage (rules 1, 6, 7): serve in order of arrival, keep the KV ledger, explain idle gaps."""
 
-from stageline.engine.attribution import Lateness, split_gap
+from stageline.engine.attribution import Lateness, add_gap, split_gap
 from stageline.engine.causes import GAP_CAUSES, RECORDED
 from stageline.engine.ledger import Ledger
 from stageline.engine.microbatch import Item, Microbatch, Trail
@@ -32,6 +32,7 @@ class Stage:
         self.services = 0
         self.gap_ns = [0] * len(GAP_CAUSES)
         self._observer = observer
+        self._least_ns = route.min_service_ns
         self.lateness = Lateness(route.inputs[index])
         self._draw_keys = {v: stream_key(seed, STREAM_EXPERTS, replica, v) for v in route.inputs[index]}
 
@@ -51,39 +52,38 @@ class Stage:
 
     def occupy(self, visit: int, item: Item, service_ns: int) -> Trail:
         """As `serve`, with a given service time. Raises LawBroken below the plan's minimum."""
-        microbatch = item.microbatch
-        if service_ns < self.route.min_service_ns[visit]:
+        microbatch, start, free = item.microbatch, item.arrival_ns, self.free_ns
+        if service_ns < self._least_ns[visit]:
             raise LawBroken(
                 f"visit {visit} took {service_ns} ns, less than the plan's minimum of "
-                f"{self.route.min_service_ns[visit]} ns, for {microbatch.totals}"
+                f"{self._least_ns[visit]} ns, for {microbatch.totals}"
             )
-        free = self.free_ns
-        start = item.arrival_ns
+        gap = start - free
         if self.started_ns is None:
             self.started_ns = start
-        elif start > free:
+        elif gap > 0:
             self._explain(visit, item)
         else:
             start = free
         end = start + service_ns
-        passed = self.lateness.pass_on(visit, item, free, end)
+        passed = self.lateness.pass_on(visit, item, gap, service_ns, end)
         self.busy_ns += service_ns
         self.free_ns = end
         self.services += 1
+        observer = self._observer
         if (microbatch.releases or microbatch.grants) and visit == self.first_visit:
             self.ledger.apply(microbatch.releases, microbatch.grants)
-            if self._observer is not None:
-                self._observer.kv(self.replica, self.index, start, self.ledger.used_bytes)
-        if self._observer is not None:
-            self._observer.served(self.replica, self.index, visit, microbatch.number, item.arrival_ns, start, end)
+            if observer is not None:
+                observer.kv(self.replica, self.index, start, self.ledger.used_bytes)
+        if observer is not None:
+            observer.served(self.replica, self.index, visit, microbatch.number, item.arrival_ns, start, end)
         return passed
 
     def _explain(self, visit: int, item: Item) -> None:
-        parts = split_gap(self.free_ns, item, self.lateness.explain(visit, item))
-        gap = self.gap_ns
-        for i, part in enumerate(parts):
-            gap[i] += part
+        late_ns = self.lateness.explain(visit, item)
+        add_gap(self.gap_ns, self.free_ns, item, late_ns)
         if self._observer is not None:
+            parts = split_gap(self.free_ns, item, late_ns)
             self._observer.gap(self.replica, self.index, self.free_ns, dict(zip(GAP_CAUSES, parts, strict=True)))
 
     def record(self, window_start_ns: int, window_end_ns: int) -> StageRecord:

@@ -11,11 +11,13 @@ import msgspec
 from stageline.hardware.networks import CatalogStruct, MeasuredCollective
 from stageline.model.formats import WeightFormat
 
+WINDOW_TILE = 64  # keys beyond a window that a query is multiplied with: half a block of 128, on average
+
 
 class GemmCost(CatalogStruct, frozen=True):
-    """fixed + max(weights, FLOPs) + unhidden x min(weights, FLOPs) + activations x traffic.
+    """fixed + max(weights, FLOPs) + unhidden x min(weights, FLOPs) + inputs x input + outputs x output traffic.
 
-    `traffic`: inputs and outputs at 2 bytes per element, at the peak bandwidth.
+    Traffic: 2 bytes per element, at the peak bandwidth; that of inputs holds their quantisation.
     """
 
     format: str
@@ -23,20 +25,38 @@ class GemmCost(CatalogStruct, frozen=True):
     bandwidth: float
     flops: float
     unhidden: float
-    activations: float
+    inputs: float
+    outputs: float
 
 
-class AttentionCost(CatalogStruct, frozen=True):
-    """fixed + KV and FLOPs + query x query traffic + span_ns x mean context + head_ns x sequences x heads.
+class PrefillCost(CatalogStruct, frozen=True):
+    """fixed + new KV + FLOPs + score_fs x pairs x heads + query x query traffic + depth_ns x pairs / new tokens.
 
-    Prefill adds KV and FLOPs, decode takes the longer. Traffic: queries in and outputs out, 2 bytes per element, at the
-    peak bandwidth. Heads: query heads in prefill, KV heads in decode. `format`: of the KV cache.
+    Scores take time of their own, whatever the width of a head. Depth: what one block of queries takes, one key block
+    after the other. Traffic: queries in and outputs out, 2 bytes per element, at the peak bandwidth. A window's pairs
+    include WINDOW_TILE more keys per query. `format`: of the KV cache.
     """
 
     format: str
     fixed_ns: float
     bandwidth: float
     flops: float
+    score_fs: float
+    query: float
+    depth_ns: float
+
+
+class DecodeCost(CatalogStruct, frozen=True):
+    """fixed + KV + query x query traffic + span_ns x mean context + head_ns x sequences x KV heads.
+
+    Traffic as in prefill. Tables repeat a call, so that the cache answers where it holds all KV: `cache_bandwidth` is
+    its rate, which no emulation uses, because a step reads all other layers in between. `format`: of the KV cache.
+    """
+
+    format: str
+    fixed_ns: float
+    bandwidth: float
+    cache_bandwidth: float
     query: float
     span_ns: float
     head_ns: float
@@ -45,8 +65,9 @@ class AttentionCost(CatalogStruct, frozen=True):
 class MoeCost(CatalogStruct, frozen=True):
     """fixed + max(distinct experts, FLOPs) + unhidden x min + activations x traffic; all routed experts of a layer.
 
-    `traffic`: per copy of a token, the experts' input and output twice and three intermediate widths, 2 bytes per
-    element, at the peak bandwidth. A distinct expert takes its weights' reading + expert_ns.
+    `traffic`: of all top_k copies of a token, on every rank that gets it: kernels keep rows for each, whoever
+    multiplies it. A copy counts the experts' input and output and three intermediate widths, 2 bytes per element, at
+    the peak bandwidth. A distinct expert takes its weights' reading + expert_ns.
     """
 
     format: str
@@ -90,8 +111,8 @@ class KernelCosts(CatalogStruct, frozen=True):
 
     name: str
     gemm: tuple[GemmCost, ...]
-    prefill: tuple[AttentionCost, ...]
-    decode: tuple[AttentionCost, ...]
+    prefill: tuple[PrefillCost, ...]
+    decode: tuple[DecodeCost, ...]
     moe: tuple[MoeCost, ...] = ()
     linear: tuple[LinearCost, ...] = ()
     all_reduce: tuple[MeasuredCollective, ...] = ()
@@ -100,23 +121,27 @@ class KernelCosts(CatalogStruct, frozen=True):
 
     def gemm_of(self, name: str, fmt: WeightFormat) -> GemmCost | None:
         """A GEMM of this weight format, or else of the precision that it multiplies in, or of a wider one."""
-        return _first(self.gemm, name, *_PRECISIONS[fmt.precision])
+        return _first(self.gemm, name, *PRECISIONS[fmt.precision])
 
     def moe_of(self, name: str, fmt: WeightFormat, *, w4a8: bool) -> MoeCost | None:
         """Experts of this weight format, or else as in `gemm_of`. `w4a8`: 4-bit weights may meet fp8 activations."""
         quantised = (f"{name}-w4a8",) if w4a8 else ()
-        return _first(self.moe, *quantised, name, name.partition("-")[0], *_PRECISIONS[fmt.precision])
+        return _first(self.moe, *quantised, name, name.partition("-")[0], *PRECISIONS[fmt.precision])
 
-    def attention_of(self, phase: str, kv_type: str) -> AttentionCost | None:
-        """Attention of a phase ("decode" or "prefill") over this KV cache; bf16's for formats of 16 bits and more."""
-        return _first(self.decode if phase == "decode" else self.prefill, kv_type, "bf16")
+    def prefill_of(self, kv_type: str) -> PrefillCost | None:
+        """Prefill attention over this KV cache; bf16's for formats of 16 bits and more."""
+        return _first(self.prefill, kv_type, "bf16")
+
+    def decode_of(self, kv_type: str) -> DecodeCost | None:
+        """Decode attention, likewise."""
+        return _first(self.decode, kv_type, "bf16")
 
     def linear_of(self, kind: str) -> LinearCost | None:
         """Linear attention of this kind."""
         return _first(self.linear, kind)
 
 
-_PRECISIONS = {"fp4": ("nvfp4", "fp8", "bf16"), "fp8": ("fp8", "bf16"), "bf16": ("bf16",)}
+PRECISIONS = {"fp4": ("nvfp4", "fp8", "bf16"), "fp8": ("fp8", "bf16"), "bf16": ("bf16",)}
 
 
 def shares_in_range(costs: KernelCosts) -> str | None:
@@ -124,7 +149,7 @@ def shares_in_range(costs: KernelCosts) -> str | None:
     for table in ("gemm", "prefill", "decode", "moe", "linear"):
         for i, row in enumerate(getattr(costs, table)):
             for field, value in msgspec.structs.asdict(row).items():
-                low = 0.0 if field not in ("bandwidth", "flops") else 1e-3
+                low = 0.0 if field not in ("bandwidth", "flops", "cache_bandwidth") else 1e-3
                 if field != "format" and not low <= value < 1e9:
                     return f"{table}[{i}].{field}"
     return None

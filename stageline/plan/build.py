@@ -6,6 +6,7 @@ from typing import NamedTuple
 import msgspec
 
 from stageline.cost.entries import CostEntry
+from stageline.cost.kernel_profile import KernelProfile, check_kernel_profile
 from stageline.cost.profile import check_profile
 from stageline.cost.service import compile_cost, min_service_ns
 from stageline.errors import DoesNotFit
@@ -52,7 +53,9 @@ def make_plan(spec: ModelSpec, device: Device, options: PlanOptions) -> Planned:
     """
     device, options = with_efficiencies(spec, device, for_ranks(options))
     check_shape(spec, options)
-    if options.profile:
+    if isinstance(options.profile, KernelProfile):
+        check_kernel_profile(options.profile, spec, device.name, options.group, options.expert_imbalance)
+    elif options.profile:
         check_profile(options.profile, spec, device.name, options.tensor_parallel)
     check_stage_devices(options)
     hardware = StageHardware(spec, device, options)

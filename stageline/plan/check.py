@@ -11,7 +11,7 @@ from stageline.cost.entries import CostEntry, Graphs, Roofline
 from stageline.cost.measured_entries import MeasuredCost
 from stageline.cost.service import min_service_ns
 from stageline.errors import BadInput
-from stageline.plan.check_measured import check_measured
+from stageline.plan.check_measured import check_curve, check_measured, check_surface
 from stageline.plan.schema import PLAN_FORMAT, Plan
 
 MAX_INTEGER = 1 << 62  # sums of a few still fit a signed 64-bit field
@@ -103,11 +103,32 @@ def _check_numbers(plan: Plan, at: str) -> None:
             raise BadInput(path, value, f"must lie between {least} and {most:,}")
 
 
+def _check_tables(entry: Roofline, at: str) -> None:
+    """Measured times inside a roofline."""
+    if entry.head and entry.head.curve:
+        check_curve(entry.head.curve, f"{at}.head.curve")
+    for i, group in enumerate(entry.groups):
+        where = f"{at}.groups[{i}]"
+        for j, curve in enumerate(group.work or ()):
+            check_curve(curve, f"{where}.work[{j}]")
+        if group.experts and group.experts.curve:
+            check_curve(group.experts.curve, f"{where}.experts.curve")
+        for j, collective in enumerate(group.collectives):
+            if collective.curve:
+                check_curve(collective.curve, f"{where}.collectives[{j}].curve")
+        for name in ("attention", "linear"):
+            for phase in ("decode", "prefill"):
+                found = getattr(getattr(group, name), phase, None)
+                if found and found.surface:
+                    check_surface(found.surface, f"{where}.{name}.{phase}.surface")
+
+
 def _check_cost(entry: CostEntry, at: str) -> None:
     if isinstance(entry, MeasuredCost):
         check_measured(entry, at)
     if not isinstance(entry, Roofline):
         return
+    _check_tables(entry, at)
     if entry.graphs:
         _check_graphs(entry.graphs, f"{at}.graphs")
     if entry.ranks and entry.ranks > MAX_STAGES:
@@ -119,7 +140,7 @@ def _check_cost(entry: CostEntry, at: str) -> None:
             raise BadInput(f"{at}.groups[{i}].experts", f"{experts.top_k} of {experts.experts}", reason)
         if experts and experts.imbalance:
             _check_factors(experts.imbalance, f"{at}.groups[{i}].experts.imbalance")
-        if any(not c.ways for c in group.collectives):
+        if any(not (c.ways or c.curve) for c in group.collectives):
             raise BadInput(f"{at}.groups[{i}].collectives", None, "a collective needs at least one way")
         if group.layers > MAX_STAGES:
             raise BadInput(f"{at}.groups[{i}].layers", group.layers, f"at most {MAX_STAGES:,}")

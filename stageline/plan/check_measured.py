@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
-from stageline.cost.measured_entries import AttentionGrid, Curve, MeasuredCost
+from stageline.cost.measured_entries import AttentionGrid, Curve, MeasuredCost, Surface
 from stageline.errors import BadInput
 
 MAX_POINTS, MAX_POINT_NS, MAX_AXIS = 1 << 20, 1e12, 1 << 40
@@ -37,6 +37,22 @@ def _curve(curve: Curve, at: str) -> None:
     for i, (a, b) in enumerate(pairwise(curve.ns)):
         if b < a:
             raise BadInput(f"{at}.ns[{i + 1}]", b, f"less than {a} before it: times must not fall")
+
+
+def check_curve(curve: Curve, at: str) -> None:
+    """Times may fall, but not at the end, which extrapolates. Raises BadInput."""
+    _axis(curve.at, f"{at}.at")
+    _times(curve.ns, len(curve.at), f"{at}.ns")
+    if curve.ns[-1] < curve.ns[-2]:
+        reason = f"less than {curve.ns[-2]} before it: the last time must not fall"
+        raise BadInput(f"{at}.ns[{len(curve.ns) - 1}]", curve.ns[-1], reason)
+
+
+def check_surface(surface: Surface, at: str) -> None:
+    """Times may fall. Raises BadInput."""
+    _axis(surface.rows, f"{at}.rows")
+    _axis(surface.columns, f"{at}.columns")
+    _times(surface.ns, len(surface.rows) * len(surface.columns), f"{at}.ns")
 
 
 def _grid(grid: AttentionGrid, at: str) -> None:

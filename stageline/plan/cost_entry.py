@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from stageline.cost.entries import CostEntry
+from stageline.cost.kernel_profile import KernelProfile, with_tables
 from stageline.cost.profile import measured_entry
 from stageline.cost.roofline_entry import roofline_entry
 from stageline.hardware.device import Device
@@ -18,11 +19,13 @@ def cost_entry(spec: ModelSpec, layers: Sequence[int], device: Device, options: 
     The last layer's includes head and drafter, the first layer's the serving engine's own host time, unless another was
     given.
     """
-    last, host = len(spec.layers) - 1, options.host
+    last, host, profile = len(spec.layers) - 1, options.host, options.profile
     if layers[0] == 0 and options.engine_sequence_ns and not (host.floor_ns or host.sequence_ns or host.step_ns):
         host = host._replace(sequence_ns=options.engine_sequence_ns, hidden=bool(options.async_scheduling))
-    if options.profile:
-        return measured_entry(options.profile, layers, last)
+    if profile and not isinstance(profile, KernelProfile):
+        return measured_entry(profile, layers, last)
     entry = roofline_entry(spec, layers, device, options.group, layers[-1] == last, options.expert_imbalance, host)
+    if isinstance(profile, KernelProfile):
+        entry = with_tables(entry, profile, spec, layers)
     drafter = options.draft.cost(device, options.group) if options.draft and layers[-1] == last else None
     return msgspec.structs.replace(entry, drafter=drafter) if drafter else entry

@@ -3,10 +3,12 @@
 from collections import Counter
 from itertools import pairwise
 
+from stageline.cost.bounds import KINDS, bounds_ns, shares_text
 from stageline.model.spec import ModelSpec
-from stageline.plan.axes import AxisRow
+from stageline.plan.axes import AxisRow, prefill_totals
 from stageline.plan.build import Planned
 from stageline.plan.report import ranges
+from stageline.plan.timing import decode_totals
 from stageline.units import bytes_text
 
 SHOWN = 3  # examples of stages that are visited twice
@@ -17,7 +19,7 @@ def explain(spec: ModelSpec, planned: Planned) -> list[str]:
     placement = planned.plan.info["placement"]
     lines = _published_rule(spec, planned) if placement == "by-kind" else _fewest(planned)
     visits = _interleaved(planned) if placement == "interleaved" else _visits(planned)
-    return [*lines, visits, *_axes(planned), *_capacity(planned), _in_flight(planned)]
+    return [*lines, visits, *_axes(planned), *_capacity(planned), _in_flight(planned), *_bounds(planned)]
 
 
 def _microseconds(ns: int) -> str:
@@ -160,3 +162,25 @@ def _in_flight(planned: Planned) -> str:
         f"{plan.defaults.credits}; the published rule puts stages x microbatch = "
         f"{len(plan.stages) * plan.defaults.microbatch} requests in flight."
     )
+
+
+def _bounds(planned: Planned) -> list[str]:
+    """What stages of every kind wait for, in a decode step of the nominal microbatch and in a prefill chunk."""
+    plan, context = planned.plan, planned.memory.context_tokens
+    batch, chunk = plan.defaults.microbatch, plan.defaults.batched_tokens
+    loads = {
+        f"A decode step of {batch:,} sequences at {context:,} tokens": decode_totals(batch, context),
+        f"A prefill chunk of {min(chunk, context):,} tokens": prefill_totals(chunk, context),
+    }
+    lines = []
+    for what, totals in loads.items():
+        seen: dict[tuple[int, ...], list[int]] = {}
+        for i in range(len(plan.stages)):
+            seen.setdefault(tuple(v.cost for v in plan.visits if v.stage == i), []).append(i)
+        for costs, stages in seen.items():
+            parts = [bounds_ns(plan.costs[cost], totals) for cost in costs]
+            ns = {kind: sum(part[kind] for part in parts) for kind in KINDS}
+            names = f"stage-{stages[0]}" if len(stages) == 1 else f"stages {ranges(tuple(stages))}"
+            time = _microseconds(round(sum(ns.values())))
+            lines.append(f"{what} takes {time} on {names}, bound by: {shares_text(ns)}.")
+    return lines

@@ -6,6 +6,7 @@ import msgspec
 
 from stageline.cost.efficiencies import Efficiencies
 from stageline.cost.group import Group
+from stageline.cost.kernel_profile import KernelProfile
 from stageline.cost.profile import Profile
 from stageline.cost.roofline_entry import HostOverhead
 from stageline.hardware.device import Device, MemoryShare
@@ -101,7 +102,7 @@ class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
     draft: Draft | None = None  # what drafts tokens beside the last layers
     block_tokens: int = 16
     whole_kv: bool = False  # sliding-window layers keep KV of the whole context
-    profile: Profile | None = None  # measured costs instead of the roofline
+    profile: Profile | KernelProfile | None = None  # measured costs instead of the roofline
     efficiencies: Efficiencies | None = None  # fitted shares of the peaks instead of the catalogue's
 
     @property

@@ -9,8 +9,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from stageline.cost.bounds import shares_text
 from stageline.engine.causes import CAUSE, SHOWN
 from stageline.engine.types import StageRecord
+from stageline.plan.report import ranges
 from stageline.report.backtest import backtest_text
 from stageline.report.distributions import Latency
 from stageline.report.grouping import StageGroup, group_stages
@@ -19,6 +21,7 @@ from stageline.report.settings import run_label, settings_text
 from stageline.report.speculation import speculation_text
 from stageline.report.summary import Advice, Summary
 from stageline.report.tuned import TuneResult
+from stageline.report.utilisation import Utilisation
 from stageline.units import NS_PER_S, figure_text, format_duration
 
 MAX_STAGE_ROWS = 32
@@ -93,6 +96,8 @@ def figures_table(summary: Summary) -> Table:
     table.add_row("bubbles", f"{summary.bubble_ratio:.1%} of the time in which there was work{_binding(summary)}")
     if u := summary.utilisation:
         table.add_row("utilisation", f"{u.mfu:.1%} of peak FLOPs (MFU), {u.bandwidth:.1%} of memory bandwidth")
+        for stages, text in bound_lines(u):
+            table.add_row("bound by", f"{text} (stage {stages}; mean microbatch)")
     if summary.prefix_cache is not None:
         table.add_row("prefix cache", prefix_text(summary.prefix_cache))
     if summary.speculation is not None:
@@ -100,6 +105,19 @@ def figures_table(summary: Summary) -> Table:
     if summary.preemptions:
         table.add_row("preemptions", f"{summary.preemptions:,}")
     return table
+
+
+BOUND_SHOWN = 4
+
+
+def bound_lines(found: Utilisation) -> list[tuple[str, str]]:
+    """(stages, shares) of what bounds the stages' operations, alike ones together, the most numerous first."""
+    alike: dict[str, list[int]] = {}
+    for row in found.stages:
+        if row.bound_by:
+            alike.setdefault(shares_text(row.bound_by), []).append(row.stage)
+    most = sorted(alike.items(), key=lambda x: (-len(x[1]), x[1]))
+    return [(ranges(tuple(stages)), text) for text, stages in most[:BOUND_SHOWN]]
 
 
 def measured_rows(summary: Summary) -> list[tuple[str, str]]:

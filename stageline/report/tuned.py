@@ -37,11 +37,12 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings that were tried on the whole workload. `gain` is that of the objective, 0.1 for a tenth better."""
+    """What was tried on the whole workload. `gain` is that of the objective, 0.1 for a tenth better."""
 
     flags: str
     gain: float
     figures: Figures
+    command: str = ""  # that makes the run; empty: that of `TuneResult`, with these flags
 
 
 class TuneResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,14 +74,17 @@ class TuneResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def figures_of(summary: Summary, devices: int = 0) -> Figures:
-    """The figures of a complete run on so many devices."""
+    """The figures of a complete run on so many devices. Rates are those of the measurement window that it asked for."""
+    asked = summary.rerun is not None and (summary.rerun.warmup or summary.rerun.measure_window)
+    measured = summary.measured if asked else None
+    goodput = None if summary.slo is None else summary.slo.goodput_requests_per_s
     return Figures(
         digest=summary.digest or "",
         finished=summary.requests["finished"],
-        output_tokens_per_s=summary.output_tokens_per_s,
+        output_tokens_per_s=measured.served_output_tokens_per_s if measured else summary.output_tokens_per_s,
         ttft_p50_s=summary.ttft_s.p50,
         tpot_p50_s=summary.tpot_s.p50,
-        goodput_requests_per_s=None if summary.slo is None else summary.slo.goodput_requests_per_s,
+        goodput_requests_per_s=measured.goodput_requests_per_s if measured else goodput,
         preemptions=summary.preemptions,
         devices=devices,
     )

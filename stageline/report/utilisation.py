@@ -9,6 +9,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from stageline.cost.bounds import bounds_ns
+from stageline.cost.totals import BatchTotals
 from stageline.engine.types import RequestRecord, StageRecord
 from stageline.plan.schema import Plan, StagePlan, StageWork
 from stageline.report.speculation import SpeculationSummary
@@ -21,6 +23,7 @@ class StageUtilisation(msgspec.Struct, frozen=True, kw_only=True):
     stage: int
     mfu: float
     bandwidth: float
+    bound_by: dict[str, float] = {}  # shares of the service time of the run's mean microbatch
 
 
 class Utilisation(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,10 +71,41 @@ def utilisation(
             computed += limit.pair_flops * min(done.pairs, done.tokens * limit.read_tokens)
         moved = _bytes(plan, stage, work, steps, done, speculation)
         peak, rate = work.flops_per_s * seconds, work.bytes_per_s * seconds
-        rows.append(StageUtilisation(stage=index, mfu=computed / peak, bandwidth=moved / rate))
+        bound_by = bound_shares(plan, index, mean_microbatch(done, steps))
+        rows.append(StageUtilisation(stage=index, mfu=computed / peak, bandwidth=moved / rate, bound_by=bound_by))
         flops, bytes_moved = flops + computed, bytes_moved + moved
         peak_flops, peak_bytes = peak_flops + peak, peak_bytes + rate
     return Utilisation(mfu=flops / peak_flops, bandwidth=bytes_moved / peak_bytes, stages=tuple(rows))
+
+
+def mean_microbatch(done: WorkDone, steps: float) -> BatchTotals:
+    """What requests needed, spread over the steps; a phase that ran has at least one sequence in it."""
+
+    def mean(total: int) -> int:
+        return max(round(total / steps), 1) if steps and total else 0
+
+    prefilled = done.tokens - done.decoded_tokens
+    return BatchTotals(
+        decode_sequences=mean(done.decoded_tokens),
+        decode_tokens=mean(done.decoded_tokens),
+        decode_kv_tokens=mean(done.kv_read_tokens),
+        decode_pairs=mean(done.kv_read_tokens),
+        prefill_sequences=mean(done.prompts),
+        prefill_tokens=mean(prefilled),
+        prefill_kv_tokens=mean(prefilled),
+        prefill_pairs=mean(max(0, done.pairs - done.kv_read_tokens)),
+        sampled=mean(done.rows),
+    )
+
+
+def bound_shares(plan: Plan, stage: int, totals: BatchTotals) -> dict[str, float]:
+    """Shares of the stage's service time by what bounds its operations; kinds without any are left out."""
+    ns: dict[str, float] = {}
+    for cost in (visit.cost for visit in plan.visits if visit.stage == stage):
+        for kind, value in bounds_ns(plan.costs[cost], totals).items():
+            ns[kind] = ns.get(kind, 0.0) + value
+    whole = sum(ns.values())
+    return {kind: round(value / whole, 4) for kind, value in ns.items() if value > 0} if whole else {}
 
 
 def _bytes(

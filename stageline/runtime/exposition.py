@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import ssl
 
 from prometheus_client import CollectorRegistry
 
@@ -15,14 +16,14 @@ _MAX_HEADERS = 100
 class MetricsEndpoint:
     """A server that knows one path."""
 
-    def __init__(self, registry: CollectorRegistry, host: str, port: int) -> None:
-        self._registry, self._host, self.port = registry, host, port
+    def __init__(self, registry: CollectorRegistry, host: str, port: int, *, tls: ssl.SSLContext | None = None) -> None:
+        self._registry, self._host, self.port, self._tls = registry, host, port, tls
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
         """Binds; `port` is the real one afterwards. Raises UsageError when it is in use."""
         try:
-            self._server = await asyncio.start_server(self._answer, self._host, self.port)
+            self._server = await asyncio.start_server(self._answer, self._host, self.port, ssl=self._tls)
         except OSError as error:
             raise UsageError(
                 f"metrics port {self._host}:{self.port} can't be bound ({error.strerror or error}); "

@@ -27,7 +27,7 @@ from stageline.runtime.exposition import MetricsEndpoint
 from stageline.runtime.open_ports import warn_of_open_port
 from stageline.runtime.settings import ServerSettings
 from stageline.wire import grpc_options
-from stageline.wire.channels import port_credentials
+from stageline.wire.rotation import port_credentials, server_context
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +75,9 @@ class Server:
         self._settings, self._service, self.registry = settings, service, registry
         self._grpc = aio.server(options=grpc_options.SERVER)
         self._health = health.aio.HealthServicer()
-        self._metrics = MetricsEndpoint(registry, settings.grpc_host, settings.metrics_port)
+        self._metrics = MetricsEndpoint(
+            registry, settings.grpc_host, settings.metrics_port, tls=server_context(settings.metrics_files)
+        )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._grpc)
         service.add_to(self._grpc)
         names = (service.name, health.SERVICE_NAME, reflection.SERVICE_NAME)
@@ -95,7 +97,9 @@ class Server:
             raise UsageError(
                 f"gRPC port {host}:{port} can't be bound; is it in use? Choose another --grpc-port, 0 for any"
             )
-        warn_of_open_port("gRPC", host, tls=credentials is not None, asks=self._settings.unasked)
+        warn_of_open_port(
+            "gRPC", self._settings.reachable(host), tls=credentials is not None, asks=self._settings.unasked
+        )
         if self._settings.metrics_port >= 0:
             await self._metrics.start()
         await self._grpc.start()
@@ -145,7 +149,8 @@ async def serve(server: Server, settings: ServerSettings) -> None:
     watch = asyncio.create_task(DescriptorWatch(raise_limit()).run())
     endpoints = await server.start()
     print(msgspec.json.encode(endpoints).decode(), flush=True)
-    log.info("serving", extra={"grpc": endpoints.grpc, "metrics": endpoints.metrics})
+    published = {"published": settings.published} if settings.published else {}
+    log.info("serving", extra={"grpc": endpoints.grpc, "metrics": endpoints.metrics, **published})
     await stop.wait()
     log.info("stopping")
     await server.stop(settings.drain_s)

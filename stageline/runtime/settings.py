@@ -27,6 +27,13 @@ class ServerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     metrics_port: Annotated[
         int, msgspec.Meta(ge=-1, le=65535, description="Port of /metrics; 0: any free port, -1: none.")
     ] = 9090
+    published: Annotated[
+        str,
+        msgspec.Meta(
+            description="In a container: where its ports are published, host:port,... or none. The log names it, and "
+            "warns of open ports only if a host is not loopback. Empty: not in a container."
+        ),
+    ] = ""
     tls_cert: Annotated[
         str, msgspec.Meta(description="PEM file of this server's certificate chain; empty: no TLS.")
     ] = ""
@@ -40,6 +47,9 @@ class ServerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
             "gRPC clients must show a certificate that it signed."
         ),
     ] = ""
+    metrics_tls: Annotated[
+        bool, msgspec.Meta(description="Serve /metrics by HTTPS, with the certificate of --tls-cert.")
+    ] = False
     stage_key: Annotated[
         str, msgspec.Meta(description="Key without which a stage opens no session; the router shows it. Empty: none.")
     ] = ""
@@ -58,6 +68,24 @@ class ServerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     def tls(self) -> TlsFiles:
         """The certificate that this server shows, and the authority that it trusts."""
         return TlsFiles(self.tls_cert, self.tls_key, self.tls_ca)
+
+    def reachable(self, host: str) -> list[str]:
+        """The hosts by which others reach a port that listens on `host`: those on which it is published, if any are
+        named. Raises UsageError.
+        """
+        if self.published in ("", "none"):
+            return [] if self.published else [host]
+        hosts = [place.rpartition(":")[0] for place in self.published.split(",")]
+        if not all(hosts):
+            raise UsageError(f"--published {self.published}: write it like 127.0.0.1:8000,127.0.0.1:50051, or none")
+        return hosts
+
+    @property
+    def metrics_files(self) -> TlsFiles:
+        """What the /metrics port shows; without files it is plain. Raises UsageError for TLS without a certificate."""
+        if self.metrics_tls and not self.tls_cert:
+            raise UsageError("--metrics-tls without --tls-cert: HTTPS needs a certificate")
+        return TlsFiles(self.tls_cert, self.tls_key) if self.metrics_tls else TlsFiles()
 
     @property
     def unasked(self) -> str:

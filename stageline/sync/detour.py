@@ -31,8 +31,9 @@ class Detour:
         for visit, key, link in self._hops:
             model, free = self._models[visit], free_ns[visit]
             draw = draw_at(key, number) if model.uses_draw else 0
-            free_ns[visit] = end = max(free, item.arrival_ns) + model.service_ns(microbatch.totals, draw)
-            trail = self._lateness[visit].pass_on(visit, item, free, end)
+            service_ns = model.service_ns(microbatch.totals, draw)
+            free_ns[visit] = end = max(free, item.arrival_ns) + service_ns
+            trail = self._lateness[visit].pass_on(visit, item, item.arrival_ns - free, service_ns, end)
             item = Item(link.send(end, tokens, number), trail, microbatch)
         return item
 

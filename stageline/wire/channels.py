@@ -1,10 +1,11 @@
-"""Opens gRPC channels and ports: plain, with TLS, or with mutual TLS."""
+"""Opens gRPC channels: plain, with TLS, or with mutual TLS."""
 
 import grpc
 from grpc import aio
 
 from stageline.errors import UsageError
 from stageline.wire import grpc_options
+from stageline.wire.rotation import Certificates
 from stageline.wire.tls import TlsFiles
 
 INSECURE, SECURE = "grpc://", "grpcs://"
@@ -21,8 +22,8 @@ class Dialer:
 
     def __init__(self, files: TlsFiles | None = None, *, api_key: str = "") -> None:
         self.files = files or TlsFiles()
-        chain, key, ca = self.files.pem()
-        self._credentials = grpc.ssl_channel_credentials(ca, key if chain else None, chain)
+        self._certificates, self._used = Certificates(self.files), 0
+        self._credentials = _credentials(self._certificates)
         self.metadata: Metadata = (("authorization", f"Bearer {api_key}"),) if api_key else ()
 
     def resolved(self, address: str) -> str:
@@ -32,6 +33,11 @@ class Dialer:
         secure = bool(self.files.ca) and not address.startswith(SECURE)
         return SECURE + address if secure else address
 
+    @property
+    def generation(self) -> int:
+        """Another number once the certificate files have changed: only new channels use the new ones."""
+        return self._certificates.renew()
+
     def channel(self, address: str) -> aio.Channel:
         """A new channel to a resolved address, not yet connected. Raises UsageError for another scheme."""
         target = address.removeprefix(SECURE)
@@ -39,12 +45,11 @@ class Dialer:
             raise UsageError(f"{address!r} is not an address: write it like HOST:50051 or grpcs://HOST:50051")
         if target == address:
             return aio.insecure_channel(target, options=grpc_options.CHANNEL)
+        if self.generation != self._used:
+            self._used, self._credentials = self.generation, _credentials(self._certificates)
         return aio.secure_channel(target, self._credentials, options=grpc_options.CHANNEL)
 
 
-def port_credentials(files: TlsFiles) -> grpc.ServerCredentials | None:
-    """A server's credentials; None: without TLS. With an authority, clients must present a certificate."""
-    chain, key, ca = files.pem()
-    if chain is None or key is None:
-        return None
-    return grpc.ssl_server_credentials([(key, chain)], ca, require_client_auth=ca is not None)
+def _credentials(certificates: Certificates) -> grpc.ChannelCredentials:
+    chain, key, ca = certificates.pem
+    return grpc.ssl_channel_credentials(ca, key if chain else None, chain)

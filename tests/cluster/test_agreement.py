@@ -9,9 +9,10 @@ from stageline.testing import run_plan
 from tests.property.checks import numbers, run_case
 from tests.reference.strategies import Scenario, numbered
 
-FOUND = {"plain": 200, "sharing": 40, "windows": 30, "speculating": 40}  # scenarios that hypothesis looks for
-NUMBERED = [(kind, n) for kind, count in [("plain", 8), ("sharing", 6), ("windows", 4), ("speculating", 8)]
-            for n in range(count)]  # fmt: skip
+# Scenarios that hypothesis looks for.
+FOUND = {"plain": 200, "sharing": 40, "windows": 30, "speculating": 40, "ranks": 20, "front-end": 40}
+COUNTS = {"plain": 8, "sharing": 6, "windows": 4, "speculating": 8, "ranks": 3, "front-end": 5}
+NUMBERED = [(kind, number) for kind, count in COUNTS.items() for number in range(count)]
 
 
 def is_open(kind: str, number: int) -> bool:

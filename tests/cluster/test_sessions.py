@@ -8,6 +8,7 @@ import grpc
 import pytest
 from grpc import aio
 
+import stageline
 from stage_server.servicer import StageServicer
 from stage_server.session import StageSession
 from stageline.engine.settings import Scheduling
@@ -20,7 +21,9 @@ from stageline.errors import (
     RunFailed,
     SessionUnknown,
     Unavailable,
+    VersionMismatch,
 )
+from stageline.plan.schema import Plan
 from stageline.runtime.names import session_name
 from stageline.testing import Recorder
 from stageline.v1 import flow_pb2, router_pb2, router_pb2_grpc, stage_pb2
@@ -28,6 +31,7 @@ from stageline.v1.router_pb2_grpc import RouterStub
 from stageline.v1.stage_pb2_grpc import StageStub
 from stageline.wire.errors import error_from, plain
 from stageline.wire.router_client import RouterClient, RunOrder
+from stageline.wire.version import wire_format
 from tests.cluster.plans import small_plan, some_requests, with_digest_changed
 from tests.cluster.servers import Cluster, cluster, serving, until
 
@@ -38,9 +42,16 @@ async def servers():
         yield running
 
 
+def open_request(session: str, plan: Plan, stage: int = 0) -> stage_pb2.OpenRequest:
+    """As a router of this version asks; without links."""
+    return stage_pb2.OpenRequest(
+        session=session, plan_digest=plan.digest(), stage=stage, version=stageline.__version__, wire=wire_format()
+    )
+
+
 def opening(plan, session: str, **fields: object) -> stage_pb2.OpenRequest:
     """Opens the last stage of a plan of three; its outgoing link leads nowhere unless told."""
-    request = stage_pb2.OpenRequest(session=session, plan_digest=plan.digest(), stage=2)
+    request = open_request(session, plan, stage=2)
     request.downstream.add(link=3, address="127.0.0.1:1")
     for name, value in fields.items():
         setattr(request, name, value)
@@ -95,6 +106,30 @@ async def test_another_plan_is_refused_by_a_stage(servers: Cluster):
     assert other.digest() in str(error)
 
 
+@pytest.mark.parametrize(("version", "wire"), [("", ""), ("9.9.9", wire_format()), (stageline.__version__, "0" * 12)])
+async def test_a_router_of_another_version_is_refused_by_a_stage(servers: Cluster, version: str, wire: str):
+    request = opening(servers.plan, "s", version=version, wire=wire)
+    async with aio.insecure_channel(servers.addresses[0][2]) as channel:
+        error = await failure(StageStub(channel).Open(request))
+    assert isinstance(error, VersionMismatch)
+    assert "install the same version on all servers" in str(error)
+
+
+async def test_a_stage_of_another_version_is_refused_by_the_router(monkeypatch):
+    described = StageServicer.Describe
+
+    async def older(self, request, context) -> stage_pb2.DescribeReply:
+        reply = await described(self, request, context)
+        reply.version = "0.0.9"
+        reply.ClearField("wire")
+        return reply
+
+    monkeypatch.setattr(StageServicer, "Describe", older)
+    async with asyncio.timeout(30), cluster(small_plan()) as servers:
+        with pytest.raises(VersionMismatch, match=r"Stageline 0\.0\.9 \(wire format not told\), this router Stageline"):
+            await servers.run(some_requests())
+
+
 async def test_a_second_router_is_refused(servers: Cluster):
     plan = servers.plan
     async with (
@@ -102,7 +137,7 @@ async def test_a_second_router_is_refused(servers: Cluster):
         aio.insecure_channel(servers.addresses[0][1]) as channel,
     ):
         assert ignored.name
-        request = stage_pb2.OpenRequest(session="mine", plan_digest=plan.digest(), stage=1)
+        request = open_request("mine", plan, stage=1)
         request.downstream.add(link=2, address=sink)
         holder = StageStub(channel).Open(request)
         described = await StageStub(channel).Describe(stage_pb2.DescribeRequest())
@@ -185,10 +220,10 @@ async def test_no_hello_is_refused(servers: Cluster):
     ("frame", "kind", "text"),
     [
         (flow_pb2.Frame(number=7), ProtocolError, "frame 7 came instead of 0"),
-        (flow_pb2.Frame(value=[1, 5, 6]), ProtocolError, "3 values are not a multiple of 16"),
+        (flow_pb2.Frame(value=[1, 5, 6]), ProtocolError, "3 values are not a multiple of 18"),
         (
             flow_pb2.Frame(
-                value=[0, 5, *[0] * 5, 1, 1, *[0] * 7],
+                value=[0, 5, *[0] * 7, 1, 1, *[0] * 7],
                 kv={"grant_count": [1], "grant_owner": [0], "grant_blocks": [1 << 30]},
             ),
             KvOverdraw,
@@ -203,7 +238,7 @@ async def test_a_frame_that_is_refused_ends_session_and_link(frame, kind, text):
         address = await stack.enter_async_context(serving(StageServicer(plan)))
         sink = await stack.enter_async_context(serving(Welcoming()))
         stub = StageStub(await stack.enter_async_context(aio.insecure_channel(address)))
-        request = stage_pb2.OpenRequest(session="s", plan_digest=plan.digest())
+        request = open_request("s", plan)
         request.downstream.add(link=1, address=sink)
         session = stub.Open(request)
         assert isinstance(await session.read(), stage_pb2.OpenReply)

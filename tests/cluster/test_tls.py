@@ -20,7 +20,7 @@ from stageline.cli.main import invoke as stageline
 from stageline.cluster.client_run import run_at
 from stageline.engine import inprocess
 from stageline.engine.settings import Scheduling
-from stageline.errors import StagelineError, Unauthenticated, Unavailable
+from stageline.errors import StagelineError, Unauthenticated, Unavailable, UsageError
 from stageline.report.run_writer import RunWriter
 from stageline.report.summary import RunFacts
 from stageline.runtime.server import Server
@@ -244,9 +244,11 @@ async def test_the_key_is_asked_for_over_grpc(tmp_path: Path) -> None:
 async def test_servers_that_strangers_can_reach_warn(
     path: Path, authority: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def warnings(host: str, files: TlsFiles) -> list[str]:
+    async def warnings(host: str, files: TlsFiles, published: str = "") -> list[str]:
         caplog.clear()
-        server = build_stage(StageSettings(**COMMON | {"grpc_host": host}, **settings_of(files)))
+        server = build_stage(
+            StageSettings(**COMMON | {"grpc_host": host, "published": published}, **settings_of(files))
+        )
         await server.start()
         await server.stop(0)
         return [record.message for record in caplog.records if "open to the network" in record.message]
@@ -256,6 +258,11 @@ async def test_servers_that_strangers_can_reach_warn(
     assert await warnings("0.0.0.0", member) == []
     open_to_all = "the gRPC port is open to the network without TLS (--tls-cert) and without certificates of clients"
     assert await warnings("0.0.0.0", TlsFiles()) == [f"{open_to_all} (--tls-ca)"]
+    assert await warnings("0.0.0.0", TlsFiles(), "none") == []
+    assert await warnings("0.0.0.0", TlsFiles(), "127.0.0.1:8000,localhost:50051") == []
+    assert await warnings("0.0.0.0", TlsFiles(), "127.0.0.1:8000,10.0.0.7:50051") == [f"{open_to_all} (--tls-ca)"]
+    with pytest.raises(UsageError, match="--published 8000: write it like"):
+        await warnings("0.0.0.0", TlsFiles(), "8000")
     half = await warnings("0.0.0.0", TlsFiles(member.cert, member.key))
     assert half == ["the gRPC port is open to the network without certificates of clients (--tls-ca)"]
 
@@ -318,3 +325,54 @@ async def _started(root: Path, *words: str) -> asyncio.subprocess.Process:
 def test_up_wants_all_three_files(path: Path, authority: Authority, capsys: pytest.CaptureFixture[str]) -> None:
     assert stageline(["up", str(path), "--tls-ca", authority.ca]) == 2
     assert "together" in capsys.readouterr().err
+
+
+def replaced(old: TlsFiles, new: TlsFiles) -> None:
+    """What a certificate manager does: other contents under the same names."""
+    for mine, fresh in zip(msgspec.structs.astuple(old), msgspec.structs.astuple(new), strict=True):
+        Path(mine).write_bytes(Path(fresh).read_bytes())
+
+
+async def test_replaced_certificates_are_picked_up(path: Path, tmp_path: Path, authority: Authority) -> None:
+    """All files of a cluster change, the authority among them. New connections use them: a client's, and the router's
+    to a stage that was started again.
+    """
+    member = authority.files()
+    common = COMMON | settings_of(member)
+    async with AsyncExitStack() as stack, asyncio.timeout(60):
+        stage = build_stage(StageSettings(**common))
+        address = (await stage.start()).grpc
+        path.write_bytes(small_plan(1).canonical())  # noqa: ASYNC240
+        router = build_router(RouterSettings(**common, plan=str(path), stages=address, http_port=0))
+        stack.push_async_callback(router.stop, 5)
+        endpoints = await router.start()
+        async with RouterClient(endpoints.grpc, Dialer(member)) as client:
+            await client.healthy(20)
+        (tmp_path / "new").mkdir()
+        fresh = Authority(tmp_path / "new", "fresh").files()
+        await asyncio.to_thread(replaced, member, fresh)
+        trust = ssl.create_default_context(cafile=fresh.ca)
+        url = f"https://{endpoints.http}/health"
+        async with aiohttp.ClientSession() as session, session.get(url, ssl=trust) as reply:
+            assert reply.status == 200
+        await stage.stop(0)
+        again = build_stage(StageSettings(**common | {"grpc_port": int(address.rpartition(":")[2])}))
+        stack.push_async_callback(again.stop, 5)
+        await again.start()
+        async with RouterClient(endpoints.grpc, Dialer(fresh)) as client:
+            await client.healthy(20)
+
+
+async def test_metrics_are_served_by_https_where_asked(authority: Authority) -> None:
+    member = authority.files()
+    settings = COMMON | settings_of(member) | {"metrics_port": 0, "metrics_tls": True}
+    stage = build_stage(StageSettings(**settings))
+    try:
+        url = f"https://{(await stage.start()).metrics}/metrics"
+        trust = ssl.create_default_context(cafile=member.ca)
+        async with aiohttp.ClientSession() as session, session.get(url, ssl=trust) as reply:
+            assert "stageline_build_info" in await reply.text()
+    finally:
+        await stage.stop(0)
+    with pytest.raises(UsageError, match="--metrics-tls without --tls-cert"):
+        build_stage(StageSettings(**COMMON, metrics_tls=True))

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from unittest import mock
 
 import msgspec
@@ -17,17 +17,18 @@ from hypothesis import strategies as st
 
 from stageline.engine import prefix, vector_pipeline
 from stageline.engine.speculation import PPM
-from stageline.engine.types import RequestRecord, SpeculationStats
+from stageline.engine.types import Request, RequestRecord, SpeculationStats
 from stageline.testing import Recorder, Run, run_plan
 from tests.property.delivery import Session
 from tests.property.differences import same
 from tests.reference import laws
-from tests.reference.attribution import by_stamps, by_timeline
+from tests.reference.attribution import by_stamps
 from tests.reference.engine import Engine
-from tests.reference.results import Results, results_of
+from tests.reference.results import Results, replica_splits, results_of
 from tests.reference.stage import Service
-from tests.reference.strategies import KINDS, Scenario, numbered
+from tests.reference.strategies import KINDS, Scenario, build_leaving, build_leaving_front_end, numbered
 
+Arriving = TypeVar("Arriving", Request, RequestRecord)
 numbers = st.integers(0, 2**40)  # of scenarios; a seed rather than its draws, so that a failure has a name
 
 
@@ -92,10 +93,10 @@ def _same_stages(engine: Engine, seen: Recorder) -> None:
         if causes:
             gaps[gap.replica, gap.stage].append((gap.start_ns, causes))
     for replica, stages in zip(engine.replicas, engine.stages, strict=True):
-        for stage in stages:
+        for stage, splits in zip(stages, replica_splits(engine, replica.index), strict=True):
             place = (replica.index, stage.stage)
             same(f"services of {place}", services[place], stage.log)
-            split = [(gap.start_ns, by_timeline(gap, replica.reasons)) for gap in stage.gaps]
+            split = [(gap.start_ns, causes) for gap, causes in zip(stage.gaps, splits, strict=True)]
             same(f"gaps of {place}", gaps[place], split)
 
 
@@ -115,9 +116,9 @@ def keeps_the_laws(scenario: Scenario) -> tuple[Engine, Results]:
     engine.run(laws.check_event)
     results = results_of(engine)
     laws.check_end(engine, results)
-    for replica, stages in zip(engine.replicas, engine.stages, strict=True):
-        for gap in [gap for stage in stages for gap in stage.gaps]:
-            same("gap", by_stamps(gap), by_timeline(gap, replica.reasons))
+    for r, stages in enumerate(engine.stages):
+        for stage, splits in zip(stages, replica_splits(engine, r), strict=True):
+            same("gaps", [by_stamps(gap) for gap in stage.gaps], splits)
     return engine, results
 
 
@@ -160,6 +161,29 @@ def idle_drafts_change_nothing(scenario: Scenario) -> None:
     same("tokens", other.tokens_ns, plain.tokens_ns)
 
 
+def a_front_end_is_a_later_arrival(scenario: Scenario) -> None:
+    """All requests and cancellations, or all users and their thoughts, later by what the front end takes."""
+    delay_ns = 1 + scenario.seed % 700
+    passed_on = dataclasses.replace(
+        scenario,
+        users=tuple(tuple(later(r, delay_ns) for r in user) for user in scenario.users),
+        leaving=tuple(msgspec.structs.replace(c, at_ns=c.at_ns + delay_ns) for c in scenario.leaving),
+        starts_ns=tuple(start_ns + delay_ns for start_ns in scenario.starts_ns),
+        think_ns=scenario.think_ns + delay_ns,
+        scheduling=msgspec.structs.replace(scenario.scheduling, front_end_ns=0),
+    )
+    fronted = msgspec.structs.replace(scenario.scheduling, front_end_ns=delay_ns)
+    run, wanted = run_product(dataclasses.replace(scenario, scheduling=fronted)), run_product(passed_on)
+    same("requests", [later(record, delay_ns) for record in run.requests], wanted.requests)
+    same("totals", run.totals, wanted.totals)
+    same("tokens", run.tokens_ns, wanted.tokens_ns)
+
+
+def later(arriving: Arriving, delay_ns: int) -> Arriving:
+    """The same with a later arrival."""
+    return msgspec.structs.replace(arriving, arrival_ns=arriving.arrival_ns + delay_ns)
+
+
 def a_cluster_agrees(scenario: Scenario) -> None:
     """Real servers on loopback against the in-process engine. Only open workloads travel; others pass unseen."""
     from tests.cluster.agreement import compare
@@ -197,11 +221,12 @@ def _on(check: Callable[[Scenario], Any], kinds: tuple[str, ...]) -> Check:
 
 SWEEPS = {"rare-sweeps": 4096, "eager-sweeps": 4}
 EVERY_KIND = tuple(KINDS)
-STAYING = tuple(kind for kind in KINDS if kind != "leaving")
+STAYING = tuple(kind for kind in KINDS if KINDS[kind] not in (build_leaving, build_leaving_front_end))
 CHECKS = {
     "reference": _on(agrees_with_the_reference, STAYING),
     "laws": _on(keeps_the_laws, STAYING),
     "idle-drafts": _on(idle_drafts_change_nothing, EVERY_KIND),
+    "front-end": _on(a_front_end_is_a_later_arrival, EVERY_KIND),
     "cluster": _on(a_cluster_agrees, STAYING),
     "answers": Check(an_answer_holds, ("search", "tune")),
     "index": Check(the_index_agrees, tuple(SWEEPS)),

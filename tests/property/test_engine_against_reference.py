@@ -9,10 +9,11 @@ from hypothesis import HealthCheck, given, settings
 
 from stageline.engine.policies.queueing import QueueState, StateAwarePolicy
 from stageline.engine.types import Request, RequestRecord
-from tests.property.checks import numbers, run_case, run_product, run_reference
+from tests.property.checks import EVERY_KIND, numbers, run_case, run_product, run_reference
 from tests.reference.strategies import Scenario, numbered
 
-FOUND = {"plain": 150, "sharing": 100, "windows": 100, "speculating": 100}  # scenarios that hypothesis looks for
+# Scenarios that hypothesis looks for.
+FOUND = {"plain": 150, "sharing": 100, "windows": 100, "speculating": 100, "ranks": 100, "front-end": 100}
 
 
 @pytest.mark.parametrize("kind", FOUND)
@@ -70,6 +71,38 @@ def without_windows(scenario: Scenario) -> Scenario:
         whole = stage.kv_block_bytes + sum(w.block_bytes for w in stage.windows)
         stages.append(msgspec.structs.replace(stage, kv_windows=msgspec.UNSET, kv_block_bytes=whole))
     return dataclasses.replace(scenario, plan=msgspec.structs.replace(scenario.plan, stages=tuple(stages)))
+
+
+def test_records_are_equal_with_data_parallel_ranks_on_numbered_scenarios() -> None:
+    """The budget of one rank binds in some: a plan without ranks gives other records."""
+    changed = 0
+    for number in range(100):
+        records = run_case("reference", "ranks", number).wanted.requests
+        changed += records != run_reference(without_ranks(numbered("ranks", number)))[1].requests
+    assert changed > 20
+
+
+@pytest.mark.parametrize("first", range(0, 200, 100))
+def test_records_are_equal_behind_a_front_end_on_numbered_scenarios(first: int) -> None:
+    """The window begins at the router: nobody idles for what is still in the front end."""
+    closed = 0
+    for number in range(first, first + 100):
+        agreed = run_case("reference", "front-end", number)
+        delay_ns = agreed.engine.scheduling.front_end_ns
+        assert agreed.wanted.window_start_ns == min(r.arrival_ns for r in agreed.wanted.requests) + delay_ns
+        closed += agreed.engine.workload.reactive
+    assert closed > 20
+
+
+@pytest.mark.parametrize("kind", EVERY_KIND)
+def test_a_front_end_is_a_later_arrival(kind: str) -> None:
+    for number in range(40):
+        run_case("front-end", kind, number)
+
+
+def without_ranks(scenario: Scenario) -> Scenario:
+    """The same with one budget for the whole replica."""
+    return dataclasses.replace(scenario, plan=msgspec.structs.replace(scenario.plan, serving=msgspec.UNSET))
 
 
 class LongestPrefixMatch(StateAwarePolicy):

@@ -5,16 +5,16 @@ from collections import Counter
 from hypothesis import HealthCheck, given, settings
 
 from tests.property.checks import numbers, run_case
-from tests.reference.attribution import by_timeline
 from tests.reference.engine import Engine
+from tests.reference.results import replica_splits
 
 
 def ns_by_cause(engine: Engine) -> Counter[str]:
     """Of all gaps."""
     total: Counter[str] = Counter()
-    for replica, stages in zip(engine.replicas, engine.stages, strict=True):
-        for gap in [gap for stage in stages for gap in stage.gaps]:
-            total.update(by_timeline(gap, replica.reasons))
+    for replica in engine.replicas:
+        for split in [split for stage in replica_splits(engine, replica.index) for split in stage]:
+            total.update(split)
     return total
 
 
@@ -35,7 +35,7 @@ def test_random_scenarios_meet_every_kind_of_event() -> None:
         met["revisits"] += sum(record.visits > 1 for record in results.stages)
         for record in results.stages:
             met.update({cause: record.idle_ns[cause] for cause in ("fill", "drain")})
-    kinds = "empty starved credit kv_blocked upstream hop fill drain finished refused preemptions revisits"
+    kinds = "empty starved credit kv_blocked upstream uneven chunk hop fill drain finished refused preemptions revisits"
     assert [kind for kind in kinds.split() if not met[kind]] == []
     assert "gate" not in met
 

@@ -7,8 +7,9 @@ import pytest
 
 from stageline.engine.settings import Scheduling
 from stageline.engine.types import Request
-from stageline.plan.schema import Plan
+from stageline.plan.schema import Plan, Serving
 from stageline.testing import ListWorkload, UsersWorkload, request
+from tests.reference.engine import Engine
 from tests.reference.plans import pipeline
 from tests.reference.results import Results, run_reference
 
@@ -116,6 +117,45 @@ def test_qwen3_32b_on_eight_stages() -> None:
     assert full == pytest.approx(3_901 * US, rel=1e-9)
     assert one / 8 / full == pytest.approx(0.832, abs=5e-4)
     assert one / full == pytest.approx(6.65, abs=5e-3)
+
+
+@pytest.mark.parametrize(
+    ("budget", "ranks", "chunks"),
+    [(16, 1, [10]), (16, 4, [4, 4, 2]), (16, 3, [6, 4]), (4, 20, [1] * 10), (7, 2, [4, 4, 2])],
+)
+@pytest.mark.parametrize("batching", ["greedy", "token-balanced"])
+def test_chunks_of_a_prompt_of_ten_tokens(budget: int, ranks: int, chunks: list[int], batching: str) -> None:
+    """A chunk holds ceil(B / R) tokens at most, the first one, too; B is the setting, whatever the load."""
+    plan = msgspec.structs.replace(pipeline([100]), serving=Serving(engine="any", ranks=ranks))
+    workload = ListWorkload([request(0, prompt_tokens=10, output_tokens=1)])
+    engine = Engine(
+        plan, Scheduling(batching=batching, microbatch=1, batched_tokens=budget, credits=1), workload, seed=0
+    )
+    sent: list[int] = []
+
+    def note(engine: Engine) -> None:
+        for microbatch in engine.replicas[0].in_flight:
+            if microbatch.number == len(sent):
+                sent.append(microbatch.tokens)
+
+    engine.run(note)
+    assert sent == chunks
+
+
+def test_a_front_end_delays_what_arrives_and_not_the_window() -> None:
+    """A refused request between two others: 500 ns through the front end, 100 ns per token, 30 ns to think."""
+    plan = msgspec.structs.replace(pipeline([100]), max_context_tokens=8)
+    sizes = [request(prompt_tokens=n, output_tokens=2) for n in (4, 7, 4)]
+    workload = UsersWorkload([sizes], [1_000], 30)
+    results = run_reference(plan, msgspec.structs.replace(GREEDY, front_end_ns=500), workload, seed=0)
+    assert [(r.arrival_ns, r.admitted_ns, r.first_token_ns, r.last_token_ns) for r in results.requests] == [
+        (1_000, 1_500, 1_600, 1_700),
+        (1_730, None, None, None),  # refused at 2_230
+        (2_260, 2_760, 2_860, 2_960),
+    ]
+    assert (results.window_start_ns, results.window_end_ns) == (1_500, 2_960)
+    (stage,) = results.stages
+    assert (stage.busy_ns, stage.idle_ns["empty"]) == (400, 1_060)
 
 
 def wafer_route() -> tuple[list[int], list[int]]:

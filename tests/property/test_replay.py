@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 
-from stageline.engine.microbatch import Microbatch
+from stageline.engine.microbatch import Item, Trail
 from stageline.engine.stage import Stage
 from tests.property import replay, soak
 from tests.property.checks import CHECKS, command, numbers, run_case
@@ -23,8 +23,8 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every seventh microbatch of a stage takes one nanosecond more."""
     occupy = Stage.occupy
 
-    def late(self: Stage, visit: int, arrival_ns: int, end_ns: int, microbatch: Microbatch, service_ns: int) -> int:
-        return occupy(self, visit, arrival_ns, end_ns, microbatch, service_ns + (microbatch.number % 7 == 3))
+    def late(self: Stage, visit: int, item: Item, service_ns: int) -> Trail:
+        return occupy(self, visit, item, service_ns + (item.microbatch.number % 7 == 3))
 
     monkeypatch.setattr(Stage, "occupy", late)
 

@@ -11,7 +11,7 @@ from tests.reference.ledger import Ledger
 from tests.reference.link import Link
 from tests.reference.replica import Replica
 from tests.reference.sequence import Member, Microbatch, Sequence
-from tests.reference.stage import Services, Stage
+from tests.reference.stage import Services, Stage, Way
 
 # What comes first at one instant.
 STAGE, COMPLETION, ARRIVAL, FORMATION = range(4)
@@ -46,7 +46,7 @@ class Engine:
         ]
         self.last_visit = len(visits) - 1
         self.heap: list[Event] = []
-        self.payloads: dict[Event, tuple[Microbatch, int]] = {}  # with the end of its previous visit
+        self.payloads: dict[Event, tuple[Microbatch, Way]] = {}
         self.sequences: list[Sequence] = []  # taken, in arrival order
         self.refused: list[Request] = []
         self.finished: list[Sequence] = []
@@ -64,20 +64,25 @@ class Engine:
         if time_ns < NEVER and event not in self.heap:
             heapq.heappush(self.heap, event)
 
+    def next_through_ns(self) -> int | None:
+        """When the next request will be through the front end, as far as it is known now."""
+        arrival_ns = self.workload.next_arrival_ns()
+        return None if arrival_ns is None else arrival_ns + self.scheduling.front_end_ns
+
     def mark_arrival(self) -> None:
-        """Come back for the next arrival, as far as it is known now."""
-        time_ns = self.workload.next_arrival_ns()
+        """Come back when the next request reaches the router."""
+        time_ns = self.next_through_ns()
         if time_ns is not None:
             assert time_ns >= self.now_ns, "an arrival in the past"
             self.mark(time_ns, ARRIVAL)
 
-    def travel(self, visit: int, arrival_ns: int, microbatch: Microbatch, prev_end_ns: int) -> None:
+    def travel(self, visit: int, arrival_ns: int, microbatch: Microbatch, way: Way) -> None:
         """A microbatch arrives at a visit, or back at the router."""
         if visit > self.last_visit:
             event = (arrival_ns, COMPLETION, microbatch.replica, microbatch.number, 0)
         else:
             event = (arrival_ns, STAGE, -visit, microbatch.replica, microbatch.number)
-        self.payloads[event] = (microbatch, prev_end_ns)
+        self.payloads[event] = (microbatch, way)
         heapq.heappush(self.heap, event)
 
     def run(self, after_event: Callable[["Engine"], None] | None = None) -> None:
@@ -111,12 +116,13 @@ class Engine:
 
     # ---- events
 
-    def at_stage(self, visit: int, microbatch: Microbatch, prev_end_ns: int) -> None:
+    def at_stage(self, visit: int, microbatch: Microbatch, way: Way) -> None:
         """Serve it and send it on."""
         r = microbatch.replica
-        end_ns = self.stages[r][self.plan.visits[visit].stage].serve(visit, self.now_ns, microbatch, prev_end_ns)
+        passed_on = self.stages[r][self.plan.visits[visit].stage].serve(visit, self.now_ns, microbatch, way)
         tokens = microbatch.sampled if visit == self.last_visit else microbatch.tokens
-        self.travel(visit + 1, self.links[r][visit + 1].send(end_ns, microbatch.number, tokens), microbatch, end_ns)
+        arrival_ns = self.links[r][visit + 1].send(passed_on.prev_end_ns, microbatch.number, tokens)
+        self.travel(visit + 1, arrival_ns, microbatch, passed_on)
 
     def at_router(self, microbatch: Microbatch) -> None:
         """A microbatch is back: its credit, its tokens, its finished sequences."""
@@ -161,8 +167,8 @@ class Engine:
         self.workload.finished(sequence.index, self.now_ns)
 
     def at_arrival(self) -> None:
-        """Everything that arrives at this instant, in file order."""
-        while self.workload.next_arrival_ns() == self.now_ns:
+        """Everything that reaches the router at this instant, in file order."""
+        while self.next_through_ns() == self.now_ns:
             request = self.workload.take()
             assert isinstance(request, Request), "the reference knows no clients that leave"
             self.arrive(request)
@@ -171,7 +177,7 @@ class Engine:
 
     def arrive(self, request: Request) -> None:
         """Refuse a request or bind it to its replica."""
-        assert request.arrival_ns == self.now_ns
+        assert request.arrival_ns + self.scheduling.front_end_ns == self.now_ns
         order = self.arrivals
         self.arrivals += 1
         if self.first_arrival_ns is None:
@@ -236,4 +242,4 @@ class Engine:
         arrival_ns = replica.link.send(replica.depart_ns, microbatch.number, microbatch.tokens)
         service_ns = self.services.service_ns(0, microbatch)
         replica.gate_free_ns = max(replica.gate_free_ns, arrival_ns) + service_ns
-        self.travel(0, arrival_ns, microbatch, self.now_ns)
+        self.travel(0, arrival_ns, microbatch, Way(self.now_ns))

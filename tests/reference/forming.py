@@ -23,6 +23,10 @@ class Forming:
         """What is left of the token budget."""
         return self.token_limit - sum(m.tokens for m in self.members)
 
+    def chunk_tokens(self) -> int:
+        """The most that the next chunk may hold: what is left, or what the budget of one rank is."""
+        return min(self.room_tokens(), -(-self.replica.token_limit // self.replica.ranks))
+
     def full(self) -> bool:
         """Whether the sequence limit or the token budget is reached."""
         return len(self.members) >= self.sequence_limit or self.room_tokens() <= 0
@@ -77,7 +81,7 @@ def add_decode(forming: Forming, sequence: Sequence) -> None:
 
 def add_chunk(forming: Forming, sequence: Sequence) -> None:
     """The next chunk of a prompt that has begun, if room can be made for it."""
-    tokens = min(sequence.todo_tokens, forming.room_tokens())
+    tokens = min(sequence.todo_tokens, forming.chunk_tokens())
     if make_room(forming, sequence, tokens):
         add(forming, sequence, tokens, decode=False)
 
@@ -86,7 +90,7 @@ def admit(forming: Forming, sequence: Sequence) -> bool:
     """A waiting sequence and its first chunk, if there is room; nobody is preempted for it."""
     replica = forming.replica
     cached_tokens = sharing.reuse(replica, sequence)
-    tokens = min(sequence.todo_tokens - cached_tokens, forming.room_tokens())
+    tokens = min(sequence.todo_tokens - cached_tokens, forming.chunk_tokens())
     held_tokens = kv.admission_tokens(replica.scheduling, sequence.request, cached_tokens + tokens)
     if not sharing.find_room(replica, sequence, held_tokens):
         sharing.forget(replica, sequence)

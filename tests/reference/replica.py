@@ -57,6 +57,11 @@ class Replica:
         return self.scheduling.batched_tokens or self.plan.defaults.batched_tokens
 
     @property
+    def ranks(self) -> int:
+        """Data-parallel ranks."""
+        return self.plan.serving.ranks if self.plan.serving else 1
+
+    @property
     def waiting(self) -> list[Sequence]:
         """The whole queue; `queueing.order` says whose turn it is."""
         return self.preempted + self.queue

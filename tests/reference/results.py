@@ -7,6 +7,7 @@ from stageline.engine.types import RequestRecord, StageRecord, Workload
 from stageline.plan.schema import Plan
 from tests.reference.attribution import RECORDED, by_timeline
 from tests.reference.engine import Engine
+from tests.reference.lateness import Lateness
 from tests.reference.sequence import Sequence
 from tests.reference.stage import Stage
 
@@ -34,12 +35,18 @@ def results_of(engine: Engine) -> Results:
     start_ns = engine.first_arrival_ns or 0
     end_ns = start_ns if engine.last_completion_ns is None else engine.last_completion_ns
     stages = [
-        stage_record(stage, engine.replicas[r].reasons, r, start_ns, end_ns)
+        stage_record(stage, splits, r, start_ns, end_ns)
         for r, replica_stages in enumerate(engine.stages)
-        for stage in replica_stages
+        for stage, splits in zip(replica_stages, replica_splits(engine, r), strict=True)
     ]
     tokens_ns = {sequence.index: sequence.tokens_ns for sequence in engine.sequences}
     return Results(request_records(engine), stages, start_ns, end_ns, tokens_ns)
+
+
+def replica_splits(engine: Engine, replica: int) -> list[list[dict[str, int]]]:
+    """By stage of a replica: every gap, split by cause."""
+    reasons, lateness = engine.replicas[replica].reasons, Lateness(engine.stages[replica])
+    return [[by_timeline(gap, reasons, lateness) for gap in stage.gaps] for stage in engine.stages[replica]]
 
 
 def request_records(engine: Engine) -> list[RequestRecord]:
@@ -80,7 +87,7 @@ def finished_record(sequence: Sequence) -> RequestRecord:
     )
 
 
-def stage_record(stage: Stage, reasons: list[tuple[int, str]], replica: int, start_ns: int, end_ns: int) -> StageRecord:
+def stage_record(stage: Stage, splits: list[dict[str, int]], replica: int, start_ns: int, end_ns: int) -> StageRecord:
     """Where one stage spent the window."""
     idle_ns = dict.fromkeys(RECORDED, 0)
     if stage.log:
@@ -88,8 +95,8 @@ def stage_record(stage: Stage, reasons: list[tuple[int, str]], replica: int, sta
         idle_ns["drain"] = end_ns - stage.log[-1].end_ns
     else:
         idle_ns["fill"] = end_ns - start_ns
-    for gap in stage.gaps:
-        for cause, ns in by_timeline(gap, reasons).items():
+    for split in splits:
+        for cause, ns in split.items():
             idle_ns[cause] = idle_ns.get(cause, 0) + ns
     return StageRecord(
         replica=replica,

@@ -75,6 +75,11 @@ class Microbatch:
         return sum(m.tokens if m.decode else 1 for m in self.members if m.samples)
 
     @property
+    def prefills(self) -> bool:
+        """Whether it has prefill tokens."""
+        return any(not m.decode for m in self.members)
+
+    @property
     def max_drafts(self) -> int:
         """Drafts of the member that has the most."""
         return max(m.tokens - 1 if m.decode else 0 for m in self.members)

@@ -43,13 +43,36 @@ class Service:
 
 
 @dataclass(frozen=True, slots=True)
+class Way:
+    """What a microbatch brings from its previous visit; at visit 0 the end is its dispatch (rule 7)."""
+
+    prev_end_ns: int
+    chunk_wait_ns: int = 0
+    pace_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Passing:
+    """The last service of a stage, as far as rule 7 asks for it."""
+
+    visit: int
+    microbatch: Microbatch
+    service_ns: int
+    late_ns: int  # min(lag, gap)
+    chunk_wait_ns: int  # passed on
+
+
+@dataclass(frozen=True, slots=True)
 class Gap:
     """An idle interval [start, end) before a service that was not the stage's first."""
 
     start_ns: int
     end_ns: int
     microbatch: Microbatch
+    visit: int
     prev_end_ns: int  # end of the microbatch's previous visit; its dispatch at visit 0
+    chunk_wait_ns: int  # both as they explain the gap
+    lag_ns: int
 
 
 @dataclass(slots=True)
@@ -63,25 +86,45 @@ class Stage:
     log: list[Service] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
     kv_peak_bytes: int = 0
+    last: Passing | None = None
+    service_ns: dict[int, int] = field(default_factory=dict)  # by visit: of the microbatch served there last
+    prefills: set[int] = field(default_factory=set)  # numbers of the microbatches with prefill tokens
     visits: list[int] = field(init=False)  # of the route, in route order
 
     def __post_init__(self) -> None:
         self.visits = [v for v, visit in enumerate(self.plan.visits) if visit.stage == self.stage]
 
-    def serve(self, visit: int, arrival_ns: int, microbatch: Microbatch, prev_end_ns: int) -> int:
-        """Serve one microbatch; returns the end of the service."""
-        if not self.log:
-            start_ns = arrival_ns
-        else:
-            free_ns = self.log[-1].end_ns
-            start_ns = max(free_ns, arrival_ns)
-            if start_ns > free_ns:
-                self.gaps.append(Gap(free_ns, start_ns, microbatch, prev_end_ns))
+    def serve(self, visit: int, arrival_ns: int, microbatch: Microbatch, way: Way) -> Way:
+        """Serve one microbatch; returns what it brings to the next visit."""
+        free_ns = self.log[-1].end_ns if self.log else 0
+        start_ns = max(free_ns, arrival_ns)
         end_ns = start_ns + self.services.service_ns(visit, microbatch)
+        passed_on = self.explain(visit, arrival_ns, end_ns, microbatch, way)
         self.log.append(Service(visit, microbatch.number, arrival_ns, start_ns, end_ns))
         if visit == self.visits[0]:
             self.apply(microbatch)
-        return end_ns
+        return passed_on
+
+    def explain(self, visit: int, arrival_ns: int, end_ns: int, microbatch: Microbatch, way: Way) -> Way:
+        """Why it was not here yet (rule 7): notes the gap before it, if there is one, and what it passes on."""
+        free_ns, last = self.log[-1].end_ns if self.log else 0, self.last
+        gap_ns, queued_ns = max(0, arrival_ns - free_ns), max(0, free_ns - arrival_ns)
+        service_ns, before_ns = end_ns - max(free_ns, arrival_ns), self.service_ns.get(visit, 0)
+        lag_ns = max(0, way.pace_ns - before_ns)
+        if last is not None and gap_ns:
+            causes_ns = (way.chunk_wait_ns, lag_ns)
+            if last.microbatch is microbatch:
+                causes_ns = (max(0, way.chunk_wait_ns - last.chunk_wait_ns), max(0, lag_ns - last.late_ns))
+            self.gaps.append(Gap(free_ns, arrival_ns, microbatch, visit, way.prev_end_ns, *causes_ns))
+        own_ns = max(0, service_ns - before_ns) if microbatch.prefills else 0
+        behind_chunk = last is not None and last.microbatch.prefills and last.visit != visit
+        wait_ns = min(queued_ns, last.service_ns) if last is not None and behind_chunk else 0
+        chunk_wait_ns, late_ns = min(way.chunk_wait_ns, gap_ns) + own_ns + wait_ns, min(lag_ns, gap_ns)
+        self.last = Passing(visit, microbatch, service_ns, late_ns, chunk_wait_ns)
+        self.service_ns[visit] = service_ns
+        if microbatch.prefills:
+            self.prefills.add(microbatch.number)
+        return Way(end_ns, chunk_wait_ns, late_ns + before_ns)
 
     def apply(self, microbatch: Microbatch) -> None:
         """Releases, then allocations, then the peak."""

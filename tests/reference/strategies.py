@@ -9,7 +9,7 @@ import msgspec
 
 from stageline.engine.settings import Scheduling
 from stageline.engine.types import Cancellation, Request, Workload
-from stageline.plan.schema import Plan
+from stageline.plan.schema import Plan, Serving
 from stageline.testing import ListWorkload, UsersWorkload
 from tests.reference import batching, kv, plans, queueing, routing
 
@@ -89,6 +89,34 @@ def build_windows(rnd: random.Random) -> Scenario:
     if rnd.randint(0, 2) == 0:
         scenario = speculating(rnd, scenario)
     return dataclasses.replace(scenario, plan=plans.with_windows(rnd, scenario.plan))
+
+
+def build_ranks(rnd: random.Random) -> Scenario:
+    """One scenario of any other kind on data-parallel ranks, with prompts that are longer than a rank's budget."""
+    scenario = rnd.choice([build, build_sharing, build_windows, build_speculating])(rnd)
+    ranks = rnd.choice([1, 2, 2, 3, 4, rnd.randint(5, 20)])
+    plan = msgspec.structs.replace(scenario.plan, serving=Serving(engine="random", ranks=ranks))
+    scheduling = scenario.scheduling
+    if rnd.randint(0, 2):
+        scheduling = msgspec.structs.replace(scheduling, batched_tokens=rnd.choice([2, 5, 16, 30]))
+    return dataclasses.replace(scenario, plan=plan, scheduling=scheduling)
+
+
+def build_front_end(rnd: random.Random) -> Scenario:
+    """One scenario of any other kind, whose clients stay, behind a front end."""
+    return fronted(rnd, rnd.choice([build, build_sharing, build_windows, build_speculating, build_ranks])(rnd))
+
+
+def build_leaving_front_end(rnd: random.Random) -> Scenario:
+    """One scenario whose clients may leave, also while their requests are still in the front end."""
+    return fronted(rnd, build_leaving(rnd))
+
+
+def fronted(rnd: random.Random, scenario: Scenario) -> Scenario:
+    """The same with a front end that all requests pass before the router sees them."""
+    front_end_ns = rnd.choice([1, rnd.randint(1, 60), rnd.randint(1, 600), rnd.randint(1, 6000)])
+    scheduling = msgspec.structs.replace(scenario.scheduling, front_end_ns=front_end_ns)
+    return dataclasses.replace(scenario, scheduling=scheduling)
 
 
 def build_sharing(rnd: random.Random) -> Scenario:
@@ -225,6 +253,9 @@ KINDS: dict[str, Callable[[random.Random], Scenario]] = {
     "windows": build_windows,
     "speculating": build_speculating,
     "leaving": build_leaving,
+    "ranks": build_ranks,
+    "front-end": build_front_end,
+    "leaving-front-end": build_leaving_front_end,
 }
 
 

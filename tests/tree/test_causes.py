@@ -125,3 +125,15 @@ def test_the_share_of_bubbles_is_no_goal(root: Path, directory: Path) -> None:
     alerts = [r for group in groups for r in group["rules"] if "alert" in r]
     assert alerts and not [r["alert"] for r in alerts if re.search("bubble|idle_seconds", str(r["expr"]))]
     assert not [objective for objective in OBJECTIVES if "bubble" in objective]
+
+
+def test_alerts_about_load_advise_a_command_that_measures(root: Path) -> None:
+    """What would help is not known before it was tried: neither replicas, nor another rate, nor another plan."""
+    groups = yaml.safe_load((root / "deploy/prometheus/rules.yml").read_text())["groups"]
+    actions = {r["alert"]: r["annotations"]["action"] for g in groups for r in g["rules"] if "alert" in r}
+    for name in ("StagelineQueueGrows", "StagelineKvNearlyFull"):
+        assert "stageline tune DIR" in actions[name]
+    guess = re.compile(
+        r"\b(add|more|fewer|lower|smaller)\b[^:.]*\b(replicas?|devices?|rate|load|type|microbatch)", re.I
+    )
+    assert not [name for name, action in actions.items() if guess.search(action)]

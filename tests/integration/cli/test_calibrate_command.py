@@ -164,3 +164,100 @@ def test_the_scoreboards_calibrated_row(shared_data: Path, tmp_path: Path, capsy
     assert json.loads(made.read_text())["attention_scale"] == pytest.approx(1.066, abs=0.01)
     assert run(["calibrate", str(kernels), "llama-3.1-8b", "rtx-pro-6000", "-o", str(made), *asked,
                 "--attention-scale", "1"]) == 2  # fmt: skip
+
+
+def kernel_tables(folder: Path, columns: dict[str, list[object]] | None = None) -> Path:
+    """A folder of H100 tables with two GEMM shapes, bf16."""
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    rows = [(m, n, k) for m in (1, 64, 4096) for n, k in ((1024, 1024), (65536, 16384))]
+    made: dict[str, list[object]] = {
+        "gemm_dtype": ["bfloat16"] * len(rows),
+        "m": [m for m, _, _ in rows],
+        "n": [n for _, n, _ in rows],
+        "k": [k for _, _, k in rows],
+        "latency": [0.004 + m * n * k * 3e-15 for m, n, k in rows],
+    }
+    path = folder / "h100_sxm" / "gemm" / "vllm" / "1.0" / "gemm_perf.parquet"
+    path.parent.mkdir(parents=True)
+    parquet.write_table(pyarrow.table(made | (columns or {})), path)
+    return folder
+
+
+def test_kernel_tables_become_a_profile(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By flags, as the data of any model; what no table has is said, and plans name the profile."""
+    made, plan = tmp_path / "p.json", tmp_path / "plan.json"
+    words = ["--kernels", str(kernel_tables(tmp_path)), "--model", "qwen2.5-7b", "--device", "h100-sxm", "--tp", "2"]
+    assert run(["calibrate", *words, "-o", str(made)]) == 0
+    shown = capsys.readouterr().out
+    assert "TP2" in shown and "1 to 4,096 tokens" in shown
+    assert "decode attention, 2 KV heads of 128: not in the tables, the device's constants are used" in shown
+    ask = ["plan", "qwen2.5-7b", "h100-sxm", "--tp", "2", "--batched-tokens", "8192", "--profile", str(made)]
+    assert run([*ask, "-o", str(plan)]) == 0
+    assert "new tokens in a step; up to 8,192 are extrapolated" in capsys.readouterr().out
+    assert json.loads(plan.read_text())["info"]["profile"] == "p"
+    assert run([*ask, "--weights", "fp8"]) == 2
+    assert "weights" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("columns", "says"),
+    [
+        ({"latency": [0.1] * 5 + [-1.0]}, ("row 5, column latency", "-1.0")),
+        ({"m": ["one"] * 6}, ("row 0, column m", "one", "not a number")),
+        ({"gemm_dtype": ["bf8"] * 6}, ("column gemm_dtype", "bf8", "known: bfloat16")),
+        ({"gemm_dtype": ["fp8"] * 6}, ("no bf16 GEMMs",)),
+    ],
+)
+def test_a_bad_table_is_refused_with_its_file_column_and_value(
+    columns: dict[str, list[object]], says: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["calibrate", str(kernel_tables(tmp_path, columns)), "qwen2.5-7b", "h100-sxm", "-o", str(tmp_path / "p")]
+    assert run(words) == 2
+    found = capsys.readouterr().err
+    assert "gemm_perf.parquet" in found
+    assert all(part in found for part in says)
+
+
+def test_tables_of_another_device_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["calibrate", str(kernel_tables(tmp_path) / "h100_sxm"), "qwen2.5-7b", "b200", "-o", str(tmp_path / "p")]
+    assert run(asked) == 2
+    assert "no kernel tables of b200" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("device", "words", "says"),
+    [
+        ("b200", [], "no kernel tables of b200 (b200_sxm); it has h100_sxm"),
+        ("h100-sxm", ["--attention-scale", "2"], "neither --requests nor --attention-scale"),
+        ("h100-sxm", ["--tp", "3"], "28"),
+    ],
+)
+def test_what_tables_can_not_serve_is_refused(
+    device: str, words: list[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["calibrate", str(kernel_tables(tmp_path)), "qwen2.5-7b", device, "-o", str(tmp_path / "p"), *words]
+    assert run(asked) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_timings_of_ranks_are_taken_from_their_own_folder(
+    shared_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Never the unsharded layer's for a rank of two; a rank's profile plans that size, with its all-reduces."""
+    folder = shared_data / "measured" / "kernels_RTXPRO6000_Llama-3.1-8B_bf16_tp1"
+    made = tmp_path / "p.json"
+    words = ["llama-3.1-8b", "rtx-pro-6000", "-o", str(made), "--tp", "2"]
+    assert run(["calibrate", str(folder), *words]) == 2
+    assert "not of one of 2 ranks" in capsys.readouterr().err and not made.exists()
+    (tmp_path / "tp2").mkdir()
+    for file in folder.glob("*.csv"):
+        (tmp_path / "tp2" / file.name).write_bytes(file.read_bytes())
+    assert run(["calibrate", str(tmp_path), *words]) == 0
+    profile = json.loads(made.read_text())
+    assert profile["tensor_parallel"] == 2
+    assert profile["layer"]["ns"][0] > 316_725.73 + 2 * 4_000
+    assert run(["plan", "llama-3.1-8b", "rtx-pro-6000", "--tp", "2", "--profile", str(made)]) == 0
+    (tmp_path / "tp2" / "linear_attention.csv").write_text("")
+    assert run(["calibrate", str(tmp_path), *words]) == 2
+    assert "linear_attention.csv: timings of a kind that a profile can't hold" in capsys.readouterr().err

@@ -1,6 +1,7 @@
 """`stageline plan`, `models`, `devices`: output, files, exit codes, one line per mistake."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,12 @@ def test_explain(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["plan", "kimi-k3", "wse-3t", "--placement", "by-kind", "--layer-bytes", "nominal", "--explain"]
     assert run(arguments) == 0
     assert "69/2 -> 35, + 24 = 59" in capsys.readouterr().out
+    assert run(["plan", "llama-3.1-70b", "h100-sxm", "--devices", "8", "--explain"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert re.search(
+        r"decode step of [\d,]+ sequences at 8,192 tokens takes [\d,.]+ us on stages? \S+ bound by: mem", shown
+    )
+    assert re.search(r"prefill chunk of [\d,]+ tokens takes .{1,40} bound by: compute \d\d %, memory", shown)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 
 from stageline.api.trials import run_trials
 from stageline.cli.main import invoke as run
@@ -180,8 +181,10 @@ def test_settings_are_varied_and_the_answer_can_be_pasted(capsys: pytest.Capture
     assert "--batched-tokens" in best["settings"] and best["slo_met"]
     assert {row["name"] for row in found["runners_up"]} == {"tp2", "pp2", "dp2"} - {best["name"]}
     assert any("--balance least-loaded" in text for text in launch["not_said"])
-    values = tmp_path / "values.json"
+    values = tmp_path / "values.yaml"
     values.write_text(launch["helm"])
+    assert yaml.safe_load(launch["helm"])["servingEngineSpec"]["modelSpec"][0]["requestGPU"] >= 1
+    assert not launch["helm"].startswith("{")
     plans = []
     for number, like in enumerate([launch["vllm"], str(values)]):
         path = tmp_path / f"{number}.json"
@@ -205,6 +208,23 @@ def test_room_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
     assert whole["kept"] >= 1.0
     if lost is not None:
         assert (lost["kept"] or 0.0) < whole["kept"]
+
+
+def test_a_lost_replica_must_still_meet_the_objective(capsys: pytest.CaptureFixture[str]) -> None:
+    """One device is enough for the load, two for the load and a loss: brute force over both says the same."""
+    words = ["search", "llama-3.1-8b", "h100-sxm", "--devices", "1..3", "--jobs", "1", "--requests", "60", "--json"]
+    words += ["--workload", "poisson:rate=10,input=512,output=16", "--no-headroom", "--slo", "ttft=100ms"]
+    assert run(words) == 0
+    assert json.loads(capsys.readouterr().out)["best"]["devices"] == 1
+    assert run([*words, "--survive-loss"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    best = found["best"]
+    assert (best["name"], best["devices"], best["replicas"], best["slo_met"]) == ("dp2", 2, 2, True)
+    assert best["attainment"] >= 0.99 and best["attainment_one_lost"] >= 0.99
+    reasons = {left["name"]: left["reason"] for left in found["left_out"]}
+    assert "no other replica" in reasons["tp1"] and "no other replica" in reasons["tp2"]
+    assert run([*words[:-2], "--survive-loss"]) == 2
+    assert "--survive-loss" in capsys.readouterr().err
 
 
 def test_more_devices_are_left_when_fewer_are_enough(capsys: pytest.CaptureFixture[str]) -> None:

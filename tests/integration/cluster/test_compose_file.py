@@ -66,7 +66,7 @@ def test_a_compose_file_outside_a_checkout_is_refused(
 
 
 DECIDED = {  # by the file itself: addresses, ports, the plan; and what is of no use in a container
-    "grpc_host", "grpc_port", "metrics_port", "http_host", "http_port", "plan", "stages", "advertise",
+    "grpc_host", "grpc_port", "metrics_port", "http_host", "http_port", "plan", "stages", "advertise", "published",
     "exit_with_parent", "payload", "dilation", "stage", "replica",
 }  # fmt: skip
 

@@ -175,6 +175,23 @@ def test_settings_of_the_chart_reach_the_servers(chart: Path, root: Path) -> Non
         assert "tls" in [volume["name"] for volume in pod["volumes"]]
 
 
+def test_probes_and_scrapes_follow_tls(chart: Path, root: Path) -> None:
+    """Kubernetes' gRPC probes speak plain text: under TLS they would restart every stage for ever."""
+    plan = root / "deploy/compose/llama-3.1-70b.json"
+    settings = {"tls_cert": "/tls/own.pem", "metrics_tls": True}
+    trust = {"caFile": "/etc/prometheus/ca.pem"}
+    objects = from_chart(chart, plan, settings=settings, serviceMonitor={"enabled": True, "tlsConfig": trust})
+    validate(objects)
+    named = by_name(objects)
+    for entry in (named["Deployment", "stageline-router"], named["StatefulSet", "stageline-r0"]):
+        (container,) = entry["spec"]["template"]["spec"]["containers"]
+        probes = [probe for name, probe in container.items() if name.endswith("Probe")]
+        assert probes and not any("grpc" in probe for probe in probes)
+        assert environment(entry)["STAGELINE_METRICS_TLS"] == "true"
+    (endpoint,) = named["ServiceMonitor", "stageline"]["spec"]["endpoints"]
+    assert (endpoint["scheme"], endpoint["tlsConfig"]) == ("https", trust)
+
+
 def test_the_chart_knows_every_setting_and_no_other(chart: Path, root: Path) -> None:
     schema = msgspec.json.decode((chart / "values.schema.json").read_bytes())["properties"]["settings"]
     (pattern,) = schema["patternProperties"]

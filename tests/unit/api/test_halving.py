@@ -1,6 +1,6 @@
 """Halving on known landscapes: it finds the top, within its work."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -10,7 +10,9 @@ SIZES = [5, 4, 3]
 TOP = (3, 1, 2)
 
 
-def explore(kinds: list[int], *, everything: bool = False) -> tuple[dict[Try, Score], float]:
+def explore(
+    kinds: list[int], *, everything: bool = False, hopeless: Callable[[Score], bool] = lambda score: False
+) -> tuple[dict[Try, Score], float]:
     """Design 2 is best, at TOP; every length ranks alike."""
     full: dict[Try, Score] = {}
     work = 0.0
@@ -25,7 +27,7 @@ def explore(kinds: list[int], *, everything: bool = False) -> tuple[dict[Try, Sc
             full.update(found)
         return found
 
-    Halving(kinds, SIZES, n, measure).run(everything=everything)
+    Halving(kinds, SIZES, n, measure).run(everything=everything, hopeless=hopeless)
     return full, work
 
 
@@ -46,3 +48,15 @@ def test_lengths_follow_the_workload() -> None:
     assert lengths(2000, 64, wanted=10_000) == (250, 500, 2000)
     assert lengths(100, 64) == (100, 100, 100)
     assert lengths(400, 64, wanted=0) == (64, 100, 400)
+
+
+def test_where_nothing_can_be_hoped_for_one_trial_in_full_is_enough() -> None:
+    seen: list[Score] = []
+
+    def hopeless(best: Score) -> bool:
+        seen.append(best)
+        return True
+
+    full, work = explore([0, 1, 2, 3, 4, 5], hopeless=hopeless)
+    assert len(full) == len(seen) == 1
+    assert work < 0.8 * explore([0, 1, 2, 3, 4, 5])[1]

@@ -1,5 +1,6 @@
 """Constants of kernels: the aims of the fit on the public tables, collectives across nodes, and what inherits."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -8,7 +9,7 @@ import pytest
 
 from bench.costs import forms, tables
 from bench.costs.fit import Residuals, residuals
-from bench.costs.tables import SYSTEMS, System
+from bench.costs.tables import SYSTEMS, Rows, System
 from stageline.catalog.loader import Catalog
 from stageline.cost.collective import all_reduce
 from stageline.cost.entries import Gemm, LayerGroup, Phase, Roofline
@@ -16,7 +17,7 @@ from stageline.cost.group import Group
 from stageline.cost.roofline_entry import roofline_entry
 from stageline.cost.service import compile_cost
 from stageline.cost.totals import BatchTotals
-from stageline.hardware.costs import GemmCost, KernelCosts
+from stageline.hardware.costs import KernelCosts
 
 SHELF = Catalog()
 H100 = SHELF.device("h100-sxm").device
@@ -29,34 +30,52 @@ def kernels(shared_data: Path) -> Path:
     return shared_data / "kernels" / "aiconfigurator"
 
 
-def gemm_constants(cost: GemmCost) -> list[float]:
-    """In the order of the form: us first."""
-    return [cost.fixed_ns / 1e3, cost.bandwidth, cost.flops, cost.unhidden, cost.activations]
+TARGETS = {"gemm": 0.12, "prefill": 0.12, "decode": 0.12, "moe": 0.15}
+MISSED = {  # docs/costs.md says by how much
+    ("a100-80g", "moe", "bf16"), ("l40s", "prefill", "bf16"), ("l40s", "prefill", "fp8"), ("l40s", "decode", "bf16"),
+    ("rtx-pro-6000", "decode", "bf16"),
+} | {(name, "moe", "mxfp4") for name in ("h100-sxm", "h200", "b200", "b300", "gb300")}  # fmt: skip
 
 
-def gemm_residuals(kernels: Path, system: System, fmt: str) -> Residuals:
-    """Of the shipped constants."""
+def constants(cost: msgspec.Struct) -> list[float]:
+    """In the order of the forms, which is that of the fields: times in us."""
+    fields = msgspec.structs.asdict(cost)
+    return [value / 1e3 if name.endswith("_ns") else value for name, value in fields.items() if name != "format"]
+
+
+def found_residuals(kernels: Path, system: System, kind: str) -> dict[str, Residuals]:
+    """Of the shipped constants of all formats, over all rows of the tables."""
     pytest.importorskip("pyarrow")
-    device = SHELF.device(system.device).device
+    device, folder = SHELF.device(system.device).device, kernels / system.folder
     costs: KernelCosts | None = device.costs
     assert costs is not None
-    rows = tables.gemms(kernels / system.folder, system)[0][fmt]
-    shipped = next(row for row in costs.gemm if row.format == fmt)
-    return residuals(forms.gemm(rows, device, fmt).predict(np.array(gemm_constants(shipped))), rows)
+    made: dict[str, tuple[dict[str, Rows], Callable[[Rows, str], forms.Form]]] = {
+        "gemm": (tables.gemms(folder, system)[0], lambda rows, fmt: forms.gemm(rows, device, fmt)),
+        "prefill": (
+            tables.attention(folder, system, "context"), lambda rows, fmt: forms.prefill(rows, device, fmt)
+        ),
+        "decode": (
+            tables.attention(folder, system, "generation"),
+            lambda rows, fmt: forms.decode(rows, device, fmt, system.cache_mib << 20),
+        ),
+        "moe": (tables.experts(folder, system), lambda rows, fmt: forms.experts(rows, device, fmt)),
+    }  # fmt: skip
+    found, form = made[kind]
+    shipped = {row.format: constants(row) for row in getattr(costs, kind)}
+    assert shipped.keys() == found.keys()
+    assert all(len(x) <= 6 for x in shipped.values())
+    return {fmt: residuals(form(rows, fmt).predict(np.array(shipped[fmt])), rows) for fmt, rows in found.items()}
 
 
+@pytest.mark.parametrize("kind", TARGETS)
 @pytest.mark.parametrize("system", SYSTEMS, ids=[s.device for s in SYSTEMS])
-def test_bf16_gemms_are_within_eight_percent(kernels: Path, system: System) -> None:
-    found = gemm_residuals(kernels, system, "bf16")
-    assert found.error <= 0.08
-    assert all(abs(bias) <= 0.15 for rows, bias in found.bands if rows >= 100)
-
-
-@pytest.mark.parametrize("name", ["h100-sxm", "b200", "b300", "gb300", "h200", "l40s", "rtx-pro-6000"])
-def test_fp8_gemms_have_no_biased_band(kernels: Path, name: str) -> None:
-    found = gemm_residuals(kernels, next(s for s in SYSTEMS if s.device == name), "fp8")
-    assert found.error <= 0.14  # docs/costs.md says which devices miss 12 %
-    assert all(abs(bias) <= 0.15 for rows, bias in found.bands if rows >= 100)
+def test_shipped_constants_meet_the_aims_of_the_tables(kernels: Path, system: System, kind: str) -> None:
+    """At most six constants; the median error, and no band of 100 rows with a median bias above 15 %."""
+    for fmt, found in found_residuals(kernels, system, kind).items():
+        aim = 0.08 if (kind, fmt) == ("gemm", "bf16") else TARGETS[kind]
+        assert (found.error > aim) == ((system.device, kind, fmt) in MISSED), (fmt, found)
+        assert found.error <= 0.21
+        assert all(abs(bias) <= 0.15 for rows, bias in found.bands if rows >= 100), (fmt, found)
 
 
 def fastest_us(ranks: int, size: int, in_domain: int | None = None) -> float:
@@ -127,3 +146,13 @@ def test_chunked_prefill_of_linear_attention_costs_what_the_table_says() -> None
     p = linear.prefill
     us = (p.fixed_ns + p.sequence_ns + (p.token_ns + p.span_ns) * 8192) / 1e3
     assert us == pytest.approx(61 + 603, rel=0.10)
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_a_ring_decodes_once_per_rank(ranks: int) -> None:
+    """Queries go round: one more attention kernel, a pass and a return per rank, and a merge of each part."""
+    spec = SHELF.model("llama-3.1-405b").spec
+    attention = roofline_entry(spec, [1], H100, Group(tensor=8, context=ranks)).groups[0].attention
+    assert attention is not None and attention.ring is not None and isinstance(attention.decode, Phase)
+    steps = (ranks - 1) * (2 * H100.scale_out.latency_ns + attention.decode.fixed_ns)
+    assert attention.ring.decode_ns == pytest.approx(steps + ranks * 3_000)

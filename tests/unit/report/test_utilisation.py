@@ -48,6 +48,7 @@ def test_one_long_prompt_reaches_the_share_that_the_device_was_given() -> None:
     plan = make_plan(spec, H100, PlanOptions(batched_tokens=65_536, context_tokens=65_536)).plan
     found = summary(plan, "poisson:rate=1,input=60000,output=1").utilisation
     assert found and found.mfu == pytest.approx(H100.share.flops, rel=0.01)
+    assert found.stages[0].bound_by["compute"] > 0.95
 
 
 def test_one_decoding_request_reads_weights_all_the_time() -> None:
@@ -59,6 +60,7 @@ def test_one_decoding_request_reads_weights_all_the_time() -> None:
     assert 0.5 * H100.share.bandwidth < 2 * found.bandwidth < H100.share.bandwidth  # two stages take turns
     assert found.mfu < 0.005
     assert [stage.stage for stage in found.stages] == [0, 1]
+    assert all(stage.bound_by["memory"] > 0.8 for stage in found.stages)
 
 
 @pytest.mark.parametrize("model", ["llama-3.1-8b", "qwen3-30b-a3b"])

@@ -36,3 +36,17 @@ nodeSelector: {{- toYaml . | nindent 2 }}
 tolerations: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end -}}
+
+{{/* How a stage is probed: Kubernetes' gRPC probes speak no TLS. A stage serves from the moment it listens. */}}
+{{- define "stageline.stageProbe" -}}
+{{ if .Values.settings.tls_cert }}tcpSocket{{ else }}grpc{{ end }}: { port: 50051 }
+{{- end -}}
+
+{{/* Whether every stage serves. With TLS the router's own check asks, which reads the same certificates. */}}
+{{- define "stageline.routerProbe" -}}
+{{- if .Values.settings.tls_cert -}}
+exec: { command: [python, -m, router.check] }, timeoutSeconds: 5
+{{- else -}}
+grpc: { port: 50051 }
+{{- end -}}
+{{- end -}}
