@@ -162,9 +162,12 @@ def _stage_count(memory: Memory, options: PlanOptions) -> int:
 
 
 def layer_times(spec: ModelSpec, device: Device, options: PlanOptions, sequences: int, context: int) -> list[int]:
-    """Time in ns of a decode step in every layer alone; the last one's includes the head."""
+    """Time in ns of a decode step in every layer alone; the last one's includes the head.
+
+    The first one's includes the serving engine's host time, unless it hides behind the devices' or there is one stage.
+    """
     totals = decode_totals(sequences, context)
-    options = msgspec.structs.replace(options, engine_sequence_ns=0.0)  # the host's time is no layer's
+    asked, options = options, msgspec.structs.replace(options, engine_sequence_ns=0.0)
     count = len(spec.layers)
     first_of = {layer: i for i, layer in reversed(list(enumerate(spec.layers))) if i < count - 1 or count == 1}
     time_of = {
@@ -173,6 +176,8 @@ def layer_times(spec: ModelSpec, device: Device, options: PlanOptions, sequences
     times = [time_of.get(layer, 0) for layer in spec.layers]
     last = count - 1
     times[last] = compile_cost(cost_entry(spec, [last], device, options)).service_ns(totals)
+    if count > 1 and not is_asynchronous(2, asked):
+        times[0] = compile_cost(cost_entry(spec, [0], device, asked)).service_ns(totals)
     return times
 
 
