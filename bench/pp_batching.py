@@ -25,6 +25,11 @@ What remains: the trace's rows do not come out. Groups form more evenly here tha
 percentile 5 to 11), so natural scheduling is too good, and a cap of 64 / 4 = 16 hardly ever binds. If the global cap
 means a share of the 32 slots instead, 8, it loses 24-28 % against natural, because chunks of prompts wait behind full
 groups; decode cap against global cap is then +34.0 % with the prefix cache (400 requests), measured +33.9 %.
+
+Nothing between these cases gives the three rows together either (200 requests): prompts divided by 4, 8 or 16 give a
+global cap of +1.6, +4.9, +3.3 % and a decode cap of +2.7, +5.5, +2.7 %; 2,048 batched tokens +0.9 and +3.2 %. A global cap
+never loses here while it counts all unfinished requests. The rule itself agrees with the scheduler that was read: chunks
+may join any step, a decode becomes eligible pp steps after the step that sampled.
 """
 
 import argparse

@@ -70,8 +70,9 @@ class DesignKeywords(TypedDict, total=False):
     serving_engine: str | None  # catalogue name or TOML file; None: the default of the device class
     max_num_seqs: int | None  # running sequences of one data-parallel rank; None: the serving engine's
     max_num_batched_tokens: int | None  # of one data-parallel rank
-    max_model_len: int | None  # longest prompt and output together; None: the model's
+    max_model_len: int | Literal["auto"] | None  # longest prompt and output; auto: what fits; None: the model's
     kv_blocks: int | None  # KV blocks of every stage; None: what memory holds
+    kv_cache_bytes: int | None  # memory of every device for KV and state; None: what memory_share leaves
     prefix_cache: bool | None  # None: the serving engine's default
     speculative_config: str | None  # JSON as vLLM's --speculative-config takes it; None: nothing drafts
     async_scheduling: bool | None  # None: the serving engine's default
@@ -113,6 +114,7 @@ _COMMANDS_NAMES = {  # what a keyword is called on the command line, and here
     "enable_expert_parallel": "all_experts", "stage_devices": "devices_by_stage",
     "num_redundant_experts": "redundant_experts", "context": "context_tokens",
     "gpu_memory_utilization": "memory_share", "block_size": "block_tokens", "num_gpu_blocks_override": "kv_blocks",
+    "kv_cache_memory_bytes": "kv_cache_bytes",
     "enable_prefix_caching": "prefix_cache", "axis_order": "axes", "hop_latency": "hop_latency_ns",
     "hop_bandwidth": "hop_bytes_per_s", "hop_jitter": "hop_jitter_ns", "host_floor": "host_floor_ns",
     "host_step": "host_step_ns", "host_sequence": "host_sequence_ns", "ring_step": "ring_step_ns",

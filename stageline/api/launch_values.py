@@ -2,7 +2,7 @@
 
 import json
 import re
-from typing import Any
+from typing import Any, Literal
 
 _SUFFIXED = re.compile(r"([0-9]+(?:\.[0-9]+)?)([kKmMgG]?)")
 _SUFFIXES = {"": 1, "k": 10**3, "K": 1 << 10, "m": 10**6, "M": 1 << 20, "g": 10**9, "G": 1 << 30}
@@ -27,6 +27,14 @@ def tokens(text: str) -> int:
     if count != int(count) or count < 1:
         raise ValueError("not a whole number of tokens")
     return int(count)
+
+
+def memory(text: str) -> int:
+    """A number of bytes with vLLM's suffixes: g = 10^9, G = 2^30."""
+    try:
+        return tokens(text)
+    except ValueError:
+        raise ValueError("not a whole number of bytes") from None
 
 
 def fraction(text: str) -> float:
@@ -119,11 +127,9 @@ def fcfs(text: str) -> dict[str, Any]:
     return {}
 
 
-def model_length(text: str) -> int:
-    """vLLM's --max-model-len."""
-    if text in ("auto", "-1"):
-        raise ValueError("the longest that fits is not looked for")
-    return tokens(text)
+def model_length(text: str) -> int | Literal["auto"]:
+    """vLLM's --max-model-len; `auto` and -1 are the longest that fits."""
+    return "auto" if text in ("auto", "-1") else tokens(text)
 
 
 def experts_balanced(text: str) -> dict[str, Any]:

@@ -47,7 +47,6 @@ _COUNTS = {  # keywords that are whole numbers from 1, and their flags
     "batched_tokens": "--batched-tokens",
     "max_num_seqs": "--max-num-seqs",
     "max_num_batched_tokens": "--max-num-batched-tokens",
-    "max_model_len": "--max-model-len",
     "kv_blocks": "--num-gpu-blocks-override",
     "cuda_graph_max": "--cuda-graph-max",
 }
@@ -63,7 +62,7 @@ _TIMES = {
 _AS_GIVEN = (  # keywords that are the planner's options of the same name
     "placement", "consecutive", "layer_bytes", "sequence_parallel", "overlap", "redundant_experts", "expert_imbalance",
     "concurrency", "memory_share", "whole_kv", "axes", "microbatch", "credits", "tensor_parallel",
-    "context_parallel", "hop_jitter_ns", "max_model_len", "kv_blocks", "prefix_cache", "ring_step_ns", "front_end_ns",
+    "context_parallel", "hop_jitter_ns", "kv_blocks", "kv_cache_bytes", "prefix_cache", "ring_step_ns", "front_end_ns",
 )  # fmt: skip
 
 
@@ -75,6 +74,8 @@ def make_options(keywords: PlanKeywords, catalog: Catalog, catalog_dirs: Sequenc
     ranks = _expert_parallel(keywords)
     if keywords.get("context_parallel", 1) > 1 and ranks > keywords.get("tensor_parallel", 1):
         raise UsageError("--cp can't be combined with replicas of attention: give --ep no larger than --tp")
+    limit = keywords.get("max_model_len")
+    length = None if limit == "auto" else limit
     partition = parse_partition(keywords.get("layer_partition", "balanced"))
     if partition != "balanced" and keywords.get("placement", "fewest") != "fewest":
         raise UsageError(
@@ -84,7 +85,9 @@ def make_options(keywords: PlanKeywords, catalog: Catalog, catalog_dirs: Sequenc
         PlanOptions(),
         layer_partition=partition,
         **{name: value for name, value in keywords.items() if name in _AS_GIVEN},
-        context_tokens=keywords.get("context_tokens") or keywords.get("max_model_len"),
+        context_tokens=keywords.get("context_tokens") or length,
+        max_model_len=length,
+        longest_that_fits=limit == "auto",
         chunks=_chunks(keywords),
         devices=_devices(keywords, ranks),
         replicas=1 if keywords.get("all_experts") else keywords.get("replicas", 1),
@@ -127,6 +130,9 @@ def _check_ranges(keywords: PlanKeywords) -> None:
         _between(flag, keywords.get(name), 1, MAX_OPTION)
     for name, flag in _TIMES.items():
         _between(flag, keywords.get(name), 0, MAX_TIME_NS)
+    limit = keywords.get("max_model_len")
+    _between("--max-model-len", None if limit == "auto" else limit, 1, MAX_OPTION)
+    _between("--kv-cache-memory-bytes", keywords.get("kv_cache_bytes"), 1, MAX_TIME_NS)
     _between("--hop-bandwidth", keywords.get("hop_bytes_per_s"), 1, MAX_TIME_NS)
     _between("--redundant-experts", keywords.get("redundant_experts"), 0, MAX_OPTION)
     _between("--expert-imbalance", keywords.get("expert_imbalance"), 0, MAX_EXPONENT)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -53,9 +54,9 @@ def _check_policies(engine: ServingEngine, place: str) -> None:
                 raise BadInput(place, None, str(error)) from None
 
 
-def check_length(max_model_len: int | None, spec: ModelSpec) -> None:
+def check_length(max_model_len: int | Literal["auto"] | None, spec: ModelSpec) -> None:
     """Refuse a limit above the model's longest context. Raises BadInput."""
-    if max_model_len is not None and spec.context and max_model_len > spec.context:
+    if isinstance(max_model_len, int) and spec.context and max_model_len > spec.context:
         reason = f"{spec.name} has positions for {spec.context:,} tokens"
         raise BadInput("--max-model-len", max_model_len, reason, f"give at most {spec.context}")
 

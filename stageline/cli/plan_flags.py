@@ -2,18 +2,19 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, cast, get_args
+from typing import Annotated, cast, get_args
 
 from cyclopts import Parameter
 
 from stageline.api.keywords import ElementName, PlanKeywords
 from stageline.cli.cost_flags import CostFlags
 from stageline.cli.engine_flags import MicrobatchFlags
-from stageline.cli.groups import DEVICES, MEMORY, MODEL, NETWORK, flag
-from stageline.cli.numbers import DECIMAL, WHOLE
+from stageline.cli.groups import DEVICES, MODEL, NETWORK, flag
+from stageline.cli.memory_flags import MemoryFlags
+from stageline.cli.numbers import WHOLE
 from stageline.errors import UsageError
 from stageline.plan.options import AXES, Axis, LayerBytes, Placement
-from stageline.units import parse_duration_ns, parse_rate_bytes_per_s, parse_tokens
+from stageline.units import parse_duration_ns, parse_rate_bytes_per_s
 
 ELEMENTS: tuple[str, ...] = get_args(ElementName)
 
@@ -158,60 +159,6 @@ class PlacementFlags:
         }
 
 
-@Parameter(name="*", group=MEMORY)
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryFlags:
-    """What has to fit in memory."""
-
-    context: Annotated[str | None, flag("Tokens per request to make room for, like 8192 or 128K.")] = None
-    max_model_len: Annotated[
-        str | None,
-        flag("Longest prompt and output together, and the --context unless given; default: the model's."),
-    ] = None
-    kv_blocks: Annotated[
-        int | None,
-        WHOLE,
-        flag("KV blocks of every stage; default: what memory holds.", "--num-gpu-blocks-override", "--kv-blocks"),
-    ] = None
-    concurrency: Annotated[int, WHOLE, flag("Requests of that context that every stage must have room for.")] = 1
-    memory_share: Annotated[
-        float | None,
-        DECIMAL,
-        flag(
-            "Usable fraction of memory; default: 1.0 on wafers, 0.9 on GPUs.",
-            "--memory-share",
-            "--gpu-memory-utilization",
-        ),
-    ] = None
-    activations: Annotated[
-        Literal["auto", "reserve", "static", "kv", "free"],
-        flag(
-            "What --memory-share holds beside weights and KV: nothing (reserve), the runtime (static, SGLang), that "
-            "and activations (kv, vLLM), or a share of what these leave (free, TensorRT-LLM); auto: as the engine does."
-        ),
-    ] = "auto"
-    block_tokens: Annotated[
-        int | None, WHOLE, flag("Tokens per KV block; default: the engine's.", "--block-tokens", "--block-size")
-    ] = None
-    whole_kv: Annotated[bool, flag("Keep the whole context in sliding-window layers too; --prefix-cache needs it.")] = (
-        False
-    )
-
-    def keywords(self) -> PlanKeywords:
-        """As the API takes them. Raises BadInput for a context that is no number of tokens."""
-        limit = self.max_model_len
-        return {
-            "context_tokens": None if self.context is None else parse_tokens(self.context, "--context"),
-            "max_model_len": None if limit is None else parse_tokens(limit, "--max-model-len"),
-            "kv_blocks": self.kv_blocks,
-            "concurrency": self.concurrency,
-            "memory_share": self.memory_share,
-            "activations": self.activations,
-            "block_tokens": self.block_tokens,
-            "whole_kv": self.whole_kv,
-        }
-
-
 @Parameter(name="*", group=NETWORK)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkFlags:
@@ -250,7 +197,7 @@ class FixedFlags:
 
     model: ModelFlags = ModelFlags()
     placement: PlacementFlags = PlacementFlags()
-    memory: MemoryFlags = MemoryFlags()
+    memory: MemoryFlags = MemoryFlags()  # noqa: RUF009  (frozen)
     network: NetworkFlags = NetworkFlags()
     cost: CostFlags = CostFlags()  # noqa: RUF009  (frozen)
 

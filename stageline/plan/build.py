@@ -18,6 +18,7 @@ from stageline.plan.cost_entry import cost_entry
 from stageline.plan.fit import check_fit
 from stageline.plan.fitted_efficiencies import with_efficiencies
 from stageline.plan.interleave import interleaved
+from stageline.plan.kv_given import longest, with_blocks, with_kv_bytes
 from stageline.plan.layer_partition import given_cuts
 from stageline.plan.links import links
 from stageline.plan.memory import Memory
@@ -25,7 +26,7 @@ from stageline.plan.options import AXES, PlanOptions
 from stageline.plan.partition import Part, balanced_over, fewest
 from stageline.plan.placement import LayerRun, Layers, by_kind, route
 from stageline.plan.schema import Defaults, Plan, StagePlan, Visit
-from stageline.plan.sizing import credits_for, for_ranks, is_asynchronous, nominal_microbatch, serving, with_blocks
+from stageline.plan.sizing import credits_for, for_ranks, is_asynchronous, nominal_microbatch, serving
 from stageline.plan.stage_hardware import FLAG as STAGE_DEVICES
 from stageline.plan.stage_hardware import StageHardware, check_stage_devices
 from stageline.plan.stage_work import stage_work
@@ -88,7 +89,7 @@ def make_plan(spec: ModelSpec, device: Device, options: PlanOptions) -> Planned:
             batched_tokens=options.batched_tokens,
         ),
         block_tokens=options.block_tokens,
-        max_context_tokens=options.max_model_len or spec.context,
+        max_context_tokens=longest(stages, spec, options),
         replicas=options.replicas,
         serving=serving(stages, options) or msgspec.UNSET,
         info=_info(spec, memory, options) | _order(axes),
@@ -161,9 +162,12 @@ def _stage_count(memory: Memory, options: PlanOptions) -> int:
 
 
 def layer_times(spec: ModelSpec, device: Device, options: PlanOptions, sequences: int, context: int) -> list[int]:
-    """Time in ns of a decode step in every layer alone; the last one's includes the head."""
+    """Time in ns of a decode step in every layer alone; the last one's includes the head.
+
+    The first one's includes the serving engine's host time, unless it hides behind the devices' or there is one stage.
+    """
     totals = decode_totals(sequences, context)
-    options = msgspec.structs.replace(options, engine_sequence_ns=0.0)  # the host's time is no layer's
+    asked, options = options, msgspec.structs.replace(options, engine_sequence_ns=0.0)
     count = len(spec.layers)
     first_of = {layer: i for i, layer in reversed(list(enumerate(spec.layers))) if i < count - 1 or count == 1}
     time_of = {
@@ -172,6 +176,8 @@ def layer_times(spec: ModelSpec, device: Device, options: PlanOptions, sequences
     times = [time_of.get(layer, 0) for layer in spec.layers]
     last = count - 1
     times[last] = compile_cost(cost_entry(spec, [last], device, options)).service_ns(totals)
+    if count > 1 and not is_asynchronous(2, asked):
+        times[0] = compile_cost(cost_entry(spec, [0], device, asked)).service_ns(totals)
     return times
 
 
@@ -208,6 +214,7 @@ def _stage(index: int, layers: Layers, spec: ModelSpec, hardware: StageHardware,
         kv_windows=memory.windows(layers) or msgspec.UNSET,
         work=stage_work(spec, layers, device, memory, options),
     )
+    stage = with_kv_bytes(stage, options.kv_cache_bytes, device.memory_bytes)
     return with_blocks(stage, options.kv_blocks, device.memory_bytes)
 
 

@@ -93,7 +93,9 @@ class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
     rank_tokens: int | None = None  # of one data-parallel rank; replaces `batched_tokens`
     max_num_seqs: int | None = None  # most running sequences of one data-parallel rank
     max_model_len: int | None = None  # longest prompt and output together; None: the model's
+    longest_that_fits: bool = False  # in place of max_model_len: what the KV cache holds of one request
     kv_blocks: int | None = None  # KV blocks of every stage; None: what memory holds
+    kv_cache_bytes: int | None = None  # memory of every device for KV and state; None: what memory_share leaves
     prefix_cache: bool | None = None  # None: the serving engine's default
     credits_rule: CreditsRule = "fill"
     serving: EngineRules | None = None

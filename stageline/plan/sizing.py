@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import msgspec
 
-from stageline.errors import DoesNotFit, UsageError
 from stageline.plan.options import EngineRules, PlanOptions
 from stageline.plan.schema import Serving, StagePlan
 from stageline.plan.timing import PipelineTiming
@@ -90,18 +89,3 @@ def _largest(stages: int, running: int | None, rules: EngineRules) -> int:
     if running is None:
         return 0
     return running if rules.batch_holds == "all" else max(1, running // stages)
-
-
-def with_blocks(stage: StagePlan, blocks: int | None, device_bytes: int) -> StagePlan:
-    """The stage with room for exactly `blocks` KV blocks, on devices of that size. Raises UsageError or DoesNotFit."""
-    if blocks is None:
-        return stage
-    flag = f"--num-gpu-blocks-override {blocks:,}"
-    if stage.windows or stage.state_bytes or not stage.kv_block_bytes:
-        reason = f"{stage.name} keeps more than blocks of equal size (sliding windows, or state of linear attention)"
-        raise UsageError(f"{flag}: {reason}; say with --memory-share how much memory KV may take")
-    need = stage.weight_bytes + blocks * stage.kv_block_bytes
-    if need > device_bytes * stage.devices:
-        room = max(0, device_bytes * stage.devices - stage.weight_bytes) // stage.kv_block_bytes
-        raise DoesNotFit(f"{flag}: {stage.name} has memory for at most {room:,} blocks beside its weights")
-    return msgspec.structs.replace(stage, kv_budget_bytes=blocks * stage.kv_block_bytes)

@@ -93,6 +93,28 @@ def test_blocks_given_are_the_blocks_there_are(tmp_path: Path, capsys: pytest.Ca
     assert "linear attention" in capsys.readouterr().err
 
 
+def test_kv_bytes_given_are_those_of_every_device(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "plan.json"
+    given = [*LLAMA, "--tp", "2", "--kv-cache-memory-bytes", "4G"]
+    assert run([*given, "--gpu-memory-utilization", "0.5", "-o", str(path)]) == 0
+    assert json.loads(path.read_text())["stages"][0]["kv_budget_bytes"] == 2 * (4 << 30)
+    assert run([*LLAMA, "--kv-cache-memory-bytes", "70G"]) == 4
+    assert "beside its weights" in capsys.readouterr().err
+    assert run([*LLAMA, "--kv-cache-memory-bytes", "4 GB"]) == 2
+    assert "write it like 25G" in capsys.readouterr().err
+
+
+def test_the_longest_that_fits_is_a_limit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """4 GiB hold 2,048 blocks of 16 tokens of 131,072 bytes each."""
+    path = tmp_path / "plan.json"
+    for auto in ("auto", "-1"):
+        assert run([*LLAMA, "--kv-cache-memory-bytes", "4G", "--max-model-len", auto, "-o", str(path)]) == 0
+        assert json.loads(path.read_text())["max_context_tokens"] == (4 << 30) // (131_072 * 16) * 16
+        assert "would not start" not in capsys.readouterr().out
+    assert run([*LLAMA, "--max-model-len", "auto", "-o", str(path)]) == 0
+    assert json.loads(path.read_text())["max_context_tokens"] == 131_072
+
+
 def test_the_prefix_cache_is_vllms_default(plan: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     load = "sessions:rate=2,turns=3,system=1024,question=64,output=16,requests=20"
     assert ran(capsys, plan, load=load)["prefix_cache"]["token_hit_ratio"] > 0
@@ -143,3 +165,12 @@ def test_runs_say_how_they_were_planned_and_driven(tmp_path: Path, capsys: pytes
     out = capsys.readouterr().out
     for word in ("serving_engine", "vllm-v1", "pipeline", "batching", "max_running"):
         assert word in out
+
+
+def test_the_automatic_cut_counts_the_hosts_time(capsys: pytest.CaptureFixture[str]) -> None:
+    """122 sequences x 40 us of host time are 4.9 ms of a step on stage 0, more than four layers take."""
+    pipeline = ["plan", "llama-3.1-8b", "h200", "--devices", "8"]
+    cut = planned(capsys, *pipeline)["stages"]
+    even = planned(capsys, *pipeline, "--layer-partition", "4,4,4,4,4,4,4,4")["stages"]
+    assert max(s["service_ns"] for s in cut) < 0.6 * max(s["service_ns"] for s in even)
+    assert cut[0]["layers"] == "0"

@@ -341,6 +341,37 @@ CONFIGS: dict[str, tuple[dict[str, Any], float, float]] = {
             "vocab_size": 128256,
         }, 1.24, 1.24,
     ),
+    "qwen3-vl-30b": (  # 30.5 B, 3.3 B with the embedding
+        {
+            "model_type": "qwen3_vl_moe", "architectures": ["Qwen3VLMoeForConditionalGeneration"], "image_token_id":
+            151655, "tie_word_embeddings": False, "vision_config": {"deepstack_visual_indexes": [8, 16, 24], "depth":
+            27, "hidden_size": 1152}, "text_config": {"attention_bias": False, "decoder_sparse_step": 1, "head_dim":
+            128, "hidden_size": 2048, "intermediate_size": 6144, "max_position_embeddings": 262144, "mlp_only_layers":
+            [], "model_type": "qwen3_vl_moe_text", "moe_intermediate_size": 768, "norm_topk_prob": True,
+            "num_attention_heads": 32, "num_experts": 128, "num_experts_per_tok": 8, "num_hidden_layers": 48,
+            "num_key_value_heads": 4, "rope_scaling": {"mrope_interleaved": True, "mrope_section": [24, 20, 20],
+            "rope_type": "default"}, "rope_theta": 5000000, "vocab_size": 151936},
+        }, 30.53, 3.04,
+    ),
+    "ling-lite-1.5": (  # 16.8 B, 2.75 B with the embedding
+        USUAL | {
+            "architectures": ["BailingMoeForCausalLM"], "model_type": "bailing_moe", "first_k_dense_replace": 0,
+            "hidden_size": 2048, "intermediate_size": 1408, "max_position_embeddings": 32768, "moe_intermediate_size":
+            1408, "num_experts": 64, "num_shared_experts": 2, "norm_topk_prob": True, "num_attention_heads": 16,
+            "num_experts_per_tok": 6, "num_hidden_layers": 28, "num_key_value_heads": 4, "pretraining_tp": 1,
+            "use_bias": False, "use_qkv_bias": False, "vocab_size": 126464, "output_router_logits": False,
+            "embedding_dropout": 0.0, "norm_head": False, "norm_softmax": False, "output_dropout": 0.0,
+        }, 16.8, 2.49,
+    ),
+    "gemma-2-2b": (  # 2.61 B; the file leaves the tied embedding to the type's default
+        {
+            "architectures": ["Gemma2ForCausalLM"], "model_type": "gemma2", "attention_bias": False,
+            "attn_logit_softcapping": 50.0, "cache_implementation": "hybrid", "final_logit_softcapping": 30.0,
+            "head_dim": 256, "hidden_activation": "gelu_pytorch_tanh", "hidden_size": 2304, "intermediate_size": 9216,
+            "max_position_embeddings": 8192, "num_attention_heads": 8, "num_hidden_layers": 26, "num_key_value_heads":
+            4, "query_pre_attn_scalar": 256, "sliding_window": 4096, "torch_dtype": "bfloat16", "vocab_size": 256000,
+        }, 2.61, 2.61,
+    ),
 }  # fmt: skip
 
 

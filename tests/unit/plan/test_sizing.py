@@ -4,9 +4,10 @@ import msgspec
 import pytest
 
 from stageline.errors import DoesNotFit, UsageError
+from stageline.plan.kv_given import with_blocks
 from stageline.plan.options import EngineRules, PlanOptions
 from stageline.plan.schema import KvWindow, StagePlan
-from stageline.plan.sizing import credits_for, for_ranks, nominal_microbatch, serving, with_blocks
+from stageline.plan.sizing import credits_for, for_ranks, nominal_microbatch, serving
 from stageline.plan.timing import PipelineTiming
 
 RULES = EngineRules("own", "1", "all", "greedy", "balanced", "fcfs", "grow", True, False)
