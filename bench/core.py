@@ -59,7 +59,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 def wafers(**options: object) -> Plan:
     """A plan of Kimi K3 on WSE-3T."""
     catalog = Catalog()
-    asked = msgspec.convert(options, PlanOptions)
+    asked = msgspec.structs.replace(PlanOptions(), **options)
     return make_plan(catalog.model("kimi-k3").spec, catalog.device("wse-3t").device, asked).plan
 
 

@@ -96,8 +96,8 @@ def _linear(folder: Path, system: System, left: dict[tuple[str, str], Residuals]
 
 
 def _linear_cost(kind: str, kernels: dict[str, list[float]]) -> LinearCost:
-    """The convolution's and the scan's constants, added."""
-    decode = np.add(kernels["generation conv"], kernels["generation scan"]).tolist()
+    """Of prefill the convolution's and the scan's constants, added."""
+    decode = kernels["generation"]
     prefill = np.add(kernels["context conv"], kernels["context scan"]).tolist()
     return LinearCost(
         format=kind, decode_fixed_ns=_ns(decode[0]), decode_head_ns=_ns(decode[1]), fixed_ns=_ns(prefill[0]),

@@ -112,12 +112,12 @@ def linear(rows: Rows, *, prefill: bool) -> Form:
     """One kernel of LinearCost: fixed us, head us, and in prefill token us and span us."""
     c = rows.columns
     sequences, heads = c["batch_size"], c["num_v_heads"]
-    per_head, per_token = sequences * heads, sequences * c["seq_len"] * heads
+    per_head = sequences * heads
 
     def predict(x: Floats) -> Floats:
         us: Floats = x[0] + x[1] * per_head
         if prefill:
-            us = us + x[2] * per_token + x[3] * c["seq_len"]
+            us = us + x[2] * per_head * c["seq_len"] + x[3] * c["seq_len"]
         return us
 
     return Form(predict, (5.0, 1e-3, 1e-3, 1e-3) if prefill else (5.0, 1e-2))

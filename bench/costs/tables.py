@@ -31,17 +31,17 @@ class System(NamedTuple):
     gemm: str = "0.24.0"
     vllm: str = "0.24.0"
     nccl: str = "2.29.2"
-    custom: str = "vllm/0.24.0"
+    custom: tuple[str, ...] = ("vllm/0.24.0",)
     kda: str = "0.5.16"
 
 
 SYSTEMS = (
-    System("a100_sxm", "a100-80g", 40, "0.14.0", "0.14.0", "2.27.3", "vllm/0.14.0", ""),
+    System("a100_sxm", "a100-80g", 40, "0.14.0", "0.14.0", "2.27.3", ("vllm/0.14.0",), ""),
     System("h100_sxm", "h100-sxm", 50, gemm="0.19.0"),
     System("h200_sxm", "h200", 50),
-    System("l40s", "l40s", 96, nccl="2.27.3", custom=""),
+    System("l40s", "l40s", 96, nccl="2.27.3", custom=()),
     System("b200_sxm", "b200", 126),
-    System("b300_sxm", "b300", 126),
+    System("b300_sxm", "b300", 126, custom=("vllm/0.24.0", "sglang/0.5.14")),
     System("gb300", "gb300", 126),
     System("rtx_pro_6000_server", "rtx-pro-6000", 128),
 )
@@ -117,7 +117,7 @@ def experts(folder: Path, system: System) -> dict[str, Rows]:
 
 
 def linear(folder: Path, system: System) -> dict[tuple[str, str], Rows]:
-    """Kernels of linear attention by (kind, kernel): conv and scan, of context and of generation."""
+    """Kernels of linear attention by (kind, kernel): conv and scan of context, and all of generation."""
     found = {}
     paths = {"gated-delta": folder / "linear_attention" / "vllm" / system.vllm / "gdn_perf.parquet"}
     if system.kda:
@@ -127,23 +127,38 @@ def linear(folder: Path, system: System) -> dict[tuple[str, str], Rows]:
             continue
         table = read(path)
         conv = np.array(["conv1d" in source for source in table["kernel_source"]])
-        for phase in ("context", "generation"):
-            for name, part in (("conv", conv), ("scan", ~conv)):
-                chosen = part & (table["phase"] == phase)
-                tokens = table["num_tokens"].astype(float)
-                names = ("batch_size", "seq_len", "num_v_heads")
-                found[kind, f"{phase} {name}"] = rows(table, chosen, names, tokens)
+        context = table["phase"] == "context"
+        for name, part in (("conv", conv & context), ("scan", ~conv & context)):
+            tokens = table["num_tokens"].astype(float)
+            found[kind, f"context {name}"] = rows(table, part, ("batch_size", "seq_len", "num_v_heads"), tokens)
+        found[kind, "generation"] = _generation(table)
     return found
 
 
+def _generation(table: Table) -> Rows:
+    """Decode by sequences and heads: convolution and scan, or the one kernel that does both."""
+    best: dict[tuple[int, int], dict[str, float]] = {}
+    columns = (table[name].tolist() for name in ("phase", "kernel_source", "batch_size", "num_v_heads", "latency"))
+    for phase, source, batch, heads, ms in zip(*columns, strict=True):
+        if phase == "generation":
+            whole = "fused_decode" in source or "fused_kda_decode" in source
+            kernel = "whole" if whole else "conv" if "conv1d" in source else "scan"
+            times = best.setdefault((int(batch), int(heads)), {})
+            times[kernel] = min(times.get(kernel, np.inf), ms * 1e3)
+    us = [min(t.get("whole", np.inf), t.get("conv", np.inf) + t.get("scan", np.inf)) for t in best.values()]
+    known = np.isfinite(us)
+    batch, heads = np.array(list(best), dtype=float)[known].T
+    return Rows({"batch_size": batch, "num_v_heads": heads}, np.array(us)[known], batch)
+
+
 def collective(folder: Path, system: System, operation: str, devices: int) -> tuple[Floats, Floats]:
-    """(bytes, us) of a collective over `devices`, ascending; an all-reduce takes the faster of NCCL and custom."""
+    """(bytes, us) of a collective over `devices`, ascending; an all-reduce takes the fastest of NCCL and custom."""
     table = read(folder / "comm" / "nccl" / system.nccl / "nccl_perf.parquet")
     chosen = (table["op_name"] == operation) & (table["num_gpus"] == devices) & (table["nccl_dtype"] == "half")
     half = (table["message_size"][chosen] * 2).tolist()
     best = dict(zip(half, (table["latency"][chosen] * 1e3).tolist(), strict=True))
-    if operation == "all_reduce" and system.custom:
-        table = read(folder / "comm" / system.custom / "custom_allreduce_perf.parquet")
+    for custom in system.custom if operation == "all_reduce" else ():
+        table = read(folder / "comm" / custom / "custom_allreduce_perf.parquet")
         graph = np.array([not str(source).endswith("eager") for source in table["kernel_source"]])
         chosen = graph & (table["num_gpus"] == devices)
         for size, us in zip(table["message_size"][chosen] * 2, table["latency"][chosen] * 1e3, strict=True):

@@ -31,14 +31,21 @@ class Typed(msgspec.Struct, frozen=True):
 
 
 @cache
-def typed(plan: str, workload: str, flags: str = "", data: Path | None = None) -> Typed:
-    """Plan and run; DIR is `data`. Raises RuntimeError with what the commands complained of."""
+def typed(plan: str, workload: str, flags: str = "", data: Path | None = None, calibrate: str = "") -> Typed:
+    """Plan and run, with a profile made by `calibrate` if given; DIR is `data`. Raises RuntimeError with complaints."""
     run = f"--workload '{workload}'" + (f" {flags}" if flags else "")
     with tempfile.TemporaryDirectory() as folder:
-        path = f"{folder}/plan.json"
-        call(f"plan {plan.replace(CATALOGUE, str(HERE / CATALOGUE)).replace('DIR', str(data))} -o {path}")
+        path, profile = f"{folder}/plan.json", ""
+        if calibrate:
+            call(f"calibrate {calibrate.replace('DIR', str(data))} -o {folder}/profile.json")
+            profile = f" --profile {folder}/profile.json"
+        call(f"plan {plan.replace(CATALOGUE, str(HERE / CATALOGUE)).replace('DIR', str(data))}{profile} -o {path}")
         found = json.loads(call(f"run {path} {run} --json"))
     command = f"stageline plan {plan} -o plan.json && stageline run plan.json {run}"
+    if calibrate:
+        command = f"stageline calibrate {calibrate} -o profile.json && " + command.replace(
+            " -o plan.json", " --profile ./profile.json -o plan.json"
+        )
     means = {name: found[f"{name}_s"]["mean"] or 0.0 for name in ("ttft", "tpot", "e2e")}
     return Typed(
         command=command,

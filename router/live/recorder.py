@@ -2,11 +2,13 @@
 
 import contextlib
 import errno
+import itertools
 import logging
 import os
 from pathlib import Path
 from typing import BinaryIO
 
+from router.live.torn import close_torn, hold
 from stageline.engine.types import Request
 from stageline.errors import UsageError
 from stageline.workload.recording import RecordingHeader, broken_line, cancel_line, end_line, header_line, request_line
@@ -17,7 +19,8 @@ log = logging.getLogger(__name__)
 class Recorder:
     """One file per session: FILE, FILE.1, FILE.2, ..., the first name that is free.
 
-    A router that comes back after a crash keeps what was recorded. A session without requests leaves no file.
+    A router that comes back after a crash keeps what was recorded, and says in it that it ends there. A session without
+    requests leaves no file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -31,6 +34,10 @@ class Recorder:
             raise UsageError(f"--record {path}: there is no directory {path.parent}")
         if path.is_dir():
             raise UsageError(f"--record {path}: is a directory; give a file in it")
+        for number in itertools.count():
+            if not (earlier := self._name(number)).exists():
+                break
+            close_torn(earlier)
 
     def begin(self, header: RecordingHeader) -> None:
         """A session has opened."""
@@ -84,13 +91,17 @@ class Recorder:
             with contextlib.suppress(OSError), file:
                 file.truncate(self._bytes)
 
+    def _name(self, number: int) -> Path:
+        return Path(f"{self._path}.{number}") if number else self._path
+
     def _open(self) -> BinaryIO:
         """The next file, unbuffered: what was written is there whatever happens to this process. Raises OSError."""
         while True:
-            path = Path(f"{self._path}.{self._files}") if self._files else self._path
+            path = self._name(self._files)
             self._files += 1
             with contextlib.suppress(FileExistsError):
                 file = path.open("xb", buffering=0)
+                hold(file)
                 if path != self._path:
                     log.warning("earlier recordings are kept", extra={"recording": path})
                 return file

@@ -109,7 +109,9 @@ class Watchdog:
             if who not in self._noticed:
                 since = datetime.now(UTC).timestamp() - owed_ns / NS_PER_S
                 when = datetime.fromtimestamp(since, UTC).isoformat(timespec="milliseconds")
-                log.warning("%s is overdue", _name(who), extra={"since": when, "emulated_ns": self._machine.held_ns})
+                held_ns = self._machine.held_ns
+                frame = {"emulated_ns": held_ns} if held_ns < NEVER else {}  # else nothing but the answer is owed
+                log.warning("%s is overdue", _name(who), extra={"since": when, **frame})
             self._noticed[who] = owed_ns
         for who in [who for who in self._noticed if who not in stuck]:
             owed_s = self._noticed.pop(who) / NS_PER_S

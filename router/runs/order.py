@@ -49,6 +49,8 @@ async def read_order(context: RunContext, digest: str, *, trust: bool) -> Order:
         named, hint = scheduling.users_classes[0], "start the router with --trust-runs"
         raise BadInput("scheduling policy", named, "a class by name", hint)
     workload, total = await _workload(start, context, trust=trust)
+    # The messages of a client that has left end like those of one that has sent all. Only that one can be answered.
+    await context.send_initial_metadata(())
     return Order(start, scheduling, workload, total)
 
 

@@ -68,6 +68,9 @@ def stored_run(directory: Path) -> StoredRun:
         )
     if not summary.requests["total"]:
         raise BadInput(str(directory), None, "no request arrived", "run a workload that has some")
+    if not summary.requests["finished"]:
+        reason = "no request finished, so that there is nothing to make better"
+        raise BadInput(str(directory), None, reason, "run shorter requests, or a plan with room for them")
     plan, stages = read_run_plan(directory), read_stages(directory)
     return StoredRun(directory=directory, plan=plan, summary=summary, stages=stages, rerun=summary.rerun)
 

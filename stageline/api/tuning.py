@@ -27,7 +27,7 @@ from stageline.errors import UsageError
 from stageline.report.rerun import Rerun, flag
 from stageline.report.rundir import PLAN_FILE, TUNE_FILE
 from stageline.report.slo import parse_slo
-from stageline.report.tuned import NOTABLE, OBJECTIVES, Figures, Measured, Objective, TuneResult, gain
+from stageline.report.tuned import NOTABLE, OBJECTIVES, Figures, Measured, Objective, TuneResult, gain, value
 
 BUDGET, MAX_BUDGET = 20, 1000
 SHORT_SHARE, LEAST_SHORT = 5, 24  # a short trial has a fifth of the requests, and at least so many
@@ -89,6 +89,8 @@ def run_tune(
     if objective == "goodput" and not stored.rerun.slo:
         raise UsageError("--objective goodput needs an objective per request: give --slo ttft=2s,tpot=50ms")
     before = checked_again(stored)
+    if value(before, objective) is None:
+        raise UsageError(f"--objective {objective}: the run has none, as no request had two tokens: give another one")
     result = _Tuner(stored, objective, before, budget, partial(run_attempts, jobs=jobs), watch).result()
     if save:
         write_file(directory / TUNE_FILE, msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n")

@@ -16,7 +16,7 @@ from stageline.cli.search_flags import LimitFlags, SearchFlags
 from stageline.cli.search_output import answer_document, print_search, save_plot
 from stageline.cli.speculation_flags import SpeculationFlags
 from stageline.cli.varied_flags import VariedFlags
-from stageline.errors import SloMissed, UsageError
+from stageline.errors import RunFailed, SloMissed, UsageError
 
 
 def search_command(
@@ -58,6 +58,14 @@ def search_command(
         output.print_json(answer_document(found))
     else:
         print_search(found, question, best_of_each=curve)
-    if not any(t.slo_met in {None, True} for t in found.trials if t.failure is None):
-        raise SloMissed("no division meets the objective; give it more devices, or relax the objective")
+    best = found.best()
+    if best is None:
+        raise RunFailed(
+            f"no request finished in any of {len(found.trials)} trials: each is longer than the plan's context or fits "
+            "no empty KV ledger; shorten them, or search with --context as long as they are"
+        )
+    if best.slo_met is False:
+        raise SloMissed(
+            f"no trial meets the objective; in the best {best.attainment or 0.0:.2%} of the requests are good"
+        )
     return 0

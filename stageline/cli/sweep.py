@@ -20,7 +20,7 @@ from stageline.cli.groups import OUTPUT, QUESTION, TRIALS
 from stageline.cli.numbers import WHOLE
 from stageline.cli.progress import counting_bar
 from stageline.cli.search_output import brief_lines
-from stageline.errors import BadInput, SloMissed, UsageError
+from stageline.errors import BadInput, RunFailed, SloMissed, UsageError
 from stageline.report.palette import BUSY
 from stageline.report.slo import parse_slo
 from stageline.runtime.plans import read_plan_file
@@ -68,6 +68,11 @@ def sweep_command(
         output.print_json(found)
     else:
         _print(found)
+    if not any(point.trial.finished for curve in found.curves for point in curve.points):
+        raise RunFailed(
+            "no request finished at any point: each is longer than the plan's context or fits no empty KV ledger; "
+            "shorten them, or plan with --context as long as they are"
+        )
     if until is not None and all(c.limit is None or c.limit.kept is None for c in found.curves):
         raise SloMissed("no load that was tried keeps the objective")
 

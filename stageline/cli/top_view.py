@@ -20,7 +20,8 @@ _LEVELS = " ▁▂▃▄▅▆▇█"
 
 def render(view: View, width: int) -> RenderableType:
     """One frame."""
-    parts: list[RenderableType] = [_head(view), *_figures(view), Text("")]
+    trouble = [Text(view.trouble, "bold red")] if view.trouble else []
+    parts: list[RenderableType] = [_head(view), *trouble, *_figures(view), Text("")]
     each = max(1, min(MAX_STAGE_COLUMNS, (width - LABEL_COLUMNS) // max(1, len(view.stages))))
     fits = max(1, (width - LABEL_COLUMNS) // each)
     for first in range(0, len(view.stages), fits):
@@ -36,10 +37,12 @@ def _head(view: View) -> Text:
 
 
 def _figures(view: View) -> list[Text]:
-    clock = f"{format_duration(view.emulated_s * NS_PER_S)} ({figure_text(view.speed)} x wall)"
+    pace = "no work since" if view.at_rest else f"{figure_text(view.speed)} x wall"
+    clock = f"{format_duration(view.emulated_s * NS_PER_S)} ({pace})"
     slip = f"  slip {format_duration(view.slip_s * NS_PER_S)}" if view.slip_s else ""
     emulated = "-" if view.emulated_tokens_per_s is None else f"{view.emulated_tokens_per_s:,.0f}"
     failed = f"  failed {view.failed:,}" if view.failed else ""
+    failed += f"  left {view.cancelled:,}" if view.cancelled else ""
     lines = [
         ("requests", f"running {view.running:,}  waiting {view.waiting:,}  finished {view.finished:,}{failed}  "
                      f"{view.requests_per_s:,.1f}/s wall"),

@@ -15,14 +15,15 @@ from stageline.cost.layer_gemms import layer_gemms
 from stageline.hardware.costs import WINDOW_TILE, DecodeCost, KernelCosts, PrefillCost
 from stageline.hardware.device import Device
 from stageline.model.attention import GatedDelta, Gqa, Kda, Mla
-from stageline.model.ffn import Moe, NoFfn
+from stageline.model.ffn import Dense, Moe, NoFfn
 from stageline.model.formats import Precision, WeightFormat, format_named
 from stageline.model.spec import Layer, ModelSpec
 
 # Kernels beside GEMMs, attention and experts: a norm before each part, the rotary embedding or gates, the FFN's
 # activation. Assumed.
 FFN_OPS = 1
-ATTENTION_OPS = {"none": 0, "gqa": 1}  # of the other kinds 2
+ATTENTION_OPS = {"none": 0, "gqa": 1, "kda": 0}  # of the other kinds 2; KDA's kernel holds its gates and norm
+NORM_VECTORS = 4  # input and residual, read and written
 TRAFFIC_BYTES = 2  # per element of a GEMM's inputs and outputs
 
 
@@ -37,11 +38,28 @@ def _rate_ns(rate: float, share: float) -> float:
     return 1e9 / (rate * share)
 
 
-def elementwise_ns(layer: Layer, device: Device) -> float:
-    """Time of the kernels that no constants cover, at the device's overhead per operation."""
+def elementwise(spec: ModelSpec, layer: Layer, device: Device, group: Group) -> Folded:
+    """The kernels that no constants cover: the device's overhead per operation, and bytes at its share of bandwidth.
+
+    A norm adds a part's output to the residual: per token two hidden vectors in, two out, on every tensor rank unless
+    the sequence is split. With attention residuals it reads every block before it instead of one (their mean over the
+    model's layers). An activation reads an FFN's inputs and writes its outputs; that of routed experts is in their
+    own constants.
+    """
     kind = str(type(layer.attention).__struct_config__.tag)
     ops = layer.parts + FFN_OPS * (not isinstance(layer.ffn, NoFfn)) + ATTENTION_OPS.get(kind, 2)
-    return float(device.overhead.op_ns * ops)
+    norm = layer.parts * spec.hidden * (NORM_VECTORS + _mean_streams(spec) - 1)
+    width = layer.ffn.width if isinstance(layer.ffn, Dense) else getattr(layer.ffn, "shared_width", 0)
+    activation = width * (2 + getattr(layer.ffn, "gated", 0)) / group.tensor
+    elements = norm / (group.tensor if group.sequence_parallel else 1) + activation
+    read = device.bandwidth_bytes_per_s * device.share.bandwidth
+    return Folded(float(device.overhead.op_ns * ops), elements * TRAFFIC_BYTES * 1e9 / read / group.attention_replicas)
+
+
+def _mean_streams(spec: ModelSpec) -> float:
+    """Residual streams that a layer reads, one or as many as blocks of attention residuals came before."""
+    block = spec.residual_block
+    return sum(1 + -(-i // block) for i in range(len(spec.layers))) / len(spec.layers) if block else 1.0
 
 
 def gemms(

@@ -16,7 +16,7 @@ from stageline.cost.comms import COMBINE_BYTES, DISPATCH_BYTES
 from stageline.cost.expert_shapes import ExpertShape, ExpertShapes, expert_shapes
 from stageline.cost.gemm_shapes import GemmShapes, gemm_shapes
 from stageline.cost.group import Group
-from stageline.cost.kernel_entry import Folded, elementwise_ns, experts
+from stageline.cost.kernel_entry import Folded, elementwise, experts
 from stageline.cost.kernel_profile import KernelProfile, LayerTimes, formats_of
 from stageline.cost.kernel_rows import KernelTable, Sourced, curve
 from stageline.cost.layer_gemms import MLA_MODULE, NamedGemm, layer_gemms
@@ -80,6 +80,8 @@ class Lookup:
     def experts(self, layer: Layer, moe: Moe) -> Curve | None:
         """Routed experts by tokens of the group; None without a table of their format."""
         group, name = self.on.group, layer.formats.routed_experts
+        if self.on.device.peak_flops.fp4 and f"{name}-w4a8" in self._experts:  # as the constants do
+            name = f"{name}-w4a8"
         fmt = format_named(name, "format")
         shapes: ExpertShapes | None = next((self._experts[n] for n in _expert_names(name) if n in self._experts), None)
         if shapes is None:
@@ -228,10 +230,10 @@ def _kind(lookup: Lookup, layer: Layer) -> LayerTimes:
     work = [_sum([lookup.gemm(g) for g in gemms], on.group.attention_replicas)] if gemms else []
     routed = lookup.experts(layer, layer.ffn) if isinstance(layer.ffn, Moe) else None
     linear_decode, linear_prefill = lookup.linear(layer)
-    overhead, token_ns = elementwise_ns(layer, on.device), 0.0
+    overhead, token_ns = elementwise(on.spec, layer, on.device, on.group)
     if isinstance(layer.ffn, Moe) and routed is None:
         folded = folded_experts(on, layer)
-        overhead, token_ns = overhead + folded.overhead_ns, folded.token_ns
+        overhead, token_ns = overhead + folded.overhead_ns, token_ns + folded.token_ns
     return LayerTimes(
         layers=tuple(i for i, other in enumerate(on.spec.layers) if other == layer),
         work=tuple(work),

@@ -42,7 +42,7 @@ class RooflineModel:
         self._halves = halves_tables(entry)
         self._experts = imbalanced_experts(entry)
         self._apart = apart(entry)
-        self._ranks, self._graphs = entry.ranks or 1, entry.graphs or None
+        self._context, self._ranks, self._graphs = entry.context_ranks, entry.ranks or 1, entry.graphs or None
         self._sizes = captured_sizes(self._graphs) if self._graphs else []
         self._routed = expert_tables(entry)
         self._full = [(layers, _attention_of(a)) for layers, a in attention_rows(entry)]
@@ -51,70 +51,56 @@ class RooflineModel:
         self._linear_phases = [(n, _linear_of(a.decode, a.prefill)) for n, a in linear if a.decode and a.prefill]
         self._head = (entry.head.row_ns, entry.head.weights_ns, entry.head.overhead_ns) if entry.head else None
         self._head_table = head_table(entry)
-        self._host = bool(entry.floor_ns or entry.sequence_ns or entry.step_ns)
+        has_host = entry.floor_ns or entry.sequence_ns or entry.step_ns
+        host = entry.floor_ns, entry.sequence_ns, entry.step_ns, bool(entry.host_hidden)
+        self._host = host if has_host else None
         self._drafter = drafter_model(entry)
         self.uses_draw = bool(self._experts)
 
     def service_ns(self, totals: BatchTotals, draw: int = 0) -> int:
         """Token table + experts + linear attention + full attention (decode, then prefill) + head, rounded once."""
-        tokens = totals.decode_tokens - (-totals.prefill_tokens // self.entry.context_ranks)
+        tokens = totals.decode_tokens - (-totals.prefill_tokens // self._context)
         if self._apart:
             return self._apart_ns(totals, tokens, draw)
-        ns = self._device_ns(totals, tokens, draw)
+        ns = self._device_ns(totals, tokens, tokens, tokens, draw)
         if self._drafter:
             ns += self._drafter.drafting_ns(totals)
         return round(self._with_host(ns, totals) if self._host else ns) or 1
-
-    def _device_ns(self, totals: BatchTotals, tokens: int, draw: int) -> float:
-        values = self._values
-        whole = values[tokens] if tokens < len(values) else self.table.at(tokens)
-        ns = 0.0
-        for experts in self._experts:
-            ns += experts.ns(tokens, draw)
-        halves = self._halves_at(tokens) if self._halves else None
-        return self._step_ns(ns, totals, tokens, whole, halves)
 
     def drafting_ns(self, totals: BatchTotals) -> float:
         """What a drafter takes, of which this is the model; see `Drafter`."""
         ranks, ns = self.entry.context_ranks, 0.0
         for passes, drafted in drafting_passes(totals):
             tokens = drafted.decode_tokens - (-drafted.prefill_tokens // ranks)
-            ns += passes * self._device_ns(drafted, tokens, 0)
+            ns += passes * self._device_ns(drafted, tokens, tokens, tokens, 0)
         return ns
 
     def _apart_ns(self, totals: BatchTotals, routed: int, draw: int) -> int:
         """With ranks that step together, or graphs: only experts see the tokens that are `routed`."""
         if self._ranks > 1:
             totals = in_step(totals, self._ranks)
-        tokens = totals.decode_tokens - (-totals.prefill_tokens // self.entry.context_ranks)
-        graphs, ranks, values, ns = self._graphs, self._ranks, self._values, 0.0
+            tokens = totals.decode_tokens - (-totals.prefill_tokens // self._context)
+        else:
+            tokens = routed
+        graphs, ranks = self._graphs, self._ranks
         padded, own, size = tokens, tokens if ranks == 1 else -(-tokens // ranks), 0
         if graphs and own < len(self._sizes) and not (graphs.decode_only and totals.prefill_sequences):
             size = self._sizes[own]
             padded = size * ranks or tokens
-        whole = values[padded] if padded < len(values) else self.table.at(padded)
-        halves = self._halves_at(padded) if self._halves else None
-        for experts in self._experts:
-            ns += experts.ns(routed, draw)
-        if self._routed:
-            whole += self._routed[0].at(routed)
-            halves = (halves[0] + self._routed[1].at(routed), halves[1]) if halves else None
-        ns = self._step_ns(ns, totals, tokens, whole, halves)
+        ns = self._device_ns(totals, tokens, padded, routed, draw)
         if graphs and not size:
             ns = max(ns, graphs.eager_ns)
         if self._drafter:
             ns += self._drafter.drafting_ns(totals)
         return round(self._with_host(ns, totals) if self._host else ns) or 1
 
-    def _halves_at(self, tokens: int) -> tuple[float, float]:
-        """(work, collectives) of two half batches that overlap."""
-        assert self._halves
-        return self._halves[0].at(tokens), self._halves[1].at(tokens)
-
-    def _step_ns(
-        self, ns: float, totals: BatchTotals, tokens: int, whole: float, halves: tuple[float, float] | None
-    ) -> float:
-        """What the devices take: attention and head besides `ns` and `whole`, which depends on tokens alone."""
+    def _device_ns(self, totals: BatchTotals, tokens: int, padded: int, routed: int, draw: int) -> float:
+        """What the devices take, without a drafter: tables of `padded` tokens, experts of those `routed` to them."""
+        values = self._values
+        whole = values[padded] if padded < len(values) else self.table.at(padded)
+        ns = 0.0
+        for experts in self._experts:
+            ns += experts.ns(routed, draw)
         for layers, token_ns, sequence_ns in self._linear:
             update = token_ns * tokens
             state = sequence_ns * (totals.decode_sequences + totals.prefill_sequences)
@@ -123,7 +109,9 @@ class RooflineModel:
             ns += layers * scan(totals)
         for layers, attention in self._full:
             ns += layers * attention(totals)
-        ns = min(whole + ns, max(halves[0] + ns, halves[1])) if halves else whole + ns
+        if self._routed:
+            whole += self._routed[0].at(routed)
+        ns = min(whole + ns, self._halved_ns(ns, padded, routed)) if self._halves else whole + ns
         if self._head and totals.sampled:
             rows, weights = self._head[0] * totals.sampled, self._head[1]
             ns += (rows if rows > weights else weights) + self._head[2]
@@ -131,12 +119,22 @@ class RooflineModel:
                 ns += self._head_table.at(totals.sampled)
         return ns
 
+    def _halved_ns(self, ns: float, padded: int, routed: int) -> float:
+        """Of two half batches whose work and collectives overlap; `ns`: what does not depend on tokens alone."""
+        assert self._halves
+        work = self._halves[0].at(padded)
+        if self._routed:
+            work += self._routed[1].at(routed)
+        return max(work + ns, self._halves[1].at(padded))
+
     def _with_host(self, ns: float, totals: BatchTotals) -> float:
-        e = self.entry
+        assert self._host
+        floor_ns, sequence_ns, step_ns, hidden = self._host
         sequences = (totals.decode_sequences + totals.prefill_sequences) // self._ranks
-        if e.host_hidden:
-            return max(ns, e.floor_ns, e.sequence_ns * sequences + e.step_ns)
-        return max(ns, e.floor_ns) + e.sequence_ns * sequences + e.step_ns
+        ns = ns if ns > floor_ns else floor_ns
+        if hidden:
+            return max(ns, sequence_ns * sequences + step_ns)
+        return ns + sequence_ns * sequences + step_ns
 
 
 def drafter_model(entry: Roofline) -> "RooflineModel | None":

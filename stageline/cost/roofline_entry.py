@@ -2,8 +2,9 @@
 
 Each operation takes max(FLOPs / (peak x share), bytes / (bandwidth x share)) on one device of the group. A GEMM of P
 weights takes 2 P FLOPs per token and reads its weights once per step. GEMMs of one weight format have the same ridge
-point and are added up. Norms, activations and the embedding look-up move few bytes; the overhead per operation covers
-them. Tokens are counted over the whole group; attention replicas split them evenly.
+point and are added up. The bytes of norms and activations count where kernels have constants of their own; elsewhere,
+and for the embedding look-up, the overhead per operation covers them. Tokens are counted over the whole group;
+attention replicas split them evenly.
 """
 
 from collections import Counter
@@ -139,7 +140,8 @@ def _kernel_group(spec: ModelSpec, layer: Layer, count: int, rates: Rates, alpha
     device, group, costs = rates.device, rates.group, rates.device.costs
     assert costs is not None
     gemms, folded = kernel_entry.gemms(spec, layer, device, costs, group)
-    overhead, token_ns = kernel_entry.elementwise_ns(layer, device) + folded.overhead_ns, folded.token_ns
+    rest = kernel_entry.elementwise(spec, layer, device, group)
+    overhead, token_ns = rest.overhead_ns + folded.overhead_ns, rest.token_ns + folded.token_ns
     experts = _experts(spec, layer, rates, alpha)
     if experts:
         measured = kernel_entry.experts(spec, layer, device, costs, group, experts.imbalance)

@@ -7,14 +7,13 @@ that the result equals the heap's to the nanosecond (a property test compares th
 """
 
 from collections.abc import Sequence as Seq
+from operator import add
 
 import numpy as np
 
 from stageline.cost.arrays import IntArray, VectorisedModel
 from stageline.cost.totals import BatchTotals
 from stageline.cost.vectorised import compile_vectorised
-from stageline.engine.attribution import router_ends, way_ends
-from stageline.engine.causes import GAP_CAUSES
 from stageline.engine.heap_pipeline import HeapPipeline
 from stageline.engine.ledger import Ledger
 from stageline.engine.link import Link
@@ -22,11 +21,13 @@ from stageline.engine.microbatch import Item
 from stageline.engine.rng_many import draw_many
 from stageline.engine.route import Route
 from stageline.engine.stage import Stage
+from stageline.engine.vector_gaps import CELLS, Lateness, Services, Stamps, split_gaps
 from stageline.errors import LawBroken
 from stageline.plan.schema import StagePlan
 
 TOTALS_FIELDS = BatchTotals.__struct_fields__
-SMALL_BATCH = 6  # fewer microbatches than this are faster one by one
+Wire = tuple[int, int, bool]  # what links that take equal times have in common: bytes per token and s, the way back
+SMALL_BATCH = 10  # fewer microbatches than this are faster one by one
 
 
 class VectorPipeline(HeapPipeline):
@@ -62,26 +63,30 @@ class VectorPipeline(HeapPipeline):
             ledger.close(owners)
 
     def _feed_batch(self, batch: "Batch") -> list[int]:
-        stages, links = self.stages, self.links
-        entries: dict[int, tuple[IntArray, IntArray]] = {}  # what visits share is computed once
-        wires: dict[tuple[int, int, bool], tuple[IntArray, IntArray]] = {}
-        arrivals = np.empty((len(links), len(batch.arrivals)), np.int64)
-        ends, services = np.empty_like(arrivals), np.empty_like(arrivals)
+        links, stage_of, microbatches = self.links, self.route.stage_of, len(batch.arrivals)
+        loads: dict[int, Load] = {}  # what visits share is computed once
+        wires: dict[Wire, Fifo] = {}
+        spaced: dict[tuple[int, Wire], bool] = {}
+        # By visit, the dispatch first: when the services ended; column 0: when the stage was free.
+        ends = np.zeros((len(links) + 1, microbatches + 1), np.int64)
+        starts = np.empty((len(links), microbatches), np.int64)
+        ends[0, 1:] = batch.stamps.dispatch_ns
         arrival = batch.arrivals
         for visit, link in enumerate(links):
-            stage = stages[self.route.stage_of[visit]]
-            entry = self._entry[visit]
-            if entry not in entries:
-                entries[entry] = with_sums(self._service(visit, stage, batch))
-            services[visit], sums = entries[entry]
-            arrivals[visit] = arrival
-            ends[visit] = end = serve_fifo(arrival, services[visit], sums, stage.free_ns)
+            stage, entry = self.stages[stage_of[visit]], self._entry[visit]
+            load = loads.get(entry)
+            if load is None:
+                load = loads[entry] = Load(self._service(visit, stage, batch), stage.lateness.service_ns[visit])
+            end = serve_fifo(arrival, load.fifo, stage.free_ns, ends[visit + 1])
+            np.subtract(end, load.fifo.services, out=starts[visit])
             tokens = batch.sampled if visit == len(links) - 1 else batch.tokens
             wire = link.bytes_per_token, link.bytes_per_s, tokens is batch.sampled
             if wire not in wires:
-                wires[wire] = with_sums(self._serialisation(link, tokens))
-            arrival = send_fifo(link, end, wires[wire], batch.numbers)
-        self._account(stages, batch, arrivals, ends, services)
+                wires[wire] = Fifo(self._serialisation(link, tokens))
+            if (entry, wire) not in spaced:
+                spaced[entry, wire] = bool((load.fifo.services[1:] >= wires[wire].services[:-1]).all())
+            arrival = send_fifo(link, end, wires[wire], batch.numbers, spaced=spaced[entry, wire])
+        self._account(batch, [loads[entry] for entry in self._entry], ends, starts)
         return arrival.tolist()  # type: ignore[no-any-return]
 
     def _service(self, visit: int, stage: Stage, batch: "Batch") -> IntArray:
@@ -102,36 +107,47 @@ class VectorPipeline(HeapPipeline):
             table = self._tables[key] = np.array([link.serialisation_ns(n) for n in range(size)], np.int64)
         return table[tokens]
 
-    def _account(
-        self, stages: list[Stage], batch: "Batch", arrivals: IntArray, ends: IntArray, services: IntArray
-    ) -> None:
-        """Busy time, and every gap split by cause as `split_gap` does, for all visits and microbatches at once."""
-        starts = ends - services
-        before, lasts = np.empty_like(ends), np.empty_like(services)
-        before[:, 1:], lasts[:, 1:] = ends[:, :-1], services[:, :-1]
-        for visit, index in enumerate(self.route.stage_of):
-            stage = stages[index]
-            before[visit, 0], lasts[visit, 0] = stage.free_ns, stage.lateness.service_ns[visit]
-            stage.lateness.service_ns[visit] = int(services[visit, -1])
-        late = lateness(starts - before, services, lasts, batch.columns["prefill_tokens"])
-        for visit, index in enumerate(self.route.stage_of):
-            stage = stages[index]
-            if stage.started_ns is None:
-                before[visit, 0] = stage.started_ns = int(starts[visit, 0])
-        prev_ends = np.vstack((batch.dispatch_ns, ends[:-1]))
-        mark, gaps = before, []
-        for stamp in (*router_ends(batch, np.maximum), *way_ends(prev_ends, late, starts)):
-            upto = np.minimum(np.maximum(stamp, mark), starts)
-            gaps.append((upto - mark).sum(axis=1).tolist())
-            mark = upto
-        busy, last = services.sum(axis=1).tolist(), ends[:, -1].tolist()
-        for visit, index in enumerate(self.route.stage_of):
-            stage = stages[index]
-            stage.busy_ns += busy[visit]
-            stage.free_ns = last[visit]
-            stage.services += ends.shape[1]
-            for cause in range(len(GAP_CAUSES)):
-                stage.gap_ns[cause] += gaps[cause][visit]
+    def _account(self, batch: "Batch", loads: "list[Load]", ends: IntArray, starts: IntArray) -> None:
+        """Busy time, and every gap split by cause as `split_gap` does. `loads`: by visit."""
+        stages, microbatches = [self.stages[index] for index in self.route.stage_of], len(batch.arrivals)
+        late = Lateness([load.rows for load in loads], batch.columns["prefill_tokens"], ends[1:, :-1], starts)
+        for visit, stage in enumerate(stages):
+            if stage.started_ns is None:  # its first service has no gap
+                ends[visit + 1, 0] = stage.started_ns = int(starts[visit, 0])
+        block = max(1, CELLS // microbatches)
+        gaps: list[list[int]] = []
+        for first in range(0, len(stages), block):
+            after = min(first + block, len(stages))
+            gaps += split_gaps(batch.stamps, ends[first : after + 1], starts[first:after], late, first).tolist()
+        for visit, (stage, load, last) in enumerate(zip(stages, loads, ends[1:, -1].tolist(), strict=True)):
+            stage.busy_ns += load.busy_ns
+            stage.free_ns = last
+            stage.services += microbatches
+            stage.lateness.service_ns[visit] = load.last_ns
+            stage.gap_ns[:] = map(add, stage.gap_ns, gaps[visit])
+
+
+class Fifo:
+    """The service times of a FIFO server, with their running sum C: C[k], and -C[k-1]."""
+
+    __slots__ = ("offsets", "services", "sums")
+
+    def __init__(self, services: IntArray) -> None:
+        self.services = services
+        self.sums = np.cumsum(services)
+        self.offsets = services - self.sums
+
+
+class Load:
+    """What the visits of one cost entry have in common."""
+
+    __slots__ = ("busy_ns", "fifo", "last_ns", "rows")
+
+    def __init__(self, services: IntArray, before_ns: int) -> None:
+        """`before_ns`: the service time of the microbatch before the first."""
+        self.fifo = Fifo(services)
+        self.rows = Services(services, np.concatenate(([before_ns], services[:-1])))
+        self.busy_ns, self.last_ns = int(self.fifo.sums[-1]), int(services[-1])
 
 
 class Batch:
@@ -145,31 +161,7 @@ class Batch:
         self.columns = {name: column([getattr(x, name) for x in loads]) for name in TOTALS_FIELDS}
         self.tokens = self.columns["decode_tokens"] + self.columns["prefill_tokens"]
         self.sampled = self.columns["sampled"]
-        self.dispatch_ns = column([m.dispatch_ns for m in microbatches])
-        self.work_since_ns = column([m.work_since_ns for m in microbatches])
-        self.empty_since_ns = column([m.empty_since_ns for m in microbatches])
-        self.credit_since_ns = column([m.credit_since_ns for m in microbatches])
-
-
-def lateness(gaps: IntArray, services: IntArray, lasts: IntArray, prefill: IntArray) -> tuple[IntArray, IntArray]:
-    """(chunk_wait, lag) of each microbatch at each visit, as `Lateness` has them; arrays of (visits, microbatches).
-
-    `lasts`: the service times of the microbatch before; `prefill`: prefill tokens of each. On the way down
-    chunk_wait' = min(chunk_wait, gap) + own. With C the sum of `own` above a visit, that is C + min(0, min of gap - C
-    over the visits above).
-    """
-    waits, lags = np.zeros_like(gaps), np.zeros_like(gaps)
-    if prefill.any():
-        own = np.maximum(services - lasts, 0) * (prefill > 0)
-        above = np.cumsum(own, axis=0)
-        waits[1:] = np.minimum(np.minimum.accumulate(gaps - above + own, axis=0), 0)[:-1] + above[:-1]
-    falls = lasts[:-1] - lasts[1:]
-    for visit, fall in enumerate(falls if falls.any() else ()):
-        lag = lags[visit + 1]
-        np.minimum(lags[visit], gaps[visit], out=lag)
-        lag += fall
-        np.maximum(lag, 0, out=lag)
-    return waits, lags
+        self.stamps = Stamps(*(column([getattr(m, name) for m in microbatches]) for name in Stamps._fields))
 
 
 def column(values: list[int]) -> IntArray:
@@ -177,24 +169,25 @@ def column(values: list[int]) -> IntArray:
     return np.array(values, np.int64)
 
 
-def with_sums(services: IntArray) -> tuple[IntArray, IntArray]:
-    """Services and their running sum."""
-    return services, np.cumsum(services)
+def serve_fifo(arrivals: IntArray, load: Fifo, free_ns: int, row: IntArray) -> IntArray:
+    """Ends of a FIFO server: end[k] = max(arrival[k], end[k-1]) + service[k], end[-1] = free.
 
-
-def serve_fifo(arrivals: IntArray, services: IntArray, sums: IntArray, free_ns: int) -> IntArray:
-    """Ends of a FIFO server: end[k] = max(arrival[k], end[k-1]) + service[k], end[-1] = free."""
-    slack = arrivals - sums
-    slack += services
-    slack[0] = max(slack[0], free_ns)
-    ends: IntArray = np.maximum.accumulate(slack)
-    ends += sums
+    They are a view of `row`, which has room for one more: the free time goes before them.
+    """
+    ends = row[1:]
+    row[0] = free_ns
+    np.add(arrivals, load.offsets, out=ends)
+    np.maximum.accumulate(row, out=row)
+    ends += load.sums
     return ends
 
 
-def send_fifo(link: Link, ends: IntArray, serialisation: tuple[IntArray, IntArray], numbers: IntArray) -> IntArray:
-    """`Link.send` for a batch: arrivals at the far end."""
-    free = serve_fifo(ends, *serialisation, link.free_ns)
+def send_fifo(link: Link, ends: IntArray, load: Fifo, numbers: IntArray, *, spaced: bool) -> IntArray:
+    """`Link.send` for a batch: arrivals at the far end. `spaced`: ends are so far apart that none waits for another."""
+    if spaced and link.free_ns <= ends[0]:
+        free = ends + load.services
+    else:
+        free = serve_fifo(ends, load, link.free_ns, np.empty(len(ends) + 1, np.int64))
     link.free_ns = int(free[-1])
     arrivals = free + link.latency_ns
     if link.jitter_ns:

@@ -7,6 +7,7 @@ import msgspec
 from stageline.errors import DoesNotFit, UsageError
 from stageline.hardware.device import Device
 from stageline.model.spec import ModelSpec
+from stageline.plan import findings
 from stageline.plan.build import Planned, make_plan
 from stageline.plan.engine_start import engine_start
 from stageline.plan.evenness import Cut, evenness
@@ -14,12 +15,6 @@ from stageline.plan.fit import SMALLER_WEIGHTS, fits_with
 from stageline.plan.memory import Memory
 from stageline.plan.options import PlanOptions
 from stageline.plan.partition import fewest
-
-# Thresholds; `stageline.report.plan_advice` judges runs by the same.
-HOPS_SHARE = 0.5  # of a token's time: from here on network latency dominates
-IMBALANCE = 1.1  # busiest stage / mean stage
-NOMINAL_ERROR = 0.05  # of a layer's bytes
-FEW_REQUESTS = 8  # per stage: with fewer, decode is bound by reading weights, far from compute
 
 
 class Planning(msgspec.Struct, frozen=True):
@@ -52,8 +47,7 @@ def _split_without_need(p: Planning) -> str:
     if devices == 1 or not fits_with(p.spec, p.device, alone):
         return ""
     return (
-        f"One {p.device.name} holds {p.spec.name} and the planned requests; this plan splits it over {devices} "
-        f"(--devices, --replicas)."
+        f"{findings.split(p.device.name, f'{p.spec.name} and the planned requests', devices)} (--devices, --replicas)."
     )
 
 
@@ -63,8 +57,8 @@ def _tensor_group_across_nodes(p: Planning) -> str:
         return ""
     inside = up.devices if up else 1
     return (
-        f"A tensor group of {ranks} leaves the scale-up domain of {inside} {p.device.name}: every layer waits twice "
-        f"for links of {p.device.scale_out.bytes_per_s / 1e9:g} GB/s{_trip_inside(p, inside)}."
+        f"{findings.group_across_nodes(ranks, inside, p.device.name)}: every layer waits twice for links of "
+        f"{p.device.scale_out.bytes_per_s / 1e9:g} GB/s{_trip_inside(p, inside)}."
     )
 
 
@@ -83,36 +77,29 @@ def _trip_inside(p: Planning, inside: int) -> str:
 
 def _hops_dominate(p: Planning) -> str:
     timing = p.planned.timing
-    share = timing.network_ns / timing.trip_ns
-    if share < HOPS_SHARE:
-        return ""
-    return (
-        f"{share:.0%} of a token's trip is network latency ({timing.network_ns:,} of {timing.trip_ns:,} ns), which no "
-        f"faster device reduces."
-    )
+    found = findings.hops_dominate(timing.network_ns, timing.trip_ns, "a token's trip")
+    return f"{found}." if found else ""
 
 
 def _unbalanced(p: Planning) -> str:
     times = p.planned.timing.stage_ns
-    mean, now = sum(times) / len(times), Cut(len(times), evenness(times))
-    worst = max(range(len(times)), key=lambda i: times[i])
-    if len(times) == 1 or times[worst] <= IMBALANCE * mean:
+    worst, found = findings.busiest(times, [stage.name for stage in p.planned.plan.stages])
+    if not found:
         return ""
     why = " (it holds the head)" if worst == len(times) - 1 else ""
-    return (
-        f"stage-{worst} takes {times[worst]:,} ns, the mean stage {mean:,.0f} ns{why}: the pipeline reaches "
-        f"{now.evenness:.1%} of the throughput of an even cut."
-    )
+    reached = Cut(len(times), evenness(times)).evenness
+    return f"{found}{why}: the pipeline reaches {reached:.1%} of the throughput of an even cut."
 
 
 def _kv_binds(p: Planning) -> str:
     stages, requests = len(p.planned.plan.stages), min(p.planned.requests)
-    if requests >= FEW_REQUESTS * stages:
+    if requests >= findings.FEW_REQUESTS * stages:
         return ""
+    dtype = "" if p.planned.plan.info.get("kv_type") == "fp8" else "--kv-cache-dtype, "
     context = p.planned.memory.context_tokens
     return (
         f"Memory holds {requests} request(s) of {context:,} tokens, {requests / stages:.1f} per stage: KV and state "
-        f"limit this plan long before compute (--kv-cache-dtype, --context, --devices)."
+        f"limit this plan long before compute ({dtype}--context, --devices)."
     )
 
 
@@ -130,7 +117,7 @@ def _replicas_instead_of_split(p: Planning) -> str:
     """Every replica holds all weights, in memory that KV could use."""
     copies, stages = p.options.replicas, len(p.planned.plan.stages)
     requests = min(p.planned.requests)
-    if copies == 1 or stages * copies > len(p.spec.layers) or requests >= FEW_REQUESTS * stages:
+    if copies == 1 or stages * copies > len(p.spec.layers) or requests >= findings.FEW_REQUESTS * stages:
         return ""
     devices = sum(stage.devices for stage in p.planned.plan.stages) * copies
     one = msgspec.structs.replace(p.options, devices=devices, replicas=1, credits=None, layer_partition="balanced")
@@ -144,16 +131,11 @@ def _replicas_instead_of_split(p: Planning) -> str:
 
 
 def _nominal_layers(p: Planning) -> str:
-    real = [p.spec.layer_bytes(i) for i in range(len(p.spec.layers))]
-    nominal = p.planned.memory.weights[0]
-    worst = max(range(len(real)), key=lambda i: abs(real[i] - nominal))
-    error = real[worst] / nominal - 1
-    if p.options.layer_bytes == "exact" or abs(error) < NOMINAL_ERROR:
+    if p.options.layer_bytes == "exact":
         return ""
-    return (
-        f"The plan counts {nominal:,} bytes for every layer, but layer {worst} has {real[worst]:,} ({error:+.0%}), and "
-        f"it leaves out embedding and head (--layer-bytes)."
-    )
+    real = [p.spec.layer_bytes(i) for i in range(len(p.spec.layers))]
+    found = findings.nominal_layers(p.planned.memory.weights[0], real)
+    return f"{found} (--layer-bytes)." if found else ""
 
 
 def _smaller_weights(p: Planning) -> str:
@@ -165,8 +147,8 @@ def _smaller_weights(p: Planning) -> str:
         smaller = p.spec.requantised(name)
         cuts = fewest(len(smaller.layers), Memory(smaller, p.device, p.options).fits)
         if not isinstance(cuts, int) and len(cuts) < stages:
-            saved = (stages - len(cuts)) * p.options.stage_devices
-            return f"--weights {name} would save {saved} of {stages * p.options.stage_devices} devices."
+            each = p.options.stage_devices
+            return f"{findings.smaller_weights(name, '', len(cuts) * each, stages * each)} (--weights)."
     return ""
 
 

@@ -13,13 +13,13 @@ from stageline.engine.types import StageRecord
 from stageline.errors import StagelineError
 from stageline.hardware.device import Device
 from stageline.model.spec import ModelSpec
-from stageline.plan.advice import FEW_REQUESTS, HOPS_SHARE, IMBALANCE, NOMINAL_ERROR
+from stageline.plan import findings
 from stageline.plan.fit import SMALLER_WEIGHTS
 from stageline.plan.schema import Plan
 from stageline.report.idle import cause_shares, share_with_work
 from stageline.report.run_costs import collective_share, in_flight
 from stageline.report.summary import Advice, Summary
-from stageline.units import figure_text
+from stageline.units import NS_PER_S, figure_text
 
 GROUP_SHARE = 0.10  # of a token's trip: collectives across nodes
 LIMITING = 0.5  # share of the window that the busiest stage is busy when it holds the pipeline back
@@ -63,7 +63,7 @@ class PlannedRun(NamedTuple):
         if self.kv_blocked or self.preempted > KV_SHORT:
             return True
         queue, whole = self.summary.queue_s.p50, self.summary.e2e_s.p50
-        few = in_flight(self.summary) < FEW_REQUESTS * len(self.stages)
+        few = in_flight(self.summary) < findings.FEW_REQUESTS * len(self.stages)
         return few and self.summary.kv_peak_ratio >= KV_FULL and bool(queue and whole and queue > QUEUES * whole)
 
     @property
@@ -103,8 +103,11 @@ def _needless_split(r: PlannedRun) -> Advice | None:
     if r.devices == 1 or not r.device_bytes or r.held_bytes > r.device_bytes:
         return None
     return Advice(
-        f"One {r.plan.device} would hold the weights and all KV of this run ({_gb(r.held_bytes)} of "
-        f"{_gb(r.device_bytes)}), but the plan splits them over {r.devices}",
+        findings.split(
+            r.plan.device,
+            f"the weights and all KV of this run ({_gb(r.held_bytes)} of {_gb(r.device_bytes)})",
+            r.devices,
+        ),
         "the split (--devices, --tp, --pp) and --replicas; a split shortens a token's trip",
     )
 
@@ -130,18 +133,18 @@ def _group_across_nodes(r: PlannedRun) -> Advice | None:
     if ranks <= inside or share < GROUP_SHARE:
         return None
     return Advice(
-        f"A group of {ranks} devices leaves the fast domain of {inside}: collectives are {share:.0%} of a token's trip",
+        f"{findings.group_across_nodes(ranks, inside, r.device.name)}: collectives are {share:.0%} of a token's trip",
         "the size of groups (--tp, --ep, --cp) and the number of stages (--pp)",
     )
 
 
 def _hops_dominate(r: PlannedRun) -> Advice | None:
     token_s, network_ns = r.summary.tpot_s.p50, sum(link.latency_ns for link in r.plan.links[1:])
-    if not token_s or network_ns < HOPS_SHARE * token_s * 1e9:
+    seen = findings.hops_dominate(network_ns, token_s * NS_PER_S, "the median time per token") if token_s else ""
+    if not seen:
         return None
     return Advice(
-        f"{network_ns / token_s / 1e9:.0%} of the median time per token is latency of the network "
-        f"({network_ns / 1e3:,.1f} of {token_s * 1e6:,.1f} us), which a faster device does not shorten",
+        seen,
         "the number of stages (--pp, --devices) and the network (--scale-out, --hop-latency)",
     )
 
@@ -149,11 +152,10 @@ def _hops_dominate(r: PlannedRun) -> Advice | None:
 def _unbalanced(r: PlannedRun) -> Advice | None:
     busy = [sum(s.busy_ns for s in r.stages if s.stage == i) for i in range(len(r.plan.stages))]
     window = sum(s.window_ns for s in r.stages if s.stage == 0)
-    worst, mean = max(range(len(busy)), key=lambda i: busy[i]), sum(busy) / len(busy)
-    if not mean or busy[worst] <= IMBALANCE * mean or busy[worst] < LIMITING * window:
+    worst, seen = findings.busiest(busy, [stage.name for stage in r.plan.stages])
+    if not seen or busy[worst] < LIMITING * window:
         return None
-    seen = f"{r.plan.stages[worst].name} is busy {busy[worst] / mean:.2f} x the mean and holds the pipeline back"
-    return Advice(seen, "the cut of the layers (--placement, --devices, --pp, --tp)")
+    return Advice(f"{seen} and holds the pipeline back", "the cut of the layers (--placement, --devices, --pp, --tp)")
 
 
 def _kv_binds(r: PlannedRun) -> Advice | None:
@@ -176,14 +178,8 @@ def _nominal_layers(r: PlannedRun) -> Advice | None:
         return None
     nominal = r.plan.stages[-1].weight_bytes // max(1, len(r.plan.stages[-1].layers))
     real = [r.spec.layer_bytes(i) for i in range(len(r.spec.layers))]
-    worst = max(range(len(real)), key=lambda i: abs(real[i] - nominal))
-    if not nominal or abs(real[worst] / nominal - 1) < NOMINAL_ERROR:
-        return None
-    return Advice(
-        f"The plan counts {_gb(nominal)} for every layer, but layer {worst} has {_gb(real[worst])} "
-        f"({real[worst] / nominal - 1:+.0%}), and embedding and head are not placed: its KV room is wrong",
-        "the plan's --layer-bytes",
-    )
+    seen = findings.nominal_layers(nominal, real)
+    return Advice(f"{seen}: its KV room is wrong", "the plan's --layer-bytes") if seen else None
 
 
 def _smaller_weights(r: PlannedRun) -> Advice | None:
@@ -197,10 +193,8 @@ def _smaller_weights(r: PlannedRun) -> Advice | None:
         smaller = weights * r.spec.requantised(name).weight_bytes() // r.spec.weight_bytes()
         need = -(-(r.held_bytes - weights + smaller) // r.device_bytes)
         if need < r.devices:
-            return Advice(
-                f"Weights in {name} and the KV that this run held fit {need} of the {r.devices} devices, by bytes",
-                "the plan's --weights",
-            )
+            seen = findings.smaller_weights(name, " and the KV that this run held", need, r.devices)
+            return Advice(seen, "the plan's --weights")
     return None
 
 

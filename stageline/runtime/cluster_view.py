@@ -36,6 +36,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     waiting: int
     finished: int
     failed: int
+    cancelled: int  # their clients left
     requests_per_s: float  # finished, per second of wall time
     tokens_per_s: float  # per second of wall time
     emulated_tokens_per_s: float | None  # per emulated second; None while the clock stands
@@ -47,6 +48,12 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     credits: int
     slip_s: float
     kv_bound_stage: int | None
+    trouble: str  # why live requests are not taken or do not get on; empty: they do
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether there is nothing to do; then the clock shows when the last work was done."""
+        return not (self.running or self.waiting or self.in_flight or self.speed)
 
 
 class ClusterSamples(msgspec.Struct, frozen=True):
@@ -72,6 +79,7 @@ def view_between(address: str, plan: Plan, now: ClusterSamples, before: ClusterS
     emulated_s = now.router.total(names.EMULATED.name)
     passed_s = max(0.0, emulated_s - before.router.total(names.EMULATED.name)) if before else 0.0
     tokens = router.total(vllm.GENERATION_TOKENS.name)
+    cancelled = int(now.router.total(vllm.SUCCESS.name, finished_reason="abort"))
     states = zip(now.status.stages, now.stages, old, strict=True)
     return View(
         address=address,
@@ -81,7 +89,8 @@ def view_between(address: str, plan: Plan, now: ClusterSamples, before: ClusterS
         running=int(now.router.total(names.RUNNING.name)),
         waiting=int(now.router.total(names.WAITING.name)),
         finished=int(now.router.total(names.FINISHED.name)),
-        failed=int(now.router.total(names.FAILED.name)),
+        failed=int(now.router.total(names.FAILED.name)) - cancelled,
+        cancelled=cancelled,
         requests_per_s=_rate(router.total(names.FINISHED.name), wall_s),
         tokens_per_s=_rate(tokens, wall_s),
         emulated_tokens_per_s=tokens / passed_s if passed_s else None,
@@ -93,6 +102,7 @@ def view_between(address: str, plan: Plan, now: ClusterSamples, before: ClusterS
         credits=int(now.router.total(names.CREDITS.name)),
         slip_s=now.router.total(names.SLIP.name),
         kv_bound_stage=_binding(now.router),
+        trouble="" if now.status.session else now.status.trouble,
     )
 
 
@@ -101,7 +111,7 @@ def _mode(now: ClusterSamples) -> str:
         return "run in emulated time"
     if now.status.live:
         return f"live, dilation {now.router.total(names.DILATION.name):g}"
-    return "idle"
+    return "no live session" if now.status.trouble else "idle"
 
 
 def _stage(replica: int, stage: int, samples: Samples | None, earlier: Samples | None) -> StageView:

@@ -98,6 +98,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     stages: tuple[StageHealth, ...]
     metrics: bytes = b""  # the router's own, if requested
     live: str = ""  # name of the live session; empty: none is open
+    trouble: str = ""  # why live requests are not taken or do not get on
 
 
 def status_of(reply: router_pb2.StatusReply) -> Status:
@@ -110,6 +111,7 @@ def status_of(reply: router_pb2.StatusReply) -> Status:
         stages=tuple(StageHealth(s.name, s.replica, s.stage, s.address, s.healthy, s.metrics) for s in reply.stages),
         metrics=reply.metrics,
         live=reply.live.session,
+        trouble=reply.live.reason,
     )
 
 

@@ -7,7 +7,8 @@
 
 Requests are numbered from 0 in the order of their lines; `cancel` names one of them. After a good end the last line has
 the digest that a replay on the same plan with the same settings gives. {"ended": ...} says instead why the session
-broke off. A router that was killed, or whose disk was full, leaves neither.
+broke off. A router that was killed, or whose disk was full, leaves neither; the next one that records to the same name
+adds it.
 """
 
 from collections.abc import Callable, Iterator
@@ -82,6 +83,15 @@ def end_line(digest: str) -> str:
 def broken_line(reason: str) -> str:
     """The last line of a session that broke off."""
     return _line({"ended": reason})
+
+
+def is_ending(line: bytes) -> bool:
+    """Whether a line is the last one of a recording: nothing follows it."""
+    try:
+        event = msgspec.json.decode(line, type=_Other)
+    except msgspec.MsgspecError:
+        return False
+    return event.digest is not None or event.ended is not None
 
 
 def _line(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from unittest.mock import AsyncMock
 
 import aiohttp
 import grpc
@@ -66,18 +67,38 @@ async def test_a_run_that_is_only_begun_does_not_stop_live_traffic(monkeypatch: 
         assert await virtual(cluster) == 5
 
 
-async def test_a_client_that_takes_no_results_does_not_hold_the_cluster() -> None:
-    """As one that is suspended with Ctrl-Z."""
+async def test_a_client_that_leaves_its_upload_begins_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the server the messages of one that was cancelled end like those of one that has sent all."""
     async with live(live_plan()) as cluster, Dialer().channel(cluster.grpc) as channel:
-        cluster.router._service._deadline_ns = 200_000_000
+        service = cluster.router._service
+        monkeypatch.setattr(service._supervisor, "pause", pause := AsyncMock())
+        for _ in range(10):
+            call = RouterStub(channel).Run()
+            await call.write(router_pb2.RunRequest(start=router_pb2.RunStart()))
+            await until(lambda: _is(service._busy))
+            call.cancel()
+            await until(lambda: _is(not service._busy))
+        pause.assert_not_awaited()
+
+
+async def _is(condition: bool) -> bool:
+    return condition
+
+
+async def test_a_client_that_takes_no_results_does_not_hold_the_cluster(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As one that is suspended with Ctrl-Z."""
+    monkeypatch.setattr("router.runs.servicer._STALL_DEADLINES", 0.06)
+    async with live(live_plan()) as cluster, Dialer().channel(cluster.grpc) as channel:
         call = RouterStub(channel).Run()
         await call.write(router_pb2.RunRequest(start=router_pb2.RunStart(tokens=True)))
         await call.write(router_pb2.RunRequest(rows=rows_of(some_requests(3000, output_tokens=100))))
         await call.done_writing()
-        await cluster.ready(False)
+        assert (await call.read()).HasField("started")
         await cluster.ready()
         with pytest.raises(aio.AioRpcError, match=r"took nothing for 0.6 s"):
-            async for _ in call:  # it is told once it reads again
+            while await call.read() is not aio.EOF:  # it is told once it reads again
                 pass
 
 

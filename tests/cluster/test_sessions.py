@@ -180,18 +180,29 @@ async def test_a_client_that_leaves_frees_the_stages(servers: Cluster):
     await under_way(servers)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+    await left(servers)
+    assert not any(stage._session for stage in servers.stages)
     totals, _, _ = await servers.run(some_requests())
     assert totals.requests == 20
 
 
 async def under_way(servers: Cluster) -> None:
     """Returns when a run has got somewhere."""
-    async with RouterClient(servers.address) as client:
 
-        async def moving() -> bool:
-            return (await client.status()).progress.now_ns > 0
+    async def moving() -> bool:
+        run = servers.router._run
+        return run is not None and run.progress().now_ns > 0
 
-        await until(moving)
+    await until(moving)
+
+
+async def left(servers: Cluster) -> None:
+    """Returns when the router has noticed that the client of its run has left: until then others are refused."""
+
+    async def free() -> bool:
+        return not servers.router._busy
+
+    await until(free)
 
 
 async def test_an_unknown_session(servers: Cluster):

@@ -127,7 +127,7 @@ def vectors_equal_heap(scenario: Scenario, small_batch: int) -> bool:
     if len({visit.stage for visit in scenario.plan.visits}) < len(scenario.plan.visits):
         return False
     heap = run_product(scenario)
-    with mock.patch.object(vector_pipeline, "SMALL_BATCH", small_batch):
+    with mock.patch.multiple(vector_pipeline, SMALL_BATCH=small_batch, CELLS=8):  # gaps split in several blocks
         run = run_product(scenario, paranoid=False)
     same("stages", run.totals.stages, heap.totals.stages)
     same("requests", run.seen.requests, heap.seen.requests)

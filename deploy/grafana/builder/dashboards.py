@@ -179,6 +179,18 @@ CLUSTER = Dashboard(
             Query(f"sum(rate(vllm:num_preemptions_total{RATE}))", "preemptions/s"),
             Query(per("vllm:prefix_cache_hits_total", "vllm:prefix_cache_queries_total"), "hit share"),
         ),
+        lines(
+            "Speculative decoding",
+            Query(
+                per("vllm:spec_decode_num_accepted_tokens_total", "vllm:spec_decode_num_draft_tokens_total"),
+                "accepted share of draft tokens",
+            ),
+            Query(
+                f"1 + {per('vllm:spec_decode_num_accepted_tokens_total', 'vllm:spec_decode_num_drafts_total')}",
+                "tokens per decode step",
+            ),
+            text="Nothing without --speculate. Steps that carried drafts; each also yields a token of its own.",
+        ),
     ),
 )
 

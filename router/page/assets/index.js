@@ -19,16 +19,25 @@ function element(kind, text, properties) {
   return found;
 }
 
+function lost(view) {
+  return [view.failed && view.failed + " failed", view.cancelled && view.cancelled + " left"].filter(Boolean).join(", ");
+}
+
+function pace(view) {
+  const rests = !(view.running || view.waiting || view.in_flight || view.speed);
+  return rests ? "no work since" : view.speed.toFixed(2) + " x wall time";
+}
+
 function figures(view) {
   const emulated = view.emulated_tokens_per_s;
   return [
     ["running", whole(view.running), view.waiting + " waiting"],
-    ["finished", whole(view.finished), view.failed ? view.failed + " failed" : view.requests_per_s.toFixed(1) + "/s wall"],
+    ["finished", whole(view.finished), lost(view) || view.requests_per_s.toFixed(1) + "/s wall"],
     ["emulated tokens/s", emulated === null ? "-" : whole(emulated), whole(view.tokens_per_s) + "/s wall"],
     ["TTFT p50", bound(view.ttft_s[0]), "p99 " + bound(view.ttft_s[1])],
     ["ITL p50", bound(view.itl_s[0]), "p99 " + bound(view.itl_s[1])],
     ["in flight", view.in_flight, "of " + view.credits + " credits"],
-    ["emulated clock", span(view.emulated_s), view.slip_s ? "slipped " + span(view.slip_s) : view.speed.toFixed(2) + " x wall time"],
+    ["emulated clock", span(view.emulated_s), view.slip_s ? "slipped " + span(view.slip_s) : pace(view)],
   ];
 }
 

@@ -31,13 +31,27 @@ def test_every_system_shows_one() -> None:
     assert sum("stageline run" in line for line in shown()) >= len(systems)
 
 
-@pytest.mark.parametrize("rows", [static.kimi, static.infersim, static.ring], ids=["Kimi K3", "DeepSeek-V3", "Meta"])
+@pytest.mark.parametrize("rows", [static.infersim, static.ring], ids=["DeepSeek-V3", "Meta"])
 def test_rows_of_the_page_come_out_of_their_commands(rows: object) -> None:
     assert callable(rows)
     for row in rows():
         line = f"| {row.case} | {row.metric} | {row.measured:,.5g} {row.unit} | {row.emulated:,.5g} {row.unit} |"
         assert line in PAGE
         assert row.command.startswith("stageline plan ") and "stageline run plan.json" in row.command
+
+
+def test_rows_from_kernel_tables_reach_their_targets(shared_data: Path) -> None:
+    """Nothing is fitted on them."""
+    pytest.importorskip("pyarrow")
+    found = static.kimi(shared_data)
+    for row in found:
+        line = f"| {row.case} | {row.metric} | {row.measured:,.5g} {row.unit} | {row.emulated:,.5g} {row.unit} |"
+        assert line in PAGE
+    tables = [row for row in found if row.made == "tables"]
+    assert [row.metric for row in tables] == ["TTFT", "TPOT"]
+    for row in tables:
+        assert row.command.startswith("stageline calibrate ") and "--profile ./profile.json" in row.command
+        assert row.target is not None and abs(row.error) <= row.target
 
 
 def test_errors_are_split_by_how_rows_were_made() -> None:

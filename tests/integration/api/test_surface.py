@@ -27,6 +27,7 @@ FUNCTIONS = {
     "search": [
         "models", "device_names", "devices", "workload", "slo", "microbatches", "vary", "max_context_parallel",
         "requests", "rate_scale", "seed", "scheduling", "price", "limits", "every_count", "exhaustive", "headroom",
+        "survive_loss",
         "jobs", "dask_scheduler", "resume", "catalog", "design",
     ],
     "sweep": [

@@ -75,11 +75,11 @@ def test_what_binds_says_for_which_divisions_it_is(capsys: pytest.CaptureFixture
     words = ["search", "llama-3.1-8b", "h100-sxm", "--devices", "2", "--workload", LOAD, "--requests", "10"]
     assert run([*words, "--jobs", "1"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert "binds (tp2): One h100-sxm would hold the weights and all KV of this run" in shown
+    assert "binds (tp2): One h100-sxm holds the weights and all KV of this run" in shown
     assert run([*words, "--jobs", "1", "--json"]) == 0
     trials = {trial["name"]: trial["binds"] for trial in json.loads(capsys.readouterr().out)["trials"]}
-    assert any("One h100-sxm would hold" in line for line in trials["pp2"])
-    assert not any("One h100-sxm would hold" in line for line in trials["dp2"])
+    assert any("One h100-sxm holds" in line for line in trials["pp2"])
+    assert not any("One h100-sxm holds" in line for line in trials["dp2"])
 
 
 def test_several_models_and_devices_at_once(capsys: pytest.CaptureFixture[str]) -> None:
@@ -251,3 +251,21 @@ def test_a_brief_load_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     ]
     assert run([*words, "--requests", "10", "--jobs", "1"]) == 0
     assert "give more --requests" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_search_that_serves_nobody_is_no_success(capsys: pytest.CaptureFixture[str]) -> None:
+    """All requests are longer than the model's context; with an objective, too."""
+    words = ["search", "llama-3.1-8b", "h100-sxm", "--devices", "1", "--jobs", "1", "--requests", "3"]
+    words += ["--workload", "poisson:rate=4,input=200000,output=2"]
+    for more in ([], ["--slo", "ttft=1s"]):
+        assert run([*words, *more]) == 1
+        assert "no request finished in any of 1 trials" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_missed_objective_says_how_far_it_is_missed(capsys: pytest.CaptureFixture[str]) -> None:
+    """And no cure that was not tried."""
+    assert search(capsys, "--slo", "ttft=1us")[0] == 3
+    words = ["search", "llama-3.1-70b", "h100-sxm", "--devices", "4", "--workload", LOAD, "--requests", "10"]
+    assert run([*words, "--jobs", "1", "--slo", "ttft=1us"]) == 3
+    error = capsys.readouterr().err
+    assert "in the best 0.00% of the requests are good" in error and "more devices" not in error

@@ -90,3 +90,9 @@ def test_mistakes(capsys: pytest.CaptureFixture[str], plan: Path, words: list[st
 def test_an_objective_that_no_load_keeps_is_the_exit_code(capsys: pytest.CaptureFixture[str], plan: Path) -> None:
     assert run(["sweep", str(plan), "--workload", LOAD, "--requests", "10", "--jobs", "1", "--until", "ttft=1us"]) == 3
     assert "no load" in capsys.readouterr().err
+
+
+def test_a_sweep_that_serves_nobody_is_no_success(capsys: pytest.CaptureFixture[str], plan: Path) -> None:
+    load = "poisson:rate=4,input=200000,output=4"
+    assert run(["sweep", str(plan), "--workload", load, "--requests", "3", "--jobs", "1", "--over", "rate=1,2"]) == 1
+    assert "no request finished at any point" in " ".join(capsys.readouterr().err.split())

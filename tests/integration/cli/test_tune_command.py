@@ -88,3 +88,20 @@ def test_trials_are_judged_by_the_windows_of_the_run(tmp_path: Path, capsys: pyt
     again = json.loads((tmp_path / "again" / "summary.json").read_text())
     assert again["measured"]["served_output_tokens_per_s"] == best["figures"]["output_tokens_per_s"]
     capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    ("sizes", "words", "code", "says"),
+    [
+        ("input=200000,output=2", [], 1, "no request finished"),
+        ("input=200,output=1", ["--objective", "tpot"], 0, "no request had two tokens"),
+    ],
+)
+def test_a_run_without_the_figure_is_refused(
+    sizes: str, words: list[str], code: int, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan, out = str(tmp_path / "plan.json"), str(tmp_path / "run")
+    assert run(["plan", "llama-3.1-8b", "h100-sxm", "-o", plan]) == 0
+    assert run(["run", plan, "--workload", f"poisson:rate=4,requests=3,{sizes}", "-o", out]) == code
+    assert run(["tune", out, *words]) == 2
+    assert says in " ".join(capsys.readouterr().err.split())

@@ -2,6 +2,7 @@
 
 from io import StringIO
 
+import msgspec
 import pytest
 from rich.console import Console
 
@@ -25,6 +26,7 @@ def shown(stages: list[StageView]) -> View:
         stages=stages, running=123_456, waiting=98_765, finished=12_345_678, failed=1_234_567, requests_per_s=1234.5,
         tokens_per_s=123_456.7, emulated_tokens_per_s=None, emulated_s=12_345.6, speed=1234.5, ttft_s=(0.001, 700.0),
         itl_s=(None, None), in_flight=59, credits=59, slip_s=1.5, kv_bound_stage=7,
+        cancelled=0, trouble="",
     )  # fmt: skip
 
 
@@ -77,3 +79,21 @@ def test_no_cause_is_cut_off(width: int) -> None:
 
 def test_nothing_known_yet() -> None:
     assert "no stage has served anything since the last frame" in printed(shown([stage(0, {})]))[-1]
+
+
+def test_a_client_that_left_is_no_failure() -> None:
+    view = msgspec.structs.replace(shown([stage(0)]), finished=3, failed=0, cancelled=2)
+    line = next(line for line in printed(view) if line.startswith("requests"))
+    assert "finished 3  left 2" in line
+    assert "failed" not in line
+
+
+def test_a_clock_without_work_is_said_to_rest() -> None:
+    view = msgspec.structs.replace(shown([stage(0)]), running=0, waiting=0, in_flight=0, speed=0.0)
+    assert any("(no work since)" in line for line in printed(view))
+    assert not any("(no work since)" in line for line in printed(msgspec.structs.replace(view, running=1)))
+
+
+def test_trouble_is_said_above_all_figures() -> None:
+    view = msgspec.structs.replace(shown([stage(0)]), trouble="stage 1 has not answered for 10 s and counts as lost")
+    assert printed(view)[1] == "stage 1 has not answered for 10 s and counts as lost"

@@ -33,7 +33,7 @@ def test_a_sound_plan_gets_no_advice() -> None:
         ("llama-3.1-70b", "h100-sxm", {"devices": 8, "concurrency": 2}, "75% is bubble"),
         ("llama-3.1-70b", "h100-sxm", {"devices": 2, "replicas": 4}, "over the same 8 devices"),
         ("kimi-k3", "wse-3t", {"layer_bytes": "nominal"}, "16,000,000,000 bytes for every layer"),
-        ("llama-3.1-70b", "h800", {}, "--weights int4 would save 1 of 2 devices"),
+        ("llama-3.1-70b", "h800", {}, "Weights in int4 fit 1 of the 2 devices"),
     ],
 )
 def test_a_mistake_is_named(model: str, device: str, options: dict[str, object], says: str) -> None:

@@ -64,14 +64,14 @@ def test_a_sound_plan_under_load_is_left_alone(made: Callable[[], Plan]) -> None
 @pytest.mark.parametrize(
     ("made", "workload", "says"),
     [
-        (lambda: planned("llama-3.1-8b", devices=4), BUSY, "would hold the weights and all KV"),
+        (lambda: planned("llama-3.1-8b", devices=4), BUSY, "holds the weights and all KV"),
         (
             lambda: planned("llama-3.1-70b", devices=2, replicas=4),
             BUSY.replace("256", "4096"),
             "hold the weights 4 times",
         ),
-        (lambda: planned("llama-3.1-405b", tensor_parallel=16), CALM, "leaves the fast domain of 8"),
-        (lambda: planned("llama-3.1-70b", devices=4, hop_latency_ns=30_000_000), CALM, "latency of the network"),
+        (lambda: planned("llama-3.1-405b", tensor_parallel=16), CALM, "leaves the scale-up domain of 8"),
+        (lambda: planned("llama-3.1-70b", devices=4, hop_latency_ns=30_000_000), CALM, "is network latency"),
         (held_back, "closed:users=64,requests=600,input=8,output=8", "holds the pipeline back"),
         (lambda: planned("llama-3.1-70b", devices=2), BUSY.replace("256", "4096"), "KV runs out with"),
         (lambda: planned("llama-3.1-70b", devices=8), CALM.replace("users=4", "users=2"), "about 8 requests at once"),
@@ -123,9 +123,9 @@ def test_kv_room_that_is_missing_names_the_stage_that_binds() -> None:
 def test_split_is_judged_by_what_the_run_held() -> None:
     """70B in bf16 never fits one device; 8B with its KV does, until the plan's device is made too small for it."""
     split = planned("llama-3.1-8b", devices=2)
-    assert "would hold the weights" in advice(split, CALM)
+    assert "holds the weights" in advice(split, CALM)
     small = [msgspec.structs.replace(stage, memory_bytes=stage.memory_bytes // 5) for stage in split.stages]
-    assert "would hold the weights" not in advice(msgspec.structs.replace(split, stages=tuple(small)), CALM)
+    assert "holds the weights" not in advice(msgspec.structs.replace(split, stages=tuple(small)), CALM)
 
 
 def test_weights_that_were_made_smaller_already_are_not_shrunk_again() -> None:
