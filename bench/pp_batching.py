@@ -27,8 +27,8 @@ means a share of the 32 slots instead, 8, it loses 24-28 % against natural, beca
 groups; decode cap against global cap is then +34.0 % with the prefix cache (400 requests), measured +33.9 %.
 
 Nothing between these cases gives the three rows together either (200 requests): prompts divided by 4, 8 or 16 give a
-global cap of +1.6, +4.9, +3.3 % and a decode cap of +2.7, +5.5, +2.7 %; 2,048 batched tokens +0.9 and +3.2 %. While it
-counts all unfinished requests a global cap gains in every case. In two points the rule was compared with vLLM's
+global cap of +1.6, +4.9, +3.3 % and a decode cap of +2.7, +5.5, +2.7 %; 2,048 batched tokens +0.9 and +3.2 %. While
+it counts all unfinished requests a global cap gains in every case. In two points the rule was compared with vLLM's
 scheduler and agrees: chunks may join any step, a decode is eligible pp steps after the step that sampled.
 """
 
