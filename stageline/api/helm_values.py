@@ -37,7 +37,8 @@ def line_of_file(path: Path) -> str:
 
 def helm_values(words: list[str], name: str, shape: Shape) -> str:
     """Values of the production stack: a pod for every replica, each launched with the flags of one."""
-    model, flags = words[2], words[3:]
+    start = words.index("vllm")
+    model, flags = words[start + 2], words[start + 3 :]
     if "--data-parallel-size" in flags:
         at = flags.index("--data-parallel-size")
         flags = flags[:at] + flags[at + 2 :]
@@ -50,6 +51,9 @@ def helm_values(words: list[str], name: str, shape: Shape) -> str:
         "requestGPU": shape.devices // shape.replicas,
         "vllmConfig": {"extraArgs": [*flags]},
     }
+    variables = [word.partition("=") for word in words[:start]]
+    if variables:
+        entry["env"] = [{"name": variable, "value": value} for variable, _, value in variables]
     return emit({"servingEngineSpec": {"modelSpec": [entry]}})
 
 
@@ -60,7 +64,8 @@ def line_of_values(document: Mapping[str, Any]) -> str:
     """
     (entry,) = document["servingEngineSpec"]["modelSpec"]
     config = dict(entry.get("vllmConfig", {}))
-    words = ["vllm", "serve", entry["modelURL"], *map(str, config.pop("extraArgs", ()))]
+    words = [f"{variable['name']}={variable.get('value', '')}" for variable in entry.get("env", ())]
+    words += ["vllm", "serve", entry["modelURL"], *map(str, config.pop("extraArgs", ()))]
     for name, value in config.items():
         if name in _SWITCHES:
             words.append(_SWITCHES[name] if value else _SWITCHES[name].replace("--", "--no-", 1))

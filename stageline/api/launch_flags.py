@@ -62,6 +62,7 @@ class Dialect:
     """How one serving engine is launched."""
 
     name: str  # its profile in the catalogue
+    split: str  # how it divides layers among stages, as `--layer-partition`
     example: str
     commands: tuple[tuple[str, ...], ...]
     environment: Mapping[str, Value] = field(default_factory=dict)  # variables that set keywords
@@ -79,6 +80,7 @@ _OTHER_CONFIG = "another config.json: give the path of one that has the change"
 
 VLLM = Dialect(
     name="vllm-v1",
+    split="vllm",
     example="'vllm serve meta-llama/Llama-3.1-8B-Instruct --tensor-parallel-size 2'",
     commands=(
         ("vllm", "serve"),
@@ -154,6 +156,7 @@ VLLM = Dialect(
 
 SGLANG = Dialect(
     name="sglang",
+    split="sglang",
     together=sglang_speculation,
     example="'python -m sglang.launch_server --model-path meta-llama/Llama-3.1-8B-Instruct --tp 2'",
     commands=(
@@ -225,6 +228,7 @@ SGLANG = Dialect(
 
 TRTLLM = Dialect(
     name="trtllm",
+    split="trtllm",
     example="'trtllm-serve meta-llama/Llama-3.1-8B-Instruct --tp_size 2'",
     commands=(("trtllm-serve", "serve"), ("trtllm-serve",)),
     values={

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from stageline.api.keywords import PlanKeywords
+from stageline.plan.layer_partition import SPLITS
 from stageline.plan.schema import Plan
 from stageline.plan.shapes import Shape
 
@@ -40,7 +41,8 @@ def launch_words(engine: str, model: str, shape: Shape, keywords: PlanKeywords, 
     """The words of a launch line; a text where the engine has no flag for something that was asked for."""
     asked = _asked(keywords, plan)
     table = _VLLM if engine == VLLM else _SGLANG
-    words = ["vllm", "serve", model] if engine == VLLM else ["python", "-m", "sglang.launch_server"]
+    words = _partition(engine, plan)
+    words += ["vllm", "serve", model] if engine == VLLM else ["python", "-m", "sglang.launch_server"]
     words += [] if engine == VLLM else ["--model-path", model]
     sizes = _sizes(engine, shape)
     if isinstance(sizes, str):
@@ -49,7 +51,7 @@ def launch_words(engine: str, model: str, shape: Shape, keywords: PlanKeywords, 
     for name, value in asked.items():
         if name in table:
             words += [table[name], str(value)]
-        elif name not in ("weights", "kv_cache_dtype", "prefix_cache"):
+        elif name not in ("weights", "kv_cache_dtype", "prefix_cache", "layer_partition"):
             return f"{engine} has no flag for {name}={value}"
     weights, kv = asked.get("weights", "as-shipped"), asked.get("kv_cache_dtype", "auto")
     if weights != "as-shipped":
@@ -97,6 +99,15 @@ _NOT_THE_ENGINES = (  # what a plan assumes of the hardware or of its own measur
     "network", "scale_up", "scale_out", "devices_per_node", "hop_latency_ns", "hop_bytes_per_s", "hop_jitter_ns",
     "profile", "host_floor_ns", "host_sequence_ns", "expert_imbalance", "context_tokens", "axes", "concurrency",
 )  # fmt: skip
+
+
+def _partition(engine: str, plan: Plan) -> list[str]:
+    """The variable that gives layers per stage; empty where they are as the engine splits them itself."""
+    counts = [len(stage.layers) for stage in plan.stages]
+    split, variable = ("vllm", "VLLM_PP_LAYER_PARTITION") if engine == VLLM else ("sglang", "SGLANG_PP_LAYER_PARTITION")
+    if len(counts) == 1 or counts == SPLITS[split](sum(counts), len(counts)):
+        return []
+    return [f"{variable}={','.join(map(str, counts))}"]
 
 
 def _sizes(engine: str, shape: Shape) -> list[str] | str:

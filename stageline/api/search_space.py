@@ -157,6 +157,8 @@ class Space:
         try:
             device, options = with_efficiencies(inputs.model, inputs.device, design.shape.options(inputs.options))
             plan = make_plan(inputs.model, device, options).plan
-        except (DoesNotFit, BadInput) as error:
+        except BadInput as error:
             return str(error)
+        except DoesNotFit as error:  # the change that it names is one of `plan`, for one replica alone
+            return str(error).partition("; smallest change")[0]
         return with_provenance(plan, inputs.model, options, inputs.keywords)

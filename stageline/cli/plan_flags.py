@@ -122,7 +122,7 @@ class PlacementFlags:
         str,
         flag(
             "Layers per stage, like 20,20,20,20 (VLLM_PP_LAYER_PARTITION, SGLANG_PP_LAYER_PARTITION), or who splits "
-            "them: balanced (by time, at the plan's microbatch), vllm, sglang."
+            "them: balanced (by time, at the plan's microbatch), vllm, sglang, trtllm."
         ),
     ] = "balanced"
     chunks: Annotated[int | None, WHOLE, flag("Runs of layers per stage with --placement interleaved; default: 2.")] = (

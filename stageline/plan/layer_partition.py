@@ -26,7 +26,13 @@ def sglang_split(layers: int, stages: int) -> list[int]:
     return [layers // stages + (i >= stages - more) for i in range(stages)]
 
 
-SPLITS = {"vllm": vllm_split, "sglang": sglang_split}
+def trtllm_split(layers: int, stages: int) -> list[int]:
+    """Even; one layer more for the first stages. Source: `Mapping.pp_layers` in tensorrt_llm/mapping.py."""
+    more = layers % stages
+    return [layers // stages + (i < more) for i in range(stages)]
+
+
+SPLITS = {"vllm": vllm_split, "sglang": sglang_split, "trtllm": trtllm_split}
 
 
 def parse_partition(text: str) -> str | tuple[int, ...]:

@@ -269,3 +269,29 @@ def test_a_missed_objective_says_how_far_it_is_missed(capsys: pytest.CaptureFixt
     assert run([*words, "--jobs", "1", "--slo", "ttft=1us"]) == 3
     error = capsys.readouterr().err
     assert "in the best 0.00% of the requests are good" in error and "more devices" not in error
+
+
+def test_a_pipeline_that_is_pasted_keeps_its_cut(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Balanced stages are not the engine's own split, so the lines and the values file give the layers."""
+    monkeypatch.chdir(tmp_path)
+    load = ["--workload", "poisson:rate=1,input=512,output=64", "--requests", "30"]
+    code = run(["search", "llama-3.1-405b", "h100-sxm", "--devices", "16", "--tensor-in-node", *load, "--jobs", "1"])
+    shown = capsys.readouterr().out
+    assert code == 0
+    line = next(text for text in shown.splitlines() if "vllm serve" in text)
+    assert line.startswith("VLLM_PP_LAYER_PARTITION=")
+    Path("values.yaml").write_text(shown[shown.index("servingEngineSpec:") :])
+    plans = []
+    for like in (line, "values.yaml"):
+        assert run(["plan", "--like", like, "h100-sxm", "--json", "-o", "p.json"]) == 0
+        plans.append(json.loads(Path("p.json").read_text())["stages"])
+    counts = line.split()[0].partition("=")[2]
+    assert [",".join(str(len(stage["layers"])) for stage in stages) for stages in plans] == [counts, counts]
+    capsys.readouterr()
+
+
+def test_the_change_for_one_replica_is_no_reason_of_a_search(capsys: pytest.CaptureFixture[str]) -> None:
+    _, found = search(capsys)
+    assert [str(left["reason"]).rpartition(" ")[2] for left in found["left_out"]] == ["short"]

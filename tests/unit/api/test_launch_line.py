@@ -88,6 +88,8 @@ LINES: dict[str, tuple[str, str, dict[str, Any], tuple[str, ...]]] = {
     "mpirun -n 2 --allow-run-as-root trtllm-llmapi-launch trtllm-serve m/x --tp_size 2": (
         "trtllm", "m/x", {"tensor_parallel": 2}, (),
     ),
+    "vllm serve m/x -pp 2": ("vllm-v1", "m/x", {"stages": 2, "layer_partition": "vllm"}, ()),
+    "sglang serve --model-path m/x --pp 2": ("sglang", "m/x", {"stages": 2, "layer_partition": "sglang"}, ()),
     # lines of issues and recipes
     "VLLM_PP_LAYER_PARTITION=16,32 CUDA_DEVICE_ORDER=PCI_BUS_ID vllm serve m/x --gpu-memory-utilization 0.9 -pp 2": (
         "vllm-v1", "m/x", {"layer_partition": "16,32", "memory_share": 0.9, "stages": 2}, ("CUDA_DEVICE_ORDER",),
@@ -126,7 +128,7 @@ LINES: dict[str, tuple[str, str, dict[str, Any], tuple[str, ...]]] = {
         "vllm-v1", "m/x", {"tensor_parallel": 2}, (),
     ),
     "trtllm-serve m/x --pp_size 2 --cluster_size 1 --gpus_per_node 8 --max_beam_width 1": (
-        "trtllm", "m/x", {"stages": 2}, ("--cluster-size", "--gpus-per-node"),
+        "trtllm", "m/x", {"stages": 2, "layer_partition": "trtllm"}, ("--cluster-size", "--gpus-per-node"),
     ),
     # an environment before the command, underscores, `=` and vLLM's suffixes
     "NCCL_P2P_DISABLE=1 vllm serve m/x -tp=2 --enable_expert_parallel --max-num-seqs 8 --max-model-len=130k": (

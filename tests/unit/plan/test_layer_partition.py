@@ -4,7 +4,7 @@ import pytest
 
 import stageline
 from stageline.errors import BadInput, DoesNotFit, UsageError
-from stageline.plan.layer_partition import sglang_split, vllm_split
+from stageline.plan.layer_partition import sglang_split, trtllm_split, vllm_split
 
 
 def layers(**keywords: object) -> list[int]:
@@ -13,19 +13,22 @@ def layers(**keywords: object) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("count", "stages", "vllm", "sglang"),
+    ("count", "stages", "vllm", "sglang", "trtllm"),
     [
-        (20, 4, [5, 5, 5, 5], [5, 5, 5, 5]),
-        (21, 4, [5, 5, 6, 5], [5, 5, 5, 6]),
-        (22, 4, [5, 6, 6, 5], [5, 5, 6, 6]),
-        (23, 4, [6, 6, 6, 5], [5, 6, 6, 6]),
-        (93, 4, [23, 23, 24, 23], [23, 23, 23, 24]),
-        (61, 2, [31, 30], [30, 31]),
+        (20, 4, [5, 5, 5, 5], [5, 5, 5, 5], [5, 5, 5, 5]),
+        (21, 4, [5, 5, 6, 5], [5, 5, 5, 6], [6, 5, 5, 5]),
+        (22, 4, [5, 6, 6, 5], [5, 5, 6, 6], [6, 6, 5, 5]),
+        (23, 4, [6, 6, 6, 5], [5, 6, 6, 6], [6, 6, 6, 5]),
+        (93, 4, [23, 23, 24, 23], [23, 23, 23, 24], [24, 23, 23, 23]),
+        (61, 2, [31, 30], [30, 31], [31, 30]),
     ],
 )
-def test_the_default_splits_of_engines(count: int, stages: int, vllm: list[int], sglang: list[int]) -> None:
+def test_the_default_splits_of_engines(
+    count: int, stages: int, vllm: list[int], sglang: list[int], trtllm: list[int]
+) -> None:
     assert vllm_split(count, stages) == vllm
     assert sglang_split(count, stages) == sglang
+    assert trtllm_split(count, stages) == trtllm
 
 
 def test_a_partition_is_followed() -> None:
