@@ -1,6 +1,7 @@
 """What every test may ask for, and how a property that failed is run again."""
 
 import os
+import signal
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,11 @@ PROCESSES = (
 # How long an example takes says more about what else the host does than about the code: timing belongs in bench/.
 settings.register_profile("house", deadline=None, print_blob=True)
 settings.load_profile("house")
+
+# A job that was started with nohup or in the background ignores these, and so would every process that a test starts.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(wrapper=True)
