@@ -1,7 +1,7 @@
 """Limits of a search on where devices stand and what they cost."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -42,6 +42,17 @@ class PlacementLimits(msgspec.Struct, frozen=True, kw_only=True):
             raise BadInput("--budget", self.budget, "not above 0", "give money per hour, such as 40")
         if not self.prices:
             raise BadInput("--budget", self.budget, "needs to know what a device costs", "give --price too")
+
+    def check_devices(self, names: Sequence[str]) -> None:
+        """Raises BadInput for a device that is not among those searched, and for one without a price beside others."""
+        searched = ", ".join(names)
+        for flag, given in (("--stock", self.stock), ("--price", self.prices)):
+            for name in given:
+                if name and name not in names:
+                    raise BadInput(flag, name, "not one of the devices that are searched", f"they are {searched}")
+        unknown = [name for name in names if self.price(name) is None]
+        if self.prices and unknown:
+            raise BadInput("--price", None, f"{unknown[0]} has none, and others do", f"give one for each of {searched}")
 
     def price(self, device: str) -> float | None:
         """Of one device for an hour; None: unknown."""

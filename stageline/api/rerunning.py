@@ -21,7 +21,7 @@ from stageline.report.rundir import RERUN, read_run_plan, read_stages, read_summ
 from stageline.report.slo import parse_slo
 from stageline.report.summary import Summary
 from stageline.report.tuned import Figures, figures_of
-from stageline.units import parse_ratio
+from stageline.units import NS_PER_S, parse_ratio
 from stageline.workload import open_workload
 
 LESS = Fraction(4, 5)  # of the load, to see what it does
@@ -73,6 +73,24 @@ def stored_run(directory: Path) -> StoredRun:
         raise BadInput(str(directory), None, reason, "run shorter requests, or a plan with room for them")
     plan, stages = read_run_plan(directory), read_stages(directory)
     return StoredRun(directory=directory, plan=plan, summary=summary, stages=stages, rerun=summary.rerun)
+
+
+def with_one_window(stored: StoredRun) -> StoredRun:
+    """The run with a measurement window that is the same for all trials, so that their rates can be compared.
+
+    Where `auto` found a steady state, that stretch of time; the whole run where it found none, or where nothing was
+    served in the window.
+    """
+    rerun, measured = stored.rerun, stored.summary.measured
+    if not (rerun.warmup or rerun.measure_window):
+        return stored
+    kept = {"warmup": rerun.warmup, "measure_window": rerun.measure_window}
+    if measured is None or measured.remark or not measured.served_requests_per_s:
+        kept = {"warmup": "", "measure_window": ""}
+    elif rerun.measure_window == "auto":
+        from_ns, to_ns = (round(edge * NS_PER_S) for edge in (measured.from_s, measured.to_s))
+        kept = {"warmup": "", "measure_window": f"{from_ns}ns..{to_ns}ns"}
+    return msgspec.structs.replace(stored, rerun=msgspec.structs.replace(rerun, **kept))
 
 
 def rerun_job(attempt: Attempt) -> Job:

@@ -29,6 +29,7 @@ from stageline.api.ranking import best_by_devices, cheapest, on_front, runners_u
 from stageline.api.robustness import Robustness
 from stageline.api.search_space import Skipped
 from stageline.api.trials import RunTrials, Trial, run_trials, run_trials_in, trial_pool
+from stageline.catalog.loader import Catalog
 from stageline.engine.settings import Scheduling
 from stageline.errors import DoesNotFit, RunFailed, UsageError
 from stageline.report.slo import parse_slo
@@ -188,6 +189,8 @@ def run_search(
     Raises as `search` does.
     """
     question.check()
+    shelf = Catalog(catalog_dirs)
+    question.limits.check_devices([shelf.device(name).device.name for name in device_names])
     found = explore(question, models, device_names, keywords, catalog_dirs, runner, resume, watch, width)
     if not found.trials:
         why = "; ".join(f"{x.name}: {x.reason}" for x in found.skipped[:3])

@@ -19,6 +19,7 @@ from stageline.api.rerunning import (
     other_loads,
     run_attempts,
     stored_run,
+    with_one_window,
 )
 from stageline.api.scheduling import settle
 from stageline.api.searching import MAX_JOBS
@@ -83,14 +84,15 @@ def run_tune(
 ) -> TuneResult:
     """As `tune`; `watch` is told how many trials are done, and of how many."""
     _check(objective, budget, jobs)
-    stored = stored_run(directory)
+    stored = with_one_window(stored_run(directory))
     if slo is not None:
         stored = msgspec.structs.replace(stored, rerun=msgspec.structs.replace(stored.rerun, slo=parse_slo(slo).flag()))
     if objective == "goodput" and not stored.rerun.slo:
         raise UsageError("--objective goodput needs an objective per request: give --slo ttft=2s,tpot=50ms")
     before = checked_again(stored)
     if value(before, objective) is None:
-        raise UsageError(f"--objective {objective}: the run has none, as no request had two tokens: give another one")
+        none = "output token was served" if objective == "cost" else "request had two tokens"
+        raise UsageError(f"--objective {objective}: the run has none, as no {none}: give another one")
     result = _Tuner(stored, objective, before, budget, partial(run_attempts, jobs=jobs), watch).result()
     if save:
         write_file(directory / TUNE_FILE, msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n")
