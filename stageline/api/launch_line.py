@@ -57,7 +57,7 @@ def parse_launch_line(text: str) -> LaunchLine:
     if len(models) != 1 or not models[0]:
         reason = "names no model" if not models else f"names several models: {', '.join(map(str, models))}"
         raise BadInput(PLACE, text, reason, f"write it like {dialect.example}")
-    if found.get("stages", 1) > 1:
+    if found.setdefault("stages", 1) > 1:  # no engine adds stages of its own
         found.setdefault("layer_partition", dialect.split)
     return LaunchLine(dialect.name, str(models[0]), _of_ranks(found), tuple(dict.fromkeys(unused)))
 

@@ -140,7 +140,8 @@ LINES: dict[str, tuple[str, str, dict[str, Any], tuple[str, ...]]] = {
 
 @pytest.mark.parametrize("text", LINES)
 def test_lines_of_the_engines_documents(text: str) -> None:
-    assert parse_launch_line(text) == LaunchLine(*LINES[text])
+    engine, model, keywords, unused = LINES[text]
+    assert parse_launch_line(text) == LaunchLine(engine, model, {"stages": 1} | keywords, unused)
 
 
 @pytest.mark.parametrize(
