@@ -18,13 +18,13 @@ ROW = """\
 """
 END = "        end_ns - 1_000_000_000,  # distant\n"
 TIMELINE = """\
-    split["distant"] = clamp(gap.end_ns - 10**9, left_upstream_ns, gap.end_ns) - left_upstream_ns
-    left_upstream_ns += split["distant"]
+    split["distant"] = clamp(gap.end_ns - 10**9, left_last_ns, gap.end_ns) - left_last_ns
+    split["hop"] -= split["distant"]
 """
 STAMPS = '        ("distant", max(gap.prev_end_ns, gap.end_ns - 10**9)),\n'
 CASE = """\
 def test_the_last_second_on_a_link_is_not_distant() -> None:
-    gap = split_gap(1, 3_000_000_000, microbatch(), 500_000_000)
+    gap = split_gap(1, item(3_000_000_000, 500_000_000, microbatch()), (0, 0))
     assert causes(gap) == {"upstream": 499_999_999, "distant": 1_500_000_000, "hop": 1_000_000_000}
 
 
@@ -54,7 +54,7 @@ def test_an_idle_cause(scratch: Scratch) -> None:
     scratch.insert("stageline/engine/attribution.py", "        end_ns,  # hop\n", END)
     scratch.insert("docs/rules.md", "Every idle nanosecond", "`distant`: on a link, more than a second away. ")
     scratch.insert("docs/rules.md", "(hop, b)", "(distant, b - 1 s), ")
-    scratch.insert("tests/reference/attribution.py", '    split["hop"] = ', TIMELINE)
+    scratch.insert("tests/reference/attribution.py", "    chunk_from_ns = ", TIMELINE)
     scratch.insert("tests/reference/attribution.py", '        ("hop", gap.end_ns),\n', STAMPS)
     scratch.insert("tests/unit/engine/test_stage.py", "def test_stamps_outside_the_gap", CASE)
     scratch.run("scripts/dashboards")
@@ -79,7 +79,7 @@ def test_a_run_shows_the_new_cause(scratch: Scratch) -> None:
     """Both engines and the reference agree on it; a report, its chart and its page show it."""
     scratch.insert("stageline/engine/causes.py", '    Cause(\n        name="hop",\n', ROW)
     scratch.insert("stageline/engine/attribution.py", "        end_ns,  # hop\n", END)
-    scratch.insert("tests/reference/attribution.py", '    split["hop"] = ', TIMELINE)
+    scratch.insert("tests/reference/attribution.py", "    chunk_from_ns = ", TIMELINE)
     scratch.run(sys.executable, "-c", RUN)
     text = scratch.stageline("report", "run")
     assert "distant" in text
