@@ -11,7 +11,7 @@ from stageline.api.robustness import Room
 from stageline.api.searching import SearchResult
 from stageline.api.trials import Trial
 from stageline.cli import output
-from stageline.errors import UsageError
+from stageline.cli.figure import saved_axes
 from stageline.report.palette import BUSY
 from stageline.units import NS_PER_S, figure_text, format_duration
 
@@ -188,26 +188,17 @@ def _money(value: float | None) -> str:
 
 def save_plot(found: SearchResult, path: Path, *, curve: bool) -> None:
     """Goodput against TPOT, the front marked; with `curve` goodput against devices. UsageError if it can't be saved."""
-    import matplotlib as mpl  # noqa: PLC0415  (loaded only when a chart is drawn)
-
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt  # noqa: PLC0415
-
-    figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
-    ran = [t for t in found.trials if t.failure is None]
-    if curve:
-        best = found.best_by_devices()
-        axes.plot([t.devices for t in best], [t.goodput_requests_per_s for t in best], marker="o", color=BUSY)
-        axes.set(xlabel="devices", ylabel="goodput (requests/s)")
-    else:
-        axes.scatter([t.tpot_p99_s * 1e3 for t in ran], [t.goodput_requests_per_s for t in ran], color="#9E9E9E", s=12)
-        for t in found.front():
-            axes.scatter(t.tpot_p99_s * 1e3, t.goodput_requests_per_s, color=BUSY, s=24)
-            axes.annotate(t.name, (t.tpot_p99_s * 1e3, t.goodput_requests_per_s), fontsize=7)
-        axes.set(xlabel="p99 TPOT (ms)", ylabel="goodput (requests/s)")
-    try:
-        figure.savefig(path)
-    except (OSError, ValueError) as error:
-        raise UsageError(f"--plot {path}: can't be written: {error}; give a .svg or .png file") from None
-    finally:
-        plt.close(figure)
+    with saved_axes(path) as axes:
+        ran = [t for t in found.trials if t.failure is None]
+        if curve:
+            best = found.best_by_devices()
+            axes.plot([t.devices for t in best], [t.goodput_requests_per_s for t in best], marker="o", color=BUSY)
+            axes.set(xlabel="devices", ylabel="goodput (requests/s)")
+        else:
+            axes.scatter(
+                [t.tpot_p99_s * 1e3 for t in ran], [t.goodput_requests_per_s for t in ran], color="#9E9E9E", s=12
+            )
+            for t in found.front():
+                axes.scatter(t.tpot_p99_s * 1e3, t.goodput_requests_per_s, color=BUSY, s=24)
+                axes.annotate(t.name, (t.tpot_p99_s * 1e3, t.goodput_requests_per_s), fontsize=7)
+            axes.set(xlabel="p99 TPOT (ms)", ylabel="goodput (requests/s)")

@@ -15,6 +15,7 @@ from stageline.api.searching import trial_runner
 from stageline.api.sweep_axes import sweep_axes
 from stageline.api.sweeping import SweepCurve, SweepPoint, SweepResult, figure, run_sweep, sweep_base
 from stageline.cli import output
+from stageline.cli.figure import saved_axes
 from stageline.cli.flags import SchedulingFlags, WorkloadFlags
 from stageline.cli.groups import OUTPUT, QUESTION, TRIALS
 from stageline.cli.numbers import WHOLE
@@ -171,29 +172,18 @@ def _limit_text(name: str, limit: Limit) -> str:
 
 def save_curves(found: SweepResult, path: Path) -> None:
     """The figure over the first axis, a line for every value of the second. Raises UsageError if it can't be saved."""
-    import matplotlib as mpl  # noqa: PLC0415  (loaded only when a chart is drawn)
-
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt  # noqa: PLC0415
-
-    figure_, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
-    name = found.axes[0]
-    for number, curve in enumerate(found.curves):
-        ran = [p for p in curve.points if p.trial.failure is None]
-        xs = [p.values[name] if isinstance(p.values[name], (int, float)) else str(p.values[name]) for p in ran]
-        colour = BUSY if number == 0 else f"C{number}"
-        axes.plot(xs, [figure(p.trial) for p in ran], marker="o", color=colour, label=str(curve.other or ""))
-        marked = curve.limit.kept if curve.limit is not None else curve.knee
-        if isinstance(marked, (int, float)):
-            axes.axvline(marked, color=colour, linestyle=":", linewidth=1)
-    if len(found.curves) > 1:
-        axes.legend()
-    what = "goodput (requests/s)" if found.objective is not None else "output tokens/s"
-    axes.set(xlabel=name.replace("_", "-"), ylabel=what)
-    axes.set_ylim(bottom=0)
-    try:
-        figure_.savefig(path)
-    except (OSError, ValueError) as error:
-        raise UsageError(f"--plot {path}: can't be written: {error}; give a .svg or .png file") from None
-    finally:
-        plt.close(figure_)
+    with saved_axes(path) as axes:
+        name = found.axes[0]
+        for number, curve in enumerate(found.curves):
+            ran = [p for p in curve.points if p.trial.failure is None]
+            xs = [p.values[name] if isinstance(p.values[name], (int, float)) else str(p.values[name]) for p in ran]
+            colour = BUSY if number == 0 else f"C{number}"
+            axes.plot(xs, [figure(p.trial) for p in ran], marker="o", color=colour, label=str(curve.other or ""))
+            marked = curve.limit.kept if curve.limit is not None else curve.knee
+            if isinstance(marked, (int, float)):
+                axes.axvline(marked, color=colour, linestyle=":", linewidth=1)
+        if len(found.curves) > 1:
+            axes.legend()
+        what = "goodput (requests/s)" if found.objective is not None else "output tokens/s"
+        axes.set(xlabel=name.replace("_", "-"), ylabel=what)
+        axes.set_ylim(bottom=0)
