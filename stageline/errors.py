@@ -62,11 +62,15 @@ class Unauthenticated(UsageError):
 
 
 class DoesNotFit(StagelineError):
-    """The model does not fit: names the device, the missing bytes, and the smallest change that would help."""
+    """The model does not fit: names the device, the missing bytes, and the smallest change that would help, if any."""
 
     exit_code = 4
     grpc_code = "FAILED_PRECONDITION"
     http_status = 400
+
+    def __init__(self, reason: str, change: str = "") -> None:
+        super().__init__(f"{reason}; smallest change: {change}" if change else reason)
+        self.reason = reason
 
 
 class SloMissed(StagelineError):

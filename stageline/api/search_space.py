@@ -160,5 +160,5 @@ class Space:
         except BadInput as error:
             return str(error)
         except DoesNotFit as error:  # the change that it names is one of `plan`, for one replica alone
-            return str(error).partition("; smallest change")[0]
+            return error.reason
         return with_provenance(plan, inputs.model, options, inputs.keywords)

@@ -133,9 +133,7 @@ def _balanced_layouts(spec: ModelSpec, hardware: StageHardware, options: PlanOpt
         raise DoesNotFit(_mixed_message(spec, hardware, stages))
     if cuts is None:  # a tied embedding is held once by one stage, but twice by two or more
         copy = f"a second copy of the tied embedding, {memory.head_bytes:,} bytes, does not fit"
-        raise DoesNotFit(
-            f"{spec.name} does not fit {stages} stages of {device.name}: {copy}; smallest change: --devices 1"
-        )
+        raise DoesNotFit(f"{spec.name} does not fit {stages} stages of {device.name}: {copy}", "--devices 1")
     return [tuple(range(start, end)) for start, end in cuts]
 
 

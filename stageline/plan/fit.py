@@ -17,7 +17,7 @@ def check_fit(spec: ModelSpec, device: Device, memory: Memory, options: PlanOpti
     """Raise DoesNotFit, or UsageError for a number of devices that can't be used."""
     cuts = fewest(memory.layers, memory.fits)
     if isinstance(cuts, int):
-        raise DoesNotFit(_layer_message(spec, device, memory, options, cuts))
+        raise _layer_does_not_fit(spec, device, memory, options, cuts)
     if options.devices is None:
         return
     ranks = options.stage_devices
@@ -32,22 +32,29 @@ def check_fit(spec: ModelSpec, device: Device, memory: Memory, options: PlanOpti
         hint = "use --replicas for more copies or --tensor-parallel-size for more devices per stage"
         raise UsageError(f"--devices {options.devices}: {spec.name} has {memory.layers} layers to cut; {hint}")
     if stages < len(cuts):
-        raise DoesNotFit(_count_message(spec, device, memory, options, len(cuts)))
+        raise _too_few(spec, device, memory, options, len(cuts))
 
 
-def _layer_message(spec: ModelSpec, device: Device, memory: Memory, options: PlanOptions, layer: int) -> str:
+def _layer_does_not_fit(
+    spec: ModelSpec, device: Device, memory: Memory, options: PlanOptions, layer: int
+) -> DoesNotFit:
     need = memory.run_need_bytes(layer, layer + 1)
     short = need - memory.capacity_bytes
     what = f"layer {layer} of {spec.name}"
     what += " with the embedding" * (layer == 0) + " with the head" * (layer == memory.layers - 1)
     requests = f" and {memory.concurrency} request(s) of {memory.context_tokens:,} tokens"
-    return (
+    reason = (
         f"{what}{requests} need {need:,} bytes; a stage of {options.stage_devices} {device.name} has "
-        f"{memory.capacity_bytes:,} usable: {short:,} bytes short; {_hint(spec, device, options)}"
+        f"{memory.capacity_bytes:,} usable: {short:,} bytes short"
+    )
+    one = msgspec.structs.replace(options, concurrency=1, devices=None)
+    change = _smallest_change(spec, device, options, one)
+    return DoesNotFit(
+        reason if change else f"{reason}; use a device with more memory{_or_else(spec, device, one)}", change
     )
 
 
-def _count_message(spec: ModelSpec, device: Device, memory: Memory, options: PlanOptions, stages: int) -> str:
+def _too_few(spec: ModelSpec, device: Device, memory: Memory, options: PlanOptions, stages: int) -> DoesNotFit:
     asked = options.devices or 0
     have = asked // options.stage_devices * memory.capacity_bytes
     need = memory.run_need_bytes(0, memory.layers)
@@ -55,10 +62,8 @@ def _count_message(spec: ModelSpec, device: Device, memory: Memory, options: Pla
         gap = f"{need:,} bytes are needed and {have:,} usable: {need - have:,} bytes short"
     else:
         gap = f"{need:,} bytes are needed of {have:,} usable, but whole layers can't be cut that evenly"
-    return (
-        f"{spec.name} does not fit {asked} {device.name}: {gap}; "
-        f"smallest change: --devices {stages * options.stage_devices}{_or_else(spec, device, options)}"
-    )
+    change = f"--devices {stages * options.stage_devices}{_or_else(spec, device, options)}"
+    return DoesNotFit(f"{spec.name} does not fit {asked} {device.name}: {gap}", change)
 
 
 def fits_with(spec: ModelSpec, device: Device, options: PlanOptions) -> bool:
@@ -69,17 +74,19 @@ def fits_with(spec: ModelSpec, device: Device, options: PlanOptions) -> bool:
     return options.devices is None or len(cuts) <= options.devices // options.stage_devices
 
 
-def _hint(spec: ModelSpec, device: Device, options: PlanOptions) -> str:
-    """The first change that makes every layer fit: fewer requests, a larger tensor group, smaller weights."""
-    one = msgspec.structs.replace(options, concurrency=1, devices=None)
+def _smallest_change(spec: ModelSpec, device: Device, options: PlanOptions, one: PlanOptions) -> str:
+    """The first change that makes every layer fit, fewer requests or a larger tensor group; empty: none does.
+
+    `one` are the options with a single request, on any number of devices.
+    """
     if options.concurrency > 1 and fits_with(spec, device, one):
-        return f"smallest change: --concurrency {_most_requests(spec, device, one, options.concurrency)}"
+        return f"--concurrency {_most_requests(spec, device, one, options.concurrency)}"
     for ranks in (2, 4, 8, 16, 32, 64):
         wider = msgspec.structs.replace(one, tensor_parallel=ranks, concurrency=options.concurrency)
         allowed = ranks > options.tensor_parallel and ranks_divide(spec, ranks, options.expert_parallel > 1)
         if allowed and fits_with(spec, device, wider):
-            return f"smallest change: --tensor-parallel-size {ranks}"
-    return f"use a device with more memory{_or_else(spec, device, one)}"
+            return f"--tensor-parallel-size {ranks}"
+    return ""
 
 
 def _most_requests(spec: ModelSpec, device: Device, options: PlanOptions, too_many: int) -> int:

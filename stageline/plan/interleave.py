@@ -27,10 +27,8 @@ def interleaved(
         if all(memory.need_bytes(layers) <= memory.capacity_bytes for layers in layouts):
             if asked in (None, stages):
                 return layouts
-            raise DoesNotFit(
-                f"{_short(spec, device, memory, _cut(times_ns, asked or 1, chunks))}; "
-                f"smallest change: --devices {stages * options.stage_devices}"
-            )
+            short = _short(spec, device, memory, _cut(times_ns, asked or 1, chunks))
+            raise DoesNotFit(short, f"--devices {stages * options.stage_devices}")
     layouts = _cut(times_ns, most, chunks)
     raise DoesNotFit(f"{_short(spec, device, memory, layouts)}; use fewer --chunks, or --placement fewest")
 
