@@ -10,7 +10,7 @@ from stageline.api.execution import WorkloadText
 from stageline.api.running import check_seed
 from stageline.api.scheduling import PRESETS, Preset, settle
 from stageline.api.serving import engine_scheduling
-from stageline.cli.groups import SCHEDULING, WORKLOAD
+from stageline.cli.groups import COST, SCHEDULING, WORKLOAD
 from stageline.cli.numbers import WHOLE
 from stageline.cli.speculation_flags import SpeculationFlags
 from stageline.engine.policies.all_policies import POLICIES
@@ -105,9 +105,9 @@ class SchedulingFlags:
         WHOLE,
         Parameter(help="Tokens between state snapshots of linear layers in the prefix cache; default: 8192."),
     ] = None
-    overhead: Annotated[str | None, Parameter(help="Router time per microbatch, like 50us.")] = None
+    overhead: Annotated[str | None, Parameter(group=COST, help="Router time per microbatch, like 50us.")] = None
     front_end: Annotated[
-        str | None, Parameter(help="Time from a request's arrival until the router sees it, like 8ms.")
+        str | None, Parameter(group=COST, help="Time from a request's arrival until the router sees it, like 8ms.")
     ] = None
     policy: Annotated[str | None, Parameter(show=False)] = None  # older name of --queueing package.module:Class
     serving_engine: Annotated[

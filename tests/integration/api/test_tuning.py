@@ -1,8 +1,6 @@
 """`tune` advises only what it has tried: who follows its advice gets what it says, and it finds what a grid finds."""
 
 import random
-import re
-import shlex
 from pathlib import Path
 
 import pytest
@@ -10,12 +8,12 @@ import pytest
 import stageline
 from stageline.api.moves import Move, moves
 from stageline.api.rerunning import Attempt, run_attempt, stored_run
-from stageline.cli.main import invoke
 from stageline.engine.settings import Scheduling, plan_scheduling
 from stageline.errors import StagelineError
 from stageline.report.rerun import FIELDS_WITH_FLAGS
 from stageline.report.tuned import Figures, Objective, figures_of, gain, read_tune
 from stageline.workload import open_workload
+from tests.property.tuned_runs import changed, follow
 
 SEEDS = range(4)
 OBJECTIVES: tuple[Objective, ...] = ("throughput", "ttft", "tpot", "goodput")
@@ -33,22 +31,6 @@ def random_run(seed: int, directory: Path) -> stageline.RunResult:
         plan, f"{arrivals},requests={draw.choice([32, 64])},{sizes}", seed=seed, slo="ttft=200ms,tpot=20ms",
         output=directory, **asked,
     )  # fmt: skip
-
-
-def follow(command: str, out: Path) -> Figures:
-    """What a user gets who pastes the command."""
-    words = shlex.split(command)
-    assert words[0] == "stageline"
-    assert invoke([*words[1:], "-o", str(out)]) in (0, 3)
-    done = stageline.read_run(out)
-    return figures_of(done.summary, done.plan.devices)
-
-
-def changed(command: str, flags: str) -> str:
-    """The command with this flag in place of the one that it had."""
-    for name in re.findall(r"--\S+", flags):
-        command = re.sub(rf" {name} \S+", "", command)
-    return f"{command} {flags}"
 
 
 @pytest.mark.parametrize("seed", SEEDS)

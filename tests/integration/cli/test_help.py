@@ -102,7 +102,7 @@ def test_long_lists_of_flags_are_in_groups(command: str) -> None:
     shared = [name for name in found.pop("Parameters", []) + found.pop("Arguments", []) if name.startswith("--")]
     assert set(shared) <= {"--plan"}
     assert len(found) >= 4
-    assert max(map(len, found.values())) <= 17
+    assert max(map(len, found.values())) <= 16
 
 
 @pytest.mark.parametrize("command", ["run", "up", "search"])
