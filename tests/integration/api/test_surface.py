@@ -81,8 +81,10 @@ def test_plan_keywords_are_the_options_of_the_planner() -> None:
     """All but those that others become: names of networks and profiles, and what the planner sets itself."""
     keywords = set(get_type_hints(PlanKeywords))
     assert keywords == set(get_type_hints(ShapeKeywords)) | set(get_type_hints(DesignKeywords))
-    derived = {"host", "profile", "efficiencies", "ring_step_ns", "strides", "serving", "credits_rule", "rank_tokens"}
-    derived |= {"engine_sequence_ns", "draft", "longest_that_fits"}
+    derived = {
+        "host", "profile", "efficiencies", "ring_step_ns", "strides", "serving", "credits_rule", "rank_tokens",
+        "engine_sequence_ns", "draft", "longest_that_fits",
+    }  # fmt: skip
     assert set(PlanOptions.__struct_fields__) - derived <= keywords
 
 

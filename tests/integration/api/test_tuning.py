@@ -1,6 +1,7 @@
 """`tune` advises only what it has tried: who follows its advice gets what it says, and it finds what a grid finds."""
 
 import random
+import re
 from pathlib import Path
 
 import pytest
@@ -115,3 +116,26 @@ def test_a_workload_that_has_changed_is_noticed(tmp_path: Path) -> None:
 
 def test_every_setting_has_a_flag_that_a_command_can_name() -> None:
     assert set(Scheduling.__struct_fields__) == FIELDS_WITH_FLAGS
+
+
+@pytest.mark.parametrize("window", ["auto", "1ms..2ms"])
+def test_a_window_in_which_nothing_is_served_is_not_compared(window: str, tmp_path: Path) -> None:
+    """The baseline would be 0 tokens per second, which every setting beats."""
+    plan = stageline.plan_model("llama-3.1-8b", "h100-sxm")
+    ran = stageline.run(
+        plan, "poisson:rate=48,requests=40,input=1024,output=128", measure_window=window, output=tmp_path / "run"
+    )
+    assert ran.summary.measured is not None and ran.summary.measured.served_output_tokens_per_s == 0
+    found = stageline.tune(tmp_path / "run", budget=2)
+    assert found.before.output_tokens_per_s == ran.summary.output_tokens_per_s
+    assert "--measure-window" not in found.command
+
+
+def test_trials_are_measured_in_the_steady_state_of_the_run(tmp_path: Path) -> None:
+    plan = stageline.plan_model("llama-3.1-8b", "h100-sxm")
+    load = "poisson:rate=12,requests=200,input=1024,output=128"
+    ran = stageline.run(plan, load, measure_window="auto", output=tmp_path / "run")
+    assert ran.summary.measured is not None and ran.summary.measured.stationary
+    found = stageline.tune(tmp_path / "run", budget=2)
+    assert found.before.output_tokens_per_s == ran.summary.measured.served_output_tokens_per_s
+    assert re.search(r"--measure-window \d+ns\.\.\d+ns", found.command)

@@ -295,3 +295,22 @@ def test_a_pipeline_that_is_pasted_keeps_its_cut(
 def test_the_change_for_one_replica_is_no_reason_of_a_search(capsys: pytest.CaptureFixture[str]) -> None:
     _, found = search(capsys)
     assert [str(left["reason"]).rpartition(" ")[2] for left in found["left_out"]] == ["short"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (
+            ["--price", "h100=2.5"],
+            "--price: not one of the devices that are searched (got 'h100'); they are h100-sxm, l40s",
+        ),
+        (["--stock", "a100-80g=8"], "--stock: not one of the devices that are searched (got 'a100-80g')"),
+        (["--price", "h100-sxm=2.5"], "--price: l40s has none, and others do; give one for each of h100-sxm, l40s"),
+    ],
+)
+def test_prices_and_stocks_are_those_of_the_devices_searched(
+    flags: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["search", "llama-3.1-8b", "h100-sxm,l40s", "--devices", "1", "--workload", LOAD, "--requests", "10"]
+    assert run([*words, "--jobs", "1", *flags]) == 2
+    assert says in capsys.readouterr().err
