@@ -32,7 +32,7 @@ from stageline.api.launch_values import (
     memory,
     model_length,
     one_beam,
-    sglang_speculation,
+    sglang_together,
     tokens,
     v1_engine,
     weights,
@@ -157,7 +157,7 @@ VLLM = Dialect(
 SGLANG = Dialect(
     name="sglang",
     split="sglang",
-    together=sglang_speculation,
+    together=sglang_together,
     example="'python -m sglang.launch_server --model-path meta-llama/Llama-3.1-8B-Instruct --tp 2'",
     commands=(
         ("python", "-m", "sglang.launch_server"),

@@ -59,7 +59,7 @@ def parse_launch_line(text: str) -> LaunchLine:
         raise BadInput(PLACE, text, reason, f"write it like {dialect.example}")
     if found.setdefault("stages", 1) > 1:  # no engine adds stages of its own
         found.setdefault("layer_partition", dialect.split)
-    return LaunchLine(dialect.name, str(models[0]), _of_ranks(found), tuple(dict.fromkeys(unused)))
+    return LaunchLine(dialect.name, str(models[0]), found, tuple(dict.fromkeys(unused)))
 
 
 def _pairs(dialect: Dialect, words: list[str]) -> Iterator[tuple[str | None, str | None]]:
@@ -139,26 +139,3 @@ def _read(rule: Value, name: str, text: str, found: dict[str, Any]) -> None:
     except ValueError as error:
         raise BadInput(f"{PLACE} {name}", text, str(error) or "cannot be read", rule.way_out) from None
     found.update(wanted if isinstance(wanted, Mapping) else {rule.keyword: wanted})
-
-
-def _of_ranks(found: dict[str, Any]) -> dict[str, Any]:
-    """SGLang's data-parallel attention and spread experts, in the keywords of a plan. Raises BadInput.
-
-    With it --tp-size counts all ranks, attention has tp / dp of them, and limits are those of all replicas together.
-    """
-    spread, divided = found.pop("experts_on_all_ranks", False), found.pop("dp_attention", False)
-    ranks, copies = found.get("tensor_parallel", 1), found.get("replicas", 1)
-    if spread:
-        found["expert_parallel"] = ranks
-    if not divided or copies == 1:
-        return found
-    place = f"{PLACE} --enable-dp-attention"
-    if ranks % copies:
-        raise BadInput(place, ranks, f"--tp-size is not a multiple of the {copies} replicas of --dp-size")
-    if found.pop("expert_parallel", 1) != ranks:
-        reason = "experts whose width is split over replicas of attention are not emulated"
-        raise BadInput(place, None, reason, f"spread them: --ep-size {ranks}")
-    for limit in ("max_num_seqs", "max_num_batched_tokens"):
-        if limit in found:
-            found[limit] = max(1, found[limit] // copies)
-    return found | {"tensor_parallel": ranks // copies, "all_experts": True}

@@ -4,6 +4,9 @@ import json
 import re
 from typing import Any, Literal
 
+from stageline.api.launch_command import PLACE
+from stageline.errors import BadInput
+
 _SUFFIXED = re.compile(r"([0-9]+(?:\.[0-9]+)?)([kKmMgG]?)")
 _SUFFIXES = {"": 1, "k": 10**3, "K": 1 << 10, "m": 10**6, "M": 1 << 20, "g": 10**9, "G": 1 << 30}
 
@@ -159,7 +162,7 @@ def deep_ep(text: str) -> dict[str, Any]:
     return {} if text == "none" else {"experts_on_all_ranks": True}
 
 
-def sglang_speculation(found: dict[str, Any]) -> dict[str, Any]:
+def _sglang_speculation(found: dict[str, Any]) -> dict[str, Any]:
     """SGLang's flags of speculation as one keyword.
 
     Raises ValueError for a tree of drafts, and for flags without an algorithm.
@@ -204,3 +207,31 @@ def one_beam(text: str) -> dict[str, Any]:
     if text != "1":
         raise ValueError("beam search is not emulated")
     return {}
+
+
+def sglang_together(found: dict[str, Any]) -> dict[str, Any]:
+    """SGLang's flags that mean something only together. Raises ValueError or BadInput."""
+    return _sglang_ranks(_sglang_speculation(found))
+
+
+def _sglang_ranks(found: dict[str, Any]) -> dict[str, Any]:
+    """Data-parallel attention and spread experts, in the keywords of a plan. Raises BadInput.
+
+    With it --tp-size counts all ranks, attention has tp / dp of them, and limits are those of all replicas together.
+    """
+    spread, divided = found.pop("experts_on_all_ranks", False), found.pop("dp_attention", False)
+    ranks, copies = found.get("tensor_parallel", 1), found.get("replicas", 1)
+    if spread:
+        found["expert_parallel"] = ranks
+    if not divided or copies == 1:
+        return found
+    place = f"{PLACE} --enable-dp-attention"
+    if ranks % copies:
+        raise BadInput(place, ranks, f"--tp-size is not a multiple of the {copies} replicas of --dp-size")
+    if found.pop("expert_parallel", 1) != ranks:
+        reason = "experts whose width is split over replicas of attention are not emulated"
+        raise BadInput(place, None, reason, f"spread them: --ep-size {ranks}")
+    for limit in ("max_num_seqs", "max_num_batched_tokens"):
+        if limit in found:
+            found[limit] = max(1, found[limit] // copies)
+    return found | {"tensor_parallel": ranks // copies, "all_experts": True}
