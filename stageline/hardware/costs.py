@@ -65,7 +65,7 @@ class DecodeCost(CatalogStruct, frozen=True):
     query: float
     span_ns: float
     head_ns: float
-    heads_apart: bool = False
+    heads_apart: bool = False  # under a window each query head reads KV alone, as in FlashAttention 2
 
 
 class MoeCost(CatalogStruct, frozen=True):
@@ -113,15 +113,11 @@ def _first(rows: tuple[T, ...], *names: str) -> T | None:
 
 
 class KernelCosts(CatalogStruct, frozen=True):
-    """Constants of one device's kernels, and the collectives of one node.
-
-    `score_fs`: one exponential of the softmax, by the units that compute it. `cache_bytes`: of the last cache before
-    memory.
-    """
+    """Constants of one device's kernels, and the collectives of one node."""
 
     name: str
-    score_fs: float
-    cache_bytes: int
+    score_fs: float  # one exponential of the softmax, on all units of the device that compute it
+    cache_bytes: int  # of the last cache before memory
     gemm: tuple[GemmCost, ...]
     prefill: tuple[PrefillCost, ...]
     decode: tuple[DecodeCost, ...]
