@@ -32,6 +32,7 @@ class DesignKeywords(TypedDict, total=False):
     """What a plan is asked for besides its division; see `stageline plan --help` and docs/planning.md."""
 
     weights: str  # format of all linear weights, such as fp8; "as-shipped": the model's
+    quantization: str | None  # the serving engine's own word, such as awq; None: as the checkpoint is
     kv_cache_dtype: ElementName  # "auto": the model's
     state_dtype: ElementName
     placement: Placement

@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 
 from stageline.api.keywords import PlanKeywords
+from stageline.api.quantization import name_in_flight
 from stageline.plan.layer_partition import SPLITS
 from stageline.plan.schema import Plan
 from stageline.plan.shapes import Shape
 
 VLLM, SGLANG = "vllm-v1", "sglang"
-_WEIGHTS = {"fp8": "fp8", "mxfp4": "mxfp4", "nvfp4": "modelopt_fp4"}  # asked for at launch
 _KV = {"bf16": "bfloat16", "fp8": "fp8", "auto": "auto"}
 _VLLM = {  # keywords of a plan, and the flags that they become
     "max_model_len": "--max-model-len", "memory_share": "--gpu-memory-utilization", "block_tokens": "--block-size",
@@ -51,13 +51,16 @@ def launch_words(engine: str, model: str, shape: Shape, keywords: PlanKeywords, 
     for name, value in asked.items():
         if name in table:
             words += [table[name], str(value)]
-        elif name not in ("weights", "kv_cache_dtype", "prefix_cache", "layer_partition"):
+        elif name not in ("weights", "quantization", "kv_cache_dtype", "prefix_cache", "layer_partition"):
             return f"{engine} has no flag for {name}={value}"
     weights, kv = asked.get("weights", "as-shipped"), asked.get("kv_cache_dtype", "auto")
     if weights != "as-shipped":
-        if weights not in _WEIGHTS:
+        made = name_in_flight(engine, weights)
+        if made is None:
             return f"{engine} makes no {weights} weights at launch"
-        words += ["--quantization", _WEIGHTS[weights]]
+        words += ["--quantization", made]
+    elif "quantization" in asked:
+        words += ["--quantization", asked["quantization"]]
     if kv != "auto":
         if kv not in _KV:
             return f"{engine} has no {kv} KV cache"

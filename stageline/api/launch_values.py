@@ -62,17 +62,9 @@ def element(text: str) -> str:
     return kinds[text]
 
 
-def weights(text: str) -> str:
-    """A weight format asked for at launch; formats of the checkpoint itself are read from its config."""
-    kinds = {
-        "fp8": "fp8", "w8a8_fp8": "fp8", "w8a8_int8": "int8", "mxfp4": "mxfp4", "nvfp4": "nvfp4",
-        "modelopt_fp4": "nvfp4", "modelopt": "as-shipped", "modelopt_fp8": "as-shipped", "awq": "as-shipped",
-        "awq_marlin": "as-shipped", "gptq": "as-shipped", "gptq_marlin": "as-shipped",
-        "compressed-tensors": "as-shipped", "bitsandbytes": "as-shipped",
-    }  # fmt: skip
-    if text not in kinds:
-        raise ValueError(f"not emulated; known: {', '.join(kinds)}")
-    return kinds[text]
+def quantization(text: str) -> str | None:
+    """How weights are quantised, in the engine's own word (`stageline.api.quantization`); vLLM takes any case."""
+    return None if text.lower() in ("none", "unquant") else text.lower()
 
 
 def dtype(text: str) -> str:

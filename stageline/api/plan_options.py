@@ -8,6 +8,8 @@ import msgspec
 
 from stageline.api.keywords import ElementName, PlanKeywords
 from stageline.api.lookup import find_profile
+from stageline.api.quantization import FLAG as QUANTIZATION
+from stageline.api.quantization import as_loaded
 from stageline.catalog.loader import Catalog
 from stageline.cost.efficiencies import Efficiencies
 from stageline.cost.roofline_entry import HostOverhead
@@ -106,7 +108,11 @@ def make_options(keywords: PlanKeywords, catalog: Catalog, catalog_dirs: Sequenc
 
 def with_formats(spec: ModelSpec, keywords: PlanKeywords) -> ModelSpec:
     """The model with the formats that were asked for. Raises BadInput for one that does not exist."""
-    weights = keywords.get("weights", "as-shipped")
+    weights, quantization = keywords.get("weights", "as-shipped"), keywords.get("quantization")
+    if quantization and weights != "as-shipped":
+        raise UsageError(f"{QUANTIZATION} {quantization}: --weights {weights} says the same thing: give one")
+    if quantization:
+        spec = as_loaded(spec, quantization, keywords.get("serving_engine"))
     if weights != "as-shipped":
         format_named(weights, "--weights")
         spec = spec.requantised(weights)

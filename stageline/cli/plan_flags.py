@@ -40,6 +40,9 @@ class ModelFlags:
     """The model's state, and where models are found."""
 
     state_dtype: Annotated[ElementName, flag("Type of the linear-attention state; auto is the model's.")] = "auto"
+    quantization: Annotated[
+        str | None, flag("The serving engine's own --quantization, such as awq or bitsandbytes.")
+    ] = None
     catalog: Annotated[
         tuple[Path, ...],
         Parameter(
@@ -51,7 +54,7 @@ class ModelFlags:
 
     def keywords(self) -> PlanKeywords:
         """As the API takes them."""
-        return {"state_dtype": self.state_dtype}
+        return {"state_dtype": self.state_dtype, "quantization": self.quantization}
 
 
 @Parameter(name="*", group=DEVICES)

@@ -103,6 +103,7 @@ def _import(outer: ConfigFields, f: ConfigFields, name: str, side: ConfigFields 
         residual_streams=parts.streams,
         carried_elements=parts.carried,
         left_out=_left_out(outer, f),
+        quant_method=quant.method,
         mtp_layers=predicted_layers(f),
         draft_vocab=f.integer("draft_vocab_size", default=0),
         extra=parts.extra,

@@ -60,6 +60,9 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
     carried_elements: int = 0  # per token, that cross every layer boundary besides the residual streams
     nominal_layer_bytes: int = 0  # the rounded bytes per layer of a published placement; 0: none
     left_out: tuple[str, ...] = ()
+    quant_method: str = (
+        ""  # how the checkpoint was quantised, in the word of its quantization_config; "": not, or unknown
+    )
     mtp_layers: int = 0  # layers for multi-token prediction, like the last one; left out unless a plan drafts with them
     draft_vocab: int = 0  # tokens that an EAGLE head's own head tells apart; 0: all
     extra: tuple[Tensor, ...] = ()  # weights outside the layers besides embedding, head and final norm; first stage
