@@ -13,6 +13,7 @@ from stageline.api.launch_unused import (
     SGLANG_VALUES,
     TRTLLM_SWITCHES,
     TRTLLM_VALUES,
+    VLLM_JSON,
     VLLM_SWITCHES,
     VLLM_VALUES,
 )
@@ -32,10 +33,14 @@ from stageline.api.launch_values import (
     memory,
     model_length,
     one_beam,
+    optimization,
     quantization,
+    rope_scaling,
     sglang_together,
+    switched_on,
     tokens,
     v1_engine,
+    vllm_together,
     whole,
 )
 
@@ -71,12 +76,11 @@ class Dialect:
     synonyms: Mapping[str, str]  # other spellings -> the one in these tables
     model_flags: frozenset[str] = frozenset()
     unused: frozenset[str] = frozenset()  # switches that change nothing emulated
+    json: frozenset[str] = frozenset()  # flags with a JSON value, whose fields may be given one by one behind a dot
     takes_value: frozenset[str] = frozenset()  # flags with a value that change nothing emulated
     refused: Mapping[str, str] = field(default_factory=dict)  # flags that would change what is emulated, and why not
     together: Callable[[dict[str, Any]], dict[str, Any]] = dict  # keywords of flags that mean something only together
 
-
-_OTHER_CONFIG = "another config.json: give the path of one that has the change"
 
 VLLM = Dialect(
     name="vllm-v1",
@@ -89,7 +93,12 @@ VLLM = Dialect(
         ("python", "-m", "vllm.entrypoints.api_server"),
         ("python3", "-m", "vllm.entrypoints.api_server"),
     ),
-    environment={"VLLM_PP_LAYER_PARTITION": Value("layer_partition", str), "VLLM_USE_V1": Value("", v1_engine)},
+    environment={
+        "VLLM_PP_LAYER_PARTITION": Value("layer_partition", str),
+        "VLLM_USE_V1": Value("", v1_engine),
+        "VLLM_ALLOW_LONG_MAX_MODEL_LEN": Value("any_length", switched_on),
+    },
+    together=vllm_together,
     values={
         "--tensor-parallel-size": Value("tensor_parallel", whole),
         "--pipeline-parallel-size": Value("stages", whole),
@@ -112,6 +121,9 @@ VLLM = Dialect(
         "--max-cudagraph-capture-size": Value("cuda_graph_max", whole),
         "--speculative-config": Value("speculative_config", str),
         "--compilation-config": Value("", compilation, "leave out what does not concern CUDA graphs"),
+        "--optimization-level": Value("", optimization, "give 0, 2 or 3"),
+        "--hf-overrides": Value("hf_overrides", str),
+        "--rope-scaling": Value("hf_overrides", rope_scaling, "write it as the rope_scaling of a config.json"),
     },
     switches={
         "--enable-expert-parallel": Switch({"all_experts": True}),
@@ -127,9 +139,15 @@ VLLM = Dialect(
     synonyms={
         "-tp": "--tensor-parallel-size", "-pp": "--pipeline-parallel-size", "-dp": "--data-parallel-size",
         "-q": "--quantization", "-ep": "--enable-expert-parallel",
-        "-sc": "--speculative-config", "-O": "--compilation-config", "-cc": "--compilation-config",
+        "-sc": "--speculative-config", "-O": "--optimization-level", "-cc": "--compilation-config",
     },
     model_flags=frozenset({"--model"}),
+    json=frozenset(
+        {
+            "--speculative-config", "--compilation-config", "--eplb-config", "--hf-overrides", "--rope-scaling",
+            "--kv-transfer-config", "--additional-config", *VLLM_JSON,
+        }
+    ),
     unused=VLLM_SWITCHES,
     takes_value=VLLM_VALUES,
     refused={
@@ -139,8 +157,6 @@ VLLM = Dialect(
         "--disable-custom-all-reduce": "NCCL in place of the one-shot all-reduce",
         "--decode-context-parallel-size": "decode context parallelism",
         "--prefill-context-parallel-size": "prefill context parallelism",
-        "--hf-overrides": _OTHER_CONFIG,
-        "--rope-scaling": _OTHER_CONFIG,
         "--config": "settings in a file of its own",
         "--additional-config": "settings of a platform",
         "--kv-transfer-config": "KV that other servers or stores hold",
@@ -189,6 +205,7 @@ SGLANG = Dialect(
         "--cuda-graph-bs": Value("cuda_graph_sizes", captured, several=True),
         "--moe-a2a-backend": Value("", deep_ep),
         "--ep-num-redundant-experts": Value("redundant_experts", count),
+        "--json-model-override-args": Value("hf_overrides", str),
     },
     switches={
         "--disable-radix-cache": Switch({"prefix_cache": False}),
@@ -209,7 +226,6 @@ SGLANG = Dialect(
     refused={
         "--disable-cuda-graph-padding": "a graph for every size; give them with --cuda-graph-bs",
         "--disable-overlap-schedule": "its host time, which nothing published says",
-        "--json-model-override-args": _OTHER_CONFIG,
         "--lora-paths": "adapters",
         "--enable-lora": "adapters",
         "--config": "settings in a file of its own",

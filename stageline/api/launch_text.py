@@ -19,12 +19,13 @@ _KV = {"bf16": "bfloat16", "fp8": "fp8", "auto": "auto"}
 _VLLM = {  # keywords of a plan, and the flags that they become
     "max_model_len": "--max-model-len", "memory_share": "--gpu-memory-utilization", "block_tokens": "--block-size",
     "max_num_seqs": "--max-num-seqs", "max_num_batched_tokens": "--max-num-batched-tokens",
+    "hf_overrides": "--hf-overrides",
     "kv_blocks": "--num-gpu-blocks-override", "kv_cache_bytes": "--kv-cache-memory-bytes",
 }  # fmt: skip
 _SGLANG = {
     "max_model_len": "--context-length", "memory_share": "--mem-fraction-static", "block_tokens": "--page-size",
     "max_num_seqs": "--max-running-requests", "max_num_batched_tokens": "--chunked-prefill-size",
-    "microbatch": "--pp-max-micro-batch-size",
+    "microbatch": "--pp-max-micro-batch-size", "hf_overrides": "--json-model-override-args",
 }  # fmt: skip
 
 

@@ -39,6 +39,14 @@ VLLM_VALUES = COMMON_VALUES | {
     "--use-gdn-prefill-backend", "--video-pruning-rate",
     "--tokenizer-pool-size", "--tokenizer-pool-type", "--tokenizer-pool-extra-config",
 }  # fmt: skip
+VLLM_JSON = frozenset(  # those of them whose value is JSON
+    {
+        "--attention-config", "--default-chat-template-kwargs", "--default-mm-loras", "--kernel-config",
+        "--kv-events-config", "--limit-mm-per-prompt", "--media-io-kwargs", "--mm-processor-kwargs",
+        "--model-loader-extra-config", "--override-generation-config", "--reasoning-config",
+        "--structured-outputs-config",
+    }
+)  # fmt: skip
 VLLM_SWITCHES = COMMON_SWITCHES | {
     "--calculate-kv-scales", "--data-parallel-external-lb", "--data-parallel-hybrid-lb", "--disable-fastapi-docs",
     "--disable-hf-hub-auth", "--enable-eplb", "--enable-force-include-usage", "--enable-log-deltas",

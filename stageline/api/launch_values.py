@@ -104,6 +104,36 @@ def compilation(text: str) -> dict[str, Any]:
 _COMPILATION_DEFAULTS = [("cudagraph_mode", "FULL_AND_PIECEWISE"), ("mode", 3), ("mode", "3"), ("level", 3)]
 
 
+def optimization(text: str) -> dict[str, Any]:
+    """vLLM's --optimization-level (-O): 2 and 3 capture whole steps, 0 nothing; once -O was the configuration."""
+    if text.strip().startswith("{"):
+        return compilation(text)
+    if text not in ("0", "2", "3"):
+        raise ValueError("graphs for pieces of a step alone are not emulated" if text == "1" else "not a level")
+    return {"enforce_eager": True} if text == "0" else {}
+
+
+def rope_scaling(text: str) -> str:
+    """A rope_scaling, as the override of a config that it is."""
+    return json.dumps({"rope_scaling": json_fields(text)})
+
+
+def switched_on(text: str) -> bool:
+    """A variable that is 1 or 0."""
+    if text not in ("0", "1"):
+        raise ValueError("neither 0 nor 1")
+    return text == "1"
+
+
+def vllm_together(found: dict[str, Any]) -> dict[str, Any]:
+    """vLLM's settings that mean something only together: any --max-model-len, where a variable allows it."""
+    length = found.get("max_model_len")
+    if found.pop("any_length", False) and isinstance(length, int):
+        fields = json_fields(found.get("hf_overrides", "{}"))
+        found["hf_overrides"] = json.dumps(fields | {"max_model_len": length})
+    return found
+
+
 def json_fields(text: str) -> dict[str, Any]:
     """The fields of a JSON object."""
     try:

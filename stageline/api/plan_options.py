@@ -83,6 +83,10 @@ def make_options(keywords: PlanKeywords, catalog: Catalog, catalog_dirs: Sequenc
         raise UsageError(
             f"{FLAG} can't be combined with --placement {keywords.get('placement')}, which places layers itself"
         )
+    if keywords.get("consecutive") and keywords.get("placement", "fewest") != "by-kind":
+        raise UsageError(
+            "--consecutive is for --placement by-kind: fewest always cuts consecutive layers, interleaved never does"
+        )
     return msgspec.structs.replace(
         PlanOptions(),
         layer_partition=partition,

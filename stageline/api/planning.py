@@ -12,6 +12,7 @@ from stageline.api.drafting import find_draft
 from stageline.api.files import write_file
 from stageline.api.keywords import PlanKeywords, checked
 from stageline.api.lookup import find_model
+from stageline.api.overrides import overridden
 from stageline.api.plan_options import make_options, with_formats, with_networks
 from stageline.api.provenance import with_provenance
 from stageline.api.serving import check_length, find_engine, with_engine
@@ -133,7 +134,7 @@ def find_inputs(model: str, device: str, keywords: PlanKeywords, catalog_dirs: S
     """Look up the names. Raises BadInput or UsageError."""
     shelf = Catalog(catalog_dirs)
     shipped = find_model(model, shelf)
-    spec = with_formats(shipped, keywords)
+    spec = overridden(with_formats(shipped, keywords), keywords.get("hf_overrides"))
     by_stage = _devices_by_stage(device, keywords, shelf)
     found = by_stage[0] if by_stage else with_networks(shelf.device(device).device, keywords, shelf)
     check_length(keywords.get("max_model_len"), spec)

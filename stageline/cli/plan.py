@@ -179,6 +179,14 @@ def _summary_lines(s: PlanReport) -> list[str]:
         f"network floor {units.time_text(s.network_floor_ns)}",
         *([f"serving engine    {s.serving}"] if s.serving else []),
         *_start_lines(s),
-        f"in flight         {s.credits} credits x microbatch {s.microbatch}; knee L/T = {s.knee} microbatches; "
-        f"published rule stages x microbatch = {s.published_in_flight} requests",
+        _in_flight_line(s),
     ]
+
+
+def _in_flight_line(s: PlanReport) -> str:
+    """Microbatches in flight; how many fill a pipeline is a question only where there are several stages."""
+    line = f"in flight         {s.credits} credit{'s' * (s.credits != 1)} x microbatch {s.microbatch}"
+    if len(s.stages) == 1:
+        return line
+    rule = f"published rule stages x microbatch = {s.published_in_flight} requests"
+    return f"{line}; knee L/T = {s.knee} microbatches; {rule}"

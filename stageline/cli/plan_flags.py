@@ -43,6 +43,9 @@ class ModelFlags:
     quantization: Annotated[
         str | None, flag("The serving engine's own --quantization, such as awq or bitsandbytes.")
     ] = None
+    hf_overrides: Annotated[
+        str | None, flag("JSON over the model's config.json: rope_scaling or max_position_embeddings.")
+    ] = None
     catalog: Annotated[
         tuple[Path, ...],
         Parameter(
@@ -54,7 +57,7 @@ class ModelFlags:
 
     def keywords(self) -> PlanKeywords:
         """As the API takes them."""
-        return {"state_dtype": self.state_dtype, "quantization": self.quantization}
+        return {"state_dtype": self.state_dtype, "quantization": self.quantization, "hf_overrides": self.hf_overrides}
 
 
 @Parameter(name="*", group=DEVICES)

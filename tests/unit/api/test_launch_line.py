@@ -130,6 +130,30 @@ LINES: dict[str, tuple[str, str, dict[str, Any], tuple[str, ...]]] = {
     "trtllm-serve m/x --pp_size 2 --cluster_size 1 --gpus_per_node 8 --max_beam_width 1": (
         "trtllm", "m/x", {"stages": 2, "layer_partition": "trtllm"}, ("--cluster-size", "--gpus-per-node"),
     ),
+    # fields of JSON one by one, optimisation levels, overrides of the config
+    "vllm serve m/x --speculative-config.method mtp --speculative-config.num_speculative_tokens=2": (
+        "vllm-v1", "m/x", {"speculative_config": '{"method": "mtp", "num_speculative_tokens": 2}'}, (),
+    ),
+    "vllm serve m/x -cc.cudagraph_capture_sizes+ 1 -cc.cudagraph_capture_sizes+ 8 -O3 --limit-mm-per-prompt.image 2": (
+        "vllm-v1", "m/x", {"cuda_graph_sizes": (1, 8)}, ("--limit-mm-per-prompt",),
+    ),
+    "vllm serve m/x -O.cudagraph_mode NONE --eplb-config.num_redundant_experts 4": (
+        "vllm-v1", "m/x", {"enforce_eager": True, "redundant_experts": 4}, (),
+    ),
+    "vllm serve m/x -O 0": ("vllm-v1", "m/x", {"enforce_eager": True}, ()),
+    """vllm serve m/x --rope-scaling '{"rope_type": "yarn", "factor": 4.0}' --max-model-len 131072""": (
+        "vllm-v1", "m/x",
+        {"hf_overrides": '{"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}', "max_model_len": 131_072}, (),
+    ),
+    "vllm serve m/x --hf-overrides.rope-parameters.factor 2": (
+        "vllm-v1", "m/x", {"hf_overrides": '{"rope_parameters": {"factor": 2}}'}, (),
+    ),
+    """sglang serve --model m/x --json-model-override-args '{"max_position_embeddings": 65536}'""": (
+        "sglang", "m/x", {"hf_overrides": '{"max_position_embeddings": 65536}'}, (),
+    ),
+    "VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 vllm serve m/x --max-model-len 1000000": (
+        "vllm-v1", "m/x", {"hf_overrides": '{"max_model_len": 1000000}', "max_model_len": 1_000_000}, (),
+    ),
     # an environment before the command, underscores, `=` and vLLM's suffixes
     "NCCL_P2P_DISABLE=1 vllm serve m/x -tp=2 --enable_expert_parallel --max-num-seqs 8 --max-model-len=130k": (
         "vllm-v1", "m/x", {"tensor_parallel": 2, "all_experts": True, "max_num_seqs": 8, "max_model_len": 130_000},
@@ -161,7 +185,12 @@ def test_lines_of_the_engines_documents(text: str) -> None:
         ("rocket launch", "begins with one of: vllm serve, python -m sglang.launch_server, trtllm-serve"),
         ("rocket vllm serve m", "not a launch line of a known serving engine"),
         ("vllm serve m -tp $TP", "--tensor-parallel-size: a variable of a shell .*put its value in its place"),
-        ("vllm serve m --hf-overrides '{}'", "--hf-overrides: not emulated: another config.json: give the path"),
+        ("vllm serve m --speculative-config.method", "--speculative-config.method: its value is missing"),
+        ("vllm serve m --kv-transfer-config.kv_role kv_both", "--kv-transfer-config: not emulated"),
+        ("vllm serve m --speculative-config.a 1 --speculative-config.a.b 1", "a has a value of its own"),
+        ("vllm serve m --rope-scaling yarn", "--rope-scaling: not JSON"),
+        ("vllm serve m -O1", "--optimization-level: graphs for pieces of a step alone are not emulated"),
+        ("VLLM_ALLOW_LONG_MAX_MODEL_LEN=yes vllm serve m", "VLLM_ALLOW_LONG_MAX_MODEL_LEN: neither 0 nor 1"),
         ("vllm serve m --kv-transfer-config x", "--kv-transfer-config: not emulated: KV that other servers or stores"),
         (
             "vllm serve m --kv-cache-memory-bytes 1T",
