@@ -34,6 +34,7 @@ class DesignKeywords(TypedDict, total=False):
     weights: str  # format of all linear weights, such as fp8; "as-shipped": the model's
     quantization: str | None  # the serving engine's own word, such as awq; None: as the checkpoint is
     hf_overrides: str | None  # JSON as vLLM's --hf-overrides takes it, of the longest context; None: none
+    language_model_only: bool  # no vision tower
     kv_cache_dtype: ElementName  # "auto": the model's
     state_dtype: ElementName
     placement: Placement

@@ -30,6 +30,7 @@ from stageline.api.launch_values import (
     fraction,
     free_share,
     graph_sizes,
+    images,
     memory,
     model_length,
     one_beam,
@@ -123,6 +124,7 @@ VLLM = Dialect(
         "--compilation-config": Value("", compilation, "leave out what does not concern CUDA graphs"),
         "--optimization-level": Value("", optimization, "give 0, 2 or 3"),
         "--hf-overrides": Value("hf_overrides", str),
+        "--limit-mm-per-prompt": Value("", images, "write it like image=2,video=0, or as JSON"),
         "--rope-scaling": Value("hf_overrides", rope_scaling, "write it as the rope_scaling of a config.json"),
     },
     switches={
@@ -133,6 +135,7 @@ VLLM = Dialect(
         "--enable-prefix-caching": Switch({"prefix_cache": True}),
         "--no-enable-prefix-caching": Switch({"prefix_cache": False}),
         "--enable-chunked-prefill": Switch({}),
+        "--language-model-only": Switch({"language_model_only": True}),
         "--enable-dbo": Switch({"overlap": True}),
         "--disable-hybrid-kv-cache-manager": Switch({"whole_kv": True}),
     },
@@ -145,6 +148,7 @@ VLLM = Dialect(
     json=frozenset(
         {
             "--speculative-config", "--compilation-config", "--eplb-config", "--hf-overrides", "--rope-scaling",
+            "--limit-mm-per-prompt",
             "--kv-transfer-config", "--additional-config", *VLLM_JSON,
         }
     ),

@@ -16,6 +16,7 @@ from stageline.plan.shapes import Shape
 
 VLLM, SGLANG = "vllm-v1", "sglang"
 _KV = {"bf16": "bfloat16", "fp8": "fp8", "auto": "auto"}
+_WRITTEN_BELOW = ("weights", "quantization", "kv_cache_dtype", "prefix_cache", "layer_partition")
 _VLLM = {  # keywords of a plan, and the flags that they become
     "max_model_len": "--max-model-len", "memory_share": "--gpu-memory-utilization", "block_tokens": "--block-size",
     "max_num_seqs": "--max-num-seqs", "max_num_batched_tokens": "--max-num-batched-tokens",
@@ -52,7 +53,7 @@ def launch_words(engine: str, model: str, shape: Shape, keywords: PlanKeywords, 
     for name, value in asked.items():
         if name in table:
             words += [table[name], str(value)]
-        elif name not in ("weights", "quantization", "kv_cache_dtype", "prefix_cache", "layer_partition"):
+        elif name not in _WRITTEN_BELOW and not (name == "language_model_only" and engine == VLLM):
             return f"{engine} has no flag for {name}={value}"
     weights, kv = asked.get("weights", "as-shipped"), asked.get("kv_cache_dtype", "auto")
     if weights != "as-shipped":
@@ -66,6 +67,8 @@ def launch_words(engine: str, model: str, shape: Shape, keywords: PlanKeywords, 
         if kv not in _KV:
             return f"{engine} has no {kv} KV cache"
         words += ["--kv-cache-dtype", _KV[kv]]
+    if "language_model_only" in asked and engine == VLLM:
+        words.append("--language-model-only")
     cache = asked.get("prefix_cache")
     if engine == VLLM and cache is not None:
         words.append("--enable-prefix-caching" if cache else "--no-enable-prefix-caching")

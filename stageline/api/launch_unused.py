@@ -9,7 +9,7 @@ COMMON_VALUES = frozenset(
         "--code-revision", "--config-format", "--data-parallel-address", "--data-parallel-rpc-port",
         "--data-parallel-size-local", "--data-parallel-start-rank", "--dist-init-addr", "--dist-timeout",
         "--distributed-executor-backend", "--download-dir", "--file-storage-path", "--generation-config", "--host",
-        "--limit-mm-per-prompt", "--load-format", "--log-level", "--log-level-http", "--master-addr", "--master-port",
+        "--load-format", "--log-level", "--log-level-http", "--master-addr", "--master-port",
         "--middleware", "--mm-encoder-tp-mode", "--model-loader-extra-config", "--nnodes", "--node-rank",
         "--override-generation-config", "--port", "--random-seed", "--reasoning-parser", "--revision", "--root-path",
         "--seed", "--served-model-name", "--ssl-ca-certs", "--ssl-certfile", "--ssl-keyfile", "--tokenizer",
@@ -42,7 +42,7 @@ VLLM_VALUES = COMMON_VALUES | {
 VLLM_JSON = frozenset(  # those of them whose value is JSON
     {
         "--attention-config", "--default-chat-template-kwargs", "--default-mm-loras", "--kernel-config",
-        "--kv-events-config", "--limit-mm-per-prompt", "--media-io-kwargs", "--mm-processor-kwargs",
+        "--kv-events-config", "--media-io-kwargs", "--mm-processor-kwargs",
         "--model-loader-extra-config", "--override-generation-config", "--reasoning-config",
         "--structured-outputs-config",
     }
@@ -53,7 +53,7 @@ VLLM_SWITCHES = COMMON_SWITCHES | {
     "--enable-log-outputs", "--enable-mfu-metrics", "--enable-multimodal-encoder-data-parallel",
     "--enable-offline-docs", "--enable-prompt-tokens-details", "--enable-reasoning", "--enable-sleep-mode",
     "--enable-ssl-refresh", "--enable-tokenizer-info-endpoint", "--exclude-tools-when-tool-choice-none",
-    "--kv-cache-metrics", "--language-model-only", "--no-disable-uvicorn-access-log", "--ray-workers-use-nsight",
+    "--kv-cache-metrics", "--no-disable-uvicorn-access-log", "--ray-workers-use-nsight",
     "--return-tokens-as-token-ids", "--skip-mm-profiling", "--use-tqdm-on-load",
     "--disable-cascade-attn",
 }  # fmt: skip

@@ -134,6 +134,13 @@ def vllm_together(found: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+def images(text: str) -> dict[str, Any]:
+    """vLLM's --limit-mm-per-prompt: without images and videos no tower is loaded; other limits change nothing here."""
+    fields = json_fields(text) if text.strip().startswith("{") else dict(p.partition("=")[::2] for p in text.split(","))
+    none = all(str(fields.get(kind)) == "0" for kind in ("image", "video"))
+    return {"language_model_only": True} if none else {}
+
+
 def json_fields(text: str) -> dict[str, Any]:
     """The fields of a JSON object."""
     try:

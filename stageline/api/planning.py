@@ -7,6 +7,7 @@ from typing import Unpack, cast
 
 import msgspec
 
+from stageline import units
 from stageline.api.arguments import require_name, require_path, require_paths, shown
 from stageline.api.drafting import find_draft
 from stageline.api.files import write_file
@@ -65,6 +66,18 @@ class ModelPlan(msgspec.Struct, frozen=True):
     def explain(self) -> list[str]:
         """The derivation, line by line."""
         return explain(self.model, self.planned)
+
+    def towers(self) -> str:
+        """What becomes of the model's vision and audio towers; "" if it has none."""
+        model, names = self.model, [name for name in self.model.left_out if "MTP" not in name]
+        if not names:
+            return ""
+        if not model.tower_params:
+            return f"{', '.join(names)}: not counted, an engine loads it on its first stage"
+        size = f"{', '.join(names)}: {units.bytes_text(model.tower_bytes())}"
+        if self.options.language_model_only:
+            return f"{size}, not loaded"
+        return f"{size} on {self.plan.stages[0].name}; --language-model-only leaves it out"
 
     def device_map(self) -> dict[str, int]:
         """Modules and their devices, in the Hugging Face form."""

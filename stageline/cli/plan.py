@@ -104,6 +104,7 @@ def _show(planned: ModelPlan, lines: list[str], *, as_json: bool) -> None:
     summary, hints, saved = planned.report(), planned.advice(), planned.devices_saved()
     if as_json:
         document = msgspec.to_builtins(summary) | {"notes": hints}
+        document |= {"towers": text} if (text := planned.towers()) else {}
         if saved is not None:
             document["devices_fewer"] = saved
         output.print_json(document | {"explanation": lines} if lines else document)
@@ -111,7 +112,8 @@ def _show(planned: ModelPlan, lines: list[str], *, as_json: bool) -> None:
     _print_stages(summary)
     advised = ["", *(f"note: {hint}" for hint in hints)] if hints else []
     fewer = [] if saved is None else [f"--weights         {saved:,} device(s) fewer than with the weights as shipped"]
-    output.print_lines(_summary_lines(summary) + fewer + advised + (["", *lines] if lines else []))
+    towers = [f"beside the text   {text}"] if (text := planned.towers()) else []
+    output.print_lines(_summary_lines(summary) + towers + fewer + advised + (["", *lines] if lines else []))
 
 
 def _print_stages(summary: PlanReport) -> None:

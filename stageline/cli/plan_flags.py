@@ -46,6 +46,9 @@ class ModelFlags:
     hf_overrides: Annotated[
         str | None, flag("JSON over the model's config.json: rope_scaling or max_position_embeddings.")
     ] = None
+    language_model_only: Annotated[bool, Parameter(negative="", help="Load no vision tower of a multimodal model.")] = (
+        False
+    )
     catalog: Annotated[
         tuple[Path, ...],
         Parameter(
@@ -57,7 +60,12 @@ class ModelFlags:
 
     def keywords(self) -> PlanKeywords:
         """As the API takes them."""
-        return {"state_dtype": self.state_dtype, "quantization": self.quantization, "hf_overrides": self.hf_overrides}
+        return {
+            "state_dtype": self.state_dtype,
+            "quantization": self.quantization,
+            "hf_overrides": self.hf_overrides,
+            "language_model_only": self.language_model_only,
+        }
 
 
 @Parameter(name="*", group=DEVICES)

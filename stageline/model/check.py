@@ -23,7 +23,15 @@ def _positive(struct: msgspec.Struct, optional: frozenset[str], place: str) -> N
 OPTIONAL = frozenset({"window_tokens", "chunk_tokens", "q_rank", "shared_width", "latent_width", "value_dim", "ratio"})
 OPTIONAL |= {"index_heads", "index_dim", "index_top_k"}
 OPTIONAL_SPEC = frozenset(
-    {"context", "residual_block", "nominal_layer_bytes", "carried_elements", "mtp_layers", "draft_vocab"}
+    {
+        "context",
+        "residual_block",
+        "nominal_layer_bytes",
+        "carried_elements",
+        "mtp_layers",
+        "draft_vocab",
+        "tower_params",
+    }
 )
 
 

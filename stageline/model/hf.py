@@ -15,6 +15,7 @@ from stageline.model.hf_layers import Parts, predicted_layers
 from stageline.model.hf_methods import quantisation
 from stageline.model.hf_parts import ALIASES, BY_ARCHITECTURE, FAMILIES, Family
 from stageline.model.hf_quant import Quantisation
+from stageline.model.hf_vision import tower_params
 from stageline.model.spec import ElementType, Layer, ModelSpec
 
 BASE_FORMATS = {"bfloat16": "bf16", "float16": "bf16", "float32": "fp32"}
@@ -105,6 +106,7 @@ def _import(outer: ConfigFields, f: ConfigFields, name: str, side: ConfigFields 
         carried_elements=parts.carried,
         left_out=_left_out(outer, f),
         quant_method=quant.method,
+        tower_params=tower_params(outer),
         mtp_layers=predicted_layers(f),
         draft_vocab=f.integer("draft_vocab_size", default=0),
         extra=parts.extra,

@@ -101,6 +101,7 @@ class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
     serving: EngineRules | None = None
     draft: Draft | None = None  # what drafts tokens beside the last layers
     block_tokens: int = 16
+    language_model_only: bool = False  # no vision tower
     whole_kv: bool = False  # sliding-window layers keep KV of the whole context
     profile: Profile | KernelProfile | None = None  # measured costs instead of the roofline
     efficiencies: Efficiencies | None = None  # fitted shares of the peaks instead of the catalogue's

@@ -104,7 +104,7 @@ LINES: dict[str, tuple[str, str, dict[str, Any], tuple[str, ...]]] = {
         ("--enable-eplb", "--all2all-backend"),
     ),
     "vllm serve m/x --limit-mm-per-prompt.image 0 --disable-hybrid-kv-cache-manager": (
-        "vllm-v1", "m/x", {"whole_kv": True}, ("--limit-mm-per-prompt",),
+        "vllm-v1", "m/x", {"whole_kv": True}, (),
     ),
     "python -m sglang.launch_server --model m/x --tp 8 --mem-frac 0.9": (
         "sglang", "m/x", {"tensor_parallel": 8, "memory_share": 0.9}, (),
@@ -135,11 +135,16 @@ LINES: dict[str, tuple[str, str, dict[str, Any], tuple[str, ...]]] = {
         "vllm-v1", "m/x", {"speculative_config": '{"method": "mtp", "num_speculative_tokens": 2}'}, (),
     ),
     "vllm serve m/x -cc.cudagraph_capture_sizes+ 1 -cc.cudagraph_capture_sizes+ 8 -O3 --limit-mm-per-prompt.image 2": (
-        "vllm-v1", "m/x", {"cuda_graph_sizes": (1, 8)}, ("--limit-mm-per-prompt",),
+        "vllm-v1", "m/x", {"cuda_graph_sizes": (1, 8)}, (),
     ),
     "vllm serve m/x -O.cudagraph_mode NONE --eplb-config.num_redundant_experts 4": (
         "vllm-v1", "m/x", {"enforce_eager": True, "redundant_experts": 4}, (),
     ),
+    "vllm serve m/x --limit-mm-per-prompt image=0,video=0": ("vllm-v1", "m/x", {"language_model_only": True}, ()),
+    """vllm serve m/x --limit-mm-per-prompt '{"image": 0, "video": 0}'""": (
+        "vllm-v1", "m/x", {"language_model_only": True}, (),
+    ),
+    "vllm serve m/x --language-model-only": ("vllm-v1", "m/x", {"language_model_only": True}, ()),
     "vllm serve m/x -O 0": ("vllm-v1", "m/x", {"enforce_eager": True}, ()),
     """vllm serve m/x --rope-scaling '{"rope_type": "yarn", "factor": 4.0}' --max-model-len 131072""": (
         "vllm-v1", "m/x",
