@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from stageline.api.launch_refused import SGLANG_REFUSED, TRTLLM_REFUSED, VLLM_REFUSED
 from stageline.api.launch_unused import (
     SGLANG_SWITCHES,
     SGLANG_VALUES,
@@ -35,11 +36,13 @@ from stageline.api.launch_values import (
     model_length,
     one_beam,
     optimization,
+    performance_mode,
     quantization,
     rope_scaling,
     sglang_together,
     switched_on,
     tokens,
+    tower_mode,
     v1_engine,
     vllm_together,
     whole,
@@ -124,6 +127,9 @@ VLLM = Dialect(
         "--compilation-config": Value("", compilation, "leave out what does not concern CUDA graphs"),
         "--optimization-level": Value("", optimization, "give 0, 2 or 3"),
         "--hf-overrides": Value("hf_overrides", str),
+        "--mm-encoder-tp-mode": Value("tower_mode", tower_mode, "give weights or data"),
+        "--mamba-ssm-cache-dtype": Value("state_dtype", element),
+        "--performance-mode": Value("", performance_mode, "give the limits and graph sizes that it stands for"),
         "--limit-mm-per-prompt": Value("", images, "write it like image=2,video=0, or as JSON"),
         "--rope-scaling": Value("hf_overrides", rope_scaling, "write it as the rope_scaling of a config.json"),
     },
@@ -141,6 +147,7 @@ VLLM = Dialect(
     },
     synonyms={
         "-tp": "--tensor-parallel-size", "-pp": "--pipeline-parallel-size", "-dp": "--data-parallel-size",
+        "-dcp": "--decode-context-parallel-size", "-pcp": "--prefill-context-parallel-size",
         "-q": "--quantization", "-ep": "--enable-expert-parallel",
         "-sc": "--speculative-config", "-O": "--optimization-level", "-cc": "--compilation-config",
     },
@@ -154,23 +161,7 @@ VLLM = Dialect(
     ),
     unused=VLLM_SWITCHES,
     takes_value=VLLM_VALUES,
-    refused={
-        "--no-enable-chunked-prefill": "prefill without chunks",
-        "--cpu-offload-gb": "weights in host memory",
-        "--enable-lora": "adapters",
-        "--disable-custom-all-reduce": "NCCL in place of the one-shot all-reduce",
-        "--decode-context-parallel-size": "decode context parallelism",
-        "--prefill-context-parallel-size": "prefill context parallelism",
-        "--config": "settings in a file of its own",
-        "--additional-config": "settings of a platform",
-        "--kv-transfer-config": "KV that other servers or stores hold",
-        "--kv-offloading-size": "KV in host memory",
-        "--lora-modules": "adapters",
-        "--disable-sliding-window": "a shorter context instead of windows; give --max-model-len",
-        "--num-scheduler-steps": "several steps at once, of the V0 engine",
-        "--max-num-partial-prefills": "several prefills at once with limits of their own",
-        "--long-prefill-token-threshold": "several prefills at once with limits of their own",
-    },
+    refused=VLLM_REFUSED,
 )  # fmt: skip
 
 
@@ -209,6 +200,8 @@ SGLANG = Dialect(
         "--cuda-graph-bs": Value("cuda_graph_sizes", captured, several=True),
         "--moe-a2a-backend": Value("", deep_ep),
         "--ep-num-redundant-experts": Value("redundant_experts", count),
+        "--pp-async-batch-depth": Value("pipeline_depth", count),
+        "--mamba-ssm-dtype": Value("state_dtype", element),
         "--json-model-override-args": Value("hf_overrides", str),
     },
     switches={
@@ -227,23 +220,7 @@ SGLANG = Dialect(
     model_flags=frozenset({"--model-path"}),
     unused=SGLANG_SWITCHES,
     takes_value=SGLANG_VALUES,
-    refused={
-        "--disable-cuda-graph-padding": "a graph for every size; give them with --cuda-graph-bs",
-        "--disable-overlap-schedule": "its host time, which nothing published says",
-        "--lora-paths": "adapters",
-        "--enable-lora": "adapters",
-        "--config": "settings in a file of its own",
-        "--schedule-conservativeness": "admission by a share of the outputs to come",
-        "--max-total-tokens": "KV by its tokens; give --num-gpu-blocks-override",
-        "--max-prefill-tokens": "a limit on whole prompts beside the chunks' size",
-        "--enable-hierarchical-cache": "KV in host memory",
-        "--enable-mixed-chunk": "a choice between two ways of batching; here chunks and decodes share batches",
-        "--cpu-offload-gb": "weights in host memory",
-        "--moe-dense-tp-size": "dense FFNs with ranks of their own",
-        "--enable-two-batch-overlap": "two half batches; give --overlap",
-        "--enable-torch-compile": "compiled kernels",
-        "--disaggregation-mode": "prefill and decode on separate servers",
-    },
+    refused=SGLANG_REFUSED,
 )  # fmt: skip
 
 TRTLLM = Dialect(
@@ -262,15 +239,11 @@ TRTLLM = Dialect(
         "--kv-cache-free-gpu-memory-fraction": Value("", free_share),
         "--max-beam-width": Value("", one_beam, "leave it out"),
     },
-    switches={},
+    switches={"--enable-chunked-prefill": Switch({})},
     synonyms={"--free-gpu-memory-fraction": "--kv-cache-free-gpu-memory-fraction"},
     unused=TRTLLM_SWITCHES,
     takes_value=TRTLLM_VALUES,
-    refused={
-        "--extra-llm-api-options": "settings in a file of its own",
-        "--config": "settings in a file of its own",
-        "--moe-cluster-parallel-size": "experts in clusters",
-    },
+    refused=TRTLLM_REFUSED,
 )
 
 ENGINES = (VLLM, SGLANG, TRTLLM)

@@ -21,6 +21,7 @@ _VLLM = {  # keywords of a plan, and the flags that they become
     "max_model_len": "--max-model-len", "memory_share": "--gpu-memory-utilization", "block_tokens": "--block-size",
     "max_num_seqs": "--max-num-seqs", "max_num_batched_tokens": "--max-num-batched-tokens",
     "hf_overrides": "--hf-overrides",
+    "tower_mode": "--mm-encoder-tp-mode",
     "kv_blocks": "--num-gpu-blocks-override", "kv_cache_bytes": "--kv-cache-memory-bytes",
 }  # fmt: skip
 _SGLANG = {
@@ -100,7 +101,7 @@ def _asked(keywords: PlanKeywords, plan: Plan) -> dict[str, Any]:
 
 _DEFAULTS: Mapping[str, object] = {
     "placement": "fewest", "layer_partition": "balanced", "layer_bytes": "exact", "activations": "reserve",
-    "concurrency": 1,
+    "concurrency": 1, "tower_mode": "weights",
 }  # fmt: skip
 _NOT_THE_ENGINES = (  # what a plan assumes of the hardware or of its own measure, and no engine is told
     "network", "scale_up", "scale_out", "devices_per_node", "hop_latency_ns", "hop_bytes_per_s", "hop_jitter_ns",

@@ -118,6 +118,20 @@ def rope_scaling(text: str) -> str:
     return json.dumps({"rope_scaling": json_fields(text)})
 
 
+def performance_mode(text: str) -> dict[str, Any]:
+    """vLLM's --performance-mode: balanced is the default, the others stand for settings of their own."""
+    if text != "balanced":
+        raise ValueError("other limits and graph sizes than the engine's defaults")
+    return {}
+
+
+def tower_mode(text: str) -> str:
+    """vLLM's --mm-encoder-tp-mode: whether ranks divide the vision tower's weights, or each holds them all."""
+    if text not in ("weights", "data"):
+        raise ValueError("not a way to divide a vision tower")
+    return text
+
+
 def switched_on(text: str) -> bool:
     """A variable that is 1 or 0."""
     if text not in ("0", "1"):
@@ -240,6 +254,9 @@ def one_beam(text: str) -> dict[str, Any]:
 
 def sglang_together(found: dict[str, Any]) -> dict[str, Any]:
     """SGLang's flags that mean something only together. Raises ValueError or BadInput."""
+    depth = found.pop("pipeline_depth", 0)
+    if depth:
+        found["credits"] = found.get("stages", 1) + depth
     return _sglang_ranks(_sglang_speculation(found))
 
 

@@ -63,7 +63,7 @@ _TIMES = {
 }
 _AS_GIVEN = (  # keywords that are the planner's options of the same name
     "placement", "consecutive", "layer_bytes", "sequence_parallel", "overlap", "redundant_experts", "expert_imbalance",
-    "concurrency", "memory_share", "whole_kv", "language_model_only", "axes", "microbatch", "credits",
+    "concurrency", "memory_share", "whole_kv", "language_model_only", "tower_mode", "axes", "microbatch", "credits",
     "tensor_parallel",
     "context_parallel", "hop_jitter_ns", "kv_blocks", "kv_cache_bytes", "prefix_cache", "ring_step_ns", "front_end_ns",
 )  # fmt: skip

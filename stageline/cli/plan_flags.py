@@ -13,7 +13,7 @@ from stageline.cli.groups import DEVICES, MODEL, NETWORK, flag
 from stageline.cli.memory_flags import MemoryFlags
 from stageline.cli.numbers import WHOLE
 from stageline.errors import UsageError
-from stageline.plan.options import AXES, Axis, LayerBytes, Placement
+from stageline.plan.options import AXES, Axis, LayerBytes, Placement, TowerMode
 from stageline.units import parse_duration_ns, parse_rate_bytes_per_s
 
 ELEMENTS: tuple[str, ...] = get_args(ElementName)
@@ -49,6 +49,9 @@ class ModelFlags:
     language_model_only: Annotated[bool, Parameter(negative="", help="Load no vision tower of a multimodal model.")] = (
         False
     )
+    tower_mode: Annotated[
+        TowerMode, flag("Tensor ranks divide the vision tower's weights, or each holds it.", "--mm-encoder-tp-mode")
+    ] = "weights"
     catalog: Annotated[
         tuple[Path, ...],
         Parameter(
@@ -65,6 +68,7 @@ class ModelFlags:
             "quantization": self.quantization,
             "hf_overrides": self.hf_overrides,
             "language_model_only": self.language_model_only,
+            "tower_mode": self.tower_mode,
         }
 
 

@@ -48,7 +48,8 @@ class Memory:
         self.capacity_bytes = usable * group.devices
         self.memory_bytes = device.memory_bytes * group.devices
         self.weights = [nominal_layer_bytes(spec)] * count if self.nominal else _exact(spec, group)
-        self.tower_bytes = 0 if self.nominal or options.language_model_only else spec.tower_bytes() * copies
+        towers = copies if options.tower_mode == "weights" else group.devices
+        self.tower_bytes = 0 if self.nominal or options.language_model_only else spec.tower_bytes() * towers
         self.embedding_bytes = 0 if self.nominal else spec.embedding_bytes() * copies + self.tower_bytes
         self.head_bytes = 0 if self.nominal else spec.head_bytes() * copies
         # a stage with both ends holds the tied weights once

@@ -52,6 +52,11 @@ def test_the_first_stage_holds_it_unless_it_is_not_loaded() -> None:
     alone = stageline.plan_model("qwen3.6-27b", "h100-sxm", devices=2, language_model_only=True)
     first, last = (b.weight_bytes - a.weight_bytes for a, b in zip(alone.plan.stages, both.plan.stages, strict=True))
     assert (first, last) == (spec.tower_bytes(), 0)
+    ranks = [
+        stageline.plan_model("qwen3.6-27b", "h100-sxm", tensor_parallel=2, tower_mode=mode).plan.stages[0].weight_bytes
+        for mode in ("weights", "data")
+    ]
+    assert ranks[1] - ranks[0] == spec.tower_bytes()  # each of the two ranks holds it
     assert both.towers() == "vision tower: 921.46 MB on stage-0; --language-model-only leaves it out"
     assert alone.towers() == "vision tower: 921.46 MB, not loaded"
     assert (
