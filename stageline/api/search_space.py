@@ -1,20 +1,19 @@
 """The space of a search: designs (model, device, division), and at each point of settings a candidate to run."""
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from stageline.api.halving import Try
 from stageline.api.keywords import PlanKeywords
-from stageline.api.placement_limits import PlacementLimits
 from stageline.api.planning import PlanInputs, find_inputs
 from stageline.api.provenance import with_provenance
+from stageline.api.question import Question
 from stageline.api.scheduling import settle
+from stageline.api.scoreboard import Try
 from stageline.api.search_bounds import refused
 from stageline.api.trials import Candidate
-from stageline.api.variations import Point, Variations
+from stageline.api.variations import Point, variations
 from stageline.api.workload_totals import WorkloadTotals
-from stageline.engine.settings import Scheduling, plan_scheduling
+from stageline.engine.settings import plan_scheduling
 from stageline.errors import BadInput, DoesNotFit, UsageError
 from stageline.plan.build import make_plan
 from stageline.plan.fitted_efficiencies import with_efficiencies
@@ -42,46 +41,26 @@ class Design(NamedTuple):
     formats: Point
 
 
-class Load(NamedTuple):
-    """The workload of every trial."""
-
-    workload: str
-    seed: int
-    rate_scale: str
-    slo: str | None
-
-
 class Space:
     """Designs and their candidates; plans are made once for every point of the plan's settings."""
 
-    def __init__(
-        self,
-        catalog_dirs: Sequence[Path],
-        keywords: PlanKeywords,
-        axes: Variations,
-        limits: PlacementLimits,
-        load: Load,
-        base: tuple[Scheduling | None, dict[str, Any]],
-        *,
-        survive_loss: bool = False,
-    ) -> None:
-        self._survive_loss = survive_loss
-        self._dirs, self._keywords, self.axes, self._limits, self._load = catalog_dirs, keywords, axes, limits, load
-        self._scheduling, self._given = base
+    def __init__(self, question: Question) -> None:
+        self._q = question
+        self.axes = variations(question.vary, question.scheduling)
         self._inputs: dict[tuple[str, str, Point], PlanInputs] = {}
         self._plans: dict[tuple[Design, Point], Plan | str] = {}
         self.skipped: dict[Skipped, None] = {}  # in the order found, each once
 
-    def designs(self, model: str, device: str, counts: Sequence[int], most_context: int) -> Iterator[Design]:
-        """Every division of those numbers of devices that the limits allow, in every format."""
+    def designs(self, model: str, device: str) -> Iterator[Design]:
+        """Every division of the numbers of devices asked for that the limits allow, in every format."""
         sizes = [self.axes.sizes[n] for n in self.axes.format_axes()]
         points: list[Point] = [()]
         for size in sizes:
             points = [(*p, i) for p in points for i in range(size)]
         inputs = self._found(model, device, self._origin())
-        for count in counts:
-            for shape in shapes(inputs.model, count, most_context):
-                reason = self._limits.refused(inputs.device, shape)
+        for count in self._q.devices:
+            for shape in shapes(inputs.model, count, self._q.max_context_parallel):
+                reason = self._q.limits.refused(inputs.device, shape)
                 if reason is not None:
                     self.skipped[Skipped(shape.name, reason)] = None
                     continue
@@ -106,13 +85,13 @@ class Space:
         plan = self._plan(design, whole)
         if isinstance(plan, str):
             return plan
-        if self._survive_loss:
+        if self._q.survive_loss:
             if plan.replicas == 1:
                 return "there is no other replica when one is lost (--survive-loss)"
             plan = with_replicas(plan, plan.replicas - 1)
         try:
-            given = self._given | self.axes.of_run(whole)
-            scheduling = settle(self._scheduling or plan_scheduling(plan), given, plan, slo=slo)
+            given = self._q.given | self.axes.of_run(whole)
+            scheduling = settle(self._q.scheduling or plan_scheduling(plan), given, plan, slo=slo)
         except UsageError as error:
             return str(error)
         forbidden = refused(plan, scheduling, totals, slo) if slo is not None else None
@@ -120,8 +99,8 @@ class Space:
             return forbidden
         return Candidate(
             model=plan.model, device=plan.device, name=design.shape.name, devices=design.shape.devices, plan=plan,
-            workload=self._load.workload, seed=self._load.seed, rate_scale=self._load.rate_scale, requests=requests,
-            slo=self._load.slo, scheduling=scheduling, settings=self.axes.words(whole),
+            workload=self._q.workload, seed=self._q.seed, rate_scale=self._q.rate_scale, requests=requests,
+            slo=self._q.slo, scheduling=scheduling, settings=self.axes.words(whole),
         )  # fmt: skip
 
     def same(self, t: Try, designs: Sequence[Design]) -> Try:
@@ -134,7 +113,7 @@ class Space:
 
     def keywords_at(self, design: Design, point: Point) -> PlanKeywords:
         """The keywords of the plan at a point, without its division."""
-        return self._keywords | self.axes.of_plan(self.whole(design, point))
+        return self._q.keywords | self.axes.of_plan(self.whole(design, point))
 
     def _origin(self) -> Point:
         return tuple(0 for _ in self.axes.axes)
@@ -142,7 +121,9 @@ class Space:
     def _found(self, model: str, device: str, whole: Point) -> PlanInputs:
         key = (model, device, tuple(i for a, i in zip(self.axes.axes, whole, strict=True) if a.of_plan))
         if key not in self._inputs:
-            self._inputs[key] = find_inputs(model, device, self._keywords | self.axes.of_plan(whole), self._dirs)
+            self._inputs[key] = find_inputs(
+                model, device, self._q.keywords | self.axes.of_plan(whole), self._q.catalog_dirs
+            )
         return self._inputs[key]
 
     def _plan(self, design: Design, whole: Point) -> Plan | str:

@@ -1,10 +1,9 @@
 """Searching: every way to divide some devices, and every setting that is varied, each run on a workload."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
-from pathlib import Path
 from typing import Any, Unpack, cast
 
 import msgspec
@@ -26,6 +25,7 @@ from stageline.api.launch_text import LaunchTexts
 from stageline.api.placement_limits import PlacementLimits
 from stageline.api.question import DEFAULT_REQUESTS, MAX_DEVICES, Question
 from stageline.api.ranking import best_by_devices, cheapest, on_front, runners_up
+from stageline.api.resuming import Runs
 from stageline.api.robustness import Robustness
 from stageline.api.search_space import Skipped
 from stageline.api.trials import RunTrials, Trial, run_trials, run_trials_in, trial_pool
@@ -108,8 +108,8 @@ def search(
     >>> sorted(trial.name for trial in found.trials)
     ['dp2', 'pp2', 'tp2']
     """
-    given = cast(PlanKeywords, checked(search, design, DesignKeywords))
     question = _question(
+        models=models, device_names=device_names, keywords=checked(search, design, DesignKeywords), catalog=catalog,
         slo=slo, workload=workload, devices=devices, microbatches=microbatches, vary=vary, requests=requests, seed=seed,
         max_context_parallel=max_context_parallel, rate_scale=rate_scale, scheduling=scheduling, price=price,
         limits=limits,
@@ -117,12 +117,10 @@ def search(
             "every_count": every_count, "exhaustive": exhaustive, "headroom": headroom, "survive_loss": survive_loss,
         },
     )  # fmt: skip
-    names = require_names("search: models", models), require_names("search: device_names", device_names)
     scheduler = require("search: dask_scheduler", dask_scheduler, str, type(None))
     kept = None if resume is None else require_path("search: resume", resume)
-    dirs = require_paths("search: catalog", catalog)
     with trial_runner(require("search: jobs", jobs, int), scheduler) as runner:
-        return run_search(question, *names, given, dirs, runner, kept, width=jobs)
+        return run_search(question, Runs(runner, jobs, kept))
 
 
 def _question(*, price: object, limits: object, flags: Mapping[str, bool], **asked: Any) -> Question:
@@ -135,6 +133,10 @@ def _question(*, price: object, limits: object, flags: Mapping[str, bool], **ask
     vary: dict[str, Any] = dict(require("search: vary", asked["vary"], Mapping, type(None)) or {})
     vary |= {"microbatch": sizes} if sizes else {}
     return Question(
+        models=tuple(require_names("search: models", asked["models"])),
+        device_names=tuple(require_names("search: device_names", asked["device_names"])),
+        keywords=cast(PlanKeywords, asked["keywords"]),
+        catalog_dirs=tuple(require_paths("search: catalog", asked["catalog"])),
         workload=str(require("search: workload", asked["workload"], str, os.PathLike)),
         devices=require_range("search: devices", asked["devices"], MAX_DEVICES),
         slo=slo,
@@ -173,25 +175,12 @@ def trial_runner(jobs: int, dask_scheduler: str | None) -> Iterator[RunTrials]:
             yield lambda candidates: run_trials_in(pool, candidates)
 
 
-def run_search(
-    question: Question,
-    models: Sequence[str],
-    device_names: Sequence[str],
-    keywords: PlanKeywords,
-    catalog_dirs: Sequence[Path],
-    runner: RunTrials,
-    resume: Path | None = None,
-    watch: Callable[[int, int], None] = lambda done, total: None,
-    width: int = 1,
-) -> SearchResult:
-    """Run the search, `width` trials at a time where one waits for the other; `watch` is told how many are done.
-
-    Raises as `search` does.
-    """
+def run_search(question: Question, runs: Runs) -> SearchResult:
+    """Run the search. Raises as `search` does."""
     question.check()
-    shelf = Catalog(catalog_dirs)
-    question.limits.check_devices([shelf.device(name).device.name for name in device_names])
-    found = explore(question, models, device_names, keywords, catalog_dirs, runner, resume, watch, width)
+    shelf = Catalog(question.catalog_dirs)
+    question.limits.check_devices([shelf.device(name).device.name for name in question.device_names])
+    found = explore(question, runs)
     if not found.trials:
         why = "; ".join(f"{x.name}: {x.reason}" for x in found.skipped[:3])
         count = f"none of the {len(found.skipped)} divisions of {_numbers(question.devices)} device(s)"

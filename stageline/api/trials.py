@@ -71,6 +71,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     binds: tuple[str, ...] = ()
     settings: str = ""  # the flags of what the search varies
     requests: int = 0  # that arrived
+    microbatches: int = 0
     replicas: int = 1
     e2e_p50_s: float = 0.0
     slo_margin: float | None = None  # least of bound / p99 over the bounds of the objective
@@ -119,6 +120,7 @@ def _trial(c: Candidate, s: Summary) -> Trial:
         served_output_tokens_per_s=s.measured.served_output_tokens_per_s if s.measured else None,
         binds=tuple(line.seen for line in s.binds),
         settings=c.settings, requests=s.requests["total"], replicas=c.plan.replicas, e2e_p50_s=s.e2e_s.p50 or 0.0,
+        microbatches=s.microbatches,
         slo_margin=_margin(s, parse_slo(c.slo)) if c.slo else None, span_s=s.measured.span_s if s.measured else None,
     )  # fmt: skip
 

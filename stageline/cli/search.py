@@ -6,6 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from stageline.api.resuming import Runs
 from stageline.api.searching import run_search, trial_runner
 from stageline.cli import output
 from stageline.cli.groups import OUTPUT, TRIALS
@@ -47,10 +48,9 @@ def search_command(
     if jobs is not None and scheduler is not None:
         raise UsageError("--jobs sets the number of local processes, --scheduler uses Dask workers: give one of them")
     width = os.cpu_count() or 1 if jobs is None else jobs
-    question, keywords = flags.question(speculation, varied, limits), fixed.keywords()
+    question = flags.question((model, device), varied, limits, fixed, speculation)
     with counting_bar("divisions") as watch, trial_runner(width, scheduler) as runner:
-        names = model.split(","), device.split(",")
-        found = run_search(question, *names, keywords, fixed.catalog_dirs, runner, resume, watch, width)
+        found = run_search(question, Runs(runner, width, resume, watch))
     curve = len({t.devices for t in found.trials}) > 1
     if plot:
         save_plot(found, plot, curve=curve)

@@ -44,8 +44,11 @@ class Part(NamedTuple):
 
 def balanced_over(parts: Sequence[Part]) -> Cuts | None:
     """Like `balanced`, for stages of different speed and room: the first run goes to the first part, and so on."""
-    totals = {id(part): [0, *accumulate(part.times)] for part in parts}
-    stages = [(totals[id(part)], part.fits) for part in parts]
+    count = len(parts[0].times)
+    if len(parts) == 1:
+        return [(0, count)] if parts[0].fits(0, count) else None
+    kinds = {id(part): _stage(part) for part in parts}
+    stages = [kinds[id(part)] for part in parts]
     peak = _search(stages, max, None)
     if peak is None:
         return None
@@ -54,7 +57,12 @@ def balanced_over(parts: Sequence[Part]) -> Cuts | None:
     return best
 
 
-Stage = tuple[list[int], Fits]  # times added up, and whether a run fits
+Stage = tuple[list[int], list[list[int]]]  # times added up; for every end, the starts of runs that fit, ascending
+
+
+def _stage(part: Part) -> Stage:
+    total = [0, *accumulate(part.times)]
+    return total, _runs(len(total), part.fits)
 
 
 def _peak(stages: Sequence[Stage], cuts: Cuts) -> int:
@@ -64,19 +72,17 @@ def _peak(stages: Sequence[Stage], cuts: Cuts) -> int:
 def _search(parts: Sequence[Stage], join: Callable[[int, int], int], limit: int | None) -> Cuts | None:
     """Minimise the value that `join` builds up over all cuts into runs that fit and take at most `limit`."""
     count, stages = len(parts[0][0]) - 1, len(parts)
-    allowed = {id(total): _runs(total, fits, limit) for total, fits in parts}
     row: list[int | None] = [0] + [None] * count  # best value for the first `end` layers
     choice: list[list[int]] = []
-    for stage, (total, _) in enumerate(parts, 1):
-        runs = allowed[id(total)]
+    for stage, (total, runs) in enumerate(parts, 1):
         new: list[int | None] = [None] * (count + 1)
         start_of = [0] * (count + 1)
         for end in range(stage, count - (stages - stage) + 1):
             for start in runs[end]:
-                before = row[start]
-                if before is None:
+                before, time = row[start], total[end] - total[start]
+                if before is None or (limit is not None and time > limit):
                     continue
-                value = join(before, total[end] - total[start])
+                value = join(before, time)
                 best = new[end]
                 if best is None or value < best:
                     new[end], start_of[end] = value, start
@@ -87,13 +93,13 @@ def _search(parts: Sequence[Stage], join: Callable[[int, int], int], limit: int 
     return _walk_back(choice, count)
 
 
-def _runs(total: list[int], fits: Fits, limit: int | None) -> list[list[int]]:
-    """For every end, the starts of allowed runs, ascending."""
+def _runs(ends: int, fits: Fits) -> list[list[int]]:
+    """For every end, the starts of runs that fit, ascending."""
     allowed = []
-    for end in range(len(total)):
+    for end in range(ends):
         starts: list[int] = []
         for start in range(end - 1, -1, -1):
-            if (limit is not None and total[end] - total[start] > limit) or not fits(start, end):
+            if not fits(start, end):
                 break
             starts.append(start)
         allowed.append(starts[::-1])
