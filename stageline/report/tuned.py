@@ -6,6 +6,7 @@ from typing import Literal, get_args
 
 import msgspec
 
+from stageline.report.measure import NOTHING
 from stageline.report.rundir import TUNE_FILE
 from stageline.report.summary import Summary
 from stageline.units import NS_PER_S, figure_text, format_duration
@@ -74,17 +75,15 @@ class TuneResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def figures_of(summary: Summary, devices: int = 0) -> Figures:
-    """The figures of a complete run on so many devices. Rates are those of the measurement window that it asked for."""
-    asked = summary.rerun is not None and (summary.rerun.warmup or summary.rerun.measure_window)
-    measured = summary.measured if asked else None
-    goodput = None if summary.slo is None else summary.slo.goodput_requests_per_s
+    """The figures of a complete run on so many devices. Rates are those of its measurement window."""
+    rates = summary.measured or NOTHING
     return Figures(
         digest=summary.digest or "",
         finished=summary.requests["finished"],
-        output_tokens_per_s=measured.served_output_tokens_per_s if measured else summary.output_tokens_per_s,
+        output_tokens_per_s=rates.served_output_tokens_per_s,
         ttft_p50_s=summary.ttft_s.p50,
         tpot_p50_s=summary.tpot_s.p50,
-        goodput_requests_per_s=measured.goodput_requests_per_s if measured else goodput,
+        goodput_requests_per_s=None if summary.slo is None else summary.slo.goodput_requests_per_s,
         preemptions=summary.preemptions,
         devices=devices,
     )
