@@ -280,6 +280,7 @@ def _rerun(job: Job, text: WorkloadText) -> Rerun:
         scheduling=job.scheduling,
         warmup=job.window.warmup,
         measure_window=job.window.text,
+        price=job.price,
     )
 
 
