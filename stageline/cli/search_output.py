@@ -12,6 +12,7 @@ from stageline.api.searching import SearchResult
 from stageline.api.trials import Trial
 from stageline.cli import output
 from stageline.cli.figure import saved_axes
+from stageline.report.measure import FILLED
 from stageline.report.palette import BUSY
 from stageline.units import NS_PER_S, figure_text, format_duration
 
@@ -93,10 +94,11 @@ def brief_lines(trials: Sequence[Trial]) -> list[str]:
     found = [t for t in trials if brief(t)]
     if not found:
         return []
-    least, span = min(t.e2e_p50_s for t in found), min(t.span_s or 0.0 for t in found)
+    span = min(t.arrivals_s or 0.0 for t in found)
     return [
-        f"short: requests arrive for {figure_text(span)} s, and a median one takes {figure_text(least)} s or more, so "
-        "that tokens/s (and costs) are those of the whole run, its filling and its drain included; give more --requests"
+        f"short: requests arrive for {figure_text(span)} s, less than {FILLED} times what a median one takes, so that "
+        f"rates (and costs) of {len(found)} of the {len(trials)} runs include time after the last arrival; give more "
+        "--requests"
     ]
 
 
