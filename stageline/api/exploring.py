@@ -1,5 +1,6 @@
 """The course of a search: what costs least first, each cost by halving, then the room that the answer leaves."""
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -23,6 +24,10 @@ LEAST_SHORT = 64  # requests of the shortest trial
 RESIDENCES = 2  # a short trial lasts about so many stays of a request
 REQUEST_WORK = 6  # running a request takes about 90 us of a core, a microbatch 15 us
 USERS = 2  # a short trial of a closed loop has at least so many requests of every user
+_HOPELESS = (
+    "all settings but those of one full trial: the best on a quarter of the workload misses the objective by far "
+    "(--every-count tries them)"
+)
 
 
 class Explored(NamedTuple):
@@ -30,6 +35,7 @@ class Explored(NamedTuple):
 
     trials: tuple[Trial, ...]
     skipped: tuple[Skipped, ...]
+    combinations: int
     short_trials: int
     robustness: Robustness | None
     launch: LaunchTexts | None
@@ -48,7 +54,8 @@ def explore(question: Question, runs: Runs) -> Explored:
         launch = launch_texts(answer, question.catalog_dirs)
         if explorer.has_room(best):
             room = robustness(answer.candidate, explorer.run, runs.width)
-    return Explored(trials, tuple(explorer.skipped), explorer.short_trials, room, launch)
+    counts = explorer.combinations, explorer.short_trials
+    return Explored(trials, tuple(explorer.skipped), *counts, room, launch)
 
 
 class _Explorer:
@@ -61,7 +68,7 @@ class _Explorer:
         least = max(LEAST_SHORT, USERS * totals.users)
         self._n = lengths(totals.count, least, totals.arrivals_within(RESIDENCES * self._residence_ns()))
         self._full: list[tuple[tuple[int, ...], Trial, Candidate, Design, Try]] = []
-        self._groups = self.short_trials = 0
+        self._groups = self.combinations = self.short_trials = 0
 
     @property
     def skipped(self) -> Iterable[Skipped]:
@@ -76,12 +83,15 @@ class _Explorer:
     def of_model(self, model: str) -> None:
         """The designs of one model, those that cost least first; costlier ones only if none of them is enough."""
         designs = [d for name in self._q.device_names for d in self._space.designs(model, name)]
+        self.combinations += len(designs) * math.prod(self._space.settings_sizes())
         costs = sorted({self._cost(d) for d in designs})
         for number, cost in enumerate(costs):
             self._explore([d for d in designs if self._cost(d) == cost], last=number + 1 == len(costs))
             met = any(t.slo_met for _, t, _, d, _ in self._full if d.model == model)
             if met and not self._q.every_count and number + 1 < len(costs):
-                self._leave([d for d in designs if self._cost(d) > cost])
+                cheaper = "less money meets" if self._q.limits.prices else "fewer meet"
+                reason = f"{cheaper} the objective (--every-count goes on)"
+                self._leave([d for d in designs if self._cost(d) > cost], reason)
                 return
 
     def trials(self) -> tuple[Trial, ...]:
@@ -104,10 +114,9 @@ class _Explorer:
         money = self._q.limits.cost(design.device, design.shape.devices)
         return float(design.shape.devices) if money is None else money
 
-    def _leave(self, designs: Iterable[Design]) -> None:
-        for count in sorted({d.shape.devices for d in designs}):
-            reason = "fewer meet the objective (--every-count goes on)"
-            self._space.skipped[Skipped(f"{count} devices", reason)] = None
+    def _leave(self, designs: Iterable[Design], reason: str) -> None:
+        for name in dict.fromkeys(self._space.size(d) for d in sorted(designs, key=self._cost)):
+            self._space.skipped[Skipped(name, reason)] = None
 
     def _explore(self, designs: Sequence[Design], *, last: bool) -> None:
         """The designs of one cost; where there is a higher one, no more work than worth it goes to a hopeless one."""
@@ -122,7 +131,10 @@ class _Explorer:
         kinds = [designs.index(next(d for d in designs if d[:3] == design[:3])) for design in designs]
 
         def give_up(best: Score) -> bool:
-            return not last and not self._q.every_count and self._slo is not None and hopeless(best, self._slo)
+            if last or self._q.every_count or self._slo is None or not hopeless(best, self._slo):
+                return False
+            self._leave(designs, _HOPELESS)
+            return True
 
         Halving(kinds, self._space.settings_sizes(), self._n, measure, same).run(
             everything=self._q.exhaustive, hopeless=give_up
@@ -135,7 +147,7 @@ class _Explorer:
             limit = self._q.requests if full else requests
             made = self._space.candidate(designs[t.design], t.point, limit, self._totals, self._slo)
             if isinstance(made, str):
-                self._space.skipped[Skipped(self._named(designs[t.design]), made)] = None
+                self._space.skipped[Skipped(self._space.named(designs[t.design]), made)] = None
             else:
                 runnable.append((t, made))
         trials = self.run([c for _, c in runnable])
@@ -161,11 +173,6 @@ class _Explorer:
         whole = [(t, msgspec.structs.replace(c, plan=with_replicas(c.plan, c.plan.replicas + 1))) for t, c in runnable]
         ran = iter(self.run([c for (_, c), trial in zip(whole, lost, strict=True) if trial.slo_met]))
         return whole, [with_loss(next(ran) if trial.slo_met else trial, trial) for trial in lost]
-
-    def _named(self, design: Design) -> str:
-        """A division, and its formats where they are varied."""
-        words = self._space.axes.format_words(design.formats)
-        return f"{design.shape.name} {words}" if words else design.shape.name
 
 
 def _measured(trial: Trial) -> Measured:

@@ -12,6 +12,7 @@ from stageline.api.running import check_seed
 from stageline.api.variations import variations
 from stageline.engine.settings import Scheduling
 from stageline.errors import BadInput, UsageError
+from stageline.report.measure import ARRIVALS, MeasureWindow
 from stageline.workload import DescribedWorkload, open_workload
 
 MAX_DEVICES, MAX_CONTEXT_PARALLEL = 4096, 4096
@@ -33,6 +34,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
     scheduling: Scheduling | None = None  # None: as the serving engine of each plan schedules, changed by `given`
     given: dict[str, Any] = {}  # fields of Scheduling
+    window: MeasureWindow = ARRIVALS  # in which rates are measured, and of whose requests attainment is
     keywords: PlanKeywords = {}  # of every plan, without its division
     catalog_dirs: tuple[Path, ...] = ()
     limits: PlacementLimits = PlacementLimits()

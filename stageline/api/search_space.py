@@ -20,6 +20,7 @@ from stageline.plan.fitted_efficiencies import with_efficiencies
 from stageline.plan.replicas import with_replicas
 from stageline.plan.schema import Plan
 from stageline.plan.shapes import Shape, shapes
+from stageline.report.measure import ARRIVALS
 from stageline.report.slo import Slo
 
 IDLE_WITHOUT_REPLICAS = "balance"  # a setting that means nothing with one replica
@@ -62,9 +63,23 @@ class Space:
             for shape in shapes(inputs.model, count, self._q.max_context_parallel):
                 reason = self._q.limits.refused(inputs.device, shape)
                 if reason is not None:
-                    self.skipped[Skipped(shape.name, reason)] = None
+                    self.skipped[Skipped(self._prefixed(model, device, shape.name), reason)] = None
                     continue
                 yield from (Design(model, device, shape, formats) for formats in points)
+
+    def named(self, design: Design) -> str:
+        """A division, with its formats, model and device where there are several."""
+        words = self.axes.format_words(design.formats)
+        name = f"{design.shape.name} {words}" if words else design.shape.name
+        return self._prefixed(design.model, design.device, name)
+
+    def size(self, design: Design) -> str:
+        """How many devices, with model and device where there are several."""
+        return self._prefixed(design.model, design.device, f"{design.shape.devices} devices")
+
+    def _prefixed(self, model: str, device: str, text: str) -> str:
+        several = len(self._q.models) * len(self._q.device_names) > 1
+        return f"{model} on {device}: {text}" if several else text
 
     def whole(self, design: Design, point: Point) -> Point:
         """A point of all axes: the design's formats, then the settings."""
@@ -94,13 +109,14 @@ class Space:
             scheduling = settle(self._q.scheduling or plan_scheduling(plan), given, plan, slo=slo)
         except UsageError as error:
             return str(error)
-        forbidden = refused(plan, scheduling, totals, slo) if slo is not None else None
+        every_request_counts = self._q.window == ARRIVALS or self._q.window.kind == "all"
+        forbidden = refused(plan, scheduling, totals, slo) if slo is not None and every_request_counts else None
         if forbidden is not None:
             return forbidden
         return Candidate(
             model=plan.model, device=plan.device, name=design.shape.name, devices=design.shape.devices, plan=plan,
             workload=self._q.workload, seed=self._q.seed, rate_scale=self._q.rate_scale, requests=requests,
-            slo=self._q.slo, scheduling=scheduling, settings=self.axes.words(whole),
+            slo=self._q.slo, scheduling=scheduling, settings=self.axes.words(whole), window=self._q.window,
         )  # fmt: skip
 
     def same(self, t: Try, designs: Sequence[Design]) -> Try:

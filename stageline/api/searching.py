@@ -32,16 +32,18 @@ from stageline.api.trials import RunTrials, Trial, run_trials, run_trials_in, tr
 from stageline.catalog.loader import Catalog
 from stageline.engine.settings import Scheduling
 from stageline.errors import DoesNotFit, RunFailed, UsageError
+from stageline.report.measure import parse_measure
 from stageline.report.slo import parse_slo
 
 MAX_JOBS = 256
 
 
 class SearchResult(msgspec.Struct, frozen=True):
-    """What was run on the whole workload, in a fixed order, and what was left out."""
+    """What was run on the whole workload, in a fixed order, and what was left out of the `combinations`."""
 
     trials: tuple[Trial, ...]
     skipped: tuple[Skipped, ...]
+    combinations: int = 0  # of divisions that the limits allow, and settings
     short_trials: int = 0  # on the beginning of the workload; none of them is among `trials`
     robustness: Robustness | None = None  # of the best, if it meets an objective at a rate of arrivals
     launch: LaunchTexts | None = None  # of the best
@@ -62,7 +64,7 @@ class SearchResult(msgspec.Struct, frozen=True):
         return on_front(self.trials)
 
     def best_by_devices(self) -> list[Trial]:
-        """For every number of devices the trial with the most goodput, then the least TPOT."""
+        """For every number of devices the trial that would be the answer with these alone."""
         return best_by_devices(self.trials)
 
 
@@ -80,6 +82,8 @@ def search(
     rate_scale: str | float | Fraction = 1,
     seed: int = 0,
     scheduling: Scheduling | None = None,
+    warmup: str | None = None,
+    measure_window: str | None = None,
     price: float | None = None,
     limits: PlacementLimits | None = None,
     every_count: bool = False,
@@ -97,10 +101,11 @@ def search(
     `models` and `device_names` are one name or several, as `plan_model` takes them; `devices` how many in all, several
     such numbers, or a text such as "4..16". `vary` has lists of values for keywords of `DesignKeywords` or fields of
     `Scheduling`; `microbatches` is an older name of its "microbatch". `price` of one device for an hour gives costs;
-    `limits` say more of prices, stock and nodes. docs/planning.md says which combinations are run in full, what
-    `every_count`, `exhaustive`, `headroom` and `survive_loss` change, and which trial is `best()`. `jobs` processes (a
-    script then needs `if __name__ == "__main__":`) or the workers of a Dask scheduler run trials; `resume` names a file
-    that keeps them. Raises DoesNotFit when no division fits, RunFailed when every run fails, UsageError or BadInput.
+    `limits` say more of prices, stock and nodes; `warmup` and `measure_window` are those of `run`. docs/planning.md
+    says which combinations are run in full, what `every_count`, `exhaustive`, `headroom` and `survive_loss` change, and
+    which trial is `best()`. `jobs` processes (a script then needs `if __name__ == "__main__":`) or the workers of a
+    Dask scheduler run trials; `resume` names a file that keeps them. Raises DoesNotFit when no division fits, RunFailed
+    when every run fails, UsageError or BadInput.
 
     >>> import stageline
     >>> workload = "poisson:rate=4,input=256,output=16"
@@ -111,8 +116,8 @@ def search(
     question = _question(
         models=models, device_names=device_names, keywords=checked(search, design, DesignKeywords), catalog=catalog,
         slo=slo, workload=workload, devices=devices, microbatches=microbatches, vary=vary, requests=requests, seed=seed,
-        max_context_parallel=max_context_parallel, rate_scale=rate_scale, scheduling=scheduling, price=price,
-        limits=limits,
+        max_context_parallel=max_context_parallel, rate_scale=rate_scale, scheduling=scheduling, warmup=warmup,
+        measure_window=measure_window, price=price, limits=limits,
         flags={
             "every_count": every_count, "exhaustive": exhaustive, "headroom": headroom, "survive_loss": survive_loss,
         },
@@ -146,6 +151,10 @@ def _question(*, price: object, limits: object, flags: Mapping[str, bool], **ask
         rate_scale=scale_text("search: rate_scale", asked["rate_scale"]),
         seed=require("search: seed", asked["seed"], int),
         scheduling=require("search: scheduling", asked["scheduling"], Scheduling, type(None)),
+        window=parse_measure(
+            require("search: warmup", asked["warmup"], str, type(None)),
+            require("search: measure_window", asked["measure_window"], str, type(None)),
+        ),
         limits=_limits(require("search: limits", limits, PlacementLimits, type(None)), price),
         every_count=flags["every_count"],
         exhaustive=flags["exhaustive"],
@@ -187,7 +196,7 @@ def run_search(question: Question, runs: Runs) -> SearchResult:
         raise DoesNotFit(f"{count} can serve this: {why}")
     if all(t.failure is not None for t in found.trials):
         raise RunFailed(f"all {len(found.trials)} divisions failed; the first: {found.trials[0].failure}")
-    return SearchResult(found.trials, found.skipped, found.short_trials, found.robustness, found.launch)
+    return SearchResult(**found._asdict())
 
 
 def _numbers(devices: Sequence[int]) -> str:

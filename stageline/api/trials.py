@@ -11,7 +11,7 @@ from stageline.api.running import Job, carry_out
 from stageline.engine.settings import Scheduling
 from stageline.errors import StagelineError
 from stageline.plan.schema import Plan
-from stageline.report.measure import NOTHING
+from stageline.report.measure import ARRIVALS, NOTHING, MeasureWindow
 from stageline.report.slo import Slo, parse_slo
 from stageline.report.summary import Summary
 from stageline.units import NS_PER_S
@@ -33,12 +33,15 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     slo: str | None
     scheduling: Scheduling = Scheduling()
     settings: str = ""  # the flags of what a search varies
+    window: MeasureWindow = ARRIVALS  # in which rates are measured
 
     def key(self) -> str:
         """Identifies the trial: a digest of everything that decides its result."""
         rest: tuple[object, ...] = (self.workload, self.seed, self.rate_scale, self.requests, self.slo)
         if self.scheduling != Scheduling():
             rest += (msgspec.json.encode(self.scheduling),)
+        if self.window != ARRIVALS:
+            rest += (msgspec.json.encode(self.window),)
         return hashlib.sha256(self.plan.canonical() + repr(rest).encode()).hexdigest()
 
 
@@ -92,6 +95,7 @@ def run_trial(candidate: Candidate) -> Trial:
             scheduling=msgspec.structs.replace(c.scheduling, hash_block_tokens=workload.hash_block_tokens),
             seed=c.seed,
             slo=parse_slo(c.slo) if c.slo else None,
+            window=c.window,
             command="stageline search",
         )
         return _trial(c, carry_out(job).summary)

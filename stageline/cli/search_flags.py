@@ -9,6 +9,7 @@ from stageline.api.placement_limits import PlacementLimits
 from stageline.api.question import DEFAULT_REQUESTS, MAX_DEVICES, Question
 from stageline.api.scheduling import check_drafts
 from stageline.cli.groups import DEVICES, QUESTION
+from stageline.cli.measure_flags import WindowFlags
 from stageline.cli.numbers import DECIMAL, WHOLE
 from stageline.cli.plan_flags import FixedFlags
 from stageline.cli.speculation_flags import SpeculationFlags
@@ -92,6 +93,7 @@ class SearchFlags:
         limits: LimitFlags,
         fixed: FixedFlags,
         speculation: SpeculationFlags,
+        measure: WindowFlags,
     ) -> Question:
         """As the API takes it; `names` are models and devices, separated by commas. Raises UsageError or BadInput."""
         models, devices = (tuple(text.split(",")) for text in names)
@@ -111,6 +113,7 @@ class SearchFlags:
             rate_scale=self.rate_scale,
             seed=self.seed,
             given=drafts,
+            window=measure.window(),
             limits=limits.limits(),
             every_count=self.every_count,
             exhaustive=self.exhaustive,

@@ -238,6 +238,37 @@ def test_more_devices_are_left_when_fewer_are_enough(capsys: pytest.CaptureFixtu
     assert {trial["devices"] for trial in found["trials"]} == {4, 5, 6}
 
 
+@pytest.mark.parametrize("window", [["--warmup", "20"], ["--measure-window", "1s..2s"], ["--measure-window", "all"]])
+def test_a_search_measures_as_a_run_does(window: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """The same window, and so the same rates, attainment and cost; bounds on all requests say nothing of a part."""
+    load = ["--workload", "poisson:rate=20,input=1024,output=16", "--requests", "60", "--slo", "ttft=50ms", *window]
+    plan = str(tmp_path / "plan.json")
+    words = ["search", "llama-3.1-8b", "h100-sxm", "--devices", "1", "--jobs", "1", "--no-headroom", *load, "--json"]
+    code = run([*words, "--price", "2"])
+    best = json.loads(capsys.readouterr().out)["best"]
+    assert run(["plan", "llama-3.1-8b", "h100-sxm", "-o", plan]) == 0
+    capsys.readouterr()
+    assert run(["run", plan, *load, "--price", "2", "--json"]) == code
+    summary = json.loads(capsys.readouterr().out)
+    measured = summary["measured"]
+    assert best["served_requests_per_s"] == measured["served_requests_per_s"]
+    assert best["output_tokens_per_s"] == measured["served_output_tokens_per_s"]
+    assert best["goodput_requests_per_s"] == measured["goodput_requests_per_s"]
+    assert best["attainment"] == summary["slo"]["attainment"]
+    assert best["cost_per_million_tokens"] == pytest.approx(summary["cost"]["per_million_output_tokens"])
+
+
+def test_what_was_left_out_names_model_and_device_where_there_are_several(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["search", "llama-3.1-8b", "h100-sxm,a100-80g", "--devices", "1..2", "--workload", LOAD, "--jobs", "1"]
+    words += ["--requests", "10", "--stock", "a100-80g=1", "--slo", "ttft=100s", "--no-headroom", "--json"]
+    assert run(words) == 0
+    found = json.loads(capsys.readouterr().out)
+    left = {(x["name"], x["reason"].partition(" (")[0]) for x in found["left_out"]}
+    assert ("llama-3.1-8b on a100-80g: tp2", "it needs 2 devices of the 1 in stock") in left
+    assert ("llama-3.1-8b on h100-sxm: 2 devices", "fewer meet the objective") in left
+    assert found["combinations"] == 5 and len(found["trials"]) == 2
+
+
 def test_a_brief_load_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     """Ten requests of four a second arrive within three seconds, and are no picture of that load."""
     words = [
