@@ -101,7 +101,8 @@ class _Explorer:
     def answer(self, trial: Trial) -> Answer:
         """What a trial ran, as it was asked for."""
         _, _, candidate, design, t = next(row for row in self._full if row[1] == trial)
-        return Answer(design.model, design.device, design.shape, self._space.keywords_at(design, t.point), candidate)
+        keywords, price = self._space.keywords_at(design, t.point), self._q.limits.price(design.device)
+        return Answer(design.model, design.device, design.shape, keywords, candidate, price)
 
     def _residence_ns(self) -> int:
         """How long a mean request may stay by the objective; 0 without one."""

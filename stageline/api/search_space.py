@@ -1,11 +1,10 @@
 """The space of a search: designs (model, device, division), and at each point of settings a candidate to run."""
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from stageline.api.keywords import PlanKeywords
-from stageline.api.planning import PlanInputs, find_inputs
-from stageline.api.provenance import with_provenance
+from stageline.api.planning import PlanInputs, find_inputs, plan_inputs
 from stageline.api.question import Question
 from stageline.api.scheduling import settle
 from stageline.api.scoreboard import Try
@@ -15,8 +14,6 @@ from stageline.api.variations import Point, variations
 from stageline.api.workload_totals import WorkloadTotals
 from stageline.engine.settings import plan_scheduling
 from stageline.errors import BadInput, DoesNotFit, UsageError
-from stageline.plan.build import make_plan
-from stageline.plan.fitted_efficiencies import with_efficiencies
 from stageline.plan.replicas import with_replicas
 from stageline.plan.schema import Plan
 from stageline.plan.shapes import Shape, shapes
@@ -129,7 +126,13 @@ class Space:
 
     def keywords_at(self, design: Design, point: Point) -> PlanKeywords:
         """The keywords of the plan at a point, without its division."""
-        return self._q.keywords | self.axes.of_plan(self.whole(design, point))
+        return self._keywords(self.whole(design, point), design.shape)
+
+    def _keywords(self, whole: Point, shape: Shape) -> PlanKeywords:
+        keywords: PlanKeywords = self._q.keywords | self.axes.of_plan(whole)
+        if shape.ep == 1 and "redundant_experts" in keywords:
+            keywords["redundant_experts"] = 0  # there are no expert ranks to hold them
+        return keywords
 
     def _origin(self) -> Point:
         return tuple(0 for _ in self.axes.axes)
@@ -150,12 +153,12 @@ class Space:
 
     def _made(self, design: Design, whole: Point) -> Plan | str:
         """The plan of a design; a text where it does not fit, or is no division that this model allows."""
-        inputs = self._found(design.model, design.device, whole)
+        self._found(design.model, design.device, whole)  # what is wrong with the values themselves is no reason to skip
+        keywords = cast(PlanKeywords, {**self._keywords(whole, design.shape), **design.shape.division()})
         try:
-            device, options = with_efficiencies(inputs.model, inputs.device, design.shape.options(inputs.options))
-            plan = make_plan(inputs.model, device, options).plan
-        except BadInput as error:
+            inputs = find_inputs(design.model, design.device, keywords, self._q.catalog_dirs)
+            return plan_inputs(inputs).plan
+        except (BadInput, UsageError) as error:
             return str(error)
         except DoesNotFit as error:  # the change that it names is one of `plan`, for one replica alone
             return error.reason
-        return with_provenance(plan, inputs.model, options, inputs.keywords)

@@ -152,7 +152,7 @@ def _print_launch(found: SearchResult) -> None:
     launch = found.launch
     if launch is None:
         return
-    lines = [line for line in (launch.vllm, launch.sglang) if line]
+    lines = [line for line in (launch.plan, launch.run, launch.vllm, launch.sglang) if line]
     if launch.helm:
         lines.append(f"# values.yaml of vLLM's production stack:\n{launch.helm.rstrip()}")
     output.print_plain([*lines, *(f"# not said: {text}" for text in launch.not_said)])

@@ -1,6 +1,7 @@
 """`stageline search` and `stageline calibrate` as users meet them."""
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -196,6 +197,48 @@ def test_settings_are_varied_and_the_answer_can_be_pasted(capsys: pytest.Capture
     }
     capsys.readouterr()
     assert run(["plan", "h100-sxm", "--like", launch["sglang"]]) == 0
+
+
+PASTED = (
+    "llama-3.1-8b h100-sxm --devices 2 --balance least-loaded --warmup 5 --slo ttft=1s",
+    "llama-3.1-8b h100-sxm,l40s --devices 1..2 --stock l40s=1 --price h100-sxm=3,l40s=1",
+    "llama-3.1-70b wse-3 --devices 4 --microbatch 1,8 --credits 2,8 --overhead 50us",
+    "llama-3.1-70b h100-sxm --devices 2 --weights fp8 --kv-cache-dtype fp8 --context 8K",
+    "llama-3.1-8b h100-sxm --devices 2 --survive-loss --slo ttft=1s --host-step 1ms",
+    "gpt-oss-20b h100-sxm --devices 2 --serving-engine sglang --queueing shortest",
+)
+
+
+@pytest.mark.parametrize("asked", PASTED)
+def test_the_commands_of_the_answer_make_it_again(
+    asked: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The plan and the run as printed, and the run on the plan of the engine's launch line."""
+    monkeypatch.chdir(tmp_path)
+    load = ["--workload", "poisson:rate=20,input=256,output=16", "--requests", "30", "--seed", "3"]
+    words = ["search", *asked.split(), *load, "--jobs", "1", "--no-headroom"]
+    assert run(words) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert run([*words, "--json"]) == 0
+    best = json.loads(capsys.readouterr().out)["best"]
+    plan, again = (next(t for t in shown if t.startswith(f"stageline {n} ")) for n in ("plan", "run"))
+    pasted = [line for line in shown if line.startswith("python -m sglang" if "sglang" in asked else "vllm serve")]
+    assert len(pasted) == (0 if "wse-3" in asked else 1)
+    beside = [word for flag in ("--host-step", "--context") for word in _flag(words, flag)]  # no engine is told
+    likes = [["plan", best["device"], "--like", line, *beside, "-o", "plan.json"] for line in pasted]
+    for command in [shlex.split(plan)[1:], *likes]:
+        assert run(command) == 0
+        capsys.readouterr()
+        assert run([*shlex.split(again)[1:], "--json"]) == 0
+        summary = json.loads(capsys.readouterr().out)
+        assert (summary["ttft_s"]["p99"], summary["tpot_s"]["p99"]) == (best["ttft_p99_s"], best["tpot_p99_s"])
+        assert summary["measured"]["served_output_tokens_per_s"] == best["output_tokens_per_s"]
+        cost = summary["cost"] and summary["cost"]["per_million_output_tokens"]
+        assert cost == pytest.approx(best["cost_per_million_tokens"])
+
+
+def _flag(words: list[str], name: str) -> list[str]:
+    return words[words.index(name) :][:2] if name in words else []
 
 
 def test_room_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
