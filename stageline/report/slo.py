@@ -1,8 +1,8 @@
 """Service-level objectives: `ttft=2s,tpot=50ms,attainment=0.99`.
 
 A request is good when it finished and met every bound given; one without a second token has no TPOT and meets any.
-Attainment = good / requests that arrived; refused, failed and incomplete ones are not good. Goodput = good requests per
-emulated second.
+Attainment = good / requests that arrived in the measurement window; refused, failed and incomplete ones are not good.
+Goodput = good requests that completed in the window / its length.
 """
 
 from fractions import Fraction
@@ -52,6 +52,7 @@ class SloResult(msgspec.Struct, frozen=True, kw_only=True):
 
     objective: str
     good: int
+    requests: int = 0  # that were judged: those that arrived in the window; 0: an older version, which judged all
     attainment: float
     required: float
     goodput_requests_per_s: float

@@ -16,7 +16,7 @@ from stageline.report.rundir import RERUN, read_stages, read_summary
 from stageline.report.settings import settings_text
 from stageline.report.slo import Slo, parse_slo
 from stageline.report.summary import Summary
-from stageline.report.text_report import tuning_lines
+from stageline.report.text_report import judged, tuning_lines
 from stageline.report.tuned import read_tune
 from stageline.units import NS_PER_S, figure_text, format_duration
 
@@ -82,9 +82,12 @@ def service_words(summary: Summary) -> list[Pair]:
     counts, slo = summary.requests, objective(summary)
     rows = [("requests", f"{counts['finished']:,} of {counts['total']:,} finished")]
     if m := summary.measured:
-        rows.append(("offered", f"{figure_text(m.offered_requests_per_s)} requests/s"))
+        if m.offered_requests_per_s is not None:
+            rows.append(("offered", f"{figure_text(m.offered_requests_per_s)} requests/s"))
         tokens = f"{figure_text(m.served_output_tokens_per_s)} output tokens/s"
         rows.append(("served", f"{figure_text(m.served_requests_per_s)} requests/s, {tokens}; measured: {m.window}"))
+        if m.goodput_requests_per_s is not None:
+            rows.append(("goodput", f"{figure_text(m.goodput_requests_per_s)} requests/s kept the objective"))
         if m.remark:
             rows.append(("remark", m.remark))
     bounds = (
@@ -103,7 +106,7 @@ def room_words(summary: Summary, stages: Sequence[StageRecord]) -> list[Pair]:
         ("busiest stage", f"worked for {busiest:.0%} of the time"),
         ("KV memory", f"at most {figure_text(100 * summary.kv_peak_ratio)} % full"),
     ]
-    if (m := summary.measured) and t.replicas > 1:
+    if (m := summary.measured) and m.offered_requests_per_s is not None and t.replicas > 1:
         now, then = (m.offered_requests_per_s / n for n in (t.replicas, t.replicas - 1))
         lost = f"{figure_text(then)} requests/s each instead of {figure_text(now)}; not tried here"
         rows.append(("one replica lost", f"the others would have to serve {lost}"))
@@ -144,7 +147,7 @@ def _verdict(summary: Summary) -> str:
     if slo is None:
         return '<p class="verdict">No objective was given (--slo), so the run was not judged.</p>'
     kind, said = ("met", "Objective met") if slo.met else ("missed", "Objective missed")
-    text = f"{said}: {slo.objective}; {slo.attainment:.2%} of the requests kept it."
+    text = f"{said}: {slo.objective}; {slo.attainment:.2%} of the requests kept it{judged(summary)}."
     return f'<p class="verdict {kind}">{escape(text)}</p>'
 
 
