@@ -129,7 +129,8 @@ def measured_rows(summary: Summary) -> list[tuple[str, str]]:
         rows.append(("served", f"{served}{figure_text(m.served_output_tokens_per_s)} output tokens/s"))
         whole = f"{figure_text(summary.requests_per_s)} requests/s, "
         whole += f"{figure_text(summary.output_tokens_per_s)} output tokens/s"
-        rows.append(("whole run", f"{whole}, fill and drain included"))
+        if summary.requests_per_s != m.served_requests_per_s:
+            rows.append(("whole run", f"{whole}, fill and drain included"))
         if m.goodput_requests_per_s is not None:
             rows.append(("goodput", f"{figure_text(m.goodput_requests_per_s)} requests/s that kept the objective"))
     if cost is not None:

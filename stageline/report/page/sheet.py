@@ -138,7 +138,8 @@ def _latency(found: Latency, bound_ns: int | None) -> str:
     if not bound_ns:
         return text
     left = 1 - found.p99 * NS_PER_S / bound_ns
-    margin = f"{left:.0%} of it left at p99" if left >= 0 else f"p99 is {-left:.0%} over it"
+    over = f"p99 is {-left:.0%} over it" if left > -1 else f"p99 is {figure_text(1 - left)} times that"
+    margin = f"{left:.0%} of it left at p99" if left >= 0 else over
     return f"{text}; allowed {format_duration(bound_ns)}: {margin}"
 
 
