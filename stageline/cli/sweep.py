@@ -99,7 +99,8 @@ def _found(
     until: bool,
 ) -> SweepResult:
     loaded = read_plan_file(plan)
-    slo, axes, given = None if objective is None else parse_slo(objective), sweep_axes(over), scheduling.given()
+    slo = None if objective is None else parse_slo(objective, "--until" if until else "--slo")
+    axes, given = sweep_axes(over), scheduling.given()
     check_said_once(axes, {*given, *(["rate_scale"] if workload.rate_scale != "1" else [])})
     engine = base_scheduling(workload.open(), workload.seed, scheduling.base(loaded))
     settings = settle(engine, held(axes) | given, loaded, slo=slo)

@@ -54,11 +54,13 @@ def run_report(
     return Group(*parts)
 
 
-def tuning_lines(summary: Summary, directory: Path | None, tuned: TuneResult | None) -> list[str]:
-    """What was measured, or how to measure it; nothing for a run that can't be made again."""
+def tuning_lines(
+    summary: Summary, directory: Path | None, tuned: TuneResult | None, most: int = MAX_TUNED_LINES
+) -> list[str]:
+    """At most so many lines of what was measured, or how to measure it; nothing for a run that can't be made again."""
     if tuned is not None:
         found = tuned.advice()
-        lines = [f"tried for {tuned.objective}: {line}" for line in found[:MAX_TUNED_LINES]]
+        lines = [f"tried for {tuned.objective}: {line}" for line in found[:most]]
         return [*lines, tuned.command] if found else [f"tried for {tuned.objective}: nothing found that helps"]
     if summary.rerun is None:
         return []
