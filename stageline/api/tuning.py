@@ -39,6 +39,7 @@ IDLE = -0.05  # stands for the gain of a setting that changed nothing: other val
 AT_ONCE = 2  # values of a setting that are tried before the next choice
 PER_SETTING = 3  # values of one setting that are tried in full
 ROUNDS = 2  # of trials between the best value of a number and its neighbours
+FEW_BAD = 0.1  # of the requests: a short trial that loses no more of them may keep the SLO in full
 LOSS = -0.1  # of a short trial, from which a full one is not worth it
 
 Watch = Callable[[int, int], None]
@@ -245,7 +246,7 @@ class _Tuner:
         found = gain(before, after, self._objective)
         if found is None or after.finished < before.finished:
             return None
-        if after.breaks(before):
+        if after.breaks(before) and (not of or (before.attainment or 0.0) - (after.attainment or 0.0) > FEW_BAD):
             self._left_out[self._words(made)] = f"misses the SLO{of}, which was met: {after.attainment:.1%} are good"
             return None
         return _Tried(made, found, after, merit(after, self._objective))
