@@ -93,6 +93,7 @@ def live_service(plan: Plan, table: StageTable, settings: RouterSettings, watch:
         queue=settings.queue,
         payload=settings.payload,
         record=Path(settings.record) if settings.record else None,
+        retries=settings.session_retries,
     )
     tokenizer = open_tokenizer(Path(settings.tokenizer) if settings.tokenizer else None)
     lengths = OutputLengths(settings.output_lengths, settings.seed, tokenizer)

@@ -96,6 +96,15 @@ class RouterSettings(ServerSettings, frozen=True, forbid_unknown_fields=True, kw
         str,
         msgspec.Meta(description="How long a stage may owe an answer or a frame, such as 10s."),
     ] = "10s"
+    session_retries: Annotated[
+        int,
+        msgspec.Meta(
+            ge=0,
+            le=100,
+            description="How often a live session is done again when a stage is lost; its streams wait "
+            "and go on. 0: they end with an error.",
+        ),
+    ] = 0
     seed: Annotated[int, msgspec.Meta(ge=0, le=MAX_SEED, description="Seed of live sessions.")] = 0
     scheduling: Annotated[
         str,

@@ -108,6 +108,11 @@ class RunSession:
         """Requests that it took and that had not arrived when it broke off: its client has them still."""
         return 0
 
+    @property
+    def frames(self) -> tuple[int, int]:
+        """Frames that came back, and the microbatches in them."""
+        return self.connections.frames
+
     def progress(self) -> router_pb2.Progress:
         """How far the run is."""
         replicas = self.router.replicas

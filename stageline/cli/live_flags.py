@@ -26,6 +26,11 @@ class LiveFlags:
     stage_deadline: Annotated[
         str, Parameter(help="How long a stage may owe an answer before it counts as lost, such as 10s.")
     ] = "10s"
+    session_retries: Annotated[
+        int,
+        WHOLE,
+        Parameter(help="How often a live session is done again when a stage is lost; its streams go on then."),
+    ] = 0
     queue: Annotated[
         int, WHOLE, Parameter(help="How many requests may wait for admission; more are answered with 429.")
     ] = 1000
@@ -62,6 +67,7 @@ class LiveFlags:
             "http-port": self.http_port,
             "record": self.record.resolve() if self.record else "",
             "stage-deadline": self.stage_deadline,
+            "session-retries": self.session_retries,
             "queue": self.queue,
             "seed": self.seed,
             "output-lengths": self.output_lengths,

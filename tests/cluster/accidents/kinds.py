@@ -63,11 +63,11 @@ def _kill(child: Child, number: int = signal.SIGKILL) -> None:
 
 async def _stopped(child: Child, pause_s: float) -> None:
     pid = child.pid
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        await asyncio.sleep(pause_s)
-    finally:
-        with contextlib.suppress(ProcessLookupError):
+    with contextlib.suppress(ProcessLookupError):  # it may be dead already, or die meanwhile
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            await asyncio.sleep(pause_s)
+        finally:
             os.kill(pid, signal.SIGCONT)
 
 
@@ -143,10 +143,10 @@ async def fill_the_disk(scene: Scene) -> None:
     """No file of the router may grow any more; the recording of the next session can be written again."""
     size = max((path.stat().st_size for path in scene.folder.glob("session.jsonl*")), default=0)
     pid = scene.router.pid
-    _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
-    resource.prlimit(pid, resource.RLIMIT_FSIZE, (size + 50, hard))
-    await asyncio.sleep(0.5)
-    with contextlib.suppress(ProcessLookupError):
+    with contextlib.suppress(ProcessLookupError):  # it may be dead already, or die meanwhile
+        _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (size + 50, hard))
+        await asyncio.sleep(0.5)
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (hard, hard))
 
 
