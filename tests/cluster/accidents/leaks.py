@@ -57,7 +57,8 @@ def grown(pid: int, sizes: list[Size]) -> list[str]:
         return []
     errors, begin, end = [], _begin(sizes), _end(sizes)
     if end.descriptors > begin.descriptors + MORE_DESCRIPTORS:
-        errors.append(f"process {pid} had {begin.descriptors} descriptors, and {end.descriptors} in the end")
+        counts = [size.descriptors for size in sizes]
+        errors.append(f"process {pid} had {begin.descriptors} descriptors, and {end.descriptors} in the end: {counts}")
     if end.resident_bytes > begin.resident_bytes + MORE_BYTES:
         mib = [size.resident_bytes >> 20 for size in (begin, end)]
         errors.append(f"process {pid} had {mib[0]} MiB, and {mib[1]} in the end: {[s[1] >> 20 for s in sizes]}")
