@@ -8,6 +8,7 @@ from stageline.engine.settings import MAX_SEED
 from stageline.errors import UsageError
 from stageline.plan.schema import Plan
 from stageline.report.spans.context import DEFAULT_RATIO
+from stageline.runtime import deadline
 from stageline.runtime.settings import ServerSettings
 
 
@@ -95,7 +96,7 @@ class RouterSettings(ServerSettings, frozen=True, forbid_unknown_fields=True, kw
     stage_deadline: Annotated[
         str,
         msgspec.Meta(description="How long a stage may owe an answer or a frame, such as 10s."),
-    ] = "10s"
+    ] = deadline.DEFAULT
     session_retries: Annotated[
         int,
         msgspec.Meta(

@@ -9,6 +9,7 @@ from cyclopts import Parameter
 from stageline.cli.groups import LIVE
 from stageline.cli.numbers import DECIMAL, WHOLE
 from stageline.report.spans.context import DEFAULT_RATIO
+from stageline.runtime import deadline
 
 
 @Parameter(name="*", group=LIVE)
@@ -25,7 +26,7 @@ class LiveFlags:
     record: Annotated[Path | None, Parameter(help="Record live sessions into this file, for run --workload.")] = None
     stage_deadline: Annotated[
         str, Parameter(help="How long a stage may owe an answer before it counts as lost, such as 10s.")
-    ] = "10s"
+    ] = deadline.DEFAULT
     session_retries: Annotated[
         int,
         WHOLE,

@@ -12,11 +12,18 @@ from stageline.sync.resumed import Resumed
 T = TypeVar("T")
 
 
+async def _nothing() -> None:
+    """Servers of others mend themselves."""
+
+
 class Retry(msgspec.Struct, frozen=True, kw_only=True):
-    """How often a run may be done again. `again` is called before each time, with why the one before ended."""
+    """How often a run may be done again. `again` is called before each time, with why the one before ended; then
+    `mend` does what may help.
+    """
 
     retries: int = 0
     again: Callable[[str], None] = lambda _: None
+    mend: Callable[[], Awaitable[None]] = _nothing
 
 
 async def attempted(
@@ -43,6 +50,7 @@ async def attempted(
             left -= 1
             retry.again(str(error))
             try:
+                await retry.mend()
                 await healthy()
             except Unavailable:
                 resumed.give_up()

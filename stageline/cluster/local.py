@@ -1,12 +1,16 @@
 """A cluster of local processes: one stage server per stage and replica, and a router."""
 
 import asyncio
+import logging
 import os
 import secrets
 from collections.abc import Callable
 from pathlib import Path
 
+import grpc
 import msgspec
+from grpc import aio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from stageline.cluster.process import Child
 from stageline.errors import StagelineError, Unavailable
@@ -17,8 +21,11 @@ from stageline.wire.channels import Dialer
 from stageline.wire.router_client import RouterClient
 from stageline.wire.tls import TlsFiles
 
+log = logging.getLogger(__name__)
+
 HOST = "127.0.0.1"
 STAGES_HEALTHY_S = 60.0
+ANSWER_S = 2.0  # after which a server of this host, asked for its health, counts as silent
 _GRACE_S = 8.0
 
 
@@ -91,6 +98,27 @@ class LocalCluster:
             child.freeze()
         for child in children:
             child.kill()
+
+    async def replace_silent(self) -> None:
+        """Kill every server that is there and does not answer: it is started again, as after a crash."""
+        children = [*self.stages, *([self.router] if self.router else [])]
+        answers = await asyncio.gather(*(self._answers(child) for child in children))
+        for child, answered in zip(children, answers, strict=True):
+            if not answered:
+                log.warning("killed a server that does not answer", extra={"server": child.name})
+                child.crash()
+
+    async def _answers(self, child: Child) -> bool:
+        """Whether a server answers within a while; one that has ended refuses the connection, which is an answer."""
+        if child.endpoints is None:
+            return True
+        async with self._dialer.channel(self._dialer.resolved(child.endpoints.grpc)) as channel:
+            stub = health_pb2_grpc.HealthStub(channel)
+            try:
+                await stub.Check(health_pb2.HealthCheckRequest(), timeout=ANSWER_S)  # type: ignore[attr-defined]
+            except aio.AioRpcError as error:
+                return error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED
+        return True
 
     def _check(self) -> None:
         """Raises Unavailable when a server has ended for good."""
