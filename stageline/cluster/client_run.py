@@ -4,6 +4,7 @@ import asyncio
 import tempfile
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -17,6 +18,7 @@ from stageline.errors import UsageError
 from stageline.plan.schema import Plan
 from stageline.runtime import deadline
 from stageline.runtime.logs import say
+from stageline.units import NS_PER_S
 from stageline.wire.channels import Dialer
 from stageline.wire.frames import PayloadMode
 from stageline.wire.router_client import RouterClient, RunCost, RunOrder, SentRows, WorkloadSpec
@@ -103,7 +105,9 @@ async def run_on_throwaway(
         path.write_bytes(plan.canonical())
         servers = await stack.enter_async_context(LocalCluster(plan, path, options, say))
         await servers.healthy()
-        retry = msgspec.structs.replace(retry, mend=servers.replace_silent)
+        retry = msgspec.structs.replace(
+            retry, mend=partial(servers.replace_silent, options.stage_deadline_ns / NS_PER_S)
+        )
         run = asyncio.ensure_future(run_at(servers.address, order, workload, observer, retry=retry))
         try:
             return await asyncio.shield(run)
@@ -142,6 +146,7 @@ def run_on_cluster(
             totals, _ = runner.run(run_at(address, order, workload, observer, dialer=dialer, retry=retry))
         else:
             flags = ("--no-live", "--trust-runs", f"--stage-deadline={stage_deadline}")
-            options = LocalOptions(restart=bool(retry.retries), router_flags=flags)
+            deadline_ns = deadline.deadline_ns(stage_deadline)
+            options = LocalOptions(restart=bool(retry.retries), router_flags=flags, stage_deadline_ns=deadline_ns)
             totals, _ = runner.run(run_on_throwaway(plan, order, workload, observer, options, retry))
     return totals

@@ -15,6 +15,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from stageline.cluster.process import Child
 from stageline.errors import StagelineError, Unavailable
 from stageline.plan.schema import Plan
+from stageline.runtime import deadline
 from stageline.runtime.names import stage_name
 from stageline.runtime.server import Endpoints
 from stageline.wire.channels import Dialer
@@ -25,7 +26,6 @@ log = logging.getLogger(__name__)
 
 HOST = "127.0.0.1"
 STAGES_HEALTHY_S = 60.0
-ANSWER_S = 2.0  # after which a server of this host, asked for its health, counts as silent
 _GRACE_S = 8.0
 
 
@@ -43,6 +43,7 @@ class LocalOptions(msgspec.Struct, frozen=True, kw_only=True):
     tls: TlsFiles = TlsFiles()
     api_key: str = ""
     router_flags: tuple[str, ...] = ("--no-live", "--trust-runs")
+    stage_deadline_ns: int = deadline.deadline_ns(deadline.DEFAULT)
 
 
 class LocalCluster:
@@ -99,23 +100,23 @@ class LocalCluster:
         for child in children:
             child.kill()
 
-    async def replace_silent(self) -> None:
-        """Kill every server that is there and does not answer: it is started again, as after a crash."""
+    async def replace_silent(self, patience_s: float) -> None:
+        """Kill every server that is there and does not answer in that time: it is started again, as after a crash."""
         children = [*self.stages, *([self.router] if self.router else [])]
-        answers = await asyncio.gather(*(self._answers(child) for child in children))
+        answers = await asyncio.gather(*(self._answers(child, patience_s) for child in children))
         for child, answered in zip(children, answers, strict=True):
             if not answered:
                 log.warning("killed a server that does not answer", extra={"server": child.name})
                 child.crash()
 
-    async def _answers(self, child: Child) -> bool:
-        """Whether a server answers within a while; one that has ended refuses the connection, which is an answer."""
+    async def _answers(self, child: Child, patience_s: float) -> bool:
+        """Whether a server answers in that time; one that has ended refuses the connection, which is an answer."""
         if child.endpoints is None:
             return True
         async with self._dialer.channel(self._dialer.resolved(child.endpoints.grpc)) as channel:
             stub = health_pb2_grpc.HealthStub(channel)
             try:
-                await stub.Check(health_pb2.HealthCheckRequest(), timeout=ANSWER_S)  # type: ignore[attr-defined]
+                await stub.Check(health_pb2.HealthCheckRequest(), timeout=patience_s)  # type: ignore[attr-defined]
             except aio.AioRpcError as error:
                 return error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED
         return True
