@@ -21,6 +21,7 @@ from stageline.cluster.process import Child
 from stageline.v1 import router_pb2
 from stageline.v1.router_pb2_grpc import RouterStub
 from stageline.wire.channels import Dialer
+from tests.cluster.servers import run_start
 
 DEADLINE_S = 2.0
 HOLD_PORT_S = 3.0
@@ -155,7 +156,7 @@ async def begin_a_run_and_say_no_more(scene: Scene) -> None:
     async with Dialer().channel(scene.servers.address) as channel:
         call = RouterStub(channel).Run()
         with contextlib.suppress(Exception):
-            await call.write(router_pb2.RunRequest(start=router_pb2.RunStart()))
+            await call.write(router_pb2.RunRequest(start=run_start()))
             await asyncio.sleep(0.2)
             await scene.served()
         call.cancel()
