@@ -41,6 +41,7 @@ class LocalOptions(msgspec.Struct, frozen=True, kw_only=True):
     drain_s: float = 2.0
     restart: bool = True
     tls: TlsFiles = TlsFiles()
+    metrics_tls: bool = False
     api_key: str = ""
     router_flags: tuple[str, ...] = ("--no-live", "--trust-runs")
     stage_deadline_ns: int = deadline.deadline_ns(deadline.DEFAULT)
@@ -59,6 +60,7 @@ class LocalCluster:
         common = ["--plan", str(path.resolve()), "--grpc-host", HOST, "--log-level", options.log_level]
         self._common = [*common, "--log-format", options.log_format, "--drain-s", str(options.drain_s)]
         self._common += [f"--tls-{name}={path}" for name, path in msgspec.structs.asdict(options.tls).items()]
+        self._common += ["--metrics-tls"] * options.metrics_tls
         self._dialer = Dialer(options.tls, api_key=options.api_key.partition(",")[0])
         self._secrets = {"STAGELINE_STAGE_KEY": secrets.token_hex(16)}  # other users of the host open no session here
         self.stages = [self._stage(r, s) for r in range(plan.replicas) for s in range(len(plan.stages))]
