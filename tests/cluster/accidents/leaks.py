@@ -2,7 +2,6 @@
 
 import os
 from pathlib import Path
-from statistics import median
 from typing import NamedTuple
 
 MIN_LOOKS = 8  # a server that lived through fewer accidents says nothing of leaks
@@ -66,16 +65,13 @@ def grown(pid: int, sizes: list[Size]) -> list[str]:
 
 
 def _begin(sizes: list[Size]) -> Size:
-    """Once it has warmed up."""
-    return _middle(sizes[2:5])
+    """The most of a few looks, once it has warmed up."""
+    return Size(*map(max, zip(*sizes[1:4], strict=True)))
 
 
 def _end(sizes: list[Size]) -> Size:
-    return _middle(sizes[-3:])
-
-
-def _middle(sizes: list[Size]) -> Size:
-    return Size(*(int(median(column)) for column in zip(*sizes, strict=True)))
+    """The least of the last looks: closed connections go when Python collects what held them, and a leak never goes."""
+    return Size(*map(min, zip(*sizes[-4:], strict=True)))
 
 
 def size_of(pid: int) -> Size | None:

@@ -26,6 +26,7 @@ from tests.cluster.plans import some_requests
 
 DILATION = 10
 SERVES_AGAIN_S = 30.0  # of a host that does much else
+SETTLED_LOOKS = 100  # a tenth of a second after each other: a busy host takes its time to tell who is gone
 RUN_EVERY = 4  # accidents
 NOT_READY_ERROR_S = 0.7  # a session takes time to open, and so does looking
 CLOCK_ERROR_S = 0.5  # wall time that a reply may be late, on a host that does much else
@@ -92,7 +93,7 @@ class Trial:
     async def _books(self, before: Page, crowd: Crowd) -> list[str]:
         """A cancellation takes effect when nothing of its request is in flight: look a few times."""
         errors: list[str] = []
-        for _ in range(20):
+        for _ in range(SETTLED_LOOKS):
             errors = errors_of(before, await page_of(self.servers, self._session), crowd.tally)
             if not errors:
                 break
