@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 MIN_LOOKS = 8  # a server that lived through fewer accidents says nothing of leaks
-MORE_DESCRIPTORS = 10  # connections that a server holds for a while: the next stage's, a scraper's
+MORE_DESCRIPTORS = 8  # connections that a server holds for a while: the next stage's, a scraper's
 MORE_BYTES = 32 << 20  # what an allocator keeps of the largest accident
 
 
