@@ -23,6 +23,7 @@ from stageline.cli.progress import counting_bar
 from stageline.cli.search_output import brief_lines
 from stageline.errors import BadInput, RunFailed, SloMissed, UsageError
 from stageline.report.palette import BUSY
+from stageline.report.refusals import refused_text
 from stageline.report.slo import parse_slo
 from stageline.runtime.plans import read_plan_file
 from stageline.units import NS_PER_S, figure_text, format_duration
@@ -70,10 +71,7 @@ def sweep_command(
     else:
         _print(found)
     if not any(point.trial.finished for curve in found.curves for point in curve.points):
-        raise RunFailed(
-            "no request finished at any point: each is longer than the plan's context or fits no empty KV ledger; "
-            "shorten them, or plan with --context as long as they are"
-        )
+        raise RunFailed(f"no request finished at any point: {refused_text()}")
     if until is not None and all(c.limit is None or c.limit.kept is None for c in found.curves):
         raise SloMissed("no load that was tried keeps the objective")
 

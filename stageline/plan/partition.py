@@ -36,10 +36,11 @@ def balanced(times: Sequence[int], stages: int, fits: Fits) -> Cuts | None:
 
 
 class Part(NamedTuple):
-    """A stage: the time of every layer on its device, and whether a run of layers fits it."""
+    """A stage: the time of every layer on its device, whether a run of layers fits, and how many requests it leaves."""
 
     times: Sequence[int]
     fits: Fits
+    holds: Callable[[int, int], int] = lambda start, end: 0
 
 
 def balanced_over(parts: Sequence[Part]) -> Cuts | None:
@@ -52,6 +53,38 @@ def balanced_over(parts: Sequence[Part]) -> Cuts | None:
     best = _search(stages, lambda before, time: before + time * time, _peak(stages, peak))
     assert best is not None
     return best
+
+
+def roomiest(parts: Sequence[Part], cuts: Cuts, slack: float, enough: int) -> Cuts:
+    """Of all cuts that are at most `slack` slower than these, the one whose fullest stage holds the most requests.
+
+    It is the most balanced one of those. More than `enough` requests count for nothing.
+    """
+    totals = {id(part): [0, *accumulate(part.times)] for part in parts}
+    limit = int(_peak([(totals[id(part)], part.fits) for part in parts], cuts) * (1 + slack))
+
+    def cut(requests: int) -> Cuts | None:
+        kinds = {id(p): _with_room(p, requests) for p in parts}
+        return _search([(totals[id(p)], kinds[id(p)]) for p in parts], max, limit)
+
+    low, high = min(held(parts, cuts), enough), enough + 1
+    while high - low > 1:  # whether a cut has that much room falls as the room grows
+        middle = min((low + high) // 2, 2 * low + 1)
+        if cut(middle) is None:
+            high = middle
+        else:
+            low = middle
+    kinds = {id(p): p._replace(fits=_with_room(p, low)) for p in parts}
+    return balanced_over([kinds[id(p)] for p in parts]) or cuts
+
+
+def held(parts: Sequence[Part], cuts: Cuts) -> int:
+    """The requests that the stage with the least room for them holds."""
+    return min(part.holds(start, end) for part, (start, end) in zip(parts, cuts, strict=True))
+
+
+def _with_room(part: Part, requests: int) -> Fits:
+    return lambda start, end: part.fits(start, end) and part.holds(start, end) >= requests
 
 
 Stage = tuple[list[int], Fits]  # times added up, and whether a run fits
