@@ -67,12 +67,15 @@ def k8s(
     payload: Annotated[
         Literal["size", "capped", "full"], Parameter(help="How many activation bytes are really sent.")
     ] = "capped",
+    tls: Annotated[
+        bool, Parameter(negative="", help="The servers will have certificates: use probes that work with TLS.")
+    ] = False,
 ) -> None:
     """Write Kubernetes manifests of a plan, for clusters without Helm; the chart in deploy/helm makes the same ones."""
     if not _OBJECT_NAME.fullmatch(name):
         raise UsageError(f"--name {name}: object names are a letter, then letters, digits and dashes, 40 at most")
     loaded = read_plan_file(plan)
-    options = KubernetesOptions(name=name, image=image, dilation=dilation, payload=payload)
+    options = KubernetesOptions(name=name, image=image, dilation=dilation, payload=payload, tls=tls)
     text = manifests(loaded, plan.read_text(), options)
     if output is None:
         sys.stdout.write(text)
