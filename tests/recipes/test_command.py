@@ -87,7 +87,7 @@ def test_a_fault(scratch: Scratch) -> None:
     scratch.insert(docker, '    "connect": lambda', ACTIONS)
     scratch.insert(local, ONLY_CONTAINERS, '"slow", "hasten", ')
     scratch.insert(commands, "@cluster_app.command\ndef restart(", PAIR)
-    scratch.insert(test, '("disconnect", "connect")])', '("slow", "hasten"), ')
+    scratch.insert(test, '("disconnect", "connect")]', '("slow", "hasten"), ')
     scratch.run("scripts/reference-pages")
     assert scratch.changed() == {commands, words, docker, local, test, page} <= named("A fault")
     assert "### stageline cluster hasten" in (scratch.root / page).read_text()
