@@ -91,7 +91,9 @@ def test_logs_and_stats_name_every_part(cluster: str, capsys: pytest.CaptureFixt
     assert '"grpc"' in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("breaks", "mends"), [("kill", "restart"), ("pause", "resume"), ("disconnect", "connect")])
+@pytest.mark.parametrize(
+    ("breaks", "mends"), [("kill", "restart"), ("stop", "restart"), ("pause", "resume"), ("disconnect", "connect")]
+)
 def test_a_broken_part_is_mended_and_the_next_run_is_good(
     cluster: str, engine: docker.DockerClient, plan: Path, tmp_path: Path, breaks: str, mends: str
 ) -> None:
@@ -99,6 +101,7 @@ def test_a_broken_part_is_mended_and_the_next_run_is_good(
     stage = engine.containers.get(f"{NAME}-stage-01")
     broken = {
         "kill": stage.status == "exited",
+        "stop": stage.status == "exited",
         "pause": stage.status == "paused",
         "disconnect": stage.attrs["NetworkSettings"]["Networks"] == {},
     }
