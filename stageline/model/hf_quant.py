@@ -15,6 +15,8 @@ from stageline.model.ffn import Dense, Ffn, Moe
 from stageline.model.formats import WeightClass, WeightFormats
 from stageline.model.hf_modules import MODULES, Patterns, attention_modules
 
+OF_EXPERTS = {"fp8-static": "fp8", "mxfp4-openai": "mxfp4"}  # kernels of their own; other weights share the plain ones
+
 
 class Rule(NamedTuple):
     """Modules that match `targets` are stored in this format."""
@@ -73,4 +75,5 @@ class Quantisation(NamedTuple):
             name: self.format_of([base + module for module in names], getattr(default, name))
             for name, names in modules.items()
         }
-        return msgspec.structs.replace(default, **found)
+        plain = {name: OF_EXPERTS.get(found[name], found[name]) for name in found if name != "routed_experts"}
+        return msgspec.structs.replace(default, **(found | plain))

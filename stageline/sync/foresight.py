@@ -104,7 +104,7 @@ class ForesightedConductor(Conductor):
         unconfirmed = self.unconfirmed[replica]
         for arrival_ns in arrivals_ns:
             if not unconfirmed:
-                self.returns[replica].append(arrival_ns)
+                super().returned(replica, [arrival_ns])
             elif arrival_ns != unconfirmed[0]:
                 raise _another_time(replica, arrival_ns, unconfirmed[0])
             else:
@@ -173,7 +173,7 @@ class ForesightedConductor(Conductor):
                 continue
             pipeline.advance(min(self.next_arrival_ns, self.next_form_ns[r]))
             if pipeline.completions and pipeline.completions[0] <= until_ns:
-                self.returns[r].append(pipeline.completions[0])
+                super().returned(r, [pipeline.completions[0]])
                 self.unconfirmed[r].append(pipeline.completions[0])
                 found = True
         return found
