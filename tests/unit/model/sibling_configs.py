@@ -2,7 +2,7 @@
 
 Active parameters count the head, not the input embedding. None of these fields may be in the way.
 
-CHECKED were compared, field by field for all sizes that the copy has, with copies of the published config.json in public
+CHECKED were compared, for all sizes that the copy has, with copies of the published config.json in public
 repositories on GitHub; the others rest on their totals alone.
 """
 
