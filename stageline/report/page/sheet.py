@@ -3,6 +3,7 @@
 Whatever stands there was measured in the run, or tried by an earlier `stageline tune` on it; nothing is extrapolated.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -23,6 +24,8 @@ from stageline.units import NS_PER_S, figure_text, format_duration
 MAX_BARS = 12  # rows of the picture
 MAX_LINES = 4  # of what binds, and of what was tried
 Pair = tuple[str, str]
+
+_COMMA = re.compile(r",(?=[A-Za-z])")
 
 
 def write_sheet(directory: Path, path: Path) -> None:
@@ -149,7 +152,13 @@ def _verdict(summary: Summary) -> str:
 
 
 def _definitions(rows: Iterable[Pair]) -> str:
-    return "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in rows)
+    """Names and values; a long value without spaces, such as a workload, breaks after a comma."""
+    return "".join(f"<dt>{escape(name)}</dt><dd>{_breaking(escape(value))}</dd>" for name, value in rows)
+
+
+def _breaking(text: str) -> str:
+    """Text that may break after a comma with no space behind it, but not within a number."""
+    return _COMMA.sub(",<wbr>", text)
 
 
 def _items(lines: Iterable[str]) -> str:
