@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from stageline.cli.docker_flags import DEFAULT_NAME, DockerFlags
+from stageline.cli.next_steps import next_steps
 from stageline.cli.render import checkout
 from stageline.cli.signals import until_signalled
 from stageline.cluster import containers
@@ -41,11 +42,11 @@ def up_in_docker(plan: Plan, local: LocalOptions, router: Mapping[str, object], 
     with until_signalled(well=not flags.detach), _named(flags.name or DEFAULT_NAME) as cluster:
         cluster.up(plan, options, _checkout_of(options.image))
         if flags.detach:
-            _print_endpoints(plan, cluster)
+            _print_endpoints(plan, cluster, local)
             print(f"stop it with stageline down --name {cluster.name}", flush=True)
             return
         try:
-            _print_endpoints(plan, cluster)
+            _print_endpoints(plan, cluster, local)
             cluster.member(containers.ROUTER).wait(timeout=None, condition="removed")
         finally:
             cluster.down()
@@ -69,11 +70,12 @@ def _checkout_of(image: str) -> Path | None:
     return None
 
 
-def _print_endpoints(plan: Plan, cluster: DockerCluster) -> None:
+def _print_endpoints(plan: Plan, cluster: DockerCluster, local: LocalOptions) -> None:
     at = cluster.published()
     mark = cluster.member(containers.ROUTER).labels[FINGERPRINT_LABEL]
     print(f"router      grpc {at[containers.GRPC_PORT]}  metrics http://{at[containers.METRICS_PORT]}/metrics")
     if containers.HTTP_PORT in at:
         print(f"api         http://{at[containers.HTTP_PORT]}/v1")
     print(f"{plan.model}: {plan.replicas * len(plan.stages)} stage servers are healthy ({cluster.name} {mark})")
-    print(f"next: stageline run PLAN --cluster {at[containers.GRPC_PORT]} --workload ...", flush=True)
+    door = f"http://{at[containers.HTTP_PORT]}" if containers.HTTP_PORT in at else ""
+    print("\n".join(next_steps(at[containers.GRPC_PORT], door, local)), flush=True)

@@ -1,7 +1,6 @@
 """`stageline up`: a cluster of local processes until Ctrl-C."""
 
 import asyncio
-import shlex
 import signal
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -16,6 +15,7 @@ from stageline.cli.docker_flags import DockerFlags
 from stageline.cli.flags import SchedulingFlags
 from stageline.cli.groups import SCHEDULING
 from stageline.cli.live_flags import LiveFlags
+from stageline.cli.next_steps import next_steps
 from stageline.cli.security_flags import SecurityFlags
 from stageline.cli.server_flags import ServerFlags
 from stageline.cli.signals import ignore_endings, until_signalled
@@ -153,24 +153,5 @@ def _print(plan: Plan, servers: LocalCluster, dilation: float, options: LocalOpt
             where = f"grpc {grpc}{child.endpoints.grpc}  metrics {metrics}://{child.endpoints.metrics}/metrics"
             lines.append(f"{child.name}  {where}")
     lines.append(f"{plan.model}: {len(servers.stages)} stage servers are healthy ({name})")
-    lines += _next_steps(f"{grpc}{router.grpc}", f"{http}{router.http}" if router.http else "", options)
+    lines += next_steps(f"{grpc}{router.grpc}", f"{http}{router.http}" if router.http else "", options)
     print("\n".join(lines), flush=True)
-
-
-def _next_steps(grpc: str, door: str, options: LocalOptions) -> list[str]:
-    """What to type now, each line as it stands; without a door there are no live clients. A key is read from the
-    environment: what is printed may be read by others.
-    """
-    files = msgspec.structs.asdict(options.tls)
-    flags = "".join(f" --tls-{name} {shlex.quote(path)}" for name, path in files.items() if path)
-    lines = []
-    if door:
-        trust = f" --cacert {shlex.quote(options.tls.ca)}" if options.tls.ca else ""
-        key = ' -H "authorization: Bearer $STAGELINE_API_KEY"' if options.api_key else ""
-        ask = '{"prompt": "hello", "max_tokens": 16}'
-        lines.append(f"next: curl{trust}{key} -H 'content-type: application/json' {door}/v1/completions -d '{ask}'")
-        load = "poisson:rate=2,requests=20,input=100,output=20"
-        lines.append(f"next: stageline load --url {door} --workload {load}{flags}")
-    lines.append(f"next: stageline top {grpc}{flags}")
-    lines.append(f"next: stageline run PLAN --cluster {grpc} --workload ...{flags}")
-    return lines

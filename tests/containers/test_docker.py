@@ -75,7 +75,10 @@ def test_up_again_makes_nothing_anew(
 ) -> None:
     before = listed("ps", capsys)
     assert run(["up", str(plan), *FLAGS, "--image", image]) == 0
-    assert f"grpc {address(engine)}" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert f"grpc {address(engine)}" in said
+    for step in ("next: curl ", "next: stageline load --url http://127.0.0.1:", f"stageline top {address(engine)}"):
+        assert step in said, step
     assert [row["part"] for row in before] == PARTS
     assert [row["id"] for row in listed("ps", capsys)] == [row["id"] for row in before]
 
