@@ -101,7 +101,8 @@ def _engine_of(plan: Plan) -> str:
 def _unsaid(keywords: PlanKeywords) -> dict[str, object]:
     """What describes the hardware and the measure of the plan, and is given beside a line."""
     said = {
-        "weights", "kv_cache_dtype", "max_model_len", "memory_share", "block_tokens", "max_num_seqs", "kv_blocks",
-        "kv_cache_bytes", "max_num_batched_tokens", "batched_tokens", "prefix_cache", "microbatch", "serving_engine",
+        "weights", "quantization", "hf_overrides", "kv_cache_dtype", "max_model_len", "memory_share", "block_tokens",
+        "max_num_seqs", "kv_blocks", "kv_cache_bytes", "max_num_batched_tokens", "batched_tokens", "prefix_cache",
+        "microbatch", "serving_engine", "language_model_only", "tower_mode",
     }  # fmt: skip
     return {name: value for name, value in keywords.items() if name not in said}

@@ -19,6 +19,7 @@ from stageline.cli.search_output import answer_document, print_search, save_plot
 from stageline.cli.speculation_flags import SpeculationFlags
 from stageline.cli.varied_flags import VariedFlags
 from stageline.errors import RunFailed, SloMissed, UsageError
+from stageline.report.refusals import refused_text
 
 
 def search_command(
@@ -62,10 +63,7 @@ def search_command(
         print_search(found, question, best_of_each=curve)
     best = found.best()
     if best is None:
-        raise RunFailed(
-            f"no request finished in any of {len(found.trials)} trials: each is longer than the plan's context or fits "
-            "no empty KV ledger; shorten them, or search with --context as long as they are"
-        )
+        raise RunFailed(f"no request finished in any of {len(found.trials)} trials: {refused_text()}")
     if best.slo_met is False:
         raise SloMissed(
             f"no trial meets the objective; in the best {best.attainment or 0.0:.2%} of the requests are good"

@@ -82,10 +82,12 @@ def _load(trials: Sequence[Trial], question: Question) -> list[str]:
     """What the trials were given, which a limit on requests may make another load than the whole workload."""
     offered = [t.offered_requests_per_s for t in trials if t.offered_requests_per_s is not None]
     rates = sorted({figure_text(least) for least in (min(offered), max(offered))}) if offered else []
-    rate = f", offered at {' to '.join(rates)} requests/s" if rates else ", offered all at once"
+    at_once = ", from users who wait for replies" if question.open().reactive else ", offered all at once"
+    rate = f", offered at {' to '.join(rates)} requests/s" if rates else at_once
     limit = question.requests
     first = "all requests" if limit is None else f"at most the first {limit:,} requests (--requests)"
-    lines = [f"load: {first} of the workload{rate}; served: completions while requests arrived, without the drain"]
+    window = f"rates: while requests arrive, but for {FILLED} median requests or longer"
+    lines = [f"load: {first} of the workload{rate}; {window}"]
     return lines + brief_lines(trials)
 
 

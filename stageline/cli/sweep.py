@@ -1,7 +1,7 @@
 """`stageline sweep`: one plan over values of settings or of the load, or up to an objective."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -32,6 +32,7 @@ from stageline.cli.progress import counting_bar
 from stageline.cli.search_output import brief_lines
 from stageline.errors import BadInput, RunFailed, SloMissed, UsageError
 from stageline.report.palette import BUSY
+from stageline.report.refusals import refused_text
 from stageline.report.slo import parse_slo
 from stageline.runtime.plans import read_plan_file
 from stageline.units import NS_PER_S, figure_text, format_duration
@@ -80,10 +81,7 @@ def sweep_command(
     else:
         _print(found)
     if not any(point.trial.finished for curve in found.curves for point in curve.points):
-        raise RunFailed(
-            "no request finished at any point: each is longer than the plan's context or fits no empty KV ledger; "
-            "shorten them, or plan with --context as long as they are"
-        )
+        raise RunFailed(f"no request finished at any point: {refused_text()}")
     if until is not None and all(c.limit is None or c.limit.kept is None for c in found.curves):
         raise SloMissed("no load that was tried keeps the objective")
 
@@ -99,7 +97,8 @@ def _found(
     until: bool,
 ) -> SweepResult:
     loaded = read_plan_file(plan)
-    slo, axes, given = None if objective is None else parse_slo(objective), sweep_axes(over), scheduling.given()
+    slo = None if objective is None else parse_slo(objective, "--until" if until else "--slo")
+    axes, given = sweep_axes(over), scheduling.given()
     check_said_once(axes, {*given, *(["rate_scale"] if workload.rate_scale != "1" else [])})
     engine = base_scheduling(workload.open(), workload.seed, scheduling.base(loaded))
     settings = settle(engine, held(axes) | given, loaded, slo=slo)
@@ -134,7 +133,16 @@ def _print(found: SweepResult) -> None:
     columns += ["goodput req/s", "good"] if met else []
     output.print_table("sweep", [(name, True) for name in columns], [_cells(found, p, offered=offered) for p in points])
     lines = [line for curve in found.curves for line in _curve_lines(found, curve)]
-    output.print_lines(lines + brief_lines([point.trial for point in points]))
+    output.print_lines(lines + brief_lines([point.trial for point in points]) + _idle_users(points))
+
+
+def _idle_users(points: Sequence[SweepPoint]) -> list[str]:
+    """Says so where there are fewer requests than users: more users are then no more load."""
+    found = [p for p in points if p.trial.failure is None and int(p.values.get("users", 0)) > p.trial.requests]
+    if not found:
+        return []
+    least, requests = min(int(p.values["users"]) for p in found), found[0].trial.requests
+    return [f"few requests: of {least:,} users or more only {requests:,} send one; give more --requests"]
 
 
 def _cells(found: SweepResult, point: SweepPoint, *, offered: bool) -> list[str]:
@@ -163,7 +171,7 @@ def _curve_lines(found: SweepResult, curve: SweepCurve) -> Iterator[str]:
     if curve.best is not None:
         most = max(figure(p.trial) for p in curve.points if p.trial.failure is None)
         yield f"{of}most {what}: {name}={value_text(axis, curve.best)} ({figure_text(most)})"
-    if curve.enough is not None:
+    if curve.enough is not None and len(curve.points) > 1:
         yield f"{of}95 % of it: from {name}={value_text(axis, curve.enough)}"
     if curve.knee is not None:
         yield f"{of}knee: {name}={value_text(axis, curve.knee)}; more of it gives less than half as much {what}"

@@ -36,10 +36,11 @@ def balanced(times: Sequence[int], stages: int, fits: Fits) -> Cuts | None:
 
 
 class Part(NamedTuple):
-    """A stage: the time of every layer on its device, and whether a run of layers fits it."""
+    """A stage: the time of every layer on its device, whether a run of layers fits, and how many requests it leaves."""
 
     times: Sequence[int]
     fits: Fits
+    holds: Callable[[int, int], int] = lambda start, end: 0
 
 
 def balanced_over(parts: Sequence[Part]) -> Cuts | None:
@@ -47,8 +48,7 @@ def balanced_over(parts: Sequence[Part]) -> Cuts | None:
     count = len(parts[0].times)
     if len(parts) == 1:
         return [(0, count)] if parts[0].fits(0, count) else None
-    kinds = {id(part): _stage(part) for part in parts}
-    stages = [kinds[id(part)] for part in parts]
+    stages = _stages(parts)
     peak = _search(stages, max, None)
     if peak is None:
         return None
@@ -57,12 +57,44 @@ def balanced_over(parts: Sequence[Part]) -> Cuts | None:
     return best
 
 
+def roomiest(parts: Sequence[Part], cuts: Cuts, slack: float, enough: int) -> Cuts:
+    """Of all cuts that are at most `slack` slower than these, the one whose fullest stage holds the most requests.
+
+    It is the most balanced one of those. More than `enough` requests count for nothing.
+    """
+    slowest = max(sum(part.times[start:end]) for part, (start, end) in zip(parts, cuts, strict=True))
+    limit = int(slowest * (1 + slack))
+
+    def roomy(requests: int) -> list[Part]:
+        kinds = {id(p): _with_room(p, requests) for p in parts}
+        return [kinds[id(p)] for p in parts]
+
+    low, high = min(held(parts, cuts), enough), enough + 1
+    while high - low > 1:  # whether a cut has that much room falls as the room grows
+        middle = min((low + high) // 2, 2 * low + 1)
+        if _search(_stages(roomy(middle)), max, limit) is None:
+            high = middle
+        else:
+            low = middle
+    return balanced_over(roomy(low)) or cuts
+
+
+def held(parts: Sequence[Part], cuts: Cuts) -> int:
+    """The requests that the stage with the least room for them holds."""
+    return min(part.holds(start, end) for part, (start, end) in zip(parts, cuts, strict=True))
+
+
+def _with_room(part: Part, requests: int) -> Part:
+    return part._replace(fits=lambda start, end: part.fits(start, end) and part.holds(start, end) >= requests)
+
+
 Stage = tuple[list[int], list[list[int]]]  # times added up; for every end, the starts of runs that fit, ascending
 
 
-def _stage(part: Part) -> Stage:
-    total = [0, *accumulate(part.times)]
-    return total, _runs(len(total), part.fits)
+def _stages(parts: Sequence[Part]) -> list[Stage]:
+    kinds = {id(part): part for part in parts}  # equal stages share a part, whose runs are looked for once
+    stages = {key: ([0, *accumulate(p.times)], _runs(len(p.times) + 1, p.fits)) for key, p in kinds.items()}
+    return [stages[id(part)] for part in parts]
 
 
 def _peak(stages: Sequence[Stage], cuts: Cuts) -> int:

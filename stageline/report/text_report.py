@@ -54,11 +54,13 @@ def run_report(
     return Group(*parts)
 
 
-def tuning_lines(summary: Summary, directory: Path | None, tuned: TuneResult | None) -> list[str]:
-    """What was measured, or how to measure it; nothing for a run that can't be made again."""
+def tuning_lines(
+    summary: Summary, directory: Path | None, tuned: TuneResult | None, most: int = MAX_TUNED_LINES
+) -> list[str]:
+    """At most so many lines of what was measured, or how to measure it; nothing for a run that can't be made again."""
     if tuned is not None:
         found = tuned.advice()
-        lines = [f"tried for {tuned.objective}: {line}" for line in found[:MAX_TUNED_LINES]]
+        lines = [f"tried for {tuned.objective}: {line}" for line in found[:most]]
         return [*lines, tuned.command] if found else [f"tried for {tuned.objective}: nothing found that helps"]
     if summary.rerun is None:
         return []
@@ -129,7 +131,8 @@ def measured_rows(summary: Summary) -> list[tuple[str, str]]:
         rows.append(("served", f"{served}{figure_text(m.served_output_tokens_per_s)} output tokens/s"))
         whole = f"{figure_text(summary.requests_per_s)} requests/s, "
         whole += f"{figure_text(summary.output_tokens_per_s)} output tokens/s"
-        rows.append(("whole run", f"{whole}, fill and drain included"))
+        if summary.requests_per_s != m.served_requests_per_s:
+            rows.append(("whole run", f"{whole}, fill and drain included"))
         if m.goodput_requests_per_s is not None:
             rows.append(("goodput", f"{figure_text(m.goodput_requests_per_s)} requests/s that kept the objective"))
     if cost is not None:

@@ -157,11 +157,16 @@ def effect(before: Figures, after: Figures, first: Objective) -> str:
     return ", ".join(parts) or "changes nothing"
 
 
+def _percent(change: float) -> str:
+    """A change of a few percent with a decimal: from half a percent on it counts."""
+    return f"{change:+.0f}" if abs(change) >= 9.95 else f"{change:+.1f}"
+
+
 def _moved(before: Figures, after: Figures, objective: Objective) -> str:
     old, new = value(before, objective), value(after, objective)
     if old is None or new is None or (old and abs(new / old - 1) < NOTABLE / 2) or old == new:
         return ""
-    change = f" ({100 * (new / old - 1):+.0f} %)" if old else ""
+    change = f" ({_percent(100 * (new / old - 1))} %)" if old else ""
     if objective == "throughput":
         return f"throughput {old:,.0f} → {new:,.0f} tok/s{change}"
     if objective == "goodput":

@@ -89,7 +89,7 @@ def test_users_are_whole(plan: Path) -> None:
         (["--over", "prefix-cache=on", "--over", "enable-prefix-caching=off"], "are the same"),
         (["--over", "rate=2", "--slo", "ttft=1s", "--until", "ttft=1s"], "--until"),
         (["--over", "rate=2", "--jobs", "0"], "--jobs"),
-        (["--until", "nonsense"], "--slo"),
+        (["--until", "nonsense"], "--until"),
     ],
 )
 def test_mistakes(capsys: pytest.CaptureFixture[str], plan: Path, words: list[str], named: str) -> None:
