@@ -9,6 +9,7 @@ from stageline.engine.settings import Scheduling
 from stageline.engine.types import MemberObserver, Observer, RunTotals, StageObserver, Workload
 from stageline.errors import UsageError
 from stageline.plan.schema import Plan
+from stageline.runtime import deadline
 from stageline.wire.tls import TlsFiles
 
 EngineName = Literal["inprocess", "cluster"]
@@ -32,6 +33,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     tls: TlsFiles = TlsFiles()
     api_key: str = ""
     retries: int = 0  # how often the run may be done again after the death of a server
+    stage_deadline: str = deadline.DEFAULT  # of local processes: how long a stage may owe an answer
 
 
 def execute(
@@ -107,5 +109,6 @@ def _on_cluster(
         tls=cluster.tls,
         api_key=cluster.api_key,
         spec=spec,
+        stage_deadline=cluster.stage_deadline,
         retry=Retry(retries=cluster.retries, again=again),
     )

@@ -115,6 +115,7 @@ def rerun_job(attempt: Attempt) -> Job:
         seed=r.seed,
         slo=slo,
         window=parse_measure(r.warmup or None, r.measure_window or None),
+        price=r.price,
         text=WorkloadText(
             text=r.workload,
             seed=r.seed,

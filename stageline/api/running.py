@@ -264,6 +264,7 @@ def _facts(job: Job, wall_s: float, attempts: _Attempts) -> RunFacts:
         credits=job.scheduling.credits or job.plan.defaults.credits,
         settings=settings_in_force(job.plan, job.scheduling, job.serving_engine),
         price_per_device_hour=job.price,
+        closed=job.workload.reactive,
         rerun=None if job.text is None else _rerun(job, job.text),
     )
 
@@ -280,6 +281,7 @@ def _rerun(job: Job, text: WorkloadText) -> Rerun:
         scheduling=job.scheduling,
         warmup=job.window.warmup,
         measure_window=job.window.text,
+        price=job.price,
     )
 
 

@@ -53,13 +53,18 @@ def k8s(
     plan: PlanPath,
     *,
     output: Annotated[Path | None, Parameter(name=("-o", "--output"), help="File to write; default: stdout.")] = None,
+    tls: Annotated[
+        bool, Parameter(negative="", help="The servers will have certificates: use probes that work with TLS.")
+    ] = False,
     flags: RenderFlags = RenderFlags(),  # noqa: B008  (frozen)
 ) -> None:
     """Write Kubernetes manifests of a plan, for clusters without Helm; the chart in deploy/helm makes the same ones."""
     if not _OBJECT_NAME.fullmatch(flags.name):
         raise UsageError(f"--name {flags.name}: object names are a letter, then letters, digits and dashes, 40 at most")
     loaded = read_plan_file(plan)
-    options = KubernetesOptions(name=flags.name, image=flags.image, dilation=flags.dilation, payload=flags.payload)
+    options = KubernetesOptions(
+        name=flags.name, image=flags.image, dilation=flags.dilation, payload=flags.payload, tls=tls
+    )
     text = manifests(loaded, plan.read_text(), options)
     if output is None:
         sys.stdout.write(text)

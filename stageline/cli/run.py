@@ -23,6 +23,7 @@ from stageline.cli.signals import ending_in_order
 from stageline.cli.trace_flags import TraceFlags
 from stageline.errors import RunFailed, SloMissed
 from stageline.plan.replicas import with_replicas
+from stageline.report.refusals import refused_text
 from stageline.report.slo import parse_slo
 from stageline.report.text_report import run_report
 from stageline.runtime.logs import say
@@ -117,8 +118,7 @@ def _show(result: RunResult, workload: DescribedWorkload, *, as_json: bool) -> N
     counts = summary.requests
     if counts["total"] and counts["refused"] == counts["total"]:
         raise RunFailed(
-            f"all {counts['total']:,} requests were refused: each is longer than the plan's context or fits no empty "
-            "KV ledger; shorten them, or plan with --context as long as they are"
+            f"all {counts['total']:,} requests were refused: {refused_text(result.plan.max_context_tokens)}"
         )
     if summary.slo is not None and not summary.slo.met:
         raise SloMissed(f"SLO missed: {summary.slo.objective}; {summary.slo.attainment:.2%} were good")

@@ -71,6 +71,7 @@ def up_command(
         restart=not servers.fail_fast,
         keep_logs=True,
         tls=_checked(security.files()),
+        metrics_tls=_needs_certificate(security, metrics_tls=servers.metrics_tls),
         api_key=security.api_key,
         router_flags=tuple(f"--{name}={value}" for name, value in router_flags.items()),
     )
@@ -89,6 +90,13 @@ def _checked(files: TlsFiles) -> TlsFiles:
         raise UsageError("up needs --tls-cert, --tls-key and --tls-ca together: its servers authenticate each other")
     files.pem()
     return files
+
+
+def _needs_certificate(security: SecurityFlags, *, metrics_tls: bool) -> bool:
+    """Whether /metrics is served by HTTPS. Raises UsageError if there is nothing to serve it with."""
+    if metrics_tls and security.tls_cert is None:
+        raise UsageError("--metrics-tls without --tls-cert: HTTPS needs a certificate")
+    return metrics_tls
 
 
 async def _serve(plan: Plan, path: Path, options: LocalOptions, dilation: float, name: str) -> None:
@@ -136,12 +144,13 @@ def _print(plan: Plan, servers: LocalCluster, dilation: float, options: LocalOpt
     """Print where every server listens, one line each."""
     router = servers.router_endpoints
     http, grpc = ("https://", SECURE) if options.tls.cert else ("http://", "")
-    lines = [f"router      grpc {grpc}{router.grpc}  metrics http://{router.metrics}/metrics"]
+    metrics = "https" if options.metrics_tls else "http"
+    lines = [f"router      grpc {grpc}{router.grpc}  metrics {metrics}://{router.metrics}/metrics"]
     if router.http:
         lines.append(f"api         {http}{router.http}/v1  at dilation {dilation:g}")
     for child in servers.stages:
         if child.endpoints:
-            where = f"grpc {grpc}{child.endpoints.grpc}  metrics http://{child.endpoints.metrics}/metrics"
+            where = f"grpc {grpc}{child.endpoints.grpc}  metrics {metrics}://{child.endpoints.metrics}/metrics"
             lines.append(f"{child.name}  {where}")
     lines.append(f"{plan.model}: {len(servers.stages)} stage servers are healthy ({name})")
     lines += next_steps(f"{grpc}{router.grpc}", f"{http}{router.http}" if router.http else "", options)

@@ -1,23 +1,30 @@
 """A cluster of local processes: one stage server per stage and replica, and a router."""
 
 import asyncio
+import logging
 import os
 import secrets
 from collections.abc import Callable
 from pathlib import Path
 
+import grpc
 import msgspec
+from grpc import aio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from stageline.cluster.containers import ROUTER, stage_servers
 from stageline.cluster.part_log import PartLog
 from stageline.cluster.process import Child
 from stageline.errors import StagelineError, Unavailable
 from stageline.plan.schema import Plan
+from stageline.runtime import deadline
 from stageline.runtime.names import stage_name
 from stageline.runtime.server import Endpoints
 from stageline.wire.channels import Dialer
 from stageline.wire.router_client import RouterClient
 from stageline.wire.tls import TlsFiles
+
+log = logging.getLogger(__name__)
 
 HOST = "127.0.0.1"
 STAGES_HEALTHY_S = 60.0
@@ -40,8 +47,10 @@ class LocalOptions(msgspec.Struct, frozen=True, kw_only=True):
     restart: bool = True
     keep_logs: bool = False
     tls: TlsFiles = TlsFiles()
+    metrics_tls: bool = False
     api_key: str = ""
     router_flags: tuple[str, ...] = ("--no-live", "--trust-runs")
+    stage_deadline_ns: int = deadline.deadline_ns(deadline.DEFAULT)
 
 
 class LocalCluster:
@@ -57,6 +66,7 @@ class LocalCluster:
         common = ["--plan", str(path.resolve()), "--grpc-host", HOST, "--log-level", options.log_level]
         self._common = [*common, "--log-format", options.log_format, "--drain-s", str(options.drain_s)]
         self._common += [f"--tls-{name}={path}" for name, path in msgspec.structs.asdict(options.tls).items()]
+        self._common += ["--metrics-tls"] * options.metrics_tls
         self._dialer = Dialer(options.tls, api_key=options.api_key.partition(",")[0])
         self._secrets = {"STAGELINE_STAGE_KEY": secrets.token_hex(16)}  # other users of the host open no session here
         self.stages = [self._stage(r, s) for r in range(plan.replicas) for s in range(len(plan.stages))]
@@ -104,6 +114,27 @@ class LocalCluster:
             child.freeze()
         for child in children:
             child.kill()
+
+    async def replace_silent(self, patience_s: float) -> None:
+        """Kill every server that is there and does not answer in that time: it is started again, as after a crash."""
+        children = [*self.stages, *([self.router] if self.router else [])]
+        answers = await asyncio.gather(*(self._answers(child, patience_s) for child in children))
+        for child, answered in zip(children, answers, strict=True):
+            if not answered:
+                log.warning("killed a server that does not answer", extra={"server": child.name})
+                child.crash()
+
+    async def _answers(self, child: Child, patience_s: float) -> bool:
+        """Whether a server answers in that time; one that has ended refuses the connection, which is an answer."""
+        if child.endpoints is None:
+            return True
+        async with self._dialer.channel(self._dialer.resolved(child.endpoints.grpc)) as channel:
+            stub = health_pb2_grpc.HealthStub(channel)
+            try:
+                await stub.Check(health_pb2.HealthCheckRequest(), timeout=patience_s)  # type: ignore[attr-defined]
+            except aio.AioRpcError as error:
+                return error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED
+        return True
 
     def _check(self) -> None:
         """Raises Unavailable when a server has ended for good."""

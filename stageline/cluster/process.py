@@ -214,6 +214,7 @@ class Child:
             await process.wait()
             return
         self._signal(signal.SIGTERM)
+        self._signal(signal.SIGCONT)  # one that is stopped hears nothing else
         try:
             async with asyncio.timeout(grace_s):
                 await process.wait()
@@ -227,8 +228,12 @@ class Child:
         self._stopping = True
         self._signal(signal.SIGSTOP)
 
+    def crash(self) -> None:
+        """Ends the process at once; `keep` starts it again."""
+        self._signal(signal.SIGKILL)
+
     def kill(self) -> None:
-        """Ends the process at once, with SIGKILL."""
+        """Ends the process at once and for good."""
         self._stopping = True
         self._signal(signal.SIGKILL)
 

@@ -9,8 +9,8 @@ from stageline.plan.schema import Plan
 SHARED_SETTINGS = ("tls_cert", "tls_key", "tls_ca", "metrics_tls", "stage_key", "log_format", "log_level", "drain_s")
 ROUTER_SETTINGS = (
     *SHARED_SETTINGS, "window", "live", "record", "otlp", "trace_sample", "served_model_name", "output_lengths",
-    "tokenizer", "queue", "api_key", "rate_limit", "image_tokens", "trust_runs", "stage_deadline", "seed", "scheduling",
-    "dashboards",
+    "tokenizer", "queue", "api_key", "rate_limit", "image_tokens", "trust_runs", "stage_deadline", "session_retries",
+    "seed", "scheduling", "dashboards",
 )  # fmt: skip
 
 

@@ -209,6 +209,8 @@ EMULATOR = Dashboard(
         number("CPU", Query(f"sum(rate(process_cpu_seconds_total{RATE}))"), text="Cores in use, all processes."),
         number("Memory", Query("sum(process_resident_memory_bytes)"), unit="bytes"),
         number("Lost sessions", Query("sum(stageline_live_failures_total)")),
+        number("Sessions done again", Query("sum(stageline_live_retries_total)"),
+               text="After the loss of a stage; their streams went on."),
         lines(
             "Lateness of tokens",
             *(quantile(q, "stageline_delivery_lateness_seconds") for q in (0.5, 0.99)),

@@ -24,6 +24,8 @@ LOAD = ["load", "--url", "http://127.0.0.1:1", "--workload", SPEC]
         ([*TRAINED, "--training", "-o", "t.json"], "-o: not for a training run"),
         ([*TRAINED, "--training", "--explain"], "--explain: not for a training run"),
         ([*TRAINED, "--zero", "3", "--tokens", "9", "--price", "2"], "--zero, --tokens, --price: only for a training"),
+        ([*TRAINED, "--consecutive"], "--consecutive is for --placement by-kind"),
+        ([*TRAINED, "--consecutive", "--placement", "interleaved"], "--consecutive is for --placement by-kind"),
         ([*LOAD, "--think", "5s"], "add --turns 2"),
     ],
 )

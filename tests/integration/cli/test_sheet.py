@@ -70,4 +70,4 @@ def test_text_of_users_is_escaped(small: Path) -> None:
     plan.write_text(plan.read_text().replace('"model":"llama-3.1-8b"', '"model":"<script>x</script>"'))
     assert stageline(["run", "plan.json", *LOAD, "-o", "d"]) == 0
     assert stageline(["report", "d", "--sheet", "--no-html", "--no-chart"]) == 0
-    assert "<script>" not in (small / "d" / "sheet.html").read_text()
+    assert "<script>x" not in (small / "d" / "sheet.html").read_text()

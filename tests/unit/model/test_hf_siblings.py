@@ -34,7 +34,7 @@ def test_caches_and_states_of_new_families() -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"model_type": "falcon_h1"}, "this file has them all"),
+        ({"model_type": "rwkv7"}, "this file has them all"),
         ({"model_type": "opt", "head_dim": None, "intermediate_size": None}, "lacks head_dim, intermediate_size"),
     ],
 )

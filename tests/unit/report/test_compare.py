@@ -28,7 +28,7 @@ def test_what_changed_and_what_it_did(directories: list[Path]) -> None:
     rows = {row.name: row for row in found.rows}
     for name, verdict in (("E2E p50", "worse"), ("bubbles", ""), ("busy", ""), ("finished", "")):
         assert rows[name].verdict(1) == verdict, name
-    assert rows["output tokens/s"].values == [run.summary.output_tokens_per_s for run in runs]
+    assert rows["whole run tokens/s"].values == [run.summary.output_tokens_per_s for run in runs]
     assert change_text(rows["finished"], 1) == "="
     assert rows["finished"].verdict(0) == ""
 
