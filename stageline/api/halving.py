@@ -18,6 +18,7 @@ DESIGNS = 4  # designs of which every axis is tried, and a third of all if those
 CROWD = 4  # points that are run on a quarter for being among the best, whatever their design
 FINAL = 3  # kinds whose best point is run in full
 LEAST_WORK, MOST_WORK, PART = 16, 90, 20  # in full trials: a 20th of all points, between these two
+BRIEF = 4  # a workload with fewer requests than so many short trials gets twice the work: it gains little from them
 GENEROUS = 40  # full trials from which more kinds are looked at closely
 
 NEAR, FAR, IDLE = range(3)  # neighbours of a point; other values of its axes; changes that changed nothing so far
@@ -60,7 +61,8 @@ class Halving:
         self._kinds, self._sizes, self._n = list(kinds), list(sizes), n
         points = len(self._kinds) * math.prod(self._sizes)
         self._few = points <= IN_FULL
-        self._seen = Scoreboard(measure, same, n.full, float(min(MOST_WORK, max(LEAST_WORK, points // PART))))
+        work = min(MOST_WORK, max(LEAST_WORK, points // PART)) * (2 if n.full < BRIEF * n.short else 1)
+        self._seen = Scoreboard(measure, same, n.full, float(work))
         generous = self._seen.left >= GENEROUS
         self._closely = 3 if generous else 2
         self._again = 3 if generous else 1  # kinds of which every axis is tried over more requests

@@ -107,8 +107,8 @@ _DEFAULTS: Mapping[str, object] = {
 }  # fmt: skip
 _NOT_THE_ENGINES = (  # what a plan assumes of the hardware or of its own measure, and no engine is told
     "network", "scale_up", "scale_out", "devices_per_node", "hop_latency_ns", "hop_bytes_per_s", "hop_jitter_ns",
-    "profile", "host_floor_ns", "host_step_ns", "host_sequence_ns", "front_end_ns", "ring_step_ns", "expert_imbalance",
-    "context_tokens", "axes", "concurrency",
+    "profile", "host_floor_ns", "host_step_ns", "host_sequence_ns", "sampling_step_ns", "sampling_sequence_ns",
+    "front_end_ns", "ring_step_ns", "expert_imbalance", "context_tokens", "axes", "concurrency",
 )  # fmt: skip
 
 

@@ -28,7 +28,8 @@ from stageline.api.ranking import best_by_devices, cheapest, on_front, runners_u
 from stageline.api.resuming import Runs
 from stageline.api.robustness import Robustness
 from stageline.api.search_space import Skipped
-from stageline.api.trials import RunTrials, Trial, run_trials, run_trials_in, trial_pool
+from stageline.api.trials import RunTrials, Trial, run_trials, run_trials_in
+from stageline.api.worker_pool import worker_pool
 from stageline.catalog.loader import Catalog
 from stageline.engine.settings import Scheduling
 from stageline.errors import DoesNotFit, RunFailed, UsageError
@@ -180,7 +181,7 @@ def trial_runner(jobs: int, dask_scheduler: str | None) -> Iterator[RunTrials]:
     elif jobs == 1:
         yield run_trials
     else:
-        with trial_pool(jobs) as pool:
+        with worker_pool(jobs) as pool:
             yield lambda candidates: run_trials_in(pool, candidates)
 
 

@@ -2,8 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
+from concurrent.futures import Executor, as_completed
 
 import msgspec
 
@@ -156,11 +155,6 @@ def run_trials_in(pool: Executor, candidates: Sequence[Candidate]) -> Iterator[T
     """Trials as they finish, in the processes of a pool."""
     for done in as_completed([pool.submit(run_trial, candidate) for candidate in candidates]):
         yield done.result()
-
-
-def trial_pool(jobs: int) -> ProcessPoolExecutor:
-    """Processes that start when trials do, and stay for the next ones."""
-    return ProcessPoolExecutor(jobs, mp_context=get_context("spawn"))
 
 
 RunTrials = Callable[[Sequence[Candidate]], Iterator[Trial]]  # somewhere: here, in processes, on a cluster
