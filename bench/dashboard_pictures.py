@@ -23,6 +23,7 @@ _WIDTH_IN, _ROW_IN, _GRID = 11.2, 0.36, 24
 _PAD = {"stat": 0.008, "status-history": 0.058}  # left of the axes, as a share of the figure's width
 _PAD_LEFT, _PAD_RIGHT = 0.045, 0.008
 _TICK_S = 20
+_WHOLE = 100  # from here on without decimals
 _LEGEND_CHARACTERS = 80  # in a line, under a panel of half the width
 _UNITS = {"percentunit": (100, " %"), "s": (1, " s"), "Bps": (1e-6, " MB/s"), "bytes": (1e-6, " MB")}
 
@@ -49,7 +50,7 @@ def draw(board: str, source: Prometheus, file: Path) -> None:
     panels = [
         panel for panel in json.loads((BOARDS / f"{board}.json").read_text())["panels"] if panel["type"] != "text"
     ]
-    rows = max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in panels)
+    rows = max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in panels) + 1  # for the last legends
     figure = Figure(figsize=(_WIDTH_IN, rows * _ROW_IN), dpi=100, facecolor="white")
     for panel in panels:
         axes = figure.add_axes(_place(panel["gridPos"], rows, panel["type"]))
@@ -77,7 +78,7 @@ def _stat(axes: Axes, panel: dict[str, Any], source: Prometheus) -> None:
     latest = max(series, key=lambda one: one["values"][-1][0])
     named = panel["options"].get("textMode") == "value_and_name"
     name = f"{_name(panel['targets'][0], latest)}  " if named else ""
-    axes.text(0, 0.5, name + _value(float(latest["values"][-1][1]), panel), fontsize=17, va="center", color="#0b5394")
+    axes.text(0, 0.5, name + _value(float(latest["values"][-1][1]), panel), fontsize=14, va="center", color="#0b5394")
 
 
 def _lines(axes: Axes, panel: dict[str, Any], source: Prometheus) -> None:
@@ -163,7 +164,8 @@ def _name(target: dict[str, Any], series: dict[str, Any]) -> str:
 
 def _value(value: float, panel: dict[str, Any]) -> str:
     scale, unit = _UNITS.get(panel["fieldConfig"]["defaults"]["unit"], (1, ""))
-    return f"{value * scale:,.4g}{unit}"
+    shown = value * scale
+    return f"{shown:,.0f}{unit}" if abs(shown) >= _WHOLE else f"{shown:.3g}{unit}"
 
 
 def _colour(value: dict[str, str] | None) -> str:

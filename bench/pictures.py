@@ -45,7 +45,7 @@ def runs(work: Path) -> None:
     trace = "sample_azure.csv"
     shutil.copy(ROOT / "examples/traces" / trace, work)  # so that the page shows a command without a path
     stageline(work, f"run k3.json --workload {trace} --requests 60 --rate-scale 20 --measure-window all --events -o k3")
-    workload = "--workload poisson:rate=20,input=1024,output=128 --requests 300"
+    workload = "--workload poisson:rate=20,input=1024,output=128 --requests 300 --measure-window all"
     stageline(work, f"run llama.json {workload} --events -o llama")
     stageline(work, f"run llama.json {workload} --credits 16 --batched-tokens 512 -o llama-16-credits")
     stageline(work, "report k3")
