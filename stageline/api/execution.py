@@ -56,8 +56,7 @@ def execute(
     Raises UsageError for what looks inside the stages on a cluster, and the StagelineError that the run ends with.
     """
     if cluster is not None:
-        if stage_observer is not None or paranoid:
-            raise UsageError("--events, --otlp and --paranoid look inside the stages: use them with --engine inprocess")
+        check_outside(cluster, inside=stage_observer is not None or paranoid)
         return _on_cluster(cluster, plan, scheduling, workload, seed=seed, observer=observer, text=text, again=again)
     from stageline.engine import inprocess  # noqa: PLC0415  (other engines must not pay for loading it)
 
@@ -71,6 +70,15 @@ def execute(
         members=members,
         paranoid=paranoid,
     )
+
+
+def check_outside(cluster: Cluster | None, *, inside: bool) -> None:
+    """Raises UsageError for what looks inside the stages, on a cluster."""
+    if cluster is not None and inside:
+        raise UsageError(
+            "--events, --otlp and --paranoid look inside the stages, which a cluster's servers do not show: use them "
+            "with --engine inprocess, which gives the same run"
+        )
 
 
 def _on_cluster(

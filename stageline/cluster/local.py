@@ -12,6 +12,8 @@ import msgspec
 from grpc import aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from stageline.cluster.containers import ROUTER, stage_servers
+from stageline.cluster.part_log import PartLog
 from stageline.cluster.process import Child
 from stageline.errors import StagelineError, Unavailable
 from stageline.plan.schema import Plan
@@ -30,7 +32,10 @@ _GRACE_S = 8.0
 
 
 class LocalOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How to start a local cluster. Port 0: any free one. TLS is mutual: all servers present the same certificate."""
+    """How to start a local cluster. Port 0: any free one. TLS is mutual: all servers present the same certificate.
+
+    With `keep_logs` the last lines of every server are at hand (`Child.log`).
+    """
 
     grpc_port: int = 0
     metrics_port: int = 0
@@ -40,6 +45,7 @@ class LocalOptions(msgspec.Struct, frozen=True, kw_only=True):
     log_format: str = "text"
     drain_s: float = 2.0
     restart: bool = True
+    keep_logs: bool = False
     tls: TlsFiles = TlsFiles()
     metrics_tls: bool = False
     api_key: str = ""
@@ -89,6 +95,13 @@ class LocalCluster:
         """All addresses of the router."""
         return self._endpoints(self.router)
 
+    def parts(self) -> dict[str, Child]:
+        """The servers by the names that they would have as containers, the router first."""
+        if self.router is None:
+            raise Unavailable("the cluster is starting; try again in a moment")
+        names = (server.name for server in stage_servers(self._plan))
+        return {ROUTER: self.router, **dict(zip(names, self.stages, strict=True))}
+
     async def healthy(self) -> None:
         """Waits until every stage serves. Raises Unavailable, naming the stages that do not."""
         async with RouterClient(self.address, self._dialer) as client:
@@ -130,7 +143,11 @@ class LocalCluster:
 
     def _stage(self, replica: int, stage: int) -> Child:
         flags = [*self._common, "--stage", str(stage), "--replica", str(replica)]
-        return Child(stage_name(self._plan, replica, stage), "stage_server", flags, secrets=self._secrets)
+        name = stage_name(self._plan, replica, stage)
+        return Child(name, "stage_server", flags, secrets=self._secrets, log=self._log())
+
+    def _log(self) -> PartLog | None:
+        return PartLog() if self._options.keep_logs else None
 
     async def _start_stages(self) -> None:
         """Starts all stages, a few at a time: the start of a Python process is CPU-bound."""
@@ -160,6 +177,7 @@ class LocalCluster:
             grpc_port=options.grpc_port,
             metrics_port=options.metrics_port,
             secrets={"STAGELINE_API_KEY": options.api_key, **self._secrets},
+            log=self._log(),
         )
         await self.router.start()
         self._keep(self.router)
