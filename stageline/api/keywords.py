@@ -66,6 +66,8 @@ class DesignKeywords(TypedDict, total=False):
     host_floor_ns: int
     host_step_ns: int | None  # None: the serving engine's
     host_sequence_ns: int | None
+    sampling_step_ns: int
+    sampling_sequence_ns: int
     front_end_ns: int | None
     ring_step_ns: int
     microbatch: int | None
@@ -122,6 +124,7 @@ _COMMANDS_NAMES = {  # what a keyword is called on the command line, and here
     "enable_prefix_caching": "prefix_cache", "axis_order": "axes", "hop_latency": "hop_latency_ns",
     "hop_bandwidth": "hop_bytes_per_s", "hop_jitter": "hop_jitter_ns", "host_floor": "host_floor_ns",
     "host_step": "host_step_ns", "host_sequence": "host_sequence_ns", "ring_step": "ring_step_ns",
+    "sampling_step": "sampling_step_ns", "sampling_sequence": "sampling_sequence_ns",
     "acceptance": "acceptance_ppm", "draft_cost": "draft_ns", "overhead": "overhead_ns", "front_end": "front_end_ns",
     "policy": "queueing", "engine_profile": "serving_engine", "scheduler": "dask_scheduler",
     "max_cudagraph_capture_size": "cuda_graph_max", "cudagraph_capture_sizes": "cuda_graph_sizes",

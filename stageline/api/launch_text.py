@@ -34,6 +34,8 @@ _SGLANG = {
 class LaunchTexts(msgspec.Struct, frozen=True, kw_only=True):
     """Empty texts: the engine can't be launched like that, `not_said` has why. All are for one model."""
 
+    plan: str = ""  # `stageline plan`, which writes plan.json
+    run: str = ""  # `stageline run` of plan.json, with the workload and every setting of the trial
     vllm: str = ""
     sglang: str = ""
     helm: str = ""  # a values file, YAML
@@ -105,7 +107,8 @@ _DEFAULTS: Mapping[str, object] = {
 }  # fmt: skip
 _NOT_THE_ENGINES = (  # what a plan assumes of the hardware or of its own measure, and no engine is told
     "network", "scale_up", "scale_out", "devices_per_node", "hop_latency_ns", "hop_bytes_per_s", "hop_jitter_ns",
-    "profile", "host_floor_ns", "host_sequence_ns", "expert_imbalance", "context_tokens", "axes", "concurrency",
+    "profile", "host_floor_ns", "host_step_ns", "host_sequence_ns", "sampling_step_ns", "sampling_sequence_ns",
+    "front_end_ns", "ring_step_ns", "expert_imbalance", "context_tokens", "axes", "concurrency",
 )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from stageline.api.quantization import as_loaded
 from stageline.catalog.loader import Catalog
 from stageline.cost.efficiencies import Efficiencies
 from stageline.cost.roofline_entry import HostOverhead
+from stageline.cost.sampling import Sampling
 from stageline.errors import UsageError
 from stageline.hardware.device import Device, on_topology
 from stageline.hardware.networks import Network
@@ -58,6 +59,8 @@ _TIMES = {
     "host_floor_ns": "--host-floor",
     "host_step_ns": "--host-step",
     "host_sequence_ns": "--host-sequence",
+    "sampling_step_ns": "--sampling-step",
+    "sampling_sequence_ns": "--sampling-sequence",
     "front_end_ns": "--front-end",
     "ring_step_ns": "--ring-step",
 }
@@ -104,6 +107,7 @@ def make_options(keywords: PlanKeywords, catalog: Catalog, catalog_dirs: Sequenc
             step_ns=float(keywords.get("host_step_ns") or 0),
             sequence_ns=keywords.get("host_sequence_ns") or 0,
         ),
+        sampling=Sampling(keywords.get("sampling_step_ns", 0), keywords.get("sampling_sequence_ns", 0)),
         profile=None if isinstance(profile, Efficiencies) else profile,
         efficiencies=profile if isinstance(profile, Efficiencies) else None,
         hop_latency_ns=_of_network(keywords.get("hop_latency_ns"), network.latency_ns if network else None),

@@ -111,12 +111,10 @@ def on_front(trials: Sequence[Trial]) -> list[Trial]:
 
 
 def best_by_devices(trials: Sequence[Trial]) -> list[Trial]:
-    """For every number of devices the trial with the most goodput, then the least TPOT."""
-    best: dict[int, Trial] = {}
-    for t in sorted(trials, key=lambda t: (-t.goodput_requests_per_s, t.tpot_p99_s, t.name)):
-        if t.failure is None:
-            best.setdefault(t.devices, t)
-    return [best[n] for n in sorted(best)]
+    """For every number of devices the trial that would be the answer with these alone."""
+    counts = sorted({t.devices for t in trials})
+    found = (cheapest([t for t in trials if t.devices == count]) for count in counts)
+    return [t for t in found if t is not None]
 
 
 def _merits(trial: Trial) -> tuple[float, ...]:

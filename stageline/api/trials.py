@@ -2,8 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
+from concurrent.futures import Executor, as_completed
 
 import msgspec
 
@@ -11,7 +10,7 @@ from stageline.api.running import Job, carry_out
 from stageline.engine.settings import Scheduling
 from stageline.errors import StagelineError
 from stageline.plan.schema import Plan
-from stageline.report.measure import NOTHING
+from stageline.report.measure import ARRIVALS, NOTHING, MeasureWindow
 from stageline.report.slo import Slo, parse_slo
 from stageline.report.summary import Summary
 from stageline.units import NS_PER_S
@@ -35,12 +34,15 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     slo: str | None
     scheduling: Scheduling = Scheduling()
     settings: str = ""  # the flags of what a search varies
+    window: MeasureWindow = ARRIVALS  # in which rates are measured
 
     def key(self) -> str:
         """Identifies the trial: a digest of everything that decides its result."""
         rest: tuple[object, ...] = (FIGURES, self.workload, self.seed, self.rate_scale, self.requests, self.slo)
         if self.scheduling != Scheduling():
             rest += (msgspec.json.encode(self.scheduling),)
+        if self.window != ARRIVALS:
+            rest += (msgspec.json.encode(self.window),)
         return hashlib.sha256(self.plan.canonical() + repr(rest).encode()).hexdigest()
 
 
@@ -73,6 +75,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     binds: tuple[str, ...] = ()
     settings: str = ""  # the flags of what the search varies
     requests: int = 0  # that arrived
+    microbatches: int = 0
     replicas: int = 1
     e2e_p50_s: float = 0.0
     slo_margin: float | None = None  # least of bound / p99 over the bounds of the objective
@@ -93,6 +96,7 @@ def run_trial(candidate: Candidate) -> Trial:
             scheduling=msgspec.structs.replace(c.scheduling, hash_block_tokens=workload.hash_block_tokens),
             seed=c.seed,
             slo=parse_slo(c.slo) if c.slo else None,
+            window=c.window,
             command="stageline search",
         )
         return _trial(c, carry_out(job).summary)
@@ -121,6 +125,7 @@ def _trial(c: Candidate, s: Summary) -> Trial:
         offered_requests_per_s=rates.offered_requests_per_s, served_requests_per_s=rates.served_requests_per_s,
         binds=tuple(line.seen for line in s.binds),
         settings=c.settings, requests=s.requests["total"], replicas=c.plan.replicas, e2e_p50_s=s.e2e_s.p50 or 0.0,
+        microbatches=s.microbatches,
         slo_margin=_margin(s, parse_slo(c.slo)) if c.slo else None, span_s=rates.span_s,
         arrivals_s=rates.arrivals_s,
     )  # fmt: skip
@@ -152,11 +157,6 @@ def run_trials_in(pool: Executor, candidates: Sequence[Candidate]) -> Iterator[T
     """Trials as they finish, in the processes of a pool."""
     for done in as_completed([pool.submit(run_trial, candidate) for candidate in candidates]):
         yield done.result()
-
-
-def trial_pool(jobs: int) -> ProcessPoolExecutor:
-    """Processes that start when trials do, and stay for the next ones."""
-    return ProcessPoolExecutor(jobs, mp_context=get_context("spawn"))
 
 
 RunTrials = Callable[[Sequence[Candidate]], Iterator[Trial]]  # somewhere: here, in processes, on a cluster

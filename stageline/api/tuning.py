@@ -53,6 +53,7 @@ def tune(
     budget: int = BUDGET,
     jobs: int = 1,
     save: bool = True,
+    trust: Sequence[str] = (),
 ) -> TuneResult:
     """Try the settings that can move what binds in a run, on the same workload: `stageline tune`.
 
@@ -60,9 +61,11 @@ def tune(
     first requests, count by their length and choose what is tried in full. Each of `TuneResult.measured` is one setting
     with its measured figures, `best` the best set of settings (None: nothing helps), and `command` makes that run.
     `slo` is needed for the objective "goodput" if the run had none. With `save` the result is kept in the directory
-    as tune.json, where reports find it.
+    as tune.json, where reports find it. `trust` names the policies package.module:Class of the run, if it has any: the
+    directory may come from somebody else, and they are code to import.
 
-    Raises BadInput for a directory whose run can't be made again, UsageError for arguments that can't be used.
+    Raises BadInput for a directory whose run can't be made again, UsageError for arguments that can't be used and for
+    a policy that is not trusted.
 
     >>> import stageline
     >>> plan = stageline.plan_model("llama-3.1-8b", "h100-sxm")
@@ -71,7 +74,7 @@ def tune(
     >>> stageline.tune(DIRECTORY).best.gain > 0.1
     True
     """
-    return run_tune(Path(directory), objective, slo, budget, jobs, save=save)
+    return run_tune(Path(directory), objective, slo, budget, jobs, save=save, trust=trust)
 
 
 def run_tune(
@@ -82,11 +85,13 @@ def run_tune(
     jobs: int,
     *,
     save: bool = True,
+    trust: Sequence[str] = (),
     watch: Watch = lambda done, total: None,
 ) -> TuneResult:
     """As `tune`; `watch` is told how many trials are done, and of how many."""
     _check(objective, budget, jobs)
     stored = with_one_window(stored_run(directory))
+    _check_named(stored, trust)
     if slo is not None:
         stored = msgspec.structs.replace(stored, rerun=msgspec.structs.replace(stored.rerun, slo=parse_slo(slo).flag()))
     if objective == "goodput" and not stored.rerun.slo:
@@ -108,6 +113,16 @@ def _check(objective: Objective, budget: int, jobs: int) -> None:
         raise UsageError(f"--budget {budget}: must lie between 2 and {MAX_BUDGET:,} trials")
     if not 1 <= jobs <= MAX_JOBS:
         raise UsageError(f"--jobs {jobs}: must lie between 1 and {MAX_JOBS}")
+
+
+def _check_named(stored: StoredRun, trust: Sequence[str]) -> None:
+    """Raises UsageError for code that only the directory names."""
+    for policy in stored.rerun.scheduling.users_classes:
+        if policy not in trust:
+            raise UsageError(
+                f"the run in {stored.directory} was made with the policy {policy}, which is code to import: give "
+                f"--trust {policy} if it is yours"
+            )
 
 
 class _Tried(NamedTuple):

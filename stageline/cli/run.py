@@ -6,6 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from stageline.api.execution import check_outside
 from stageline.api.placement_limits import check_price
 from stageline.api.results import RunResult
 from stageline.api.running import Job, RunStatus, carry_out, input_files
@@ -59,6 +60,7 @@ def run_command(
 ) -> None:
     """Run a workload through a plan in emulated time and show where the time went."""
     target = place.target()
+    check_outside(target, inside=events or paranoid or traces.otlp is not None)
     objective = None if slo is None else parse_slo(slo)
     loaded = read_plan_file(plan)
     if replicas is not None:

@@ -6,9 +6,11 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from stageline.api.resuming import Runs
 from stageline.api.searching import run_search, trial_runner
 from stageline.cli import output
 from stageline.cli.groups import OUTPUT, TRIALS
+from stageline.cli.measure_flags import WindowFlags
 from stageline.cli.numbers import WHOLE
 from stageline.cli.plan_flags import FixedFlags
 from stageline.cli.progress import counting_bar
@@ -28,6 +30,7 @@ def search_command(
     flags: SearchFlags,
     limits: LimitFlags = LimitFlags(),  # noqa: B008  (frozen)
     varied: VariedFlags = VariedFlags(),  # noqa: B008  (frozen)
+    measure: WindowFlags = WindowFlags(),  # noqa: B008  (frozen)
     jobs: Annotated[
         int | None, WHOLE, Parameter(group=TRIALS, help="Number of processes that run trials; default: one per core.")
     ] = None,
@@ -48,10 +51,9 @@ def search_command(
     if jobs is not None and scheduler is not None:
         raise UsageError("--jobs sets the number of local processes, --scheduler uses Dask workers: give one of them")
     width = os.cpu_count() or 1 if jobs is None else jobs
-    question, keywords = flags.question(speculation, varied, limits), fixed.keywords()
+    question = flags.question((model, device), varied, limits, fixed, speculation, measure)
     with counting_bar("divisions") as watch, trial_runner(width, scheduler) as runner:
-        names = model.split(","), device.split(",")
-        found = run_search(question, *names, keywords, fixed.catalog_dirs, runner, resume, watch, width)
+        found = run_search(question, Runs(runner, width, resume, watch))
     curve = len({t.devices for t in found.trials}) > 1
     if plot:
         save_plot(found, plot, curve=curve)

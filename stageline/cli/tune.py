@@ -30,11 +30,18 @@ def tune_command(
     jobs: Annotated[
         int | None, WHOLE, Parameter(group=TRIALS, help="Processes that run trials; default: one per core.")
     ] = None,
+    trust: Annotated[
+        list[str] | None,
+        Parameter(
+            group=TRIALS, negative="", help="A policy package.module:Class of the run that may be imported; repeatable."
+        ),
+    ] = None,
     json: Annotated[bool, Parameter(negative="", group=OUTPUT, help="Print tune.json instead of lines.")] = False,
 ) -> None:
     """Try the settings that can move what binds in a run, on the same workload, and show what each one does."""
     with counting_bar("trials") as watch:
-        found = run_tune(directory, objective, slo, budget, os.cpu_count() or 1 if jobs is None else jobs, watch=watch)
+        workers = os.cpu_count() or 1 if jobs is None else jobs
+        found = run_tune(directory, objective, slo, budget, workers, trust=trust or (), watch=watch)
     if json:
         output.print_json(found)
     else:

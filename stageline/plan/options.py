@@ -9,6 +9,7 @@ from stageline.cost.group import Group
 from stageline.cost.kernel_profile import KernelProfile
 from stageline.cost.profile import Profile
 from stageline.cost.roofline_entry import HostOverhead
+from stageline.cost.sampling import Sampling
 from stageline.hardware.device import Device, MemoryShare
 from stageline.plan.drafter import Draft
 
@@ -81,6 +82,7 @@ class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
     axes: tuple[Axis, ...] = ()  # order from the innermost; empty: chosen by cost
     strides: Strides = Strides()  # set by the planner, from the order of the axes
     host: HostOverhead = HostOverhead()
+    sampling: Sampling = Sampling()
     engine_sequence_ns: float = 0.0  # host time of the serving engine per sequence and step of a data-parallel rank
     async_scheduling: bool | None = None  # that time hides behind the devices'; None: the engine's default
     context_tokens: int | None = None

@@ -3,6 +3,7 @@
 Whatever stands there was measured in the run, or tried by an earlier `stageline tune` on it; nothing is extrapolated.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -24,6 +25,8 @@ MAX_BARS = 10  # rows of the picture
 MAX_BINDS, MAX_TRIED = 3, 2  # lines of what binds, and of what was tried
 MAX_TEXT = 200  # characters of a command and of a workload, which may be of any length
 Pair = tuple[str, str]
+
+_COMMA = re.compile(r",(?=[A-Za-z])")
 
 
 def write_sheet(directory: Path, path: Path) -> None:
@@ -156,7 +159,13 @@ def _verdict(summary: Summary) -> str:
 
 
 def _definitions(rows: Iterable[Pair]) -> str:
-    return "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in rows)
+    """Names and values; a long value without spaces, such as a workload, breaks after a comma."""
+    return "".join(f"<dt>{escape(name)}</dt><dd>{_breaking(escape(value))}</dd>" for name, value in rows)
+
+
+def _breaking(text: str) -> str:
+    """Text that may break after a comma with no space behind it, but not within a number."""
+    return _COMMA.sub(",<wbr>", text)
 
 
 def _items(lines: Iterable[str]) -> str:

@@ -10,7 +10,8 @@ import stageline
 from stageline.api.moves import Move, moves
 from stageline.api.rerunning import Attempt, run_attempt, stored_run
 from stageline.engine.settings import Scheduling, plan_scheduling
-from stageline.errors import StagelineError
+from stageline.engine.types import Request
+from stageline.errors import StagelineError, UsageError
 from stageline.report.rerun import FIELDS_WITH_FLAGS
 from stageline.report.tuned import Figures, Objective, figures_of, gain, read_tune
 from stageline.workload import open_workload
@@ -200,3 +201,24 @@ def test_a_pasted_line_keeps_the_price(tmp_path: Path) -> None:
     found = stageline.tune(tmp_path / "run", budget=6)
     for command in (found.command, *(m.command for m in found.load)):
         assert "--price 2.5" in command
+
+
+def test_code_that_only_the_directory_names_is_not_imported(tmp_path: Path) -> None:
+    plan = stageline.plan_model("llama-3.1-8b", "h100-sxm")
+    stageline.run(plan, "closed:users=2,requests=4,input=8,output=2", queueing=OWN_POLICY, output=tmp_path)
+    with pytest.raises(UsageError, match=f"policy {OWN_POLICY}, which is code to import: give --trust {OWN_POLICY}"):
+        stageline.tune(tmp_path, budget=2)
+    with pytest.raises(UsageError, match="which is code to import"):
+        stageline.tune(tmp_path, budget=2, trust=["another:Policy"])
+    assert stageline.tune(tmp_path, budget=2, trust=[OWN_POLICY]).before.output_tokens_per_s > 0
+
+
+class Longest:
+    """A queueing policy of a user's own."""
+
+    def key(self, request: Request) -> tuple[int, ...]:
+        """See QueueingPolicy."""
+        return (-request.prompt_tokens,)
+
+
+OWN_POLICY = f"{__name__}:Longest"
