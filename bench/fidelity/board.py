@@ -6,10 +6,11 @@ from typing import Literal
 
 import msgspec
 
-Made = Literal["specification", "tables", "fitted on this family", "fitted on the row"]
+Made = Literal["specification", "tables", "fitted elsewhere", "fitted on this family", "fitted on the row"]
 MADE: dict[Made, str] = {
     "specification": "catalogue constants and published figures; nothing was fitted to a measured server",
     "tables": "timings of the kernels of that machine",
+    "fitted elsewhere": "with a constant that was fitted to rows of another measurement, on other machines",
     "fitted on this family": "constants fitted to other rows of the same measurement; the row itself was not used",
     "fitted on the row": "constants fitted to this very row, among others: an error here is no prediction",
 }

@@ -11,7 +11,7 @@ import msgspec
 from stageline.api.arguments import NAMES, one_of, plain, shown
 from stageline.engine.settings import Count, Drafts, Natural, Ppm
 from stageline.errors import UsageError
-from stageline.plan.options import Axis, LayerBytes, Placement
+from stageline.plan.options import Axis, LayerBytes, Placement, TowerMode
 
 ElementName = Literal["auto", "fp32", "bf16", "fp16", "fp8", "float32", "bfloat16", "float16", "fp8_e4m3", "fp8_e5m2"]
 
@@ -32,6 +32,10 @@ class DesignKeywords(TypedDict, total=False):
     """What a plan is asked for besides its division; see `stageline plan --help` and docs/planning.md."""
 
     weights: str  # format of all linear weights, such as fp8; "as-shipped": the model's
+    quantization: str | None  # the serving engine's own word, such as awq; None: as the checkpoint is
+    hf_overrides: str | None  # JSON as vLLM's --hf-overrides takes it, of the longest context; None: none
+    language_model_only: bool  # no vision tower
+    tower_mode: TowerMode  # ranks divide its weights, or each of them holds it for a part of the images
     kv_cache_dtype: ElementName  # "auto": the model's
     state_dtype: ElementName
     placement: Placement
@@ -62,6 +66,8 @@ class DesignKeywords(TypedDict, total=False):
     host_floor_ns: int
     host_step_ns: int | None  # None: the serving engine's
     host_sequence_ns: int | None
+    sampling_step_ns: int
+    sampling_sequence_ns: int
     front_end_ns: int | None
     ring_step_ns: int
     microbatch: int | None
@@ -118,6 +124,7 @@ _COMMANDS_NAMES = {  # what a keyword is called on the command line, and here
     "enable_prefix_caching": "prefix_cache", "axis_order": "axes", "hop_latency": "hop_latency_ns",
     "hop_bandwidth": "hop_bytes_per_s", "hop_jitter": "hop_jitter_ns", "host_floor": "host_floor_ns",
     "host_step": "host_step_ns", "host_sequence": "host_sequence_ns", "ring_step": "ring_step_ns",
+    "sampling_step": "sampling_step_ns", "sampling_sequence": "sampling_sequence_ns",
     "acceptance": "acceptance_ppm", "draft_cost": "draft_ns", "overhead": "overhead_ns", "front_end": "front_end_ns",
     "policy": "queueing", "engine_profile": "serving_engine", "scheduler": "dask_scheduler",
     "max_cudagraph_capture_size": "cuda_graph_max", "cudagraph_capture_sizes": "cuda_graph_sizes",

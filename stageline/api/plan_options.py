@@ -8,9 +8,12 @@ import msgspec
 
 from stageline.api.keywords import ElementName, PlanKeywords
 from stageline.api.lookup import find_profile
+from stageline.api.quantization import FLAG as QUANTIZATION
+from stageline.api.quantization import as_loaded
 from stageline.catalog.loader import Catalog
 from stageline.cost.efficiencies import Efficiencies
 from stageline.cost.roofline_entry import HostOverhead
+from stageline.cost.sampling import Sampling
 from stageline.errors import UsageError
 from stageline.hardware.device import Device, on_topology
 from stageline.hardware.networks import Network
@@ -56,12 +59,15 @@ _TIMES = {
     "host_floor_ns": "--host-floor",
     "host_step_ns": "--host-step",
     "host_sequence_ns": "--host-sequence",
+    "sampling_step_ns": "--sampling-step",
+    "sampling_sequence_ns": "--sampling-sequence",
     "front_end_ns": "--front-end",
     "ring_step_ns": "--ring-step",
 }
 _AS_GIVEN = (  # keywords that are the planner's options of the same name
     "placement", "consecutive", "layer_bytes", "sequence_parallel", "overlap", "redundant_experts", "expert_imbalance",
-    "concurrency", "memory_share", "whole_kv", "axes", "microbatch", "credits", "tensor_parallel",
+    "concurrency", "memory_share", "whole_kv", "language_model_only", "tower_mode", "axes", "microbatch", "credits",
+    "tensor_parallel",
     "context_parallel", "hop_jitter_ns", "kv_blocks", "kv_cache_bytes", "prefix_cache", "ring_step_ns", "front_end_ns",
 )  # fmt: skip
 
@@ -81,6 +87,10 @@ def make_options(keywords: PlanKeywords, catalog: Catalog, catalog_dirs: Sequenc
         raise UsageError(
             f"{FLAG} can't be combined with --placement {keywords.get('placement')}, which places layers itself"
         )
+    if keywords.get("consecutive") and keywords.get("placement", "fewest") != "by-kind":
+        raise UsageError(
+            "--consecutive is for --placement by-kind: fewest always cuts consecutive layers, interleaved never does"
+        )
     return msgspec.structs.replace(
         PlanOptions(),
         layer_partition=partition,
@@ -97,6 +107,7 @@ def make_options(keywords: PlanKeywords, catalog: Catalog, catalog_dirs: Sequenc
             step_ns=float(keywords.get("host_step_ns") or 0),
             sequence_ns=keywords.get("host_sequence_ns") or 0,
         ),
+        sampling=Sampling(keywords.get("sampling_step_ns", 0), keywords.get("sampling_sequence_ns", 0)),
         profile=None if isinstance(profile, Efficiencies) else profile,
         efficiencies=profile if isinstance(profile, Efficiencies) else None,
         hop_latency_ns=_of_network(keywords.get("hop_latency_ns"), network.latency_ns if network else None),
@@ -106,7 +117,11 @@ def make_options(keywords: PlanKeywords, catalog: Catalog, catalog_dirs: Sequenc
 
 def with_formats(spec: ModelSpec, keywords: PlanKeywords) -> ModelSpec:
     """The model with the formats that were asked for. Raises BadInput for one that does not exist."""
-    weights = keywords.get("weights", "as-shipped")
+    weights, quantization = keywords.get("weights", "as-shipped"), keywords.get("quantization")
+    if quantization and weights != "as-shipped":
+        raise UsageError(f"{QUANTIZATION} {quantization}: --weights {weights} says the same thing: give one")
+    if quantization:
+        spec = as_loaded(spec, quantization, keywords.get("serving_engine"))
     if weights != "as-shipped":
         format_named(weights, "--weights")
         spec = spec.requantised(weights)

@@ -34,6 +34,13 @@ class CostFlags:
     host_sequence: Annotated[
         str | None, flag("Host time per sequence in a step, like 340us; default: the engine's.")
     ] = None
+    sampling_step: Annotated[
+        str | None, flag("Device time per step to sample beside the LM head, like 500us; default: none.")
+    ] = None
+    sampling_sequence: Annotated[
+        str | None,
+        flag("Device time per sampled token, for penalties and a sort for top-p, like 60us; default: none."),
+    ] = None
     front_end: Annotated[
         str | None, flag("Time from a request's arrival to the scheduler, like 8ms; default: the engine's.")
     ] = None
@@ -48,6 +55,8 @@ class CostFlags:
             ("--host-floor", self.host_floor),
             ("--host-step", self.host_step),
             ("--host-sequence", self.host_sequence),
+            ("--sampling-step", self.sampling_step),
+            ("--sampling-sequence", self.sampling_sequence),
             ("--front-end", self.front_end),
             ("--ring-step", self.ring_step),
         ):

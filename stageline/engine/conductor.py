@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Protocol
 
+from stageline.engine.agenda import Agenda, Event, SoloAgenda
 from stageline.engine.front_end import BehindFrontEnd
 from stageline.engine.microbatch import Item
 from stageline.engine.router import Router
@@ -45,12 +46,14 @@ class Conductor:
         self.returns: list[deque[int]] = [deque() for _ in range(replicas)]  # completion times, not yet processed
         self.promised_ns = [0] * replicas
         self.dispatched: list[list[Item]] = [[] for _ in range(replicas)]
+        self.fed: list[int] = []  # replicas with something in `dispatched`
         self.next_form_ns = [NEVER] * replicas
         self.first_arrival_ns: int | None = None
         self.last_completion_ns = 0
         self.in_flight: list[deque[int]] = [deque() for _ in range(replicas)]  # arrivals at visit 0
         self.reactive = workload.reactive and replicas > 1
         self._trip_ns = router.route.trip_ns
+        self._agenda = Agenda(replicas) if replicas > 1 else SoloAgenda()
         self.next_arrival_ns = NEVER  # lower bound on the next arrival
         self.arrival_known = False  # whether the workload can name what arrives then
         self._refresh_next_arrival()
@@ -76,6 +79,13 @@ class Conductor:
     def returned(self, replica: int, arrivals_ns: Iterable[int]) -> None:
         """Microbatches are back, in the order in which they left."""
         self.returns[replica].extend(arrivals_ns)
+        self._changed(replica)
+
+    def promise(self, replica: int, promised_ns: int) -> None:
+        """What comes on the return link from now on arrives no earlier."""
+        if promised_ns > self.promised_ns[replica]:
+            self.promised_ns[replica] = promised_ns
+            self._changed(replica)
 
     def waits_for(self, replica: int) -> bool:
         """Whether a microbatch is in flight there whose completion is not known."""
@@ -86,6 +96,12 @@ class Conductor:
         """The earliest event that the router knows of: an arrival, a formation or a known completion."""
         heads = (q[0] for q in self.returns if q)
         return min(self.next_arrival_ns, *self.next_form_ns, *heads)
+
+    @property
+    def known_event_ns(self) -> int:
+        """The earliest arrival, or event of a replica whose next one is known."""
+        known = self._agenda.known()
+        return self.next_arrival_ns if known is None else min(self.next_arrival_ns, known[0])
 
     def next_event_ns(self, replica: int) -> int:
         """The earliest time at which this replica may dispatch something."""
@@ -98,33 +114,51 @@ class Conductor:
     def advance(self) -> None:
         """Process every event that is safe."""
         self._refresh_next_arrival()
-        replicas = range(len(self.returns))
-        acted = True
-        while acted:
-            acted = False
-            for r in replicas:
-                while self._step(r):
-                    acted = True
-            if self._arrive():
-                acted = True
+        self.proceed()
 
-    def _step(self, r: int) -> bool:
-        """One completion or one formation of a replica, if safe."""
-        form = self.next_form_ns[r]
-        returns = self.returns[r]
+    def proceed(self) -> None:
+        """`advance` when the workload knows no more than it did after the last event."""
+        while self._step() or self._arrive():
+            pass
+
+    def _step(self) -> bool:
+        """The next completion or formation, if safe, and what that replica can do after it."""
+        agenda = self._agenda
+        event = agenda.known()
+        if event is None or event >= self._safe_before():
+            return False
+        agenda.take()
+        now, is_form, r = event
+        while True:
+            if is_form:
+                self._form(r, now)
+            else:
+                self._complete(r, now)
+            event, known = self._event(r)
+            if not known or event >= self._safe_before() or (self.reactive and agenda.precedes(event)):
+                agenda.put(event, known)
+                return True
+            now, is_form, _ = event
+
+    def _safe_before(self) -> Event:
+        """Known events before this may be processed. Only a reactive workload waits for other replicas."""
+        if self.reactive:
+            return min(self.next_arrival_ns, self._agenda.unknown_ns()), True, -1
+        return self.next_arrival_ns, True, -1
+
+    def _event(self, r: int) -> tuple[Event, bool]:
+        """The replica's next event, and whether it is known or the bound on an unknown completion."""
+        form, returns = self.next_form_ns[r], self.returns[r]
         if returns:
             now = returns[0]
-            if now <= form and now <= self.next_arrival_ns and (not self.reactive or now <= self._all_bounds_ns()):
-                self._complete(r, now)
-                return True
-            if form >= now:
-                return False
-        elif form >= NEVER or (self.in_flight[r] and form >= self.bound_ns(r)):
-            return False
-        if form >= self.next_arrival_ns or (self.reactive and form >= self._all_bounds_ns()):
-            return False
-        self._form(r, form)
-        return True
+            return ((form, True, r) if form < now else (now, False, r)), True
+        if self.in_flight[r] and (bound := self.bound_ns(r)) <= form:
+            return (bound, False, r), False
+        return (form, True, r), True
+
+    def _changed(self, r: int) -> None:
+        """Put the replica's next event on the agenda: after whatever could have changed it."""
+        self._agenda.put(*self._event(r))
 
     def _complete(self, r: int, now_ns: int) -> None:
         if self._forecast is not None:
@@ -142,6 +176,8 @@ class Conductor:
     def _form(self, r: int, now_ns: int) -> None:
         items = self.router.form(r, now_ns)
         if items:
+            if not self.dispatched[r]:
+                self.fed.append(r)
             self.dispatched[r] += items
             if self._forecast is not None:
                 self._forecast.dispatched(r, items)
@@ -151,11 +187,11 @@ class Conductor:
     def _arrive(self) -> bool:
         """The next arrival or cancellation, if safe."""
         now = self.next_arrival_ns
-        if not self.arrival_known:
+        if not self.arrival_known or self._agenda.unknown_ns() <= now:
             return False
-        for r in range(len(self.returns)):
-            if self.next_form_ns[r] < now or self.bound_ns(r) <= now:
-                return False
+        known = self._agenda.known()
+        if known is not None and known < (now, True):
+            return False
         event = self.workload.take()
         if isinstance(event, Cancellation):
             self._cancel(event.index, now)
@@ -181,9 +217,13 @@ class Conductor:
 
     def _form_at(self, replica: int, now_ns: int) -> None:
         self.next_form_ns[replica] = min(self.next_form_ns[replica], now_ns)
+        self._changed(replica)
 
     def _refresh_next_arrival(self) -> None:
         """Ask the workload for its next arrival, or for a lower bound on it."""
         now = self.workload.next_arrival_ns()
         self.arrival_known = now is not None
         self.next_arrival_ns = self.workload.horizon_ns() if now is None else now
+        if self._forecast is not None:  # it sees as far as the next arrival
+            for r in range(len(self.returns)):
+                self._changed(r)

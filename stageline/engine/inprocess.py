@@ -59,47 +59,67 @@ def make_pipelines(route: Route, seed: int, observer: StageObserver | None = Non
 
 def drive(conductor: Conductor, pipelines: Pipelines, check: Callable[[], None] | None = None) -> None:
     """Alternate router and pipelines until nothing is left to do."""
-    router, returns, dispatched = conductor.router, conductor.returns, conductor.dispatched
+    dispatched = conductor.dispatched
+    shared = SharedStages(pipelines)
     while True:
-        conductor.advance()
-        fed = False
-        for r, pipeline in enumerate(pipelines):
-            if dispatched[r]:
-                returns[r] += pipeline.feed(dispatched[r])
-                dispatched[r] = []
-                fed = True
+        conductor.proceed()
+        known = False
+        for r in conductor.fed:
+            completions = pipelines[r].feed(dispatched[r])
+            dispatched[r] = []
+            if completions:
+                conductor.returned(r, completions)
+                known = True
+            shared.fed(conductor, r)
+        conductor.fed.clear()
         if check is not None:
             check()
-        if fed and any(returns):
-            continue
-        if not _serve(conductor, pipelines):
+        if not known and not shared.serve(conductor):
             if conductor.done:
                 return
-            raise LawBroken(f"stuck: {len(router.sequences)} requests in the system and nothing in flight")
+            raise LawBroken(f"stuck: {conductor.router.in_system()} requests in the system and nothing in flight")
 
 
-def _serve(conductor: Conductor, pipelines: Pipelines) -> bool:
-    """Serve shared stages in time order until the router may have something to do; False: nothing to serve.
+class SharedStages:
+    """Serves the stages that several visits share, of all replicas in time order."""
 
-    The router can dispatch nothing before its own next event or the earliest arrival of all, so that one is safe.
-    """
-    arrivals = [(p.next_ns, r) for r, p in enumerate(pipelines) if p.next_ns < NEVER]
-    if not arrivals:
-        return False
-    heapq.heapify(arrivals)
-    own = conductor.own_event_ns
-    while arrivals[0][0] < own:
-        r = arrivals[0][1]
-        completion = pipelines[r].step()
-        if completion is not None:
-            conductor.returns[r].append(completion)
-            break
-        heapq.heapreplace(arrivals, (pipelines[r].next_ns, r))
-    for r, promised_ns in enumerate(conductor.promised_ns):  # what is still queued completes after its arrival
-        next_ns = pipelines[r].next_ns
-        if promised_ns <= next_ns < NEVER:
-            conductor.promised_ns[r] = next_ns + 1
-    return True
+    def __init__(self, pipelines: Pipelines) -> None:
+        self._pipelines = pipelines
+        self._arrivals: list[tuple[int, int]] = []  # the earliest of a replica, and some that were it before
+
+    def fed(self, conductor: Conductor, r: int) -> None:
+        """A pipeline has got microbatches."""
+        next_ns = self._pipelines[r].next_ns
+        if next_ns < NEVER:
+            heapq.heappush(self._arrivals, (next_ns, r))
+            conductor.promise(r, next_ns + 1)
+
+    def serve(self, conductor: Conductor) -> bool:
+        """Serve until the router may have something to do; False: nothing to serve.
+
+        The router can dispatch nothing to a replica before that one's next formation, the next arrival and the earliest
+        arrival here, whose completion may bring a request.
+        """
+        arrivals, pipelines, form_ns = self._arrivals, self._pipelines, conductor.next_form_ns
+        until_ns = conductor.known_event_ns
+        served: set[int] = set()
+        completion: int | None = None
+        while arrivals and completion is None:
+            now, r = arrivals[0]
+            if now >= NEVER or now != pipelines[r].next_ns:
+                heapq.heappop(arrivals)
+                continue
+            if now >= until_ns or now >= form_ns[r]:
+                break
+            completion = pipelines[r].step()
+            served.add(r)
+            heapq.heapreplace(arrivals, (pipelines[r].next_ns, r))
+            if completion is not None:
+                conductor.returned(r, [completion])
+        for r in served:  # what is still there completes after its arrival
+            if pipelines[r].next_ns < NEVER:
+                conductor.promise(r, pipelines[r].next_ns + 1)
+        return completion is not None or bool(arrivals)
 
 
 def totals(conductor: Conductor, pipelines: Pipelines) -> RunTotals:

@@ -58,7 +58,7 @@ def _section(f: ConfigFields, beside: Quantisation) -> Quantisation:
     f.unused(*_NOTES)
     found = METHODS[method.lower()](f)
     f.finish()
-    return found._replace(kv_fp8=found.kv_fp8 or beside.kv_fp8)
+    return found._replace(kv_fp8=found.kv_fp8 or beside.kv_fp8, method=method.lower())
 
 
 def _everything(f: ConfigFields, name: str, ignored: list[str], place: str) -> Quantisation:
@@ -242,7 +242,7 @@ def _beside(side: ConfigFields) -> Quantisation:
         return Quantisation(kv_fp8=_kv_algorithm(f))
     found = _modelopt(f)
     f.finish()
-    return found
+    return found._replace(method="modelopt")
 
 
 def _algorithm(algorithm: str | None, size: int, place: str) -> str:

@@ -32,6 +32,7 @@ class Quantisation(NamedTuple):
     by_name: Mapping[str, str] = MappingProxyType({})
     ignore: "Patterns | None" = None
     kv_fp8: bool = False
+    method: str = ""  # the config's quant_method; "": weights are not quantised
 
     def format_of(self, modules: Iterable[str], default: str) -> str:
         """The weight format of a module, of which these are the names that model types give it.

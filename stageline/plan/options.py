@@ -9,6 +9,7 @@ from stageline.cost.group import Group
 from stageline.cost.kernel_profile import KernelProfile
 from stageline.cost.profile import Profile
 from stageline.cost.roofline_entry import HostOverhead
+from stageline.cost.sampling import Sampling
 from stageline.hardware.device import Device, MemoryShare
 from stageline.plan.drafter import Draft
 
@@ -55,6 +56,9 @@ class EngineRules(NamedTuple):
     sampler_bytes: int = 0  # per running sequence and entry of the vocabulary
 
 
+TowerMode = Literal["weights", "data"]
+
+
 class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The planner's options. None: the planner's choice, or the device's value."""
 
@@ -78,6 +82,7 @@ class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
     axes: tuple[Axis, ...] = ()  # order from the innermost; empty: chosen by cost
     strides: Strides = Strides()  # set by the planner, from the order of the axes
     host: HostOverhead = HostOverhead()
+    sampling: Sampling = Sampling()
     engine_sequence_ns: float = 0.0  # host time of the serving engine per sequence and step of a data-parallel rank
     async_scheduling: bool | None = None  # that time hides behind the devices'; None: the engine's default
     context_tokens: int | None = None
@@ -101,6 +106,8 @@ class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
     serving: EngineRules | None = None
     draft: Draft | None = None  # what drafts tokens beside the last layers
     block_tokens: int = 16
+    language_model_only: bool = False  # no vision tower
+    tower_mode: TowerMode = "weights"  # ranks divide its weights, or each of them holds it
     whole_kv: bool = False  # sliding-window layers keep KV of the whole context
     profile: Profile | KernelProfile | None = None  # measured costs instead of the roofline
     efficiencies: Efficiencies | None = None  # fitted shares of the peaks instead of the catalogue's

@@ -68,7 +68,7 @@ class RouterMachine:
         self._confirmed = True
         if conductor.returns[key] or frame.promise_ns > known:
             self._news = True
-        conductor.promised_ns[key] = max(known, frame.promise_ns)
+        conductor.promise(key, max(known, frame.promise_ns))
         if self._windows is not None:
             self._windows[key].returned(len(arrivals_ns))
         if frame.last:

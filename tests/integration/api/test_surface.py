@@ -26,7 +26,8 @@ FUNCTIONS = {
     "compare": ["runs"],
     "search": [
         "models", "device_names", "devices", "workload", "slo", "microbatches", "vary", "max_context_parallel",
-        "requests", "rate_scale", "seed", "scheduling", "price", "limits", "every_count", "exhaustive", "headroom",
+        "requests", "rate_scale", "seed", "scheduling", "warmup", "measure_window", "price", "limits", "every_count",
+        "exhaustive", "headroom",
         "survive_loss",
         "jobs", "dask_scheduler", "resume", "catalog", "design",
     ],
@@ -83,7 +84,7 @@ def test_plan_keywords_are_the_options_of_the_planner() -> None:
     assert keywords == set(get_type_hints(ShapeKeywords)) | set(get_type_hints(DesignKeywords))
     derived = {
         "host", "profile", "efficiencies", "ring_step_ns", "strides", "serving", "credits_rule", "rank_tokens",
-        "engine_sequence_ns", "draft", "longest_that_fits",
+        "engine_sequence_ns", "draft", "longest_that_fits", "sampling",
     }  # fmt: skip
     assert set(PlanOptions.__struct_fields__) - derived <= keywords
 

@@ -75,7 +75,7 @@ def test_nothing_happens_beyond_the_horizon() -> None:
     conductor = Conductor(Router(Route(plan()), Scheduling(), 0, Recorder()), workload)
     conductor.advance()
     assert [item.microbatch.dispatch_ns for item in conductor.dispatched[0]] == [0]
-    conductor.returns[0].append(300)
+    conductor.returned(0, [300])
     conductor.advance()
     assert conductor.returns[0] == type(conductor.returns[0])([300])
     workload.horizon_ns = lambda: 301  # type: ignore[method-assign]

@@ -113,7 +113,7 @@ def finished(scenario: Scenario, kind: type[Conductor], step_ns: int) -> tuple[C
                     conductor.returned(r, [completion])
             if conductor.waits_for(r) and kind is not Late:  # a promise does not overtake what is on its way
                 bound = min(NEVER, stages[r].next_ns + 1)
-                conductor.promised_ns[r] = max(conductor.promised_ns[r], bound)
+                conductor.promise(r, bound)
         workload.open()
     raise AssertionError("stuck")
 
@@ -171,6 +171,6 @@ def test_another_time_than_foreseen_breaks_a_law() -> None:
     conductor = ForesightedConductor(router, Open([one], NEVER), 0)
     conductor.advance()
     assert conductor.bound_ns(0) == conductor.overdue_ns == 5 + 10 + 20 + 3
-    conductor.returns[0].append(39)
+    Conductor.returned(conductor, 0, [39])
     with pytest.raises(LawBroken, match="came back at 39 ns, predicted was 38 ns"):
         conductor.advance()
