@@ -2,8 +2,8 @@
 
     python -m bench.pp_batching DIR [--requests N] [--users N]      DIR has traces/mooncake_conversation_trace.jsonl
 
-vllm#50410 and #57433 report, for Kimi K3 with DSpark (7 drafts) on B200, TP8 x PP4, layers 25,25,25,18, max_num_seqs
-32 and 1,000 requests of a Mooncake trace at concurrency 64, output tokens/s against natural scheduling: a cap on all
+vllm#50410 and #57433 report, for Kimi K3 with DSpark (7 drafts) on B200, TP8 x PP4, layers 25,25,25,18, max_num_seqs 32
+and 1,000 requests of a Mooncake trace at concurrency 64, output tokens/s against natural scheduling: a cap on all
 scheduled requests -8.21 %, a cap on decodes only +22.95 %.
 
 Nothing here is fitted. What the report does not say is assumed, and each assumption is a case of its own:
@@ -21,15 +21,25 @@ vllm#57433 also gives groups that formed in runs of prompts of 64K and outputs o
 the same requests gained. A second table has those: rounds of such groups alone, without the prefill that the runs had,
 so that it tests costs and the round, not how groups come about.
 
-What remains: the trace's rows do not come out. Groups form more evenly here than they must have there (10th to 90th
-percentile 5 to 11), so natural scheduling is too good, and a cap of 64 / 4 = 16 hardly ever binds. If the global cap
-means a share of the 32 slots instead, 8, it loses 24-28 % against natural, because chunks of prompts wait behind full
-groups; decode cap against global cap is then +34.0 % with the prefix cache (400 requests), measured +33.9 %.
+What remains: the trace's rows do not come out. With 1,000 requests a global cap gains 0.1 to 0.2 % and a cap on decodes
+0.6 to 2.5 %, hardly any prefill 1.4 and 4.9 %: groups are as even as chance makes them (10th to 90th percentile 4 to
+12), because who replaces a request may end its prompt in any step, and a cap of 64 / 4 = 16 hardly ever binds. If the
+global cap means a share of the 32 that run, 8, it loses 21 to 23 %, since chunks of prompts wait behind full groups
+(hardly any prefill: +5.5 %). Then the order is the measured one, and decode cap against global cap is +29.0 to +32.0 %,
+measured +33.9 %; but natural scheduling is still too good.
 
-Nothing between these cases gives the three rows together either (200 requests): prompts divided by 4, 8 or 16 give a
-global cap of +1.6, +4.9, +3.3 % and a decode cap of +2.7, +5.5, +2.7 %; 2,048 batched tokens +0.9 and +3.2 %. While
-it counts all unfinished requests a global cap gains in every case. In two points the rule was compared with vLLM's
-scheduler and agrees: chunks may join any step, a decode is eligible pp steps after the step that sampled.
+Tried besides, with a second simulator, of vLLM's scheduler by its source over the same costs: 2,048 to 32,768 batched
+tokens, 1.9 to 6.7 tokens a step, with and without a prefix cache, prompts cut at multiples of 768 or 1,536 tokens as
+vLLM does for states (72 cases, 400 requests each): a global cap of 16 -1.0 to +2.0 %, of 8 -28.1 to -4.4 %, a cap on
+decodes -1.3 to +3.7 %. Groups become uneven, and stay so, where answers are of one length and prompts take the same
+number of steps: 64K prompts found in a cache but for their last 512 tokens, 400 tokens of output, 64 users (400
+requests) give a cap on decodes +12.5 and +15.5 % with 3.84 and 1.88 tokens a step; measured +12.62 % in runs of
+those lengths. With 1,024 or 2,048 tokens left it is -1.3 to +1.4 %. So facts about the runs decide that are not known
+here: which trace it was, and how much of its prompts was found in a cache.
+
+Rules were compared with vLLM's sources: chunks may join any step, a decode is eligible pp steps after the step that
+sampled, and a step is scheduled before the one that it waits for is back, so a free place is taken one step later (rule
+5). Bursts (`pp_bursts`) come out.
 """
 
 import argparse

@@ -28,12 +28,12 @@ from stageline.engine.router import Router
 from stageline.engine.settings import plan_scheduling, read_scheduling
 from stageline.errors import BadInput, UsageError
 from stageline.plan.schema import Plan
+from stageline.runtime.deadline import deadline_ns
 from stageline.runtime.dilation import parse_dilation
 from stageline.runtime.open_ports import warn_of_open_port
 from stageline.runtime.plans import read_plan_file
 from stageline.runtime.server import Server, serve
 from stageline.runtime.text_format import encode
-from stageline.units import NS_PER_S, parse_duration_ns
 from stageline.wire.channels import Dialer
 from stageline.wire.rotation import server_context
 
@@ -69,7 +69,7 @@ def build(settings: RouterSettings) -> Server:
         gate=gate,
         http=openai_server(live, settings, registry, gate, status) if live and settings.http_port >= 0 else None,
         status=status,
-        deadline_ns=_deadline_ns(settings.stage_deadline),
+        deadline_ns=deadline_ns(settings.stage_deadline),
     )
     return Server(settings, servicer, registry)
 
@@ -89,10 +89,11 @@ def live_service(plan: Plan, table: StageTable, settings: RouterSettings, watch:
         scheduling=scheduling,
         seed=settings.seed,
         dilation=parse_dilation(settings.dilation, route),
-        deadline_ns=_deadline_ns(settings.stage_deadline),
+        deadline_ns=deadline_ns(settings.stage_deadline),
         queue=settings.queue,
         payload=settings.payload,
         record=Path(settings.record) if settings.record else None,
+        retries=settings.session_retries,
     )
     tokenizer = open_tokenizer(Path(settings.tokenizer) if settings.tokenizer else None)
     lengths = OutputLengths(settings.output_lengths, settings.seed, tokenizer)
@@ -105,13 +106,6 @@ def live_service(plan: Plan, table: StageTable, settings: RouterSettings, watch:
         names,
         image_tokens=settings.image_tokens,
     )
-
-
-def _deadline_ns(text: str) -> int:
-    deadline_ns = parse_duration_ns(text, "--stage-deadline")
-    if deadline_ns < NS_PER_S:
-        raise BadInput("--stage-deadline", text, "shorter than 1s", "a busy host needs more; give 1s or more")
-    return deadline_ns
 
 
 def openai_server(

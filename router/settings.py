@@ -8,6 +8,7 @@ from stageline.engine.settings import MAX_SEED
 from stageline.errors import UsageError
 from stageline.plan.schema import Plan
 from stageline.report.spans.context import DEFAULT_RATIO
+from stageline.runtime import deadline
 from stageline.runtime.settings import ServerSettings
 
 
@@ -95,7 +96,16 @@ class RouterSettings(ServerSettings, frozen=True, forbid_unknown_fields=True, kw
     stage_deadline: Annotated[
         str,
         msgspec.Meta(description="How long a stage may owe an answer or a frame, such as 10s."),
-    ] = "10s"
+    ] = deadline.DEFAULT
+    session_retries: Annotated[
+        int,
+        msgspec.Meta(
+            ge=0,
+            le=100,
+            description="How often a live session is done again when a stage is lost; its streams wait "
+            "and go on. 0: they end with an error.",
+        ),
+    ] = 0
     seed: Annotated[int, msgspec.Meta(ge=0, le=MAX_SEED, description="Seed of live sessions.")] = 0
     scheduling: Annotated[
         str,

@@ -39,23 +39,24 @@ def evaluate(form: Form, rows: Rows) -> tuple[list[float], Residuals]:
 
 def fit_system(data: Path, system: System, device: Device) -> Fitted:
     """All kinds and formats of one device."""
-    folder, left = data / system.folder, {}
+    folder, left, on = data / system.folder, {}, forms.given(system, device)
     gemm, prefill, decode, moe = [], [], [], []
     found, launches = tables.gemms(folder, system)
     for fmt, rows in found.items():
         x, left["GEMM", fmt] = evaluate(forms.gemm(rows, device, fmt), rows)
         gemm.append(_gemm(fmt, x))
     for fmt, rows in tables.attention(folder, system, "context").items():
-        x, left["prefill attention", fmt] = evaluate(forms.prefill(rows, device, fmt), rows)
+        x, left["prefill attention", fmt] = evaluate(forms.prefill(rows, device, fmt, on), rows)
         prefill.append(_prefill(fmt, x))
     for fmt, rows in tables.attention(folder, system, "generation").items():
-        x, left["decode attention", fmt] = evaluate(forms.decode(rows, device, fmt, system.cache_mib << 20), rows)
-        decode.append(_decode(fmt, x))
+        x, left["decode attention", fmt] = evaluate(forms.decode(rows, device, fmt, on), rows)
+        decode.append(_decode(fmt, x, heads_apart=tables.heads_apart(folder, system, fmt)))
     for fmt, rows in tables.experts(folder, system).items():
         x, left["MoE", fmt] = evaluate(forms.experts(rows, device, fmt), rows)
         moe.append(_moe(fmt, x))
     costs = KernelCosts(
-        name=device.name, gemm=tuple(gemm), prefill=tuple(prefill), decode=tuple(decode), moe=tuple(moe),
+        name=device.name, score_fs=text.rounded(on.score_fs), cache_bytes=on.cache_bytes,
+        gemm=tuple(gemm), prefill=tuple(prefill), decode=tuple(decode), moe=tuple(moe),
         linear=_linear(folder, system, left), all_reduce=_collectives(folder, system, "all_reduce"),
         reduce_scatter=_collectives(folder, system, "reduce_scatter"),
         all_gather=_collectives(folder, system, "all_gather"),
@@ -73,13 +74,14 @@ def _gemm(fmt: str, x: list[float]) -> GemmCost:
 
 
 def _prefill(fmt: str, x: list[float]) -> PrefillCost:
-    shares = {"bandwidth": x[1], "flops": x[2], "query": x[4]}
-    return PrefillCost(format=fmt, fixed_ns=_ns(x[0]), score_fs=x[3], depth_ns=_ns(x[5]), **shares)
+    shares = {"bandwidth": x[1], "flops": x[2], "query": x[3]}
+    return PrefillCost(format=fmt, fixed_ns=_ns(x[0]), depth_ns=_ns(x[4]), block_ns=_ns(x[5]), **shares)
 
 
-def _decode(fmt: str, x: list[float]) -> DecodeCost:
+def _decode(fmt: str, x: list[float], *, heads_apart: bool) -> DecodeCost:
     shares = {"bandwidth": x[1], "cache_bandwidth": x[2], "query": x[3]}
-    return DecodeCost(format=fmt, fixed_ns=_ns(x[0]), span_ns=_ns(x[4]), head_ns=_ns(x[5]), **shares)
+    times = {"fixed_ns": _ns(x[0]), "span_ns": _ns(x[4]), "head_ns": _ns(x[5])}
+    return DecodeCost(format=fmt, heads_apart=heads_apart, **times, **shares)
 
 
 def _moe(fmt: str, x: list[float]) -> MoeCost:

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bench.costs.tables import Floats, Rows
-from stageline.hardware.costs import WINDOW_TILE
+from bench.costs.tables import Floats, Rows, System
+from stageline.hardware.costs import QUERY_TILE, WINDOW_TILE
 from stageline.hardware.device import Device
 from stageline.model.formats import WEIGHT_FORMATS, WeightFormat
 
@@ -64,23 +64,37 @@ def _attention(rows: Rows, device: Device, fmt: str, *, decode: bool) -> _Attent
     return _Attention(kv_bytes, kv_bytes / device.bandwidth_bytes_per_s * 1e6, query, pairs, batch * new, kv / batch)
 
 
-def prefill(rows: Rows, device: Device, fmt: str) -> Form:
-    """See PrefillCost: fixed us, bandwidth, flops, score fs, query, depth us."""
+class Given(NamedTuple):
+    """What a device's data sheet gives, and no fit: bytes of the last cache, fs of one exponential."""
+
+    cache_bytes: int
+    score_fs: float
+
+
+def given(system: System, device: Device) -> Given:
+    """See `System`."""
+    return Given(system.cache_mib << 20, system.exponential_flops / device.peak_flops.bf16 * 1e15)
+
+
+def prefill(rows: Rows, device: Device, fmt: str, on: Given) -> Form:
+    """See PrefillCost: fixed us, bandwidth, flops, query, depth us, block us."""
     a, heads, width = _attention(rows, device, fmt, decode=False), rows.columns["num_heads"], rows.columns["head_dim"]
-    work, scores = 4 * heads * width * a.pairs / device.peak_flops.bf16 * 1e6, heads * a.pairs * 1e-9
-    depth = a.pairs / a.new
+    work, scores = 4 * heads * width * a.pairs / device.peak_flops.bf16 * 1e6, on.score_fs * heads * a.pairs * 1e-9
+    spilt = np.where(a.query * device.bandwidth_bytes_per_s / 1e6 > on.cache_bytes, a.query, 0.0)
+    depth, blocks = a.pairs / a.new, heads * (a.new / QUERY_TILE + rows.columns["batch_size"] / 2)
 
     def predict(x: Floats) -> Floats:
-        us: Floats = x[0] + a.read / x[1] + work / x[2] + x[3] * scores + x[4] * a.query + x[5] * depth
+        us: Floats = x[0] + a.read / x[1] + work / x[2] + scores + x[3] * spilt + x[4] * depth + x[5] * blocks
         return us
 
-    return Form(predict, (10.0, 0.7, 0.65, 200.0, 3.0, 1e-2))
+    return Form(predict, (10.0, 0.7, 0.65, 1.0, 1e-2, 1e-2))
 
 
-def decode(rows: Rows, device: Device, fmt: str, cache_bytes: int) -> Form:
+def decode(rows: Rows, device: Device, fmt: str, on: Given) -> Form:
     """See DecodeCost: fixed us, bandwidth, cache bandwidth, query, span us, head us."""
-    a = _attention(rows, device, fmt, decode=True)
-    cached, calls = a.kv_bytes <= cache_bytes, rows.columns["batch_size"] * rows.columns["num_key_value_heads"]
+    a, c = _attention(rows, device, fmt, decode=True), rows.columns
+    cached = a.kv_bytes <= on.cache_bytes
+    calls = c["batch_size"] * np.where(c["apart"] > 0, c["num_heads"], c["num_key_value_heads"])
 
     def predict(x: Floats) -> Floats:
         read = a.read / np.where(cached, x[2], x[1])

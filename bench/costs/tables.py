@@ -8,26 +8,28 @@ import numpy.typing as npt
 from pyarrow import parquet
 
 from bench.costs.loads import EXPONENTS, busiest_rank
+from stageline.cost.expert_formats import expert_formats
+from stageline.cost.gemm_shapes import TABLE_FORMATS as FORMATS
 
 Floats = npt.NDArray[np.float64]
 Table = dict[str, npt.NDArray[Any]]
 
-FORMATS = {
-    "bfloat16": "bf16", "fp8": "fp8", "fp8_block": "fp8-block", "nvfp4": "nvfp4", "int4_wo": "int4",
-    "w4a16_mxfp4": "mxfp4", "w4a8_mxfp4_mxfp8": "mxfp4-w4a8",
-}  # fmt: skip
+HEADS_APART = ("vllm_flash_attn_fa2", "vllm_flash_attn")  # FlashAttention 2; the latter on A100 alone
 LAUNCH_BOUND = 3.0  # times the bf16 row of the same shape
 
 
 class System(NamedTuple):
     """A device of the tables: its folder, its name in the catalogue, its L2 cache, and the versions of its tables.
 
-    Cache sizes are those of NVIDIA's architecture papers and data sheets.
+    Cache sizes are those of NVIDIA's architecture papers and data sheets. `exponential_flops`: dense bf16 FLOPs in the
+    time of one exponential, by what an SM does in a clock: 4,096 and 16 on Hopper (FlashAttention-3 paper), 2,048 and
+    16 on Ampere, 8,192 and 16 on Blackwell, with 32 on Blackwell Ultra, 1,024 and 16 on Ada and workstation Blackwell.
     """
 
     folder: str
     device: str
     cache_mib: int
+    exponential_flops: int
     gemm: str = "0.24.0"
     vllm: str = "0.24.0"
     nccl: str = "2.29.2"
@@ -36,14 +38,14 @@ class System(NamedTuple):
 
 
 SYSTEMS = (
-    System("a100_sxm", "a100-80g", 40, "0.14.0", "0.14.0", "2.27.3", ("vllm/0.14.0",), ""),
-    System("h100_sxm", "h100-sxm", 50, gemm="0.19.0"),
-    System("h200_sxm", "h200", 50),
-    System("l40s", "l40s", 96, nccl="2.27.3", custom=()),
-    System("b200_sxm", "b200", 126),
-    System("b300_sxm", "b300", 126, custom=("vllm/0.24.0", "sglang/0.5.14")),
-    System("gb300", "gb300", 126),
-    System("rtx_pro_6000_server", "rtx-pro-6000", 128),
+    System("a100_sxm", "a100-80g", 40, 128, "0.14.0", "0.14.0", "2.27.3", ("vllm/0.14.0",), ""),
+    System("h100_sxm", "h100-sxm", 50, 256, gemm="0.19.0"),
+    System("h200_sxm", "h200", 50, 256),
+    System("l40s", "l40s", 96, 64, nccl="2.27.3", custom=()),
+    System("b200_sxm", "b200", 126, 512),
+    System("b300_sxm", "b300", 126, 256, custom=("vllm/0.24.0", "sglang/0.5.14")),
+    System("gb300", "gb300", 126, 256),
+    System("rtx_pro_6000_server", "rtx-pro-6000", 128, 64),
 )
 
 
@@ -91,17 +93,25 @@ def gemms(folder: Path, system: System) -> tuple[dict[str, Rows], dict[str, int]
 
 
 def attention(folder: Path, system: System, phase: str) -> dict[str, Rows]:
-    """Attention of a phase ("context" or "generation") by KV format."""
+    """Attention of a phase ("context" or "generation") by KV format; `apart` where FlashAttention 2 has a window."""
     table = read(folder / "attention" / "vllm" / system.vllm / f"{phase}_attention_perf.parquet")
     table.setdefault("window_size", np.zeros(len(table["latency"])))
     tokens = table["batch_size"].astype(float) * table["isl"].astype(float)
-    names = ("batch_size", "isl", "num_heads", "num_key_value_heads", "head_dim", "step", "window_size")
+    table["apart"] = (table["window_size"] > 0) & np.isin(table["kernel_source"], HEADS_APART)
+    names = ("batch_size", "isl", "num_heads", "num_key_value_heads", "head_dim", "step", "window_size", "apart")
     kinds = sorted(set(table["kv_cache_dtype"]))
     return {FORMATS[kind]: rows(table, table["kv_cache_dtype"] == kind, names, tokens) for kind in kinds}
 
 
+def heads_apart(folder: Path, system: System, fmt: str) -> bool:
+    """Whether decode attention over this KV format runs in FlashAttention 2."""
+    table = read(folder / "attention" / "vllm" / system.vllm / "generation_attention_perf.parquet")
+    own = np.array([FORMATS[kind] == fmt for kind in table["kv_cache_dtype"]])
+    return bool(np.isin(table["kernel_source"][own], HEADS_APART).any())
+
+
 def experts(folder: Path, system: System) -> dict[str, Rows]:
-    """Routed experts by format, all kernels and distributions together; `distinct` and `copies` are the loads."""
+    """Routed experts by format, all distributions together; `distinct` and `copies` are the loads."""
     table = read(folder / "moe" / "vllm" / system.vllm / "moe_perf.parquet")
     names = ("num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size")
     shapes = zip(*(table[n].tolist() for n in ("num_tokens", "topk", "num_experts", "moe_ep_size")), strict=True)
@@ -109,10 +119,12 @@ def experts(folder: Path, system: System) -> dict[str, Rows]:
         busiest_rank(*shape, EXPONENTS[spread]) for shape, spread in zip(shapes, table["distribution"], strict=True)
     ]
     table["distinct"], table["copies"] = (np.array([load[i] for load in loads]) for i in (0, 1))
-    kinds = [kind for kind in sorted(set(table["moe_dtype"])) if kind in FORMATS]
     tokens = table["num_tokens"].astype(float)
+    sources = list(zip(table["moe_dtype"], table["kernel_source"], strict=True))
+    formats = expert_formats(sources)
     return {
-        FORMATS[kind]: rows(table, table["moe_dtype"] == kind, (*names, "distinct", "copies"), tokens) for kind in kinds
+        fmt: rows(table, np.array([fmt in formats[s] for s in sources]), (*names, "distinct", "copies"), tokens)
+        for fmt in sorted({fmt for found in formats.values() for fmt in found})
     }
 
 

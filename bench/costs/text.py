@@ -23,12 +23,22 @@ tables of {commit} lie. Do not edit.
 A device's kernels have constants of their own by kind of operation and format. They are fitted to public tables of
 measured kernels, and to nothing else: no measured request took part. The formulas are those of
 `stageline/hardware/costs.py`, the constants lie in `stageline/catalog/costs/`. Shares are of the peaks in the device's
-own file. Rows that time the launch of a kernel by the host instead of the kernel are left out of fit and table.
+own file. Rows that time the launch of a kernel by the host instead of the kernel are left out of fit and table. Not
+fitted, and not counted, is what data sheets and kernels give: the time of an exponential and the bytes of the cache of
+a device, and whether the decode kernel is FlashAttention 2, which under a window reads KV once per query head.
 
-The MoE tables draw the tokens of experts from power laws; the fit counts the experts and tokens of the rank that they
-time. They and the attention tables repeat one call, which large caches answer: a cached call has a bandwidth of its own
-in the fit, which no emulation uses. A fit begins with the least mean error over all bands and ends with the least
-median error.
+The MoE tables draw the tokens of experts from power laws; the fit draws them alike, and counts the experts and tokens
+of the rank that they time. They and the attention tables repeat one call, which large caches answer: a cached call of
+decode has a bandwidth of its own in the fit, which no emulation uses, and prefill pays for the traffic of queries and
+outputs only beyond the cache. A fit begins with the least mean error over all bands and ends with the least median
+error.
+
+A format of experts has the rows of the kernel that engines run it in (`stageline/cost/expert_formats.py`). On Hopper
+fp8 and fp8-static part. Static scales (ModelOpt) run in FlashInfer's CUTLASS kernel, which the tables time at 1.9 to
+3.1 times BF16 (medians of the bands). Other FP8 checkpoints and `--weights fp8` run in Triton, whose rows of block FP8
+stand for both. gpt-oss has kernels of its own for MXFP4, here mxfp4-openai. NVFP4 on devices without FP4 units is
+multiplied in BF16: experts by Marlin, whose constants are those of mxfp4 or int4, GEMMs with the constants of bf16 and
+the bytes of NVFP4.
 
 Error: median of |emulated / measured - 1|. Bias: median of emulated / measured - 1, by new tokens of the call. Bold:
 beyond the aim (error 8 % for bf16 GEMMs, 12 % for other GEMMs and attention, 15 % for MoE; bias 15 % in a band of 100
@@ -43,9 +53,10 @@ def rounded(value: float) -> float:
 
 def toml(costs: KernelCosts, system: System) -> str:
     """The catalogue's file of one device."""
-    lines = [f'name = "{costs.name}"']
-    for kind, rows in msgspec.to_builtins(costs).items():
-        for row in rows if kind != "name" else ():
+    fields = msgspec.to_builtins(costs)
+    lines = [f"{key} = {msgspec.json.encode(fields.pop(key)).decode()}" for key in ("name", "score_fs", "cache_bytes")]
+    for kind, rows in fields.items():
+        for row in rows:
             lines += ["", f"[[{kind}]]"]
             lines += [f"{key} = {msgspec.json.encode(value).decode()}" for key, value in row.items()]
     versions = f"GEMM vLLM {system.gemm}, attention and MoE vLLM {system.vllm}, NCCL {system.nccl}"

@@ -36,7 +36,8 @@ stream ends without `[DONE]`.
 | when | status | type | code | param | Retry-After |
 |---|---|---|---|---|---|"""
 _TIMES = f"""\
-A body that does not arrive within {BODY_S:g} s is answered with 408, malformed HTTP with 400. A body may have
+A path that there is not is answered with 404, one that does not take the method with 405 and an Allow header,
+a body that does not arrive within {BODY_S:g} s with 408, malformed HTTP with 400. A body may have
 {LEAST_BODY_BYTES >> 20} MiB and {BODY_BYTES_PER_TOKEN} bytes for each token of the model's context, at most
 {MAX_BODY_BYTES >> 20} MiB; a longer one is answered with 413. A bug of the router is answered with 500.
 """

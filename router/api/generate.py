@@ -96,7 +96,7 @@ def live_state(supervisor: LiveSupervisor) -> router_pb2.LiveState:
         requests=session.requests if session else 0,
         slip_ns=session.clock.slip_ns if session else 0,
         last_digest=supervisor.last_digest,
-        reason=supervisor.degraded if session else supervisor.why_not,
+        reason=supervisor.degraded if supervisor.ready else supervisor.why_not,
     )
 
 

@@ -6,9 +6,12 @@ from typing import Any
 from stageline.errors import BadInput
 
 _SAYING = {"title", "description", "default", "examples", "$schema", "$defs", "definitions", "$comment", "$id"}
+_LEAST = {"minimum", "exclusiveMinimum", "minLength", "minItems"}
+_MOST = {"maximum", "exclusiveMaximum", "maxLength", "maxItems"}
+_PYTHON = {"object": dict, "array": list, "string": str, "boolean": bool, "null": type(None)}
 _KINDS = {
     "object": ("properties", "required", "additionalProperties"),
-    "array": ("items", "prefixItems", "minItems", "maxItems"),
+    "array": ("items", "prefixItems", "minItems", "maxItems", "uniqueItems"),
     "string": ("minLength", "maxLength", "format"),
     "integer": (),
     "number": ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
@@ -34,17 +37,60 @@ def merged(schema: dict[str, Any], place: str) -> dict[str, Any]:
             raise BadInput(place, None, "not a list of schemas")
         for name, value in part.items():
             before = found.get(name)
-            if name == "properties" and isinstance(before, dict) and isinstance(value, dict):
-                found[name] = before | value
-            elif name == "required" and isinstance(before, list) and isinstance(value, list):
-                found[name] = before + value
-            elif name in _SAYING:
+            if name in _SAYING:
                 continue
-            elif before is not None and before != value:
+            both = value if before is None or before == value else _both(name, before, value)
+            if both is None:
                 raise BadInput(f"{place}: {name}", None, "differs between the schemas", "write them as one")
-            else:
-                found[name] = value
+            found[name] = both
     return found
+
+
+def _both(name: str, one: Any, other: Any) -> Any:
+    """The value of a keyword that says what two values of it say together; None: there is none."""
+    both: Any = None
+    match one, other:
+        case dict(), dict() if name == "properties":
+            names = [key for key in one if key in other and one[key] != other[key]]
+            both = one | other | {key: {"allOf": [one[key], other[key]]} for key in names}
+        case list(), list() if name == "required":
+            both = one + other
+        case list(), list() if name == "enum":
+            both = [value for value in one if value in other] or None
+        case ((str() | list()), (str() | list())) if name == "type":
+            kinds = [one] if isinstance(one, str) else one
+            both = [kind for kind in kinds if kind in ([other] if isinstance(other, str) else other)] or None
+        case ((int() | float()), (int() | float())) if name in _LEAST | _MOST:
+            both = max(one, other) if name in _LEAST else min(one, other)
+    return both
+
+
+def allowed(value: Any, schema: dict[str, Any]) -> bool:
+    """Whether a value that an enumeration or constant gives also has the type, the length and the bounds beside it."""
+    kinds = schema.get("type")
+    if kinds is not None and not any(_is(kind, value) for kind in ([kinds] if isinstance(kinds, str) else kinds)):
+        return False
+    size = len(value) if isinstance(value, str) else None
+    if size is not None and not schema.get("minLength", 0) <= size <= schema.get("maxLength", size):
+        return False
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return True
+    return (
+        schema.get("minimum", value) <= value <= schema.get("maximum", value)
+        and not schema.get("exclusiveMinimum", value - 1) >= value
+        and not schema.get("exclusiveMaximum", value + 1) <= value
+    )
+
+
+def _is(kind: Any, value: Any) -> bool:
+    whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+    match kind:
+        case "integer":
+            return whole and not isinstance(value, bool)
+        case "number":
+            return isinstance(value, int | float) and not isinstance(value, bool)
+        case _:
+            return isinstance(value, _PYTHON.get(kind, ()))
 
 
 def limits(schema: dict[str, Any], place: str) -> tuple[tuple[Fraction, bool], tuple[Fraction, bool]]:

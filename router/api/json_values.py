@@ -2,27 +2,30 @@
 
 A value is drawn from a key, so it depends on prompt, seed and choice only. Supported is what structured outputs use:
 types, `enum`, `const`, `properties`, `required`, `additionalProperties`, `items`, `prefixItems`, bounds of numbers,
-lengths of strings and arrays, common formats, `anyOf`, `oneOf`, `allOf`, `$ref` into the document. What would constrain
-a value in another way is refused.
+lengths of strings and arrays, `uniqueItems`, common formats, `anyOf`, `oneOf`, `allOf`, `$ref` into the document. What
+would constrain a value in another way is refused.
 """
 
 import math
 from fractions import Fraction
 from itertools import count
+from json import dumps
 from typing import Any
 
-from router.api.json_schema import joined, kind_of, length_at, limits, members, merged, number_at
+from router.api.json_schema import allowed, joined, kind_of, length_at, limits, members, merged, number_at
 from router.api.tokens import WORDS
 from stageline.engine.rng import draw_at
 from stageline.errors import BadInput
 
 MAX_DEPTH = 32
+_REDRAWN = 64  # times, for a list whose values must differ
 MAX_VALUES = 2048  # of one document, so that no schema takes the server's time
 MAX_CHARACTERS = 1 << 16  # of all its strings that have a least length
 _OPTIONAL_DEPTH = 6  # below this, members that are not required are left out: a recursive schema must end
 _REFUSED = (
-    "pattern", "patternProperties", "propertyNames", "not", "if", "contains", "uniqueItems", "minProperties",
-    "dependentRequired", "dependentSchemas", "unevaluatedProperties", "unevaluatedItems", "$dynamicRef",
+    "pattern", "patternProperties", "propertyNames", "not", "if", "contains", "minProperties", "maxProperties",
+    "dependencies", "dependentRequired", "dependentSchemas", "unevaluatedProperties", "unevaluatedItems",
+    "additionalItems", "$dynamicRef", "$recursiveRef",
 )  # fmt: skip
 _FORMATS = {
     "date-time": "2024-05-17T10:15:30Z", "date": "2024-05-17", "time": "10:15:30Z", "duration": "P3D",
@@ -67,16 +70,36 @@ class Maker:
         if "$ref" in schema:
             return self._make(joined(schema, "$ref", self._referred(schema["$ref"], place), place), depth + 1, place)
         if "const" in schema or "enum" in schema:
-            choices = [schema["const"]] if "const" in schema else members(schema["enum"], f"{place}.enum")
-            return choices[self._draw(len(choices))]
+            return self._chosen(schema, place)
         for name in ("anyOf", "oneOf"):
             if name in schema:
                 number = self._which(members(schema[name], f"{place}.{name}"), depth)
                 chosen, inner = schema[name][number], f"{place}.{name}[{number}]"
                 return self._make(joined(schema, name, chosen, inner), depth + 1, inner)
         if "allOf" in schema:
-            return self._make(merged(schema, f"{place}.allOf"), depth + 1, place)
+            parts = [self._resolved(part, place) for part in members(schema["allOf"], f"{place}.allOf")]
+            return self._make(merged(schema | {"allOf": parts}, f"{place}.allOf"), depth + 1, place)
         return self._typed(schema, depth, place)
+
+    def _chosen(self, schema: dict[str, Any], place: str) -> Any:
+        """One of the values of `enum`, or that of `const`, which what stands beside it allows."""
+        name = "const" if "const" in schema else "enum"
+        values = [schema["const"]] if name == "const" else members(schema["enum"], f"{place}.enum")
+        try:
+            fitting = [value for value in values if allowed(value, schema)]
+        except TypeError:
+            raise BadInput(place, None, f"what stands beside {name} is of the wrong type") from None
+        if not fitting:
+            raise BadInput(f"{place}.{name}", None, "no value has the type and the bounds beside it")
+        return fitting[self._draw(len(fitting))]
+
+    def _resolved(self, schema: Any, place: str) -> Any:
+        """A schema whose own reference is followed, so that it can be merged with others."""
+        for _ in range(MAX_DEPTH):
+            if not isinstance(schema, dict) or "$ref" not in schema:
+                return schema
+            schema = joined(schema, "$ref", self._referred(schema["$ref"], place), place)
+        raise BadInput(f"{place}.$ref", None, "refers to itself")
 
     def _which(self, choices: list[Any], depth: int) -> int:
         """The number of a choice; deep down the shortest that refers to no other schema, so that recursions end."""
@@ -130,12 +153,30 @@ class Maker:
         found = [self._make(one, depth + 1, f"{place}.prefixItems") for one in first[:wanted]]
         while len(found) < wanted:
             found.append(self._make(items, depth + 1, f"{place}.items"))
+        if schema.get("uniqueItems"):
+            self._differ(found, items, depth, place, least)
         return found
+
+    def _differ(self, found: list[Any], items: Any, depth: int, place: str, least: int) -> None:
+        """Replace values that are there already, as far as that many are needed; leave out others."""
+        different: dict[str, Any] = {}
+        for number, first in enumerate(found):
+            value = first
+            for _ in range(_REDRAWN if number < least else 0):
+                if dumps(value, sort_keys=True) not in different:
+                    break
+                value = self._make(items, depth + 1, f"{place}.items")
+            different.setdefault(dumps(value, sort_keys=True), value)
+        if len(different) < least:
+            raise BadInput(f"{place}.uniqueItems", None, f"{least} different values were not found", "ask for fewer")
+        found[:] = different.values()
 
     def _string(self, schema: dict[str, Any], place: str) -> str:
         if (form := schema.get("format")) is not None:
             if form not in _FORMATS:
                 raise BadInput(f"{place}.format", form, f"not one of {', '.join(_FORMATS)}")
+            if not allowed(_FORMATS[form], schema):
+                raise BadInput(f"{place}.format", form, "does not go with the lengths beside it", "leave them out")
             return _FORMATS[form]
         least, most = length_at(schema, "minLength", 0, place), length_at(schema, "maxLength", 1 << 31, place)
         if least > most:
@@ -173,7 +214,7 @@ class Maker:
         return float((lower + upper) / 2)
 
     def _referred(self, reference: Any, place: str) -> Any:
-        if not isinstance(reference, str) or not reference.startswith("#"):
+        if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
             raise BadInput(f"{place}.$ref", reference, "not a reference into this document", "write it like #/$defs/X")
         found = self._root
         for part in reference.removeprefix("#").split("/")[1:]:

@@ -50,6 +50,12 @@ class StageConnections:
         self._closing = False
         self.started = False
 
+    @property
+    def frames(self) -> tuple[int, int]:
+        """Frames that came back, and the microbatches in them."""
+        decoders = [link.decoder for link in self.in_links]
+        return sum(d.frames for d in decoders), sum(d.items for d in decoders)
+
     async def open(self, digest: str, seed: int, advertise: str) -> None:
         """Return when every link is open. Raises StagelineError, naming the stage, when one does not open."""
         loop = asyncio.get_running_loop()

@@ -32,11 +32,16 @@ class LiveMachine(RouterMachine):
         self._tolerance_ns = int(tolerance_ns / clock.dilation)
         self._lead_ns = int(LEAD_NS / clock.dilation)
         self._due_ns = NEVER  # the completion whose frame was outstanding after the last poll
-        self._told_ns = 0  # how far emulated time has come; it never falls back
+        self.told_ns = 0  # how far emulated time has come; it never falls back
+        self._resumed_ns = -1  # it comes from there again: the clock waits until all that was before is done
         self._look_ns = NEVER  # when to decide again though nothing has come, in wall time
         self._changes = 0  # of the workload, as of the last decision
         self._told_free: dict[int, tuple[int, ...]] = {}  # what the stages of each replica have been told last
         self._waits_for_frames = True  # nothing is foreseen that could be acted on without them
+
+    def resume_at(self, told_ns: int) -> None:
+        """Begin with what was acted on before emulated time came to `told_ns`, unpaced. The clock goes on after it."""
+        self.told_ns = self._resumed_ns = self._foresight.acted_ns = told_ns
 
     def stamp_ns(self, now_ns: int) -> int:
         """The arrival of whatever comes now. While the clock stands still, so do stamps."""
@@ -77,7 +82,7 @@ class LiveMachine(RouterMachine):
     def _stand_still(self, now_ns: int) -> None:
         """Emulated time did not pass what was outstanding, though all of it may have come by now."""
         if self._due_ns < NEVER:
-            self._clock.hold_at(max(self._due_ns + self._tolerance_ns, self._told_ns), now_ns)
+            self._clock.hold_at(max(self._due_ns + self._tolerance_ns, self.told_ns), now_ns)
 
     def _tell_time(self, now_ns: int) -> None:
         """Bring emulated time up to the wall, or to where it has to wait for a completion.
@@ -86,11 +91,16 @@ class LiveMachine(RouterMachine):
         as if the machine had been polled all along.
         """
         foresight, due_ns = self._foresight, -1
+        if foresight.arrival_known and foresight.next_arrival_ns < self._resumed_ns:
+            self._tell(self.told_ns)
+            self._clock.hold_at(self.told_ns, now_ns)
+            self.held_ns = foresight.next_arrival_ns
+            return
         while True:
             before_ns, unknown_ns = due_ns, foresight.unknown_ns()
             known_ns = foresight.overdue_ns
             due_ns = min(known_ns, unknown_ns)
-            latest_ns = max(due_ns + self._tolerance_ns, self._told_ns)
+            latest_ns = max(due_ns + self._tolerance_ns, self.told_ns)
             emulated_ns = self._clock.at_ns(now_ns)
             self._tell(min(emulated_ns, latest_ns))
             if emulated_ns < latest_ns - self._lead_ns:
@@ -104,9 +114,9 @@ class LiveMachine(RouterMachine):
             self._news = True
 
     def _tell(self, emulated_ns: int) -> None:
-        self._told_ns = max(self._told_ns, emulated_ns)
-        self._workload.move_to(self._told_ns)
-        self._foresight.reached_ns = self._told_ns + self._lead_ns  # as far as pacing lets frames leave
+        self.told_ns = max(self.told_ns, emulated_ns)
+        self._workload.move_to(self.told_ns)
+        self._foresight.reached_ns = self.told_ns + self._lead_ns  # as far as pacing lets frames leave
 
     def _set_look(self, now_ns: int) -> None:
         """Look again when the wall opens what waits for the workload, or brings the next foreseen completion, or when a

@@ -21,3 +21,4 @@ class LiveOptions(msgspec.Struct, frozen=True, kw_only=True):
     queue: int = 1000  # requests that may wait for admission
     payload: PayloadMode = "size"
     record: Path | None = None
+    retries: int = 0  # how often a session may be done again after the loss of a stage

@@ -1,20 +1,22 @@
 """One live session: the router's machines in wall time, its clients' streams, its recording and its digest."""
 
+import asyncio
 import time
 import uuid
 from collections.abc import Callable, Sequence
 
 from router.cluster.connections import StageConnections
 from router.cluster.stages import StageTable
+from router.live.again import Retries, replayed
+from router.live.attempt import Attempt, Eyes, Ground
 from router.live.delivery import Delivery, Lateness
-from router.live.machine import LiveMachine
 from router.live.options import LiveOptions
 from router.live.recorder import Recorder
 from router.live.stream import Listener, Stream
 from router.live.traces import LiveTraces
-from router.live.workload import LiveWorkload
 from router.metrics.vllm import Watch
 from stageline.engine.closing import close_run, window_of
+from stageline.engine.conductor import Conductor
 from stageline.engine.route import Route
 from stageline.engine.router import Router
 from stageline.engine.types import Cancellation, Request, RequestRecord
@@ -23,76 +25,174 @@ from stageline.report.canonical import canonical_line
 from stageline.report.digest import Digest
 from stageline.report.spans.context import TraceContext
 from stageline.runtime.clock import live_clock
-from stageline.runtime.shell import SessionShell
-from stageline.sync.foresight import ForesightedConductor
+from stageline.sync.router import Dispatched
 from stageline.wire.runs import stage_record
 
 
 class LiveSession:
     """Built by the supervisor, which opens it, waits for its end and closes it. `watch` sees what the engine reports,
     `idle` is called when the last request has ended.
+
+    After the loss of a stage it can be done again: `break_off`, then `again`. Until that attempt has caught up, all
+    figures are those of the one before.
     """
 
     def __init__(
         self, route: Route, table: StageTable, options: LiveOptions, lateness: Lateness, recorder: Recorder | None,
         watch: Watch | None = None, idle: Callable[[], None] = lambda: None, traces: LiveTraces | None = None,
     ) -> None:  # fmt: skip
-        self.id = uuid.uuid4().hex
         self.options = options
         self.clock = live_clock(time.time_ns(), options.dilation)
-        self.workload = LiveWorkload(options.quantum_ns, options.dilation)
-        self._trace = traces.recorder(self.id, self.clock) if traces else None
+        self.resuming = False  # it has broken off, and has not caught up yet
+        self._ground = Ground(route, table, options, self.clock)
+        first = uuid.uuid4().hex
+        self._trace = traces.recorder(first, self.clock) if traces else None
         self._digest = Digest()
         self._delivery = Delivery(self.clock, lateness, self._ended, watch, idle)
-        self.router = Router(route, options.scheduling, options.seed, self._delivery, self._trace)
+        dispatched = watch.dispatched if watch else None
+        self._retries = Retries(self._delivery, dispatched) if options.retries else None
+        self._attempt = self._newest = Attempt(first, self._ground, self._eyes(dispatched))
+        self._caught_up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._past_frames = (0, 0)
         if watch:
             watch.begin(self.router)
-        ahead_ns = int(options.tolerance_ns / options.dilation)
-        self.conductor = ForesightedConductor(self.router, self.workload, options.seed, self._trace, ahead_ns)
-        dispatched = watch.dispatched if watch else None
-        self.machine = LiveMachine(self.conductor, self.workload, self.clock, options.tolerance_ns, dispatched)
-        self.shell = SessionShell("the router", self.machine, follower=self._delivery)
-        self.connections = StageConnections(self.id, route, table, self.shell, options.payload, self.clock)
         self._recorder, self._watch = recorder, watch
         self._next = 0
         self.lost_requests = self.unseen_requests = 0  # that had not ended, and had not even arrived, when it broke off
+
+    # -- its parts
+
+    @property
+    def id(self) -> str:
+        """What it is called at the stages now."""
+        return self._newest.id
+
+    @property
+    def router(self) -> Router:
+        """Its rules."""
+        return self._attempt.router
+
+    @property
+    def conductor(self) -> Conductor:
+        """What orders its events."""
+        return self._attempt.conductor
+
+    @property
+    def newest(self) -> Attempt:
+        """The attempt that is under way, though it may not have caught up."""
+        return self._newest
+
+    @property
+    def frames(self) -> tuple[int, int]:
+        """Frames that came back, and the microbatches in them, of all attempts."""
+        frames, items = self._attempt.connections.frames
+        return self._past_frames[0] + frames, self._past_frames[1] + items
+
+    def connections_of(self, session: str) -> StageConnections | None:
+        """Its links, if that is what it is called at the stages."""
+        return self._newest.connections if self._newest.id == session else None
 
     # -- its life
 
     async def open(self, digest: str, advertise: str) -> None:
         """Return when clients may come. Raises the StagelineError that keeps it from opening."""
-        await self.connections.open(digest, self.options.seed, advertise)
-        self.shell.release()
+        await self._newest.connections.open(digest, self.options.seed, advertise)
+        self._newest.shell.release()
 
     async def failure(self) -> StagelineError | None:
         """Wait for the end; why it broke off, or None after a good end."""
-        await self.shell.over()
-        return await self.connections.failure() if self.shell.error else None
+        await self._attempt.shell.over()
+        return await self._attempt.connections.failure() if self._attempt.shell.error else None
 
     async def finish(self) -> str | None:
         """End an idle session in good order; its digest, or None if nobody came or it broke off meanwhile."""
-        self.workload.close()
-        self.shell.wake()
-        if not await self.shell.machine_done() or self.shell.ended.done():
+        attempt = self._attempt
+        attempt.workload.close()
+        attempt.shell.wake()
+        if not await attempt.shell.machine_done() or attempt.shell.ended.done():
             return None
-        snapshots = await self.connections.snapshots(*window_of(self.conductor))
+        snapshots = await attempt.connections.snapshots(*window_of(self.conductor))
         totals = close_run(self.conductor, [stage_record(s.account) for s in snapshots])
         return self._digest.finish(totals.stages) if self.router.arrived else None
 
     async def close(self, error: StagelineError | None) -> None:
         """Let the stages go; streams that are still open end with the error."""
-        self.shell.close()
+        self._newest.shell.close()
         if error:
             self._count_lost()
         self._delivery.fail(error or Unavailable("the live session has ended"))
+        self._abandon_traces()
+        await self._newest.connections.close()
+
+    # -- its further attempts
+
+    @property
+    def retries(self) -> int:
+        """Attempts after the first one."""
+        return self._retries.made if self._retries else 0
+
+    @property
+    def may_retry(self) -> bool:
+        """Whether it may be done again."""
+        retries = self._retries
+        return retries is not None and retries.made < self.options.retries and not retries.journal.full
+
+    async def break_off(self) -> None:
+        """A stage is lost: emulated time stands still where it is, until another attempt has caught up."""
+        if not self.resuming:
+            self.resuming = True
+            self._attempt.machine.stamp_ns(time.monotonic_ns())
+            self._abandon_traces()
+        await self._newest.connections.close()
+
+    def stand_still(self) -> None:
+        """Bring the slip up to date while it is broken off."""
+        if self.resuming:
+            self.clock.hold_at(self._attempt.machine.told_ns, time.monotonic_ns())
+
+    def begin_again(self) -> Attempt:
+        """The next attempt, which `again` opens."""
+        assert self._retries is not None, "asked only where it may be done again"
+        self._caught_up = asyncio.get_running_loop().create_future()
+        self._newest = self._retries.attempt(self._ground, self._eyes(None), self._attempt)
+        return self._newest
+
+    async def again(self, digest: str, advertise: str) -> None:
+        """Open the next attempt; return once it has caught up. Raises StagelineError."""
+        assert self._retries is not None
+        await self._newest.connections.open(digest, self.options.seed, advertise)
+        self._retries.made += 1
+        await replayed(self._newest, self._caught_up)
+
+    def _look_how_far(self) -> None:
+        if self.resuming and self._newest.is_as_far_as(self._attempt):
+            self._take_over()
+            self._caught_up.set_result(None)
+            self._newest.shell.wake()  # what is due to clients
+
+    def _take_over(self) -> None:
+        """The newest attempt has caught up: it is the session from now on."""
+        assert self._retries
+        self._past_frames = self.frames
+        self._attempt, self.resuming = self._newest, False
+        if self._watch:
+            self._watch.resumed(self.router, self._retries.gate.sequences)
+        self._retries.gate.open()
+
+    def _eyes(self, dispatched: Dispatched | None) -> Eyes:
+        retries = self._retries
+        if retries is None:
+            return Eyes(self._delivery, self._delivery, self._trace, dispatched)
+        return Eyes(retries.observer, self._delivery, self._trace, retries.dispatched, self._look_how_far)
+
+    def _abandon_traces(self) -> None:
         if self._trace:
             self._trace.abandon(max(0, self.clock.at_ns(time.monotonic_ns())))
-        await self.connections.close()
 
     def _count_lost(self) -> None:
         self.lost_requests = len(self.router.sequences)
-        while self.workload.pending:
-            self.unseen_requests += isinstance(self.workload.take(), Request)
+        while self._attempt.workload.pending:
+            self.unseen_requests += isinstance(self._attempt.workload.take(), Request)
         if self._watch:
             self._watch.lost(self.unseen_requests)
 
@@ -106,12 +206,16 @@ class LiveSession:
     @property
     def waiting(self) -> int:
         """Requests that wait for admission."""
-        return self.workload.pending + sum(len(r.waiting) for r in self.router.replicas)
+        return self._attempt.workload.pending + sum(len(r.waiting) for r in self.router.replicas)
 
     def next_arrival(self) -> tuple[int, int]:
         """Index and arrival of a request that comes now; valid until the event loop's next iteration."""
-        self.shell.wake()
-        return self._next, self.machine.stamp_ns(time.monotonic_ns())
+        attempt, now_ns = self._attempt, time.monotonic_ns()
+        if self.resuming:
+            self.stand_still()
+            return self._next, attempt.workload.edge_ns
+        attempt.shell.wake()
+        return self._next, attempt.machine.stamp_ns(now_ns)
 
     def submit(
         self, requests: Sequence[Request], listener: Listener, parent: TraceContext | None = None
@@ -126,7 +230,7 @@ class LiveSession:
                 reason = f"{tokens} tokens of prompt and output do not fit the KV cache of any stage"
                 raise BadInput("prompt", None, reason)
         streams = [self._arrive(request, listener, parent) for request in requests]
-        self.shell.wake()
+        self._attempt.shell.wake()
         return streams
 
     def cancel(self, stream: Stream) -> None:
@@ -136,8 +240,8 @@ class LiveSession:
         _, at_ns = self.next_arrival()
         if self._recorder:
             self._recorder.cancel(stream.index, at_ns)
-        self.workload.put(at_ns, Cancellation(index=stream.index, at_ns=at_ns))
-        self.shell.wake()
+        self._put(at_ns, Cancellation(index=stream.index, at_ns=at_ns))
+        self._newest.shell.wake()
 
     def _arrive(self, request: Request, listener: Listener, parent: TraceContext | None) -> Stream:
         if self._recorder:
@@ -145,8 +249,13 @@ class LiveSession:
         if self._trace:
             self._trace.arrived(request.index, request.arrival_ns, parent)
         self._next = request.index + 1
-        self.workload.put(request.arrival_ns, request)
+        self._put(request.arrival_ns, request)
         return self._delivery.open(request.index, request.arrival_ns, listener)
+
+    def _put(self, at_ns: int, event: Request | Cancellation) -> None:
+        self._newest.workload.put(at_ns, event)
+        if self._retries:
+            self._retries.journal.add(at_ns, event)
 
     def _ended(self, record: RequestRecord) -> None:
         self._digest.request(record.index, canonical_line(record))

@@ -3,9 +3,12 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
 
 from router.cluster.stages import StageTable
+from router.live.attempt import Attempt
 from router.live.delivery import Lateness
 from router.live.options import LiveOptions
 from router.live.recorder import Recorder
@@ -14,12 +17,17 @@ from router.live.traces import LiveTraces
 from router.live.watchdog import Watchdog
 from router.metrics.vllm import Watch
 from stageline.engine.route import Route
-from stageline.errors import Busy, StagelineError, Unavailable
+from stageline.errors import Busy, RunFailed, SessionUnknown, StagelineError, Unavailable
 from stageline.runtime.names import session_name
+from stageline.sync.realtime import LiveClock
+from stageline.units import NS_PER_S
+from stageline.wire.errors import LocatedError
 from stageline.workload.recording import RecordingHeader
 
 log = logging.getLogger(__name__)
 _BACKOFF_S = (0.2, 0.5, 1.0, 2.0)
+AGAIN_S = 20.0  # for which the streams of a lost session wait until all stages serve again
+_STAND_STILL_S = 0.25
 REFUSALS = ("unavailable", "queue")
 
 
@@ -42,6 +50,7 @@ class LiveSupervisor:
         self.last_digest = ""
         self.slipped_ns = 0  # of sessions that are over
         self.failures = 0
+        self._retries = 0  # of sessions that are over
         self.refused = Counter(dict.fromkeys(REFUSALS, 0))  # requests that were not taken
         self._watch, self._traces = watch, traces
         self._recorder = Recorder(options.record) if options.record else None
@@ -110,6 +119,11 @@ class LiveSupervisor:
     # -- clients
 
     @property
+    def retries(self) -> int:
+        """How often a session was done again."""
+        return self._retries + (self._current.retries if self._current else 0)
+
+    @property
     def recording_failures(self) -> int:
         """Recordings that ended early."""
         return self._recorder.failures if self._recorder else 0
@@ -117,7 +131,7 @@ class LiveSupervisor:
     @property
     def ready(self) -> bool:
         """Whether requests are taken."""
-        return self.session is not None and not self._draining
+        return self.session is not None and not self.session.resuming and not self._draining
 
     @property
     def why_not(self) -> str:
@@ -137,7 +151,7 @@ class LiveSupervisor:
     def open_session(self, requests: int) -> LiveSession:
         """The session that takes that many requests now. Raises Unavailable or Busy."""
         session = self.session
-        if session is None or self._draining:
+        if session is None or not self.ready:
             self.refused["unavailable"] += requests
             raise Unavailable(f"no live session is open: {self.why_not}")
         if session.waiting + requests > self.options.queue:
@@ -162,7 +176,7 @@ class LiveSupervisor:
             await self._may_open()
             error = await self._one_session(advertise)
             async with self._changed:
-                self._current = None
+                self._retries, self._current = self.retries, None
                 self._changed.notify_all()
             failures = failures + 1 if error else 0
             if error:
@@ -185,6 +199,8 @@ class LiveSupervisor:
             await session.open(self._digest, advertise)
             self._begin(session)
             error = await self._last(session)
+            while error is not None and await self._goes_on(session, advertise, error):
+                error = await self._last(session)
         except StagelineError as failed:
             error = failed
         except asyncio.CancelledError:
@@ -213,13 +229,9 @@ class LiveSupervisor:
 
     async def _last(self, session: LiveSession) -> StagelineError | None:
         """Until it breaks off or has to leave."""
-        self._watchdog = Watchdog(
-            self._table, session.machine, session.clock, self.options.deadline_ns, session.connections.lose
-        )
-        watching = asyncio.ensure_future(self._watchdog.run())
         failing = asyncio.ensure_future(session.failure())
         leaving = asyncio.ensure_future(self._must_leave())
-        try:
+        async with self._watched(session.newest, session.clock), cancelled_after(failing, leaving):
             await asyncio.wait({failing, leaving}, return_when=asyncio.FIRST_COMPLETED)
             if failing.done():
                 return failing.result()
@@ -230,11 +242,51 @@ class LiveSupervisor:
                 path = self._end_recording(digest)
                 log.info("live session ended", extra={"digest": digest, "recording": path})
             return None
+
+    @asynccontextmanager
+    async def _watched(self, attempt: Attempt, clock: LiveClock | None) -> AsyncIterator[None]:
+        """Lose the session when a stage owes something for too long. With its `clock`: say whom it waited for."""
+        lose, deadline_ns = attempt.connections.lose, self.options.deadline_ns
+        self._watchdog = Watchdog(self._table, attempt.machine, clock, deadline_ns, lose)
+        watching = asyncio.ensure_future(self._watchdog.run())
+        try:
+            async with cancelled_after(watching):
+                yield
         finally:
             self._watchdog = None
-            for task in (failing, leaving, watching):
-                task.cancel()
-            await asyncio.gather(failing, leaving, watching, return_exceptions=True)
+
+    # -- sessions that are done again
+
+    async def _goes_on(self, session: LiveSession, advertise: str, error: StagelineError) -> bool:
+        """After the loss of a stage: do it again, as often as it may be. False: this was its end."""
+        found, failures = error, 0
+        async with cancelled_after(asyncio.ensure_future(_stand_still(session))):
+            while is_loss(found) and session.may_retry and await self._may_again(session, found):
+                try:
+                    async with self._watched(session.begin_again(), None):
+                        await session.again(self._digest, advertise)
+                except StagelineError as failed:
+                    found = failed
+                    await asyncio.sleep(_BACKOFF_S[min(failures, len(_BACKOFF_S) - 1)])
+                    failures += 1
+                else:
+                    self.reason = ""
+                    slip_s = session.clock.slip_ns / NS_PER_S
+                    log.warning("the live session goes on", extra={"attempt": session.retries + 1, "slip_s": slip_s})
+                    return True
+        return False
+
+    async def _may_again(self, session: LiveSession, error: StagelineError) -> bool:
+        """Let go what is left of the attempt before, and wait until all stages serve: not for ever."""
+        log.warning("the live session is done again", extra={"error": str(error), "attempt": session.retries + 2})
+        self.reason = f"{error}; the session is being done again, and the requests that it has go on then"
+        await session.break_off()
+        try:
+            async with self._changed, asyncio.timeout(AGAIN_S):
+                await self._changed.wait_for(lambda: self._table.healthy or self._paused)
+        except TimeoutError:
+            return False
+        return not self._paused
 
     def _end_recording(self, digest: str | None, reason: str = "") -> str:
         path = self._recorder.end(digest, reason) if self._recorder else None
@@ -252,3 +304,27 @@ class LiveSupervisor:
     async def _notify(self) -> None:
         async with self._changed:
             self._changed.notify_all()
+
+
+def is_loss(error: StagelineError) -> bool:
+    """Whether a session broke off because a stage was lost, or did not open yet: waiting may mend that."""
+    cause = error.error if isinstance(error, LocatedError) else error
+    return isinstance(cause, RunFailed | Unavailable | Busy | SessionUnknown)
+
+
+async def _stand_still(session: LiveSession) -> None:
+    """Count the time in which it can't go on, until cancelled."""
+    while True:
+        session.stand_still()
+        await asyncio.sleep(_STAND_STILL_S)
+
+
+@asynccontextmanager
+async def cancelled_after(*tasks: "asyncio.Future[Any]") -> AsyncIterator[None]:
+    """These tasks live no longer than the block."""
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -42,7 +42,7 @@ class Watchdog:
         self._answered_ns: dict[RemoteStage, int] = {}
         self._noticed: dict[RemoteStage | str, int] = {}  # what has been said, with how long it was owed then
         self._blamed: dict[str, None] = {}  # stages that were silent since the last word about the slip
-        self._slip_ns = 0  # as of the last word
+        self._slip_ns = clock.slip_ns if clock else 0  # as of the last word
         self._warned_ns: int | None = None
 
     @property

@@ -1,6 +1,7 @@
 """The requests of a live session: they come from clients and are stamped in emulated time as they come."""
 
 from collections import deque
+from collections.abc import Iterable
 
 from stageline.engine.types import NEVER, Cancellation, Request
 
@@ -29,6 +30,11 @@ class LiveWorkload:
         if edge_ns > self.edge_ns:
             self.edge_ns = edge_ns
         return self.edge_ns
+
+    def resume(self, events: Iterable[tuple[int, Request | Cancellation]], edge_ns: int) -> None:
+        """Begin with all that came to another one, whose edge was there."""
+        self._events.extend(events)
+        self.edge_ns = edge_ns
 
     def edge_before(self, time_ns: int) -> int:
         """From this emulated time on `time_ns` lies before the edge."""

@@ -8,7 +8,6 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 import stageline
-from router.cluster.connections import StageConnections
 from router.runs.session import RunSession
 from stageline.engine.conductor import Conductor
 from stageline.engine.router import Router
@@ -23,7 +22,7 @@ class Activity(Protocol):
     @property
     def router(self) -> Router: ...
     @property
-    def connections(self) -> StageConnections: ...
+    def frames(self) -> tuple[int, int]: ...
     @property
     def conductor(self) -> Conductor: ...
     @property
@@ -95,15 +94,14 @@ _COUNTERS = (names.REQUESTS, names.FINISHED, names.FAILED, names.MICROBATCHES, n
 
 def counts_of(activity: Activity) -> Counter[tuple[str, ...]]:
     """The counters of one run or session, by metric and label values."""
-    router, decoders = activity.router, [link.decoder for link in activity.connections.in_links]
+    router = activity.router
     counts: Counter[tuple[str, ...]] = Counter()
     unseen = activity.unseen_requests
     counts[names.REQUESTS.name,] = router.arrived + unseen
     counts[names.FINISHED.name,] = router.finished
     counts[names.FAILED.name,] = router.failed + activity.lost_requests + unseen
     counts[names.MICROBATCHES.name,] = sum(r.formed for r in router.replicas)
-    counts[names.FRAMES.name,] = sum(d.frames for d in decoders)
-    counts[names.FRAME_MICROBATCHES.name,] = sum(d.items for d in decoders)
+    counts[names.FRAMES.name,], counts[names.FRAME_MICROBATCHES.name,] = activity.frames
     for replica in router.replicas:
         for stage, refusals in enumerate(replica.mirror.refusals):
             counts[names.KV_REFUSALS.name, str(stage), str(replica.index)] = refusals

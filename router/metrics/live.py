@@ -32,6 +32,7 @@ class LiveCollector(Collector):
         overdue = supervisor.overdue_ns().items()
         yield names.STAGE_OVERDUE.family(((str(s), str(r)), owed_ns / NS_PER_S) for (r, s), owed_ns in overdue)
         yield names.LIVE_FAILURES.single(supervisor.failures)
+        yield names.LIVE_RETRIES.single(supervisor.retries)
         lateness = supervisor.lateness
         bounds = [*(str(bound) for bound in LATENESS_S), "+Inf"]
         yield HistogramMetricFamily(

@@ -1,6 +1,6 @@
 """The serving metrics under vLLM's names, in emulated seconds: an Observer of runs and live sessions."""
 
-from collections import Counter
+from collections import ChainMap, Counter
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
@@ -31,6 +31,12 @@ class Watch(Observer, Protocol):
 
     def begin(self, router: Router) -> None:
         """Another run or live session begins."""
+        ...
+
+    def resumed(self, router: Router, kept: Mapping[int, Sequence]) -> None:
+        """The session goes on with another router, which has been through all that was. `kept`: sequences of tokens
+        that come first, though they may have ended there.
+        """
         ...
 
     def dispatched(self, replica: int, items: Iterable[Item]) -> None:
@@ -102,6 +108,11 @@ class ServingMetrics(Collector):
             series.drafts = stats
         self._live, self._replicas = router.sequences, router.replicas
         self._most.clear()
+
+    def resumed(self, router: Router, kept: Mapping[int, Sequence]) -> None:
+        """See Watch."""
+        self._live = ChainMap(dict(kept), router.sequences) if kept else router.sequences
+        self._replicas = router.replicas
 
     def lost(self, unseen: int) -> None:
         """See Watch."""

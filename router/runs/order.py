@@ -13,6 +13,7 @@ from stageline.engine.types import Workload
 from stageline.errors import BadInput, PlanMismatch, ProtocolError, Unavailable
 from stageline.v1 import router_pb2
 from stageline.wire.runs import requests_of
+from stageline.wire.version import check_version
 from stageline.workload import open_workload
 from stageline.workload.spec import parse_spec
 
@@ -36,6 +37,7 @@ async def read_order(context: RunContext, digest: str, *, trust: bool) -> Order:
     if not isinstance(first, router_pb2.RunRequest) or first.WhichOneof("message") != "start":
         raise ProtocolError("the first message of a run is its start")
     start = first.start
+    check_version("the client", start.version, start.wire, "this router")
     if start.plan_digest and start.plan_digest != digest:
         raise PlanMismatch(
             f"this cluster serves plan {digest}, the run is for plan {start.plan_digest}; "

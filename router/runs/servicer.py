@@ -215,8 +215,8 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
 
     async def _link_of(self, hello: flow_pb2.Hello) -> InLink:
         live = self._supervisor.current if self._supervisor else None
-        if live and live.id == hello.session:
-            return live.connections.in_link(hello)
+        if live and (connections := live.connections_of(hello.session)):
+            return connections.in_link(hello)
         if self._run is None or self._run.id != hello.session:
             raise SessionUnknown(f"session {hello.session!r} is not open at this router")
         return self._run.connections.in_link(hello)

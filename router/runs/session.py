@@ -5,6 +5,7 @@ import time
 import uuid
 from collections.abc import AsyncGenerator, Iterable
 
+import stageline
 from router.cluster.connections import StageConnections
 from router.cluster.stages import StageTable
 from router.live.watchdog import DEADLINE_NS, Watchdog
@@ -22,6 +23,7 @@ from stageline.sync.router import RouterMachine
 from stageline.v1 import router_pb2, stage_pb2
 from stageline.wire.frames import PayloadMode
 from stageline.wire.runs import ended_of, stage_record
+from stageline.wire.version import wire_format
 
 _REPORT_S = 0.25  # wall time between two messages to the client, unless there is much to say
 
@@ -66,7 +68,10 @@ class RunSession:
         """
         cpu_ns, wall_ns = time.process_time_ns(), time.perf_counter_ns()
         await self.connections.open(digest, self._seed, advertise)
-        started = router_pb2.Started(session=session_name(self.id), plan_digest=digest, window=self._window)
+        started = router_pb2.Started(
+            session=session_name(self.id), plan_digest=digest, window=self._window,
+            version=stageline.__version__, wire=wire_format(),
+        )  # fmt: skip
         yield router_pb2.RunReply(started=started)
         self.shell.ended.add_done_callback(lambda _: self._stir.set())
         self.shell.release()
@@ -107,6 +112,11 @@ class RunSession:
     def unseen_requests(self) -> int:
         """Requests that it took and that had not arrived when it broke off: its client has them still."""
         return 0
+
+    @property
+    def frames(self) -> tuple[int, int]:
+        """Frames that came back, and the microbatches in them."""
+        return self.connections.frames
 
     def progress(self) -> router_pb2.Progress:
         """How far the run is."""

@@ -18,8 +18,8 @@ class Limit(msgspec.Struct, frozen=True):
     tried: tuple[tuple[float, bool], ...]  # ascending
 
 
-def largest_load(probe: Probe, start: float, *, width: int = 1, precision: float = 0.02, whole: bool = False) -> Limit:
-    """Bracket the limit from `start` in steps of a quarter, then narrow it to `precision`, `width` loads at a time.
+def largest_load(probe: Probe, *starts: float, width: int = 1, precision: float = 0.02, whole: bool = False) -> Limit:
+    """Bracket the limit from `starts` in steps of a quarter, then narrow it to `precision`, `width` loads at a time.
 
     Nothing proves that more load is worse for an objective: a batch may form otherwise. What was tried is checked, and
     `monotone` says whether it was so there. `whole`: loads are whole numbers, such as users.
@@ -31,9 +31,9 @@ def largest_load(probe: Probe, start: float, *, width: int = 1, precision: float
         new = [x for x in wanted if x not in seen]
         seen.update(zip(new, probe(new), strict=True) if new else ())
 
-    run([start])
-    up = seen[min(seen)]
-    edge = start
+    run(starts)
+    up = all(seen.values())
+    edge = max(seen) if up else min(seen)
     while all(seen.values()) if up else not any(seen.values()):
         step = [edge * FACTOR ** ((n + 1) if up else -(n + 1)) for n in range(width)]
         if whole and not up and edge <= 1:
@@ -42,7 +42,7 @@ def largest_load(probe: Probe, start: float, *, width: int = 1, precision: float
             step = [max(x, edge + n + 1) if up else min(x, edge - n - 1) for n, x in enumerate(step)]
         run(step)
         edge = max(seen) if up else min(seen)
-        if not start / FURTHEST < edge < start * FURTHEST:
+        if not min(starts) / FURTHEST < edge < max(starts) * FURTHEST:
             break
     while (bracket := _bracket(seen)) is not None:
         low, high = bracket

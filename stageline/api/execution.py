@@ -9,6 +9,7 @@ from stageline.engine.settings import Scheduling
 from stageline.engine.types import MemberObserver, Observer, RunTotals, StageObserver, Workload
 from stageline.errors import UsageError
 from stageline.plan.schema import Plan
+from stageline.runtime import deadline
 from stageline.wire.tls import TlsFiles
 
 EngineName = Literal["inprocess", "cluster"]
@@ -32,6 +33,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     tls: TlsFiles = TlsFiles()
     api_key: str = ""
     retries: int = 0  # how often the run may be done again after the death of a server
+    stage_deadline: str = deadline.DEFAULT  # of local processes: how long a stage may owe an answer
 
 
 def execute(
@@ -54,8 +56,7 @@ def execute(
     Raises UsageError for what looks inside the stages on a cluster, and the StagelineError that the run ends with.
     """
     if cluster is not None:
-        if stage_observer is not None or paranoid:
-            raise UsageError("--events, --otlp and --paranoid look inside the stages: use them with --engine inprocess")
+        check_outside(cluster, inside=stage_observer is not None or paranoid)
         return _on_cluster(cluster, plan, scheduling, workload, seed=seed, observer=observer, text=text, again=again)
     from stageline.engine import inprocess  # noqa: PLC0415  (other engines must not pay for loading it)
 
@@ -69,6 +70,15 @@ def execute(
         members=members,
         paranoid=paranoid,
     )
+
+
+def check_outside(cluster: Cluster | None, *, inside: bool) -> None:
+    """Raises UsageError for what looks inside the stages, on a cluster."""
+    if cluster is not None and inside:
+        raise UsageError(
+            "--events, --otlp and --paranoid look inside the stages, which a cluster's servers do not show: use them "
+            "with --engine inprocess, which gives the same run"
+        )
 
 
 def _on_cluster(
@@ -99,5 +109,6 @@ def _on_cluster(
         tls=cluster.tls,
         api_key=cluster.api_key,
         spec=spec,
+        stage_deadline=cluster.stage_deadline,
         retry=Retry(retries=cluster.retries, again=again),
     )

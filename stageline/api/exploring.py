@@ -1,29 +1,33 @@
 """The course of a search: what costs least first, each cost by halving, then the room that the answer leaves."""
 
-from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
+import math
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
 
-from stageline.api.halving import Halving, Score, Try, lengths
-from stageline.api.keywords import PlanKeywords
+from stageline.api.halving import Halving, lengths
 from stageline.api.launch_text import LaunchTexts
 from stageline.api.launching import Answer, launch_texts
 from stageline.api.question import Question
 from stageline.api.ranking import cheapest, hopeless, score, with_cost, with_loss
-from stageline.api.resuming import finish_trials
+from stageline.api.resuming import CountedRuns, Runs
 from stageline.api.robustness import Robustness, robustness
-from stageline.api.search_space import Design, Load, Skipped, Space
-from stageline.api.trials import Candidate, RunTrials, Trial
-from stageline.api.variations import variations
-from stageline.api.workload_totals import WorkloadTotals, workload_totals
+from stageline.api.scoreboard import Measured, Score, Try
+from stageline.api.search_space import Design, Skipped, Space
+from stageline.api.trials import Candidate, Trial
+from stageline.api.workload_totals import workload_totals
 from stageline.plan.replicas import with_replicas
 from stageline.report.slo import Slo, parse_slo
 
 LEAST_SHORT = 64  # requests of the shortest trial
 RESIDENCES = 2  # a short trial lasts about so many stays of a request
+REQUEST_WORK = 6  # running a request takes about 90 us of a core, a microbatch 15 us
 USERS = 2  # a short trial of a closed loop has at least so many requests of every user
+_HOPELESS = (
+    "all settings but those of one full trial: the best on a quarter of the workload misses the objective by far "
+    "(--every-count tries them)"
+)
 
 
 class Explored(NamedTuple):
@@ -31,80 +35,63 @@ class Explored(NamedTuple):
 
     trials: tuple[Trial, ...]
     skipped: tuple[Skipped, ...]
+    combinations: int
     short_trials: int
     robustness: Robustness | None
     launch: LaunchTexts | None
 
 
-def explore(
-    question: Question,
-    models: Sequence[str],
-    device_names: Sequence[str],
-    keywords: PlanKeywords,
-    catalog_dirs: Sequence[Path],
-    runner: RunTrials,
-    resume: Path | None,
-    watch: Callable[[int, int], None],
-    width: int,
-) -> Explored:
+def explore(question: Question, runs: Runs) -> Explored:
     """Everything that a search runs. Raises BadInput or UsageError."""
-    q = question
-    axes = variations(q.vary, q.scheduling)
-    load = Load(q.workload, q.seed, q.rate_scale, q.slo)
-    space = Space(catalog_dirs, keywords, axes, q.limits, load, (q.scheduling, q.given), survive_loss=q.survive_loss)
-    explorer = _Explorer(q, space, workload_totals(q.open()), _Counted(runner, resume, watch))
-    for model in models:
-        explorer.of_model(model, device_names)
+    explorer = _Explorer(question, CountedRuns(runs))
+    for model in question.models:
+        explorer.of_model(model)
     trials = explorer.trials()
     best = cheapest(trials)
     room, launch = None, None
     if best is not None:
         answer = explorer.answer(best)
-        launch = launch_texts(answer, catalog_dirs)
-        if q.headroom and best.slo_met and best.offered_requests_per_s is not None and not explorer.totals.reactive:
-            room = robustness(answer.candidate, explorer.run, width)
-    return Explored(trials, tuple(space.skipped), explorer.short_trials, room, launch)
-
-
-class _Counted:
-    """Runs candidates, and tells how many trials are done of those that are known to come."""
-
-    def __init__(self, runner: RunTrials, resume: Path | None, watch: Callable[[int, int], None]) -> None:
-        self._runner, self._resume, self._watch = runner, resume, watch
-        self._done = 0
-
-    def __call__(self, candidates: Sequence[Candidate]) -> list[Trial]:
-        before = self._done
-        found = finish_trials(
-            candidates, self._resume, self._runner, lambda done, total: self._watch(before + done, before + total)
-        )
-        self._done += len(candidates)
-        return found
+        launch = launch_texts(answer, question.catalog_dirs)
+        if explorer.has_room(best):
+            room = robustness(answer.candidate, explorer.run, runs.width)
+    counts = explorer.combinations, explorer.short_trials
+    return Explored(trials, tuple(explorer.skipped), *counts, room, launch)
 
 
 class _Explorer:
     """One search under way: the trials in full, in the order of models, costs, designs and points."""
 
-    def __init__(self, question: Question, space: Space, totals: WorkloadTotals, run: _Counted) -> None:
-        self._q, self._space, self.totals, self.run = question, space, totals, run
+    def __init__(self, question: Question, run: CountedRuns) -> None:
+        self._q, self._space, self.run = question, Space(question), run
+        self._totals = totals = workload_totals(question.open())
         self._slo: Slo | None = parse_slo(question.slo) if question.slo else None
         least = max(LEAST_SHORT, USERS * totals.users)
         self._n = lengths(totals.count, least, totals.arrivals_within(RESIDENCES * self._residence_ns()))
         self._full: list[tuple[tuple[int, ...], Trial, Candidate, Design, Try]] = []
-        self._groups = self.short_trials = 0
+        self._groups = self.combinations = self.short_trials = 0
 
-    def of_model(self, model: str, device_names: Sequence[str]) -> None:
+    @property
+    def skipped(self) -> Iterable[Skipped]:
+        """What was left out, in the order found."""
+        return self._space.skipped
+
+    def has_room(self, best: Trial) -> bool:
+        """Whether it makes sense to ask for the largest load that the answer serves."""
+        open_loop = best.offered_requests_per_s is not None and not self._totals.reactive
+        return self._q.headroom and bool(best.slo_met) and open_loop
+
+    def of_model(self, model: str) -> None:
         """The designs of one model, those that cost least first; costlier ones only if none of them is enough."""
-        q = self._q
-        designs = [
-            d for name in device_names for d in self._space.designs(model, name, q.devices, q.max_context_parallel)
-        ]
+        designs = [d for name in self._q.device_names for d in self._space.designs(model, name)]
+        self.combinations += len(designs) * math.prod(self._space.settings_sizes())
         costs = sorted({self._cost(d) for d in designs})
         for number, cost in enumerate(costs):
             self._explore([d for d in designs if self._cost(d) == cost], last=number + 1 == len(costs))
             met = any(t.slo_met for _, t, _, d, _ in self._full if d.model == model)
-            if met and not q.every_count and number + 1 < len(costs):
-                self._leave([d for d in designs if self._cost(d) > cost])
+            if met and not self._q.every_count and number + 1 < len(costs):
+                cheaper = "less money meets" if self._q.limits.prices else "fewer meet"
+                reason = f"{cheaper} the objective (--every-count goes on)"
+                self._leave([d for d in designs if self._cost(d) > cost], reason)
                 return
 
     def trials(self) -> tuple[Trial, ...]:
@@ -114,54 +101,54 @@ class _Explorer:
     def answer(self, trial: Trial) -> Answer:
         """What a trial ran, as it was asked for."""
         _, _, candidate, design, t = next(row for row in self._full if row[1] == trial)
-        return Answer(design.model, design.device, design.shape, self._space.keywords_at(design, t.point), candidate)
+        keywords, price = self._space.keywords_at(design, t.point), self._q.limits.price(design.device)
+        return Answer(design.model, design.device, design.shape, keywords, candidate, price)
 
     def _residence_ns(self) -> int:
         """How long a mean request may stay by the objective; 0 without one."""
-        if self._slo is None or not self.totals.count:
+        if self._slo is None or not self._totals.count:
             return 0
-        mean = sum(self.totals.outputs) // self.totals.count
+        mean = sum(self._totals.outputs) // self._totals.count
         return self._slo.e2e_ns or (self._slo.ttft_ns or 0) + mean * (self._slo.tpot_ns or 0)
 
     def _cost(self, design: Design) -> float:
         money = self._q.limits.cost(design.device, design.shape.devices)
         return float(design.shape.devices) if money is None else money
 
-    def _leave(self, designs: Iterable[Design]) -> None:
-        for count in sorted({d.shape.devices for d in designs}):
-            reason = "fewer meet the objective (--every-count goes on)"
-            self._space.skipped[Skipped(f"{count} devices", reason)] = None
+    def _leave(self, designs: Iterable[Design], reason: str) -> None:
+        for name in dict.fromkeys(self._space.size(d) for d in sorted(designs, key=self._cost)):
+            self._space.skipped[Skipped(name, reason)] = None
 
     def _explore(self, designs: Sequence[Design], *, last: bool) -> None:
         """The designs of one cost; where there is a higher one, no more work than worth it goes to a hopeless one."""
         self._groups += 1
 
-        def measure(tries: Sequence[Try], requests: int) -> dict[Try, Score]:
-            stand = {t: self._space.same(t, designs) for t in tries}
-            found = self._measure(designs, list(dict.fromkeys(stand.values())), requests)
-            return {t: found[s] for t, s in stand.items() if s in found}
+        def measure(tries: Sequence[Try], requests: int) -> dict[Try, Measured]:
+            return self._measure(designs, tries, requests)
+
+        def same(t: Try) -> Try:
+            return self._space.same(t, designs)
 
         kinds = [designs.index(next(d for d in designs if d[:3] == design[:3])) for design in designs]
 
         def give_up(best: Score) -> bool:
-            return not last and not self._q.every_count and self._slo is not None and hopeless(best, self._slo)
+            if last or self._q.every_count or self._slo is None or not hopeless(best, self._slo):
+                return False
+            self._leave(designs, _HOPELESS)
+            return True
 
-        Halving(kinds, self._space.settings_sizes(), self._n, measure).run(
+        Halving(kinds, self._space.settings_sizes(), self._n, measure, same).run(
             everything=self._q.exhaustive, hopeless=give_up
         )
 
-    def _measure(self, designs: Sequence[Design], tries: Sequence[Try], requests: int) -> dict[Try, Score]:
+    def _measure(self, designs: Sequence[Design], tries: Sequence[Try], requests: int) -> dict[Try, Measured]:
         runnable: list[tuple[Try, Candidate]] = []
         full = requests == self._n.full
-        known = {(row[0][0], row[4]) for row in self._full}
-        scores = {row[4]: score(row[1]) for row in self._full if row[0][0] == self._groups}
         for t in tries:
-            if full and (self._groups, t) in known:
-                continue
             limit = self._q.requests if full else requests
-            made = self._space.candidate(designs[t.design], t.point, limit, self.totals, self._slo)
+            made = self._space.candidate(designs[t.design], t.point, limit, self._totals, self._slo)
             if isinstance(made, str):
-                self._space.skipped[Skipped(self._named(designs[t.design]), made)] = None
+                self._space.skipped[Skipped(self._space.named(designs[t.design]), made)] = None
             else:
                 runnable.append((t, made))
         trials = self.run([c for _, c in runnable])
@@ -169,13 +156,16 @@ class _Explorer:
             runnable, trials = self._whole(runnable, trials)
         if not full:
             self.short_trials += len(trials)
-            return {t: score(trial) for (t, _), trial in zip(runnable, trials, strict=True) if trial.failure is None}
+            return {
+                t: _measured(trial) for (t, _), trial in zip(runnable, trials, strict=True) if trial.failure is None
+            }
+        found = {}
         for (t, candidate), plain in zip(runnable, trials, strict=True):
             trial = with_cost(plain, self._q.limits.price(candidate.device))
             self._full.append(((self._groups, t.design, *t.point), trial, candidate, designs[t.design], t))
             if trial.failure is None:
-                scores[t] = score(trial)
-        return {t: scores[t] for t in tries if t in scores}
+                found[t] = _measured(trial)
+        return found
 
     def _whole(
         self, runnable: Sequence[tuple[Try, Candidate]], lost: Sequence[Trial]
@@ -185,7 +175,6 @@ class _Explorer:
         ran = iter(self.run([c for (_, c), trial in zip(whole, lost, strict=True) if trial.slo_met]))
         return whole, [with_loss(next(ran) if trial.slo_met else trial, trial) for trial in lost]
 
-    def _named(self, design: Design) -> str:
-        """A division, and its formats where they are varied."""
-        words = self._space.axes.format_words(design.formats)
-        return f"{design.shape.name} {words}" if words else design.shape.name
+
+def _measured(trial: Trial) -> Measured:
+    return Measured(score(trial), trial.microbatches + REQUEST_WORK * trial.requests)

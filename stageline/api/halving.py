@@ -4,10 +4,12 @@ A point is a design (what to run on) and a choice for every axis of settings. Th
 roughly, which is enough to leave most of them out; only what is run in full is a result.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from stageline.api.variations import Point, spread, star
+from stageline.api.scoreboard import Measure, Score, Scoreboard, Try, itself, moved
+from stageline.api.variations import Point, spread
 
 IN_FULL = 12  # points that are few enough to run all of them in full
 PROBES = 3  # of every design at first: the first, the middle and the last values of all axes
@@ -16,19 +18,10 @@ DESIGNS = 4  # designs of which every axis is tried, and a third of all if those
 CROWD = 4  # points that are run on a quarter for being among the best, whatever their design
 FINAL = 3  # kinds whose best point is run in full
 LEAST_WORK, MOST_WORK, PART = 16, 90, 20  # in full trials: a 20th of all points, between these two
+BRIEF = 4  # a workload with fewer requests than so many short trials gets twice the work: it gains little from them
 GENEROUS = 40  # full trials from which more kinds are looked at closely
 
-Score = tuple[float, ...]  # greater is better
-
-
-class Try(NamedTuple):
-    """A design by number, and a point of its settings."""
-
-    design: int
-    point: Point
-
-
-Measure = Callable[[Sequence[Try], int], Mapping[Try, Score]]  # what can't be run is left out
+NEAR, FAR, IDLE = range(3)  # neighbours of a point; other values of its axes; changes that changed nothing so far
 
 
 class Lengths(NamedTuple):
@@ -53,19 +46,26 @@ class Halving:
     """One exploration. `measure` runs points over a number of requests; nothing is run twice.
 
     `kinds` has a number for every design: designs that differ in formats only are of one kind. Of each of the best
-    kinds one point is followed to the end, because the beginning of a workload can't tell which kind is best.
+    kinds one point is followed to the end, because the beginning of a workload can't tell which kind is best. `same`
+    gives the one try that stands for all those known to run alike.
     """
 
-    def __init__(self, kinds: Sequence[int], sizes: Sequence[int], n: Lengths, measure: Measure) -> None:
-        self._kinds, self._sizes, self._n, self._measure = list(kinds), list(sizes), n, measure
-        self._known: dict[int, dict[Try, Score]] = {}
-        self._tried: dict[int, set[Try]] = {}
-        self._points = len(self._kinds)
-        for size in self._sizes:
-            self._points *= size
-        self._left = float(min(MOST_WORK, max(LEAST_WORK, self._points // PART)))  # full trials
-        self._closely = 3 if self._left >= GENEROUS else 2
-        self._again = 3 if self._left >= GENEROUS else 1  # kinds of which every axis is tried over more requests
+    def __init__(
+        self,
+        kinds: Sequence[int],
+        sizes: Sequence[int],
+        n: Lengths,
+        measure: Measure,
+        same: Callable[[Try], Try] = itself,
+    ) -> None:
+        self._kinds, self._sizes, self._n = list(kinds), list(sizes), n
+        points = len(self._kinds) * math.prod(self._sizes)
+        self._few = points <= IN_FULL
+        work = min(MOST_WORK, max(LEAST_WORK, points // PART)) * (2 if n.full < BRIEF * n.short else 1)
+        self._seen = Scoreboard(measure, same, n.full, float(work))
+        generous = self._seen.left >= GENEROUS
+        self._closely = 3 if generous else 2
+        self._again = 3 if generous else 1  # kinds of which every axis is tried over more requests
 
     def run(self, *, everything: bool = False, hopeless: Callable[[Score], bool] = lambda score: False) -> None:
         """Explore: `measure` is asked for full trials at the end. `everything`: all points in full.
@@ -73,74 +73,77 @@ class Halving:
         `hopeless` says of a score on a quarter that more trials are not worth it: if it says so of the best, only that
         is run in full.
         """
-        if everything or self._points <= IN_FULL:
-            self._at(self._n.full, (Try(d, p) for d in range(len(self._kinds)) for p in _all(self._sizes)))
+        n, seen = self._n, self._seen
+        if everything or self._few:
+            seen.at(n.full, (Try(d, p) for d in range(len(self._kinds)) for p in _all(self._sizes)))
             return
         for design in self._probe():
-            self._axes(design, self._n.short)
-        pool = self._ranked(self._n.short)
-        self._at(self._n.medium, [*self._of_each_kind(pool), *pool[:CROWD]])
-        top = self._ranked(self._n.medium)[:1]
-        if top and hopeless(self._known[self._n.medium][top[0]]):
-            self._at(self._n.full, top)
+            self._axes(design, n.short)
+        pool = seen.ranked(n.short)
+        seen.at(n.medium, [*self._of_each_kind(pool), *pool[:CROWD]])
+        top = seen.ranked(n.medium)[:1]
+        if top and hopeless(seen.score(n.medium, top[0])):
+            seen.at(n.full, top)
             return
-        for t in self._of_each_kind(self._ranked(self._n.medium))[: self._again]:
-            self._axes(t.design, self._n.medium)
-        ranked = self._ranked(self._n.medium)
-        self._at(self._n.full, [*self._of_each_kind(ranked)[:FINAL], *ranked[:2]])
+        for t in self._of_each_kind(seen.ranked(n.medium))[: self._again]:
+            self._axes(t.design, n.medium)
+        ranked = seen.ranked(n.medium)
+        seen.at(n.full, [*self._of_each_kind(ranked)[:FINAL], *ranked[:2]])
         self._polish()
 
     def _probe(self) -> list[int]:
         """The designs that do best at any of a few points: those that are worth trying every axis."""
         points = spread(self._sizes, PROBES)
-        self._at(self._n.short, (Try(d, p) for d in range(len(self._kinds)) for p in points))
-        ranked = list(dict.fromkeys(t.design for t in self._ranked(self._n.short)))
+        self._seen.at(self._n.short, (Try(d, p) for d in range(len(self._kinds)) for p in points))
+        ranked = list(dict.fromkeys(t.design for t in self._seen.ranked(self._n.short)))
         return ranked[: max(DESIGNS, len(ranked) // 3)]
 
     def _axes(self, design: int, length: int) -> None:
-        """Changes one axis at a time from the design's best point, then all that gained together."""
-        start = next((t for t in self._ranked(length) if t.design == design), None)
+        """Changes one axis at a time from the design's best point, then all that gained together.
+
+        A change that told nothing apart wherever it was tried is left for the end.
+        """
+        start = next((t for t in self._seen.ranked(length) if t.design == design), None)
         if start is None:
             return
-        found = self._at(length, [Try(design, p) for p in star(start.point, self._sizes)])
-        best = found.get(start) or self._known[length][start]
+        changes = [c for c in self._changes(start) if not self._seen.idle(start, *c, anywhere=True)]
+        found = self._seen.at(length, [moved(start, *change) for change in changes])
+        best = self._seen.score(length, start)
         joined = list(start.point)
         for axis in range(len(self._sizes)):
             better = [(s, t) for t, s in found.items() if t.point[axis] != start.point[axis] and s > best]
             if better:
                 joined[axis] = max(better)[1].point[axis]
-        self._at(length, [Try(design, tuple(joined))])
+        self._seen.at(length, [Try(design, tuple(joined))])
+
+    def _changes(self, start: Try) -> list[tuple[int, int]]:
+        """Every axis with every other value of it."""
+        return [(axis, i) for axis, size in enumerate(self._sizes) for i in range(size) if i != start.point[axis]]
 
     def _polish(self) -> None:
-        """Full trials around the best point of each of the best kinds, as long as they gain and work is left."""
-        done: set[Try] = set()
-        while True:
-            best = self._of_each_kind(self._ranked(self._n.full))[: self._closely]
-            start = next((t for t in best if t not in done), None)
-            if start is None:
-                return
-            done.add(start)
-            near = [Try(start.design, p) for p in star(start.point, self._sizes, adjacent=True)]
-            new = [t for t in near if t not in self._tried[self._n.full]]
-            if len(new) > self._left:
-                return
-            self._at(self._n.full, new)
+        """Full trials around the best point of each of the best kinds, as long as work is left.
 
-    def _at(self, length: int, tries: Iterable[Try]) -> dict[Try, Score]:
-        """Measures what was not measured at this length; returns the scores of all that were asked for."""
-        asked = list(dict.fromkeys(tries))
-        known, tried = self._known.setdefault(length, {}), self._tried.setdefault(length, set())
-        new = [t for t in asked if t not in tried]
-        tried.update(new)
-        self._left -= len(new) * length / self._n.full
-        if new:
-            known.update(self._measure(new, length))
-        return {t: known[t] for t in asked if t in known}
+        First the neighbours, but for those that changed nothing in any trial so far; then the other values of the same
+        axes; then the rest.
+        """
+        while self._seen.left >= 1:
+            best = self._of_each_kind(self._seen.ranked(self._n.full))[: self._closely]
+            near = (self._around(start, rank) for rank in (NEAR, FAR, IDLE) for start in best)
+            new = next((tries for tries in near if tries), None)
+            if new is None:
+                return
+            self._seen.at(self._n.full, new[: int(self._seen.left)])
 
-    def _ranked(self, length: int) -> list[Try]:
-        """Best first; equal ones in a fixed order."""
-        known = self._known.get(length, {})
-        return sorted(known, key=lambda t: (tuple(-s for s in known[t]), t))
+    def _around(self, start: Try, rank: int) -> list[Try]:
+        """What was not run in full of the star around a try, and how much is to be expected of it."""
+        found = []
+        for axis, index in self._changes(start):
+            near = abs(index - start.point[axis]) == 1
+            of = IDLE if self._seen.idle(start, axis, index) else NEAR if near else FAR
+            t = moved(start, axis, index)
+            if of == rank and self._seen.is_new(self._n.full, t):
+                found.append(t)
+        return found
 
     def _of_each_kind(self, ranked: Iterable[Try]) -> list[Try]:
         """The first of every kind, in order."""

@@ -11,7 +11,7 @@ import msgspec
 from stageline.api.arguments import NAMES, one_of, plain, shown
 from stageline.engine.settings import Count, Drafts, Natural, Ppm
 from stageline.errors import UsageError
-from stageline.plan.options import Axis, LayerBytes, Placement
+from stageline.plan.options import Axis, LayerBytes, Placement, TowerMode
 
 ElementName = Literal["auto", "fp32", "bf16", "fp16", "fp8", "float32", "bfloat16", "float16", "fp8_e4m3", "fp8_e5m2"]
 
@@ -32,6 +32,10 @@ class DesignKeywords(TypedDict, total=False):
     """What a plan is asked for besides its division; see `stageline plan --help` and docs/planning.md."""
 
     weights: str  # format of all linear weights, such as fp8; "as-shipped": the model's
+    quantization: str | None  # the serving engine's own word, such as awq; None: as the checkpoint is
+    hf_overrides: str | None  # JSON as vLLM's --hf-overrides takes it, of the longest context; None: none
+    language_model_only: bool  # no vision tower
+    tower_mode: TowerMode  # ranks divide its weights, or each of them holds it for a part of the images
     kv_cache_dtype: ElementName  # "auto": the model's
     state_dtype: ElementName
     placement: Placement

@@ -8,11 +8,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from stageline.api.launch_refused import SGLANG_REFUSED, TRTLLM_REFUSED, VLLM_REFUSED
 from stageline.api.launch_unused import (
     SGLANG_SWITCHES,
     SGLANG_VALUES,
     TRTLLM_SWITCHES,
     TRTLLM_VALUES,
+    VLLM_JSON,
     VLLM_SWITCHES,
     VLLM_VALUES,
 )
@@ -29,13 +31,20 @@ from stageline.api.launch_values import (
     fraction,
     free_share,
     graph_sizes,
+    images,
     memory,
     model_length,
     one_beam,
+    optimization,
+    performance_mode,
+    quantization,
+    rope_scaling,
     sglang_together,
+    switched_on,
     tokens,
+    tower_mode,
     v1_engine,
-    weights,
+    vllm_together,
     whole,
 )
 
@@ -71,12 +80,11 @@ class Dialect:
     synonyms: Mapping[str, str]  # other spellings -> the one in these tables
     model_flags: frozenset[str] = frozenset()
     unused: frozenset[str] = frozenset()  # switches that change nothing emulated
+    json: frozenset[str] = frozenset()  # flags with a JSON value, whose fields may be given one by one behind a dot
     takes_value: frozenset[str] = frozenset()  # flags with a value that change nothing emulated
     refused: Mapping[str, str] = field(default_factory=dict)  # flags that would change what is emulated, and why not
     together: Callable[[dict[str, Any]], dict[str, Any]] = dict  # keywords of flags that mean something only together
 
-
-_OTHER_CONFIG = "another config.json: give the path of one that has the change"
 
 VLLM = Dialect(
     name="vllm-v1",
@@ -89,7 +97,12 @@ VLLM = Dialect(
         ("python", "-m", "vllm.entrypoints.api_server"),
         ("python3", "-m", "vllm.entrypoints.api_server"),
     ),
-    environment={"VLLM_PP_LAYER_PARTITION": Value("layer_partition", str), "VLLM_USE_V1": Value("", v1_engine)},
+    environment={
+        "VLLM_PP_LAYER_PARTITION": Value("layer_partition", str),
+        "VLLM_USE_V1": Value("", v1_engine),
+        "VLLM_ALLOW_LONG_MAX_MODEL_LEN": Value("any_length", switched_on),
+    },
+    together=vllm_together,
     values={
         "--tensor-parallel-size": Value("tensor_parallel", whole),
         "--pipeline-parallel-size": Value("stages", whole),
@@ -98,7 +111,7 @@ VLLM = Dialect(
         "--gpu-memory-utilization": Value("memory_share", fraction),
         "--block-size": Value("block_tokens", whole),
         "--kv-cache-dtype": Value("kv_cache_dtype", element),
-        "--quantization": Value("weights", weights),
+        "--quantization": Value("quantization", quantization),
         "--dtype": Value("weights", dtype),
         "--max-num-seqs": Value("max_num_seqs", whole),
         "--max-num-batched-tokens": Value("max_num_batched_tokens", tokens),
@@ -112,6 +125,13 @@ VLLM = Dialect(
         "--max-cudagraph-capture-size": Value("cuda_graph_max", whole),
         "--speculative-config": Value("speculative_config", str),
         "--compilation-config": Value("", compilation, "leave out what does not concern CUDA graphs"),
+        "--optimization-level": Value("", optimization, "give 0, 2 or 3"),
+        "--hf-overrides": Value("hf_overrides", str),
+        "--mm-encoder-tp-mode": Value("tower_mode", tower_mode, "give weights or data"),
+        "--mamba-ssm-cache-dtype": Value("state_dtype", element),
+        "--performance-mode": Value("", performance_mode, "give the limits and graph sizes that it stands for"),
+        "--limit-mm-per-prompt": Value("", images, "write it like image=2,video=0, or as JSON"),
+        "--rope-scaling": Value("hf_overrides", rope_scaling, "write it as the rope_scaling of a config.json"),
     },
     switches={
         "--enable-expert-parallel": Switch({"all_experts": True}),
@@ -121,36 +141,27 @@ VLLM = Dialect(
         "--enable-prefix-caching": Switch({"prefix_cache": True}),
         "--no-enable-prefix-caching": Switch({"prefix_cache": False}),
         "--enable-chunked-prefill": Switch({}),
+        "--language-model-only": Switch({"language_model_only": True}),
         "--enable-dbo": Switch({"overlap": True}),
         "--disable-hybrid-kv-cache-manager": Switch({"whole_kv": True}),
     },
     synonyms={
         "-tp": "--tensor-parallel-size", "-pp": "--pipeline-parallel-size", "-dp": "--data-parallel-size",
+        "-dcp": "--decode-context-parallel-size", "-pcp": "--prefill-context-parallel-size",
         "-q": "--quantization", "-ep": "--enable-expert-parallel",
-        "-sc": "--speculative-config", "-O": "--compilation-config", "-cc": "--compilation-config",
+        "-sc": "--speculative-config", "-O": "--optimization-level", "-cc": "--compilation-config",
     },
     model_flags=frozenset({"--model"}),
+    json=frozenset(
+        {
+            "--speculative-config", "--compilation-config", "--eplb-config", "--hf-overrides", "--rope-scaling",
+            "--limit-mm-per-prompt",
+            "--kv-transfer-config", "--additional-config", *VLLM_JSON,
+        }
+    ),
     unused=VLLM_SWITCHES,
     takes_value=VLLM_VALUES,
-    refused={
-        "--no-enable-chunked-prefill": "prefill without chunks",
-        "--cpu-offload-gb": "weights in host memory",
-        "--enable-lora": "adapters",
-        "--disable-custom-all-reduce": "NCCL in place of the one-shot all-reduce",
-        "--decode-context-parallel-size": "decode context parallelism",
-        "--prefill-context-parallel-size": "prefill context parallelism",
-        "--hf-overrides": _OTHER_CONFIG,
-        "--rope-scaling": _OTHER_CONFIG,
-        "--config": "settings in a file of its own",
-        "--additional-config": "settings of a platform",
-        "--kv-transfer-config": "KV that other servers or stores hold",
-        "--kv-offloading-size": "KV in host memory",
-        "--lora-modules": "adapters",
-        "--disable-sliding-window": "a shorter context instead of windows; give --max-model-len",
-        "--num-scheduler-steps": "several steps at once, of the V0 engine",
-        "--max-num-partial-prefills": "several prefills at once with limits of their own",
-        "--long-prefill-token-threshold": "several prefills at once with limits of their own",
-    },
+    refused=VLLM_REFUSED,
 )  # fmt: skip
 
 
@@ -174,7 +185,7 @@ SGLANG = Dialect(
         "--mem-fraction-static": Value("memory_share", fraction),
         "--page-size": Value("block_tokens", whole),
         "--kv-cache-dtype": Value("kv_cache_dtype", element),
-        "--quantization": Value("weights", weights),
+        "--quantization": Value("quantization", quantization),
         "--dtype": Value("weights", dtype),
         "--max-running-requests": Value("max_num_seqs", whole),
         "--chunked-prefill-size": Value("max_num_batched_tokens", chunk),
@@ -189,6 +200,9 @@ SGLANG = Dialect(
         "--cuda-graph-bs": Value("cuda_graph_sizes", captured, several=True),
         "--moe-a2a-backend": Value("", deep_ep),
         "--ep-num-redundant-experts": Value("redundant_experts", count),
+        "--pp-async-batch-depth": Value("pipeline_depth", count),
+        "--mamba-ssm-dtype": Value("state_dtype", element),
+        "--json-model-override-args": Value("hf_overrides", str),
     },
     switches={
         "--disable-radix-cache": Switch({"prefix_cache": False}),
@@ -206,24 +220,7 @@ SGLANG = Dialect(
     model_flags=frozenset({"--model-path"}),
     unused=SGLANG_SWITCHES,
     takes_value=SGLANG_VALUES,
-    refused={
-        "--disable-cuda-graph-padding": "a graph for every size; give them with --cuda-graph-bs",
-        "--disable-overlap-schedule": "its host time, which nothing published says",
-        "--json-model-override-args": _OTHER_CONFIG,
-        "--lora-paths": "adapters",
-        "--enable-lora": "adapters",
-        "--config": "settings in a file of its own",
-        "--schedule-conservativeness": "admission by a share of the outputs to come",
-        "--max-total-tokens": "KV by its tokens; give --num-gpu-blocks-override",
-        "--max-prefill-tokens": "a limit on whole prompts beside the chunks' size",
-        "--enable-hierarchical-cache": "KV in host memory",
-        "--enable-mixed-chunk": "a choice between two ways of batching; here chunks and decodes share batches",
-        "--cpu-offload-gb": "weights in host memory",
-        "--moe-dense-tp-size": "dense FFNs with ranks of their own",
-        "--enable-two-batch-overlap": "two half batches; give --overlap",
-        "--enable-torch-compile": "compiled kernels",
-        "--disaggregation-mode": "prefill and decode on separate servers",
-    },
+    refused=SGLANG_REFUSED,
 )  # fmt: skip
 
 TRTLLM = Dialect(
@@ -242,15 +239,11 @@ TRTLLM = Dialect(
         "--kv-cache-free-gpu-memory-fraction": Value("", free_share),
         "--max-beam-width": Value("", one_beam, "leave it out"),
     },
-    switches={},
+    switches={"--enable-chunked-prefill": Switch({})},
     synonyms={"--free-gpu-memory-fraction": "--kv-cache-free-gpu-memory-fraction"},
     unused=TRTLLM_SWITCHES,
     takes_value=TRTLLM_VALUES,
-    refused={
-        "--extra-llm-api-options": "settings in a file of its own",
-        "--config": "settings in a file of its own",
-        "--moe-cluster-parallel-size": "experts in clusters",
-    },
+    refused=TRTLLM_REFUSED,
 )
 
 ENGINES = (VLLM, SGLANG, TRTLLM)

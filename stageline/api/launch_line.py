@@ -5,7 +5,9 @@ docs.vllm.ai (vllm serve), docs.sglang.io (server arguments), the TensorRT-LLM d
 """
 
 import difflib
-from collections.abc import Iterator, Mapping
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,7 +45,7 @@ def parse_launch_line(text: str) -> LaunchLine:
             _read(dialect.environment[name], name, setting, found)
         else:
             unused.append(name)
-    for flag, value in _pairs(dialect, command.words):
+    for flag, value in _pairs(dialect, joined(dialect, command.words)):
         if flag is None or flag in dialect.model_flags:
             models.append(value)
         elif flag in dialect.unused or flag in dialect.takes_value:
@@ -91,6 +93,49 @@ def _pairs(dialect: Dialect, words: list[str]) -> Iterator[tuple[str | None, str
             raise _unknown(dialect, name)
 
 
+def joined(dialect: Dialect, words: Sequence[str]) -> list[str]:
+    """The words with one JSON value where its fields were given one by one, as --speculative-config.method mtp.
+
+    As vLLM's parser does it: a value is JSON where it can be read as such, `+` behind a name adds to a list.
+    """
+    queue, rest = list(words), []
+    values: dict[str, dict[str, Any]] = {}
+    while queue:
+        word = queue.pop(0)
+        if level := re.fullmatch("-O([0-9])", word):
+            rest += ["-O", level[1]]
+            continue
+        name, equals, value = word.partition("=")
+        group, dot, path = name.partition(".")
+        flag = _spelled(dialect, "-cc" if group == "-O" else group) if word.startswith("-") and dot else ""
+        if flag not in dialect.json:
+            rest.append(word)
+            continue
+        if not equals:
+            if not queue:
+                raise BadInput(f"{PLACE} {name}", None, "its value is missing", "give it behind the flag")
+            value = queue.pop(0)
+        _put(values.setdefault(flag, {}), path.split("."), value, name)
+    return rest + [word for flag, fields in values.items() for word in (flag, json.dumps(fields))]
+
+
+def _put(fields: dict[str, Any], path: Sequence[str], text: str, name: str) -> None:
+    """Set the field at the end of a path. Raises BadInput where a value is in its way."""
+    *above, last = (part.replace("-", "_") for part in path)
+    for part in above:
+        fields = fields.setdefault(part, {})
+        if not isinstance(fields, dict):
+            raise BadInput(f"{PLACE} {name}", text, f"{part} has a value of its own", "give its fields, or its value")
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError:
+        value = text
+    if last.endswith("+"):
+        fields.setdefault(last[:-1], []).append(value)
+    else:
+        fields[last] = value
+
+
 def _spelled(dialect: Dialect, name: str) -> str:
     """The engine's main spelling: short names, `_` for `-`, and the beginning of one flag alone are the same flag."""
     flag = name if name.count("-") == 1 and len(name) <= 4 else name.replace("_", "-")
@@ -98,9 +143,6 @@ def _spelled(dialect: Dialect, name: str) -> str:
     begun = {dialect.synonyms.get(k, k) for k in known if k.startswith(flag)} if len(flag) > MIN_BEGINNING else set()
     if flag not in known and len(begun) == 1:
         return begun.pop()
-    group, dot, _ = flag.partition(".")
-    if dot and group in dialect.takes_value:  # --limit-mm-per-prompt.image: one field of a JSON value
-        return group
     return dialect.synonyms.get(flag, flag)
 
 

@@ -9,28 +9,33 @@ from typing import Any
 import msgspec
 
 from stageline.api.keywords import PlanKeywords
+from stageline.api.quantization import name_in_flight
 from stageline.plan.layer_partition import SPLITS
 from stageline.plan.schema import Plan
 from stageline.plan.shapes import Shape
 
 VLLM, SGLANG = "vllm-v1", "sglang"
-_WEIGHTS = {"fp8": "fp8", "mxfp4": "mxfp4", "nvfp4": "modelopt_fp4"}  # asked for at launch
 _KV = {"bf16": "bfloat16", "fp8": "fp8", "auto": "auto"}
+_WRITTEN_BELOW = ("weights", "quantization", "kv_cache_dtype", "prefix_cache", "layer_partition")
 _VLLM = {  # keywords of a plan, and the flags that they become
     "max_model_len": "--max-model-len", "memory_share": "--gpu-memory-utilization", "block_tokens": "--block-size",
     "max_num_seqs": "--max-num-seqs", "max_num_batched_tokens": "--max-num-batched-tokens",
+    "hf_overrides": "--hf-overrides",
+    "tower_mode": "--mm-encoder-tp-mode",
     "kv_blocks": "--num-gpu-blocks-override", "kv_cache_bytes": "--kv-cache-memory-bytes",
 }  # fmt: skip
 _SGLANG = {
     "max_model_len": "--context-length", "memory_share": "--mem-fraction-static", "block_tokens": "--page-size",
     "max_num_seqs": "--max-running-requests", "max_num_batched_tokens": "--chunked-prefill-size",
-    "microbatch": "--pp-max-micro-batch-size",
+    "microbatch": "--pp-max-micro-batch-size", "hf_overrides": "--json-model-override-args",
 }  # fmt: skip
 
 
 class LaunchTexts(msgspec.Struct, frozen=True, kw_only=True):
     """Empty texts: the engine can't be launched like that, `not_said` has why. All are for one model."""
 
+    plan: str = ""  # `stageline plan`, which writes plan.json
+    run: str = ""  # `stageline run` of plan.json, with the workload and every setting of the trial
     vllm: str = ""
     sglang: str = ""
     helm: str = ""  # a values file, YAML
@@ -51,17 +56,22 @@ def launch_words(engine: str, model: str, shape: Shape, keywords: PlanKeywords, 
     for name, value in asked.items():
         if name in table:
             words += [table[name], str(value)]
-        elif name not in ("weights", "kv_cache_dtype", "prefix_cache", "layer_partition"):
+        elif name not in _WRITTEN_BELOW and not (name == "language_model_only" and engine == VLLM):
             return f"{engine} has no flag for {name}={value}"
     weights, kv = asked.get("weights", "as-shipped"), asked.get("kv_cache_dtype", "auto")
     if weights != "as-shipped":
-        if weights not in _WEIGHTS:
+        made = name_in_flight(engine, weights)
+        if made is None:
             return f"{engine} makes no {weights} weights at launch"
-        words += ["--quantization", _WEIGHTS[weights]]
+        words += ["--quantization", made]
+    elif "quantization" in asked:
+        words += ["--quantization", asked["quantization"]]
     if kv != "auto":
         if kv not in _KV:
             return f"{engine} has no {kv} KV cache"
         words += ["--kv-cache-dtype", _KV[kv]]
+    if "language_model_only" in asked and engine == VLLM:
+        words.append("--language-model-only")
     cache = asked.get("prefix_cache")
     if engine == VLLM and cache is not None:
         words.append("--enable-prefix-caching" if cache else "--no-enable-prefix-caching")
@@ -93,7 +103,7 @@ def _asked(keywords: PlanKeywords, plan: Plan) -> dict[str, Any]:
 
 _DEFAULTS: Mapping[str, object] = {
     "placement": "fewest", "layer_partition": "balanced", "layer_bytes": "exact", "activations": "reserve",
-    "concurrency": 1,
+    "concurrency": 1, "tower_mode": "weights",
 }  # fmt: skip
 _NOT_THE_ENGINES = (  # what a plan assumes of the hardware or of its own measure, and no engine is told
     "network", "scale_up", "scale_out", "devices_per_node", "hop_latency_ns", "hop_bytes_per_s", "hop_jitter_ns",

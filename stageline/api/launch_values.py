@@ -62,17 +62,9 @@ def element(text: str) -> str:
     return kinds[text]
 
 
-def weights(text: str) -> str:
-    """A weight format asked for at launch; formats of the checkpoint itself are read from its config."""
-    kinds = {
-        "fp8": "fp8", "w8a8_fp8": "fp8", "w8a8_int8": "int8", "mxfp4": "mxfp4", "nvfp4": "nvfp4",
-        "modelopt_fp4": "nvfp4", "modelopt": "as-shipped", "modelopt_fp8": "as-shipped", "awq": "as-shipped",
-        "awq_marlin": "as-shipped", "gptq": "as-shipped", "gptq_marlin": "as-shipped",
-        "compressed-tensors": "as-shipped", "bitsandbytes": "as-shipped",
-    }  # fmt: skip
-    if text not in kinds:
-        raise ValueError(f"not emulated; known: {', '.join(kinds)}")
-    return kinds[text]
+def quantization(text: str) -> str | None:
+    """How weights are quantised, in the engine's own word (`stageline.api.quantization`); vLLM takes any case."""
+    return None if text.lower() in ("none", "unquant") else text.lower()
 
 
 def dtype(text: str) -> str:
@@ -110,6 +102,57 @@ def compilation(text: str) -> dict[str, Any]:
 
 
 _COMPILATION_DEFAULTS = [("cudagraph_mode", "FULL_AND_PIECEWISE"), ("mode", 3), ("mode", "3"), ("level", 3)]
+
+
+def optimization(text: str) -> dict[str, Any]:
+    """vLLM's --optimization-level (-O): 2 and 3 capture whole steps, 0 nothing; once -O was the configuration."""
+    if text.strip().startswith("{"):
+        return compilation(text)
+    if text not in ("0", "2", "3"):
+        raise ValueError("graphs for pieces of a step alone are not emulated" if text == "1" else "not a level")
+    return {"enforce_eager": True} if text == "0" else {}
+
+
+def rope_scaling(text: str) -> str:
+    """A rope_scaling, as the override of a config that it is."""
+    return json.dumps({"rope_scaling": json_fields(text)})
+
+
+def performance_mode(text: str) -> dict[str, Any]:
+    """vLLM's --performance-mode: balanced is the default, the others stand for settings of their own."""
+    if text != "balanced":
+        raise ValueError("other limits and graph sizes than the engine's defaults")
+    return {}
+
+
+def tower_mode(text: str) -> str:
+    """vLLM's --mm-encoder-tp-mode: whether ranks divide the vision tower's weights, or each holds them all."""
+    if text not in ("weights", "data"):
+        raise ValueError("not a way to divide a vision tower")
+    return text
+
+
+def switched_on(text: str) -> bool:
+    """A variable that is 1 or 0."""
+    if text not in ("0", "1"):
+        raise ValueError("neither 0 nor 1")
+    return text == "1"
+
+
+def vllm_together(found: dict[str, Any]) -> dict[str, Any]:
+    """vLLM's settings that mean something only together: any --max-model-len, where a variable allows it."""
+    length = found.get("max_model_len")
+    if found.pop("any_length", False) and isinstance(length, int):
+        fields = json_fields(found.get("hf_overrides", "{}"))
+        found["hf_overrides"] = json.dumps(fields | {"max_model_len": length})
+    return found
+
+
+def images(text: str) -> dict[str, Any]:
+    """vLLM's --limit-mm-per-prompt: without images and videos no tower is loaded; other limits change nothing here."""
+    fields = json_fields(text) if text.strip().startswith("{") else dict(p.partition("=")[::2] for p in text.split(","))
+    none = all(str(fields.get(kind)) == "0" for kind in ("image", "video"))
+    return {"language_model_only": True} if none else {}
 
 
 def json_fields(text: str) -> dict[str, Any]:
@@ -211,6 +254,9 @@ def one_beam(text: str) -> dict[str, Any]:
 
 def sglang_together(found: dict[str, Any]) -> dict[str, Any]:
     """SGLang's flags that mean something only together. Raises ValueError or BadInput."""
+    depth = found.pop("pipeline_depth", 0)
+    if depth:
+        found["credits"] = found.get("stages", 1) + depth
     return _sglang_ranks(_sglang_speculation(found))
 
 

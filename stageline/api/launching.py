@@ -13,13 +13,15 @@ from stageline.api.keywords import PlanKeywords
 from stageline.api.launch_line import parse_launch_line
 from stageline.api.launch_text import SGLANG, VLLM, LaunchTexts, launch_words
 from stageline.api.lookup import find_entry
+from stageline.api.plan_command import PLAN_FILE, plan_command_text
 from stageline.api.planning import find_inputs, plan_inputs
 from stageline.api.trials import Candidate
 from stageline.catalog.loader import Catalog
 from stageline.engine.settings import plan_scheduling
 from stageline.errors import StagelineError
+from stageline.plan.schema import Plan
 from stageline.plan.shapes import Shape
-from stageline.report.rerun import flags
+from stageline.report.rerun import Rerun, flags
 
 
 class Answer(NamedTuple):
@@ -30,6 +32,7 @@ class Answer(NamedTuple):
     shape: Shape
     keywords: PlanKeywords
     candidate: Candidate
+    price: float | None = None  # of a device's hour
 
 
 def launch_texts(found: Answer, catalog_dirs: Sequence[Path]) -> LaunchTexts:
@@ -43,6 +46,8 @@ def launch_texts(found: Answer, catalog_dirs: Sequence[Path]) -> LaunchTexts:
         wrong = words if isinstance(words, str) else _differs(found, shlex.join(words), engine, catalog_dirs)
         if wrong is None and not isinstance(words, str):
             lines[engine] = shlex.join(words)
+            if engine != _engine_of(plan):
+                missing.append(f"{engine}: only the division is the run's, whose batches {_engine_of(plan)} formed")
         elif wrong:
             missing.append(f"{engine}: {wrong}")
     helm = ""
@@ -53,7 +58,24 @@ def launch_texts(found: Answer, catalog_dirs: Sequence[Path]) -> LaunchTexts:
     unsaid = flags(found.candidate.scheduling, plan_scheduling(plan))
     if unsaid:
         missing.append(f"the router in front, and no engine's flag: {' '.join(unsaid)}")
-    return LaunchTexts(vllm=lines.get(VLLM, ""), sglang=lines.get(SGLANG, ""), helm=helm, not_said=tuple(missing))
+    return LaunchTexts(
+        plan=plan_command_text((found.model, found.device), found.shape, found.keywords, catalog_dirs),
+        run=_run_command(found),
+        vllm=lines.get(VLLM, ""),
+        sglang=lines.get(SGLANG, ""),
+        helm=helm,
+        not_said=tuple(missing),
+    )
+
+
+def _run_command(found: Answer) -> str:
+    c = found.candidate
+    rerun = Rerun(
+        workload=c.workload, seed=c.seed, rate_scale=c.rate_scale, requests=c.requests or 0, skip_bad_rows=False,
+        sort=False, slo=c.slo or "", scheduling=c.scheduling, warmup=c.window.warmup, measure_window=c.window.text,
+        price=found.price,
+    )  # fmt: skip
+    return rerun.command(PLAN_FILE, plan_scheduling(c.plan))
 
 
 def _differs(found: Answer, line: str, engine: str, catalog_dirs: Sequence[Path]) -> str | None:
@@ -65,17 +87,22 @@ def _differs(found: Answer, line: str, engine: str, catalog_dirs: Sequence[Path]
     except StagelineError as error:
         return str(error)
     ran = found.candidate.plan
-    if engine != (ran.serving.engine if ran.serving else VLLM):
+    if engine != _engine_of(ran):
         same = (len(made.stages), made.replicas, [s.devices for s in made.stages])
         return None if same == (len(ran.stages), ran.replicas, [s.devices for s in ran.stages]) else "another division"
     plain = [msgspec.structs.replace(p, info={}, model="") for p in (made, ran)]
     return None if plain[0] == plain[1] else "its flags make another plan than the one that was run"
 
 
+def _engine_of(plan: Plan) -> str:
+    return plan.serving.engine if plan.serving else VLLM
+
+
 def _unsaid(keywords: PlanKeywords) -> dict[str, object]:
     """What describes the hardware and the measure of the plan, and is given beside a line."""
     said = {
-        "weights", "kv_cache_dtype", "max_model_len", "memory_share", "block_tokens", "max_num_seqs", "kv_blocks",
-        "kv_cache_bytes", "max_num_batched_tokens", "batched_tokens", "prefix_cache", "microbatch", "serving_engine",
+        "weights", "quantization", "hf_overrides", "kv_cache_dtype", "max_model_len", "memory_share", "block_tokens",
+        "max_num_seqs", "kv_blocks", "kv_cache_bytes", "max_num_batched_tokens", "batched_tokens", "prefix_cache",
+        "microbatch", "serving_engine", "language_model_only", "tower_mode",
     }  # fmt: skip
     return {name: value for name, value in keywords.items() if name not in said}

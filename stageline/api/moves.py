@@ -9,11 +9,10 @@ from stageline.engine.policies.batching import BATCHING
 from stageline.engine.policies.kv import KV
 from stageline.engine.policies.queueing import QUEUEING
 from stageline.engine.policies.routing import ROUTING
-from stageline.engine.settings import Scheduling
+from stageline.engine.settings import Scheduling, data_parallel_ranks
 from stageline.engine.types import StageRecord
 from stageline.plan.schema import Plan
 from stageline.report.idle import cause_shares
-from stageline.report.rerun import flag
 from stageline.report.run_costs import in_flight
 from stageline.report.summary import Summary
 
@@ -35,9 +34,9 @@ class Move(NamedTuple):
     value: Value
 
     @property
-    def flags(self) -> str:
-        """As `run` takes it."""
-        return " ".join(flag(self.setting, self.value))
+    def limit(self) -> str:
+        """What it sets: two flags of one limit can't be given together."""
+        return "max_running" if self.setting == "max_num_seqs" else self.setting
 
 
 def moves(plan: Plan, scheduling: Scheduling, summary: Summary, stages: Sequence[StageRecord]) -> list[Move]:
@@ -64,6 +63,7 @@ def relevance(summary: Summary, stages: Sequence[StageRecord]) -> dict[str, floa
         found[setting] = found.get(setting, 0.0) + waits
     for setting in ("microbatch", "batched_tokens"):
         found[setting] = found.get(setting, 0.0) + shares["busy"]
+    found["max_num_seqs"] = max(found.get("microbatch", 0.0), found.get("max_running", 0.0))
     if summary.kv_peak_ratio > SHORT_OF_KV or summary.preemptions:
         for setting in ("kv", "max_running", "prefix_cache"):
             found[setting] = found.get(setting, 0.0) + 1.0
@@ -83,6 +83,9 @@ def _by_setting(plan: Plan, scheduling: Scheduling, summary: Summary) -> Iterato
     mean = [running] if running != scheduling.max_running else []  # crowds are larger at times, and wait
     fewer = _scaled(running, (1 / 2, 1 / 4, 1 / 8))
     yield "max_running", [*fewer[:1], *mean, *fewer[1:], *more]
+    if scheduling.max_running is not None and scheduling.microbatch is not None:  # limits of an engine's rank
+        rank = max(1, scheduling.max_running // data_parallel_ranks(plan))
+        yield "max_num_seqs", _scaled(rank, (4, 1 / 2, 16, 2, 1 / 4, 8, 64))
     for axis, names in AXES.items():
         if axis == "balance" and plan.replicas == 1:
             continue

@@ -8,6 +8,8 @@ import msgspec
 
 from stageline.api.keywords import ElementName, PlanKeywords
 from stageline.api.lookup import find_profile
+from stageline.api.quantization import FLAG as QUANTIZATION
+from stageline.api.quantization import as_loaded
 from stageline.catalog.loader import Catalog
 from stageline.cost.efficiencies import Efficiencies
 from stageline.cost.roofline_entry import HostOverhead
@@ -64,7 +66,8 @@ _TIMES = {
 }
 _AS_GIVEN = (  # keywords that are the planner's options of the same name
     "placement", "consecutive", "layer_bytes", "sequence_parallel", "overlap", "redundant_experts", "expert_imbalance",
-    "concurrency", "memory_share", "whole_kv", "axes", "microbatch", "credits", "tensor_parallel",
+    "concurrency", "memory_share", "whole_kv", "language_model_only", "tower_mode", "axes", "microbatch", "credits",
+    "tensor_parallel",
     "context_parallel", "hop_jitter_ns", "kv_blocks", "kv_cache_bytes", "prefix_cache", "ring_step_ns", "front_end_ns",
 )  # fmt: skip
 
@@ -83,6 +86,10 @@ def make_options(keywords: PlanKeywords, catalog: Catalog, catalog_dirs: Sequenc
     if partition != "balanced" and keywords.get("placement", "fewest") != "fewest":
         raise UsageError(
             f"{FLAG} can't be combined with --placement {keywords.get('placement')}, which places layers itself"
+        )
+    if keywords.get("consecutive") and keywords.get("placement", "fewest") != "by-kind":
+        raise UsageError(
+            "--consecutive is for --placement by-kind: fewest always cuts consecutive layers, interleaved never does"
         )
     return msgspec.structs.replace(
         PlanOptions(),
@@ -110,7 +117,11 @@ def make_options(keywords: PlanKeywords, catalog: Catalog, catalog_dirs: Sequenc
 
 def with_formats(spec: ModelSpec, keywords: PlanKeywords) -> ModelSpec:
     """The model with the formats that were asked for. Raises BadInput for one that does not exist."""
-    weights = keywords.get("weights", "as-shipped")
+    weights, quantization = keywords.get("weights", "as-shipped"), keywords.get("quantization")
+    if quantization and weights != "as-shipped":
+        raise UsageError(f"{QUANTIZATION} {quantization}: --weights {weights} says the same thing: give one")
+    if quantization:
+        spec = as_loaded(spec, quantization, keywords.get("serving_engine"))
     if weights != "as-shipped":
         format_named(weights, "--weights")
         spec = spec.requantised(weights)

@@ -7,11 +7,13 @@ from typing import Unpack, cast
 
 import msgspec
 
+from stageline import units
 from stageline.api.arguments import require_name, require_path, require_paths, shown
 from stageline.api.drafting import find_draft
 from stageline.api.files import write_file
 from stageline.api.keywords import PlanKeywords, checked
 from stageline.api.lookup import find_model
+from stageline.api.overrides import overridden
 from stageline.api.plan_options import make_options, with_formats, with_networks
 from stageline.api.provenance import with_provenance
 from stageline.api.serving import check_length, find_engine, with_engine
@@ -64,6 +66,18 @@ class ModelPlan(msgspec.Struct, frozen=True):
     def explain(self) -> list[str]:
         """The derivation, line by line."""
         return explain(self.model, self.planned)
+
+    def towers(self) -> str:
+        """What becomes of the model's vision and audio towers; "" if it has none."""
+        model, names = self.model, [name for name in self.model.left_out if "MTP" not in name]
+        if not names:
+            return ""
+        if not model.tower_params:
+            return f"{', '.join(names)}: not counted, an engine loads it on its first stage"
+        size = f"{', '.join(names)}: {units.bytes_text(model.tower_bytes())}"
+        if self.options.language_model_only:
+            return f"{size}, not loaded"
+        return f"{size} on {self.plan.stages[0].name}; --language-model-only leaves it out"
 
     def device_map(self) -> dict[str, int]:
         """Modules and their devices, in the Hugging Face form."""
@@ -133,7 +147,7 @@ def find_inputs(model: str, device: str, keywords: PlanKeywords, catalog_dirs: S
     """Look up the names. Raises BadInput or UsageError."""
     shelf = Catalog(catalog_dirs)
     shipped = find_model(model, shelf)
-    spec = with_formats(shipped, keywords)
+    spec = overridden(with_formats(shipped, keywords), keywords.get("hf_overrides"))
     by_stage = _devices_by_stage(device, keywords, shelf)
     found = by_stage[0] if by_stage else with_networks(shelf.device(device).device, keywords, shelf)
     check_length(keywords.get("max_model_len"), spec)

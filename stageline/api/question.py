@@ -1,15 +1,18 @@
 """What a search is asked."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from stageline.api.keywords import PlanKeywords
 from stageline.api.placement_limits import PlacementLimits
 from stageline.api.running import check_seed
 from stageline.api.variations import variations
 from stageline.engine.settings import Scheduling
 from stageline.errors import BadInput, UsageError
+from stageline.report.measure import ARRIVALS, MeasureWindow
 from stageline.workload import DescribedWorkload, open_workload
 
 MAX_DEVICES, MAX_CONTEXT_PARALLEL = 4096, 4096
@@ -17,10 +20,12 @@ DEFAULT_REQUESTS = 2000
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """What a search is asked: the workload, the objective, and what may be varied."""
+    """What a search is asked: the models and devices, the workload, the objective, and what may be varied."""
 
+    models: tuple[str, ...]
+    device_names: tuple[str, ...]
     workload: str
-    devices: tuple[int, ...]  # all replicas together
+    devices: tuple[int, ...]  # numbers of devices, all replicas together
     slo: str | None = None
     vary: Mapping[str, Sequence[Any]] = {}  # values of keywords of `plan_model` and of fields of `Scheduling`
     max_context_parallel: int = 1
@@ -29,6 +34,9 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
     scheduling: Scheduling | None = None  # None: as the serving engine of each plan schedules, changed by `given`
     given: dict[str, Any] = {}  # fields of Scheduling
+    window: MeasureWindow = ARRIVALS  # in which rates are measured, and of whose requests attainment is
+    keywords: PlanKeywords = {}  # of every plan, without its division
+    catalog_dirs: tuple[Path, ...] = ()
     limits: PlacementLimits = PlacementLimits()
     every_count: bool = False  # go on to more devices when fewer meet the objective
     exhaustive: bool = False  # every point on the whole workload

@@ -10,11 +10,10 @@ from stageline.report.pareto import pareto_front
 from stageline.report.slo import Slo
 
 HOPELESS = 0.5  # of the requests that must be good
-FILLED = 5  # median requests, one after the other, that must fit into the time of arrivals
 
 
 def with_cost(trial: Trial, price: float | None) -> Trial:
-    """$/M output tokens = devices x price / 3600 / (tokens/s) x 1e6, tokens/s without the drain if there are any."""
+    """$/M output tokens = devices x price / 3600 / (tokens/s) x 1e6."""
     if price is None:
         return trial
     trial = msgspec.structs.replace(trial, cost_per_hour=trial.devices * price)
@@ -40,14 +39,13 @@ def with_loss(trial: Trial, lost: Trial) -> Trial:
 
 
 def token_rate(trial: Trial) -> float:
-    """Output tokens per second: of the time in which requests arrived, or of all if that is too brief to say."""
-    served = trial.served_output_tokens_per_s
-    return trial.output_tokens_per_s if served is None or brief(trial) else served
+    """Output tokens per second of the measurement window."""
+    return trial.output_tokens_per_s
 
 
 def brief(trial: Trial) -> bool:
-    """Whether requests arrived for so short a time that rates in it are those of a system that still fills."""
-    return trial.failure is None and trial.span_s is not None and trial.span_s < FILLED * trial.e2e_p50_s
+    """Whether requests arrived for so short a time that the measurement window reaches beyond it."""
+    return bool(trial.arrivals_s) and (trial.span_s or 0.0) > (trial.arrivals_s or 0.0)
 
 
 def score(trial: Trial) -> tuple[float, ...]:
@@ -113,12 +111,10 @@ def on_front(trials: Sequence[Trial]) -> list[Trial]:
 
 
 def best_by_devices(trials: Sequence[Trial]) -> list[Trial]:
-    """For every number of devices the trial with the most goodput, then the least TPOT."""
-    best: dict[int, Trial] = {}
-    for t in sorted(trials, key=lambda t: (-t.goodput_requests_per_s, t.tpot_p99_s, t.name)):
-        if t.failure is None:
-            best.setdefault(t.devices, t)
-    return [best[n] for n in sorted(best)]
+    """For every number of devices the trial that would be the answer with these alone."""
+    counts = sorted({t.devices for t in trials})
+    found = (cheapest([t for t in trials if t.devices == count]) for count in counts)
+    return [t for t in found if t is not None]
 
 
 def _merits(trial: Trial) -> tuple[float, ...]:

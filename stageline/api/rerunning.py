@@ -1,9 +1,7 @@
 """Running what is in a run directory again: as it was, with other settings, or only its first requests."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from fractions import Fraction
-from multiprocessing import get_context
 from pathlib import Path
 
 import msgspec
@@ -11,6 +9,7 @@ import msgspec
 from stageline.api.execution import WorkloadText
 from stageline.api.running import Job, carry_out
 from stageline.api.scheduling import settle
+from stageline.api.worker_pool import worker_pool
 from stageline.engine.types import StageRecord
 from stageline.errors import BadInput, StagelineError, UsageError
 from stageline.plan.replicas import with_replicas
@@ -115,6 +114,7 @@ def rerun_job(attempt: Attempt) -> Job:
         seed=r.seed,
         slo=slo,
         window=parse_measure(r.warmup or None, r.measure_window or None),
+        price=r.price,
         text=WorkloadText(
             text=r.workload,
             seed=r.seed,
@@ -150,7 +150,7 @@ def run_attempts(attempts: Sequence[Attempt], jobs: int) -> Iterator[Figures | s
     if jobs == 1 or len(attempts) < 2:
         yield from map(run_attempt, attempts)
         return
-    with ProcessPoolExecutor(min(jobs, len(attempts)), mp_context=get_context("spawn")) as pool:
+    with worker_pool(min(jobs, len(attempts))) as pool:
         yield from pool.map(run_attempt, attempts)
 
 

@@ -11,7 +11,7 @@ from typing import Unpack
 import msgspec
 
 from stageline.api.arguments import require, require_flags, require_path, scale_text
-from stageline.api.execution import Cluster, WorkloadText, execute
+from stageline.api.execution import Cluster, WorkloadText, check_outside, execute
 from stageline.api.keywords import SchedulingKeywords, checked
 from stageline.api.planning import ModelPlan, as_plan
 from stageline.api.results import RunResult
@@ -148,6 +148,7 @@ def carry_out(
     """
     if events and directory is None:
         raise UsageError("--events writes events.jsonl into a run directory: give one with -o DIR")
+    check_outside(job.cluster, inside=events or trace is not None or job.paranoid)
     started = time.perf_counter()
     with RunWriter(
         job.plan, directory, slo=job.slo, window=job.window, events=events, trace=trace, inputs=job.inputs
@@ -263,6 +264,7 @@ def _facts(job: Job, wall_s: float, attempts: _Attempts) -> RunFacts:
         credits=job.scheduling.credits or job.plan.defaults.credits,
         settings=settings_in_force(job.plan, job.scheduling, job.serving_engine),
         price_per_device_hour=job.price,
+        closed=job.workload.reactive,
         rerun=None if job.text is None else _rerun(job, job.text),
     )
 
@@ -279,6 +281,7 @@ def _rerun(job: Job, text: WorkloadText) -> Rerun:
         scheduling=job.scheduling,
         warmup=job.window.warmup,
         measure_window=job.window.text,
+        price=job.price,
     )
 
 

@@ -1,26 +1,23 @@
 """The space of a search: designs (model, device, division), and at each point of settings a candidate to run."""
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple, cast
 
-from stageline.api.halving import Try
 from stageline.api.keywords import PlanKeywords
-from stageline.api.placement_limits import PlacementLimits
-from stageline.api.planning import PlanInputs, find_inputs
-from stageline.api.provenance import with_provenance
+from stageline.api.planning import PlanInputs, find_inputs, plan_inputs
+from stageline.api.question import Question
 from stageline.api.scheduling import settle
+from stageline.api.scoreboard import Try
 from stageline.api.search_bounds import refused
 from stageline.api.trials import Candidate
-from stageline.api.variations import Point, Variations
+from stageline.api.variations import Point, variations
 from stageline.api.workload_totals import WorkloadTotals
-from stageline.engine.settings import Scheduling, plan_scheduling
+from stageline.engine.settings import plan_scheduling
 from stageline.errors import BadInput, DoesNotFit, UsageError
-from stageline.plan.build import make_plan
-from stageline.plan.fitted_efficiencies import with_efficiencies
 from stageline.plan.replicas import with_replicas
 from stageline.plan.schema import Plan
 from stageline.plan.shapes import Shape, shapes
+from stageline.report.measure import ARRIVALS
 from stageline.report.slo import Slo
 
 IDLE_WITHOUT_REPLICAS = "balance"  # a setting that means nothing with one replica
@@ -42,50 +39,44 @@ class Design(NamedTuple):
     formats: Point
 
 
-class Load(NamedTuple):
-    """The workload of every trial."""
-
-    workload: str
-    seed: int
-    rate_scale: str
-    slo: str | None
-
-
 class Space:
     """Designs and their candidates; plans are made once for every point of the plan's settings."""
 
-    def __init__(
-        self,
-        catalog_dirs: Sequence[Path],
-        keywords: PlanKeywords,
-        axes: Variations,
-        limits: PlacementLimits,
-        load: Load,
-        base: tuple[Scheduling | None, dict[str, Any]],
-        *,
-        survive_loss: bool = False,
-    ) -> None:
-        self._survive_loss = survive_loss
-        self._dirs, self._keywords, self.axes, self._limits, self._load = catalog_dirs, keywords, axes, limits, load
-        self._scheduling, self._given = base
+    def __init__(self, question: Question) -> None:
+        self._q = question
+        self.axes = variations(question.vary, question.scheduling)
         self._inputs: dict[tuple[str, str, Point], PlanInputs] = {}
         self._plans: dict[tuple[Design, Point], Plan | str] = {}
         self.skipped: dict[Skipped, None] = {}  # in the order found, each once
 
-    def designs(self, model: str, device: str, counts: Sequence[int], most_context: int) -> Iterator[Design]:
-        """Every division of those numbers of devices that the limits allow, in every format."""
+    def designs(self, model: str, device: str) -> Iterator[Design]:
+        """Every division of the numbers of devices asked for that the limits allow, in every format."""
         sizes = [self.axes.sizes[n] for n in self.axes.format_axes()]
         points: list[Point] = [()]
         for size in sizes:
             points = [(*p, i) for p in points for i in range(size)]
         inputs = self._found(model, device, self._origin())
-        for count in counts:
-            for shape in shapes(inputs.model, count, most_context):
-                reason = self._limits.refused(inputs.device, shape)
+        for count in self._q.devices:
+            for shape in shapes(inputs.model, count, self._q.max_context_parallel):
+                reason = self._q.limits.refused(inputs.device, shape)
                 if reason is not None:
-                    self.skipped[Skipped(shape.name, reason)] = None
+                    self.skipped[Skipped(self._prefixed(model, device, shape.name), reason)] = None
                     continue
                 yield from (Design(model, device, shape, formats) for formats in points)
+
+    def named(self, design: Design) -> str:
+        """A division, with its formats, model and device where there are several."""
+        words = self.axes.format_words(design.formats)
+        name = f"{design.shape.name} {words}" if words else design.shape.name
+        return self._prefixed(design.model, design.device, name)
+
+    def size(self, design: Design) -> str:
+        """How many devices, with model and device where there are several."""
+        return self._prefixed(design.model, design.device, f"{design.shape.devices} devices")
+
+    def _prefixed(self, model: str, device: str, text: str) -> str:
+        several = len(self._q.models) * len(self._q.device_names) > 1
+        return f"{model} on {device}: {text}" if several else text
 
     def whole(self, design: Design, point: Point) -> Point:
         """A point of all axes: the design's formats, then the settings."""
@@ -106,22 +97,23 @@ class Space:
         plan = self._plan(design, whole)
         if isinstance(plan, str):
             return plan
-        if self._survive_loss:
+        if self._q.survive_loss:
             if plan.replicas == 1:
                 return "there is no other replica when one is lost (--survive-loss)"
             plan = with_replicas(plan, plan.replicas - 1)
         try:
-            given = self._given | self.axes.of_run(whole)
-            scheduling = settle(self._scheduling or plan_scheduling(plan), given, plan, slo=slo)
+            given = self._q.given | self.axes.of_run(whole)
+            scheduling = settle(self._q.scheduling or plan_scheduling(plan), given, plan, slo=slo)
         except UsageError as error:
             return str(error)
-        forbidden = refused(plan, scheduling, totals, slo) if slo is not None else None
+        every_request_counts = self._q.window == ARRIVALS or self._q.window.kind == "all"
+        forbidden = refused(plan, scheduling, totals, slo) if slo is not None and every_request_counts else None
         if forbidden is not None:
             return forbidden
         return Candidate(
             model=plan.model, device=plan.device, name=design.shape.name, devices=design.shape.devices, plan=plan,
-            workload=self._load.workload, seed=self._load.seed, rate_scale=self._load.rate_scale, requests=requests,
-            slo=self._load.slo, scheduling=scheduling, settings=self.axes.words(whole),
+            workload=self._q.workload, seed=self._q.seed, rate_scale=self._q.rate_scale, requests=requests,
+            slo=self._q.slo, scheduling=scheduling, settings=self.axes.words(whole), window=self._q.window,
         )  # fmt: skip
 
     def same(self, t: Try, designs: Sequence[Design]) -> Try:
@@ -134,7 +126,13 @@ class Space:
 
     def keywords_at(self, design: Design, point: Point) -> PlanKeywords:
         """The keywords of the plan at a point, without its division."""
-        return self._keywords | self.axes.of_plan(self.whole(design, point))
+        return self._keywords(self.whole(design, point), design.shape)
+
+    def _keywords(self, whole: Point, shape: Shape) -> PlanKeywords:
+        keywords: PlanKeywords = self._q.keywords | self.axes.of_plan(whole)
+        if shape.ep == 1 and "redundant_experts" in keywords:
+            keywords["redundant_experts"] = 0  # there are no expert ranks to hold them
+        return keywords
 
     def _origin(self) -> Point:
         return tuple(0 for _ in self.axes.axes)
@@ -142,7 +140,9 @@ class Space:
     def _found(self, model: str, device: str, whole: Point) -> PlanInputs:
         key = (model, device, tuple(i for a, i in zip(self.axes.axes, whole, strict=True) if a.of_plan))
         if key not in self._inputs:
-            self._inputs[key] = find_inputs(model, device, self._keywords | self.axes.of_plan(whole), self._dirs)
+            self._inputs[key] = find_inputs(
+                model, device, self._q.keywords | self.axes.of_plan(whole), self._q.catalog_dirs
+            )
         return self._inputs[key]
 
     def _plan(self, design: Design, whole: Point) -> Plan | str:
@@ -153,12 +153,12 @@ class Space:
 
     def _made(self, design: Design, whole: Point) -> Plan | str:
         """The plan of a design; a text where it does not fit, or is no division that this model allows."""
-        inputs = self._found(design.model, design.device, whole)
+        self._found(design.model, design.device, whole)  # what is wrong with the values themselves is no reason to skip
+        keywords = cast(PlanKeywords, {**self._keywords(whole, design.shape), **design.shape.division()})
         try:
-            device, options = with_efficiencies(inputs.model, inputs.device, design.shape.options(inputs.options))
-            plan = make_plan(inputs.model, device, options).plan
-        except BadInput as error:
+            inputs = find_inputs(design.model, design.device, keywords, self._q.catalog_dirs)
+            return plan_inputs(inputs).plan
+        except (BadInput, UsageError) as error:
             return str(error)
         except DoesNotFit as error:  # the change that it names is one of `plan`, for one replica alone
             return error.reason
-        return with_provenance(plan, inputs.model, options, inputs.keywords)

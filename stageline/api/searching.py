@@ -1,10 +1,9 @@
 """Searching: every way to divide some devices, and every setting that is varied, each run on a workload."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
-from pathlib import Path
 from typing import Any, Unpack, cast
 
 import msgspec
@@ -26,22 +25,26 @@ from stageline.api.launch_text import LaunchTexts
 from stageline.api.placement_limits import PlacementLimits
 from stageline.api.question import DEFAULT_REQUESTS, MAX_DEVICES, Question
 from stageline.api.ranking import best_by_devices, cheapest, on_front, runners_up
+from stageline.api.resuming import Runs
 from stageline.api.robustness import Robustness
 from stageline.api.search_space import Skipped
-from stageline.api.trials import RunTrials, Trial, run_trials, run_trials_in, trial_pool
+from stageline.api.trials import RunTrials, Trial, run_trials, run_trials_in
+from stageline.api.worker_pool import worker_pool
 from stageline.catalog.loader import Catalog
 from stageline.engine.settings import Scheduling
 from stageline.errors import DoesNotFit, RunFailed, UsageError
+from stageline.report.measure import parse_measure
 from stageline.report.slo import parse_slo
 
 MAX_JOBS = 256
 
 
 class SearchResult(msgspec.Struct, frozen=True):
-    """What was run on the whole workload, in a fixed order, and what was left out."""
+    """What was run on the whole workload, in a fixed order, and what was left out of the `combinations`."""
 
     trials: tuple[Trial, ...]
     skipped: tuple[Skipped, ...]
+    combinations: int = 0  # of divisions that the limits allow, and settings
     short_trials: int = 0  # on the beginning of the workload; none of them is among `trials`
     robustness: Robustness | None = None  # of the best, if it meets an objective at a rate of arrivals
     launch: LaunchTexts | None = None  # of the best
@@ -62,7 +65,7 @@ class SearchResult(msgspec.Struct, frozen=True):
         return on_front(self.trials)
 
     def best_by_devices(self) -> list[Trial]:
-        """For every number of devices the trial with the most goodput, then the least TPOT."""
+        """For every number of devices the trial that would be the answer with these alone."""
         return best_by_devices(self.trials)
 
 
@@ -80,6 +83,8 @@ def search(
     rate_scale: str | float | Fraction = 1,
     seed: int = 0,
     scheduling: Scheduling | None = None,
+    warmup: str | None = None,
+    measure_window: str | None = None,
     price: float | None = None,
     limits: PlacementLimits | None = None,
     every_count: bool = False,
@@ -97,10 +102,11 @@ def search(
     `models` and `device_names` are one name or several, as `plan_model` takes them; `devices` how many in all, several
     such numbers, or a text such as "4..16". `vary` has lists of values for keywords of `DesignKeywords` or fields of
     `Scheduling`; `microbatches` is an older name of its "microbatch". `price` of one device for an hour gives costs;
-    `limits` say more of prices, stock and nodes. docs/planning.md says which combinations are run in full, what
-    `every_count`, `exhaustive`, `headroom` and `survive_loss` change, and which trial is `best()`. `jobs` processes (a
-    script then needs `if __name__ == "__main__":`) or the workers of a Dask scheduler run trials; `resume` names a file
-    that keeps them. Raises DoesNotFit when no division fits, RunFailed when every run fails, UsageError or BadInput.
+    `limits` say more of prices, stock and nodes; `warmup` and `measure_window` are those of `run`. docs/planning.md
+    says which combinations are run in full, what `every_count`, `exhaustive`, `headroom` and `survive_loss` change, and
+    which trial is `best()`. `jobs` processes (a script then needs `if __name__ == "__main__":`) or the workers of a
+    Dask scheduler run trials; `resume` names a file that keeps them. Raises DoesNotFit when no division fits, RunFailed
+    when every run fails, UsageError or BadInput.
 
     >>> import stageline
     >>> workload = "poisson:rate=4,input=256,output=16"
@@ -108,21 +114,19 @@ def search(
     >>> sorted(trial.name for trial in found.trials)
     ['dp2', 'pp2', 'tp2']
     """
-    given = cast(PlanKeywords, checked(search, design, DesignKeywords))
     question = _question(
+        models=models, device_names=device_names, keywords=checked(search, design, DesignKeywords), catalog=catalog,
         slo=slo, workload=workload, devices=devices, microbatches=microbatches, vary=vary, requests=requests, seed=seed,
-        max_context_parallel=max_context_parallel, rate_scale=rate_scale, scheduling=scheduling, price=price,
-        limits=limits,
+        max_context_parallel=max_context_parallel, rate_scale=rate_scale, scheduling=scheduling, warmup=warmup,
+        measure_window=measure_window, price=price, limits=limits,
         flags={
             "every_count": every_count, "exhaustive": exhaustive, "headroom": headroom, "survive_loss": survive_loss,
         },
     )  # fmt: skip
-    names = require_names("search: models", models), require_names("search: device_names", device_names)
     scheduler = require("search: dask_scheduler", dask_scheduler, str, type(None))
     kept = None if resume is None else require_path("search: resume", resume)
-    dirs = require_paths("search: catalog", catalog)
     with trial_runner(require("search: jobs", jobs, int), scheduler) as runner:
-        return run_search(question, *names, given, dirs, runner, kept, width=jobs)
+        return run_search(question, Runs(runner, jobs, kept))
 
 
 def _question(*, price: object, limits: object, flags: Mapping[str, bool], **asked: Any) -> Question:
@@ -135,6 +139,10 @@ def _question(*, price: object, limits: object, flags: Mapping[str, bool], **ask
     vary: dict[str, Any] = dict(require("search: vary", asked["vary"], Mapping, type(None)) or {})
     vary |= {"microbatch": sizes} if sizes else {}
     return Question(
+        models=tuple(require_names("search: models", asked["models"])),
+        device_names=tuple(require_names("search: device_names", asked["device_names"])),
+        keywords=cast(PlanKeywords, asked["keywords"]),
+        catalog_dirs=tuple(require_paths("search: catalog", asked["catalog"])),
         workload=str(require("search: workload", asked["workload"], str, os.PathLike)),
         devices=require_range("search: devices", asked["devices"], MAX_DEVICES),
         slo=slo,
@@ -144,6 +152,10 @@ def _question(*, price: object, limits: object, flags: Mapping[str, bool], **ask
         rate_scale=scale_text("search: rate_scale", asked["rate_scale"]),
         seed=require("search: seed", asked["seed"], int),
         scheduling=require("search: scheduling", asked["scheduling"], Scheduling, type(None)),
+        window=parse_measure(
+            require("search: warmup", asked["warmup"], str, type(None)),
+            require("search: measure_window", asked["measure_window"], str, type(None)),
+        ),
         limits=_limits(require("search: limits", limits, PlacementLimits, type(None)), price),
         every_count=flags["every_count"],
         exhaustive=flags["exhaustive"],
@@ -169,36 +181,23 @@ def trial_runner(jobs: int, dask_scheduler: str | None) -> Iterator[RunTrials]:
     elif jobs == 1:
         yield run_trials
     else:
-        with trial_pool(jobs) as pool:
+        with worker_pool(jobs) as pool:
             yield lambda candidates: run_trials_in(pool, candidates)
 
 
-def run_search(
-    question: Question,
-    models: Sequence[str],
-    device_names: Sequence[str],
-    keywords: PlanKeywords,
-    catalog_dirs: Sequence[Path],
-    runner: RunTrials,
-    resume: Path | None = None,
-    watch: Callable[[int, int], None] = lambda done, total: None,
-    width: int = 1,
-) -> SearchResult:
-    """Run the search, `width` trials at a time where one waits for the other; `watch` is told how many are done.
-
-    Raises as `search` does.
-    """
+def run_search(question: Question, runs: Runs) -> SearchResult:
+    """Run the search. Raises as `search` does."""
     question.check()
-    shelf = Catalog(catalog_dirs)
-    question.limits.check_devices([shelf.device(name).device.name for name in device_names])
-    found = explore(question, models, device_names, keywords, catalog_dirs, runner, resume, watch, width)
+    shelf = Catalog(question.catalog_dirs)
+    question.limits.check_devices([shelf.device(name).device.name for name in question.device_names])
+    found = explore(question, runs)
     if not found.trials:
         why = "; ".join(f"{x.name}: {x.reason}" for x in found.skipped[:3])
         count = f"none of the {len(found.skipped)} divisions of {_numbers(question.devices)} device(s)"
         raise DoesNotFit(f"{count} can serve this: {why}")
     if all(t.failure is not None for t in found.trials):
         raise RunFailed(f"all {len(found.trials)} divisions failed; the first: {found.trials[0].failure}")
-    return SearchResult(found.trials, found.skipped, found.short_trials, found.robustness, found.launch)
+    return SearchResult(**found._asdict())
 
 
 def _numbers(devices: Sequence[int]) -> str:

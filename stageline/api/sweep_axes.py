@@ -1,4 +1,7 @@
-"""What a sweep goes over: settings of the router, and the load; each with values or a range of them."""
+"""What a sweep goes over: settings of the router, and the load; each with values or a range of them.
+
+An axis is named as the keyword of the API; people read and write the flag's name and its values.
+"""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -10,10 +13,20 @@ import msgspec
 from stageline.api.arguments import plain, shown
 from stageline.api.keywords import SchedulingKeywords, allowed_values
 from stageline.errors import BadInput, UsageError
-from stageline.units import parse_ratio
+from stageline.report.rerun import PPM
+from stageline.units import duration_text, figure_text, parse_duration_ns, parse_ratio
 from stageline.workload.spec import parse_spec
 
 LOADS = ("rate", "users", "rate_scale")
+TIMES = ("overhead_ns", "front_end_ns", "draft_ns")
+_FLAGS = {
+    "acceptance_ppm": "acceptance",
+    "overhead_ns": "overhead",
+    "front_end_ns": "front-end",
+    "draft_ns": "draft-cost",
+}
+_KEYWORDS = {flag.replace("-", "_"): name for name, flag in _FLAGS.items()} | {"enable_prefix_caching": "prefix_cache"}
+SWITCH = {"on": True, "off": False}
 IN_RANGE = 8  # values of a range that says no number
 MOST_VALUES = 200
 _RANGE = re.compile(r"([^.]+(?:\.\d+)?)\.\.([^:]+?)(?::(\d{1,3}))?")
@@ -32,9 +45,32 @@ class SweepAxis(NamedTuple):
         return self.name in LOADS
 
     @property
+    def flag(self) -> str:
+        """As users know it."""
+        return flag_name(self.name)
+
+    @property
     def numeric(self) -> bool:
         """Whether its values have an order."""
         return all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in self.values)
+
+
+def flag_name(name: str) -> str:
+    """The flag of a keyword, or the option of a load, without dashes in front."""
+    return _FLAGS.get(name, name.replace("_", "-"))
+
+
+def value_text(name: str, value: Value) -> str:
+    """A value as its flag takes it; of a load, for people."""
+    if name in TIMES:
+        return duration_text(int(value))
+    if name == "acceptance_ppm":
+        return f"{Fraction(int(value), PPM) * 1.0:.6f}".rstrip("0").rstrip(".")
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return figure_text(value) if isinstance(value, float) else value
 
 
 def sweep_axes(over: Mapping[str, object]) -> tuple[SweepAxis, ...]:
@@ -44,9 +80,12 @@ def sweep_axes(over: Mapping[str, object]) -> tuple[SweepAxis, ...]:
     """
     if len(over) > 2:
         raise UsageError(f"--over: {', '.join(over)} are {len(over)} things; a sweep goes over one or two")
-    axes = [SweepAxis(name, _values(name, given)) for name, given in over.items()]
+    named = {_KEYWORDS.get(name, name): given for name, given in over.items()}
+    axes = [SweepAxis(name, _values(name, given)) for name, given in named.items()]
+    if len(axes) < len(over):
+        raise UsageError(f"--over: {' and '.join(map(flag_name, over))} are the same; give all its values at once")
     if sum(axis.load for axis in axes) > 1:
-        raise UsageError(f"--over: {' and '.join(over)} both change the load; give one of them")
+        raise UsageError(f"--over: {' and '.join(a.flag for a in axes)} both change the load; give one of them")
     return tuple(sorted(axes, key=lambda axis: not axis.load))
 
 
@@ -95,17 +134,17 @@ def _values(name: str, given: object) -> tuple[Value, ...]:
     """The values of an axis, each once, numbers ascending."""
     hints = get_type_hints(SchedulingKeywords, include_extras=True)
     if name not in LOADS and name not in hints:
-        known = ", ".join([*LOADS, *hints])
-        raise UsageError(f"--over {name}: no setting of a run; known: {known}")
-    whole = name == "users" or _whole(hints.get(name))
-    items = _items(name, given, whole=whole)
+        known = ", ".join(map(flag_name, [*LOADS, *hints]))
+        raise UsageError(f"--over {flag_name(name)}: no setting of a run; known: {known}")
+    whole = name == "users" or (name != "acceptance_ppm" and _whole(hints.get(name)))
+    items = _items(flag_name(name), given, whole=whole)
     if name in LOADS:
-        found = [_load(name, item) for item in items]
+        found = [_load(flag_name(name), item) for item in items]
     else:
         found = [_setting(name, item, hints[name]) for item in items]
     unique = list(dict.fromkeys(found))
     if not unique or len(unique) > MOST_VALUES:
-        raise UsageError(f"--over {name}: {len(unique)} values; give 1 to {MOST_VALUES}")
+        raise UsageError(f"--over {flag_name(name)}: {len(unique)} values; give 1 to {MOST_VALUES}")
     numeric = all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in unique)
     return tuple(sorted(unique)) if numeric else tuple(unique)
 
@@ -119,6 +158,7 @@ def _whole(hint: Any) -> bool:
 
 
 def _items(name: str, given: object, *, whole: bool) -> list[Any]:
+    """The values that were given, or those of a range; `name` is the flag's."""
     if not isinstance(given, str):
         if isinstance(given, (bytes, Mapping)) or not isinstance(given, Iterable):
             raise UsageError(f"--over {name}={shown(given)}: give values, or a text such as 2..20")
@@ -149,12 +189,21 @@ def _load(name: str, item: object) -> Value:
 
 
 def _setting(name: str, item: object, hint: Any) -> Value:
-    wanted: object = item
-    if isinstance(item, str):
-        texts = {"on": True, "off": False}
-        wanted = texts.get(item, int(item) if item.isascii() and item.isdigit() else item)
+    place = f"--over {flag_name(name)}"
     try:
-        found: Value = msgspec.convert(wanted, hint)
+        found: Value = msgspec.convert(_read(name, item, place), hint)
     except msgspec.ValidationError:
-        raise BadInput(f"--over {name}", item, "no value of this setting", f"give {allowed_values(hint)}") from None
+        choices = "on or off" if hint is bool else "a probability" if name == "acceptance_ppm" else allowed_values(hint)
+        raise BadInput(place, item, "no value of this setting", f"give {choices}") from None
     return found
+
+
+def _read(name: str, item: object, place: str) -> object:
+    """A text as its flag reads it; a number of a range of probabilities, as parts per million."""
+    if name == "acceptance_ppm" and isinstance(item, (str, float)):
+        return 0 if item in ("0", 0.0) else round(parse_ratio(str(item), place) * PPM)
+    if not isinstance(item, str):
+        return item
+    if name in TIMES:
+        return parse_duration_ns(item, place)
+    return SWITCH.get(item, int(item) if item.isascii() and item.isdigit() else item)

@@ -1,7 +1,7 @@
 """Sweeping: one plan and one workload, over values of one or two settings or of the load, or up to an objective."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from fractions import Fraction
 from itertools import product
 from typing import Any, Unpack
@@ -18,7 +18,16 @@ from stageline.api.running import check_seed
 from stageline.api.scheduling import base_scheduling, settle
 from stageline.api.searching import trial_runner
 from stageline.api.serving import engine_scheduling
-from stageline.api.sweep_axes import SweepAxis, Value, load_name, load_of, sweep_axes, with_load
+from stageline.api.sweep_axes import (
+    SweepAxis,
+    Value,
+    flag_name,
+    load_name,
+    load_of,
+    sweep_axes,
+    value_text,
+    with_load,
+)
 from stageline.api.trials import Candidate, RunTrials, Trial
 from stageline.engine.settings import Scheduling
 from stageline.errors import RunFailed, UsageError
@@ -27,6 +36,12 @@ from stageline.report.slo import Slo, parse_slo
 from stageline.workload import open_workload
 
 ENOUGH = 0.95  # of the most that any value reaches
+BEND = 0.05  # of the curve's height: what lies less above the line between its ends is not called a knee
+FLATTER = 0.5  # of its slope before the knee: what a curve may have behind it
+SAME_LIMIT = {  # a limit of the replica and that of a data-parallel rank
+    "max_num_seqs": ("max_running",), "max_running": ("max_num_seqs",),
+    "max_num_batched_tokens": ("batched_tokens",), "batched_tokens": ("max_num_batched_tokens",),
+}  # fmt: skip
 Watch = Callable[[int, int], None]
 
 
@@ -40,15 +55,14 @@ class SweepPoint(msgspec.Struct, frozen=True, kw_only=True):
 class SweepCurve(msgspec.Struct, frozen=True, kw_only=True):
     """The runs that differ in the first axis only; `other` is the value of the second one, if there are two.
 
-    The figure of a curve is output tokens per second, without the drain if requests arrive over time; with an
-    objective it is goodput.
+    The figure of a curve is output tokens per second of the measurement window; with an objective it is goodput.
     """
 
     other: Value | None
     points: tuple[SweepPoint, ...]
-    best: Value | None  # the value with the greatest figure; of equal ones the first
+    best: Value | None  # the value with the greatest figure; of equal ones the first. None: no run keeps the objective
     enough: Value | None  # the first value that reaches 95 % of it
-    knee: Value | None  # furthest above the straight line from the first to the last point; None: nowhere above
+    knee: Value | None  # from which more gives less than half as much; None: the curve has no such point
     limit: Limit | None = None  # with `until`: the largest load under the objective
 
 
@@ -83,7 +97,7 @@ class SweepBase(msgspec.Struct, frozen=True, kw_only=True):
         slo: Slo | None = parse_slo(self.slo) if self.slo else None
         return Candidate(
             model=self.plan.model, device=self.plan.device, plan=self.plan, workload=text, seed=self.seed,
-            name=" ".join(f"{n.replace('_', '-')}={v}" for n, v in values.items()) or "as it is",
+            name=" ".join(f"{flag_name(n)}={value_text(n, v)}" for n, v in values.items()) or "as it is",
             devices=self.plan.replicas * sum(s.devices for s in self.plan.stages), rate_scale=scale,
             requests=self.requests, slo=self.slo, scheduling=settle(self.scheduling, given, self.plan, slo=slo),
         )  # fmt: skip
@@ -107,8 +121,9 @@ def sweep(
 
     `over` names one or two of "rate" or "users" (options of the workload's text), "rate_scale", and the keywords in
     `SchedulingKeywords`, each with values or a text such as "2..20" (8 values), "2..20:5" or "64,256". `until` is an
-    objective: the load is then raised or lowered until it is just kept, for every value of `over`. Each
-    `SweepResult.curves` has the runs, the value with the most, the first within 95 % of it, and the knee.
+    objective: the load is then raised or lowered until it is just kept, for every value of `over`; loads in `over` are
+    where that begins. Each `SweepResult.curves` has the runs, the value with the most, the first within 95 % of it, and
+    the knee.
 
     Raises BadInput or UsageError for what can't be swept, and RunFailed when every run fails.
 
@@ -122,13 +137,33 @@ def sweep(
     given = checked(sweep, scheduling, SchedulingKeywords)
     loaded = as_plan(plan, "sweep")
     text = str(require_path("sweep: workload", workload)) if isinstance(workload, os.PathLike) else workload
+    axes = sweep_axes(dict(over or {}))
+    scale = scale_text("sweep: rate_scale", rate_scale)
+    check_said_once(axes, {*given, *(["rate_scale"] if scale != "1" else [])})
     base = _base(
-        loaded, require("sweep: workload", text, str), given, serving_engine, seed=seed, slo=until or slo,
+        loaded, require("sweep: workload", text, str), held(axes) | given, serving_engine, seed=seed, slo=until or slo,
         requests=require("sweep: requests", requests, int, type(None)),
-        rate_scale=scale_text("sweep: rate_scale", rate_scale),
+        rate_scale=scale,
     )  # fmt: skip
     with trial_runner(require("sweep: jobs", jobs, int), None) as runner:
-        return run_sweep(base, sweep_axes(dict(over or {})), runner, until=until is not None, width=jobs)
+        return run_sweep(base, axes, runner, until=until is not None, width=jobs)
+
+
+def check_said_once(axes: Sequence[SweepAxis], given: Collection[str]) -> None:
+    """Raises UsageError for a setting that has a value besides those that it takes in turn."""
+    for axis in axes:
+        same = {axis.name, *SAME_LIMIT.get(axis.name, ())} & set(given)
+        if same:
+            flag = flag_name(min(same))
+            raise UsageError(f"--{flag} is given, and --over {axis.flag} sets it, too: give one of them")
+
+
+def held(axes: Sequence[SweepAxis]) -> dict[str, Any]:
+    """Values of axes on which other settings rest: drafts, their acceptance and the prefix cache.
+
+    Without them --acceptance or --snapshot-tokens would be refused as settings of nothing.
+    """
+    return {a.name: max(a.values) for a in axes if a.name in ("speculate", "acceptance_ppm", "prefix_cache")}
 
 
 def _base(
@@ -213,6 +248,8 @@ def figure(trial: Trial) -> float:
 
 
 def _described(axis: SweepAxis, other: Value | None, points: tuple[SweepPoint, ...]) -> SweepCurve:
+    if not any(p.trial.slo_met is not False and p.trial.finished for p in points):
+        return SweepCurve(other=other, points=points, best=None, enough=None, knee=None)
     ran = [(p.values[axis.name], figure(p.trial)) for p in points if p.trial.failure is None]
     most = max((y for _, y in ran), default=0.0)
     best = next((x for x, y in ran if y == most), None)
@@ -223,7 +260,8 @@ def _described(axis: SweepAxis, other: Value | None, points: tuple[SweepPoint, .
 def knee(curve: Sequence[tuple[Any, float]]) -> Any | None:
     """The x furthest above the straight line between the ends of a curve, both axes scaled to 0..1.
 
-    Where more of x begins to give less of y than before. None: the curve never lies above that line, or has no room.
+    None: it lies less than BEND above that line, so that the curve is as good as straight, or the curve rises behind
+    it by more than FLATTER of its slope before it.
     """
     if len(curve) < 3:
         return None
@@ -233,7 +271,10 @@ def knee(curve: Sequence[tuple[Any, float]]) -> Any | None:
         return None
     above = [((y - y0) / (high - y0) - (x - x0) / (x1 - x0) * (y1 - y0) / (high - y0), x) for x, y in curve]
     height, at = max(above, key=lambda pair: pair[0])
-    return at if height > 0.01 else None
+    y = dict(curve)[at]
+    if height < BEND or at in (x0, x1):
+        return None
+    return at if (y1 - y) / (x1 - at) < FLATTER * (y - y0) / (at - x0) else None
 
 
 def _limits(
@@ -242,10 +283,11 @@ def _limits(
     """For every value of what is no load: the largest load under the objective."""
     others = [a for a in axes if not a.load]
     if len(others) > 1:
-        raise UsageError(f"--until: {' and '.join(a.name for a in others)} vary besides the load; give one of them")
+        raise UsageError(f"--until: {' and '.join(a.flag for a in others)} vary besides the load; give one of them")
     load = next((a for a in axes if a.load), None)
     name = load.name if load is not None else load_name(base.workload)
-    start = float(load.values[0]) if load is not None else load_of(base.workload, base.rate_scale, name)
+    own = load_of(base.workload, base.rate_scale, name) if load is None else 0.0
+    starts = [own] if load is None else [float(value) for value in load.values]
     curves = []
     for other in others[0].values if others else (None,):
         fixed: dict[str, Value] = {} if other is None else {others[0].name: other}
@@ -259,7 +301,7 @@ def _limits(
             points += [SweepPoint(values=p, trial=t) for p, t in zip(asked, trials, strict=True)]
             return [bool(t.slo_met) for t in trials]
 
-        limit = largest_load(probe, start, width=width, whole=name == "users")
+        limit = largest_load(probe, *starts, width=width, whole=name == "users")
         points.sort(key=lambda p: float(p.values[name]))
         curves.append(
             SweepCurve(other=other, points=tuple(points), best=None, enough=None, knee=None, limit=limit)

@@ -2,8 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
+from concurrent.futures import Executor, as_completed
 
 import msgspec
 
@@ -11,6 +10,7 @@ from stageline.api.running import Job, carry_out
 from stageline.engine.settings import Scheduling
 from stageline.errors import StagelineError
 from stageline.plan.schema import Plan
+from stageline.report.measure import ARRIVALS, NOTHING, MeasureWindow
 from stageline.report.slo import Slo, parse_slo
 from stageline.report.summary import Summary
 from stageline.units import NS_PER_S
@@ -32,17 +32,20 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     slo: str | None
     scheduling: Scheduling = Scheduling()
     settings: str = ""  # the flags of what a search varies
+    window: MeasureWindow = ARRIVALS  # in which rates are measured
 
     def key(self) -> str:
         """Identifies the trial: a digest of everything that decides its result."""
         rest: tuple[object, ...] = (self.workload, self.seed, self.rate_scale, self.requests, self.slo)
         if self.scheduling != Scheduling():
             rest += (msgspec.json.encode(self.scheduling),)
+        if self.window != ARRIVALS:
+            rest += (msgspec.json.encode(self.window),)
         return hashlib.sha256(self.plan.canonical() + repr(rest).encode()).hexdigest()
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
-    """One row of the result. Times in seconds of emulated time."""
+    """One row of the result. Times in seconds of emulated time; rates are those of the measurement window."""
 
     key: str
     model: str
@@ -54,7 +57,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     microbatch: int
     finished: int
     output_tokens_per_s: float
-    goodput_requests_per_s: float  # without an SLO: finished requests
+    goodput_requests_per_s: float  # without an SLO: served requests
     attainment: float | None
     slo_met: bool | None
     ttft_p50_s: float
@@ -65,17 +68,18 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     binding: str
     failure: str | None = None
     cost_per_million_tokens: float | None = None
-    offered_requests_per_s: float | None = None  # while requests arrived; None: all arrived at once
-    served_requests_per_s: float | None = None  # completions in that time
-    served_output_tokens_per_s: float | None = None
+    offered_requests_per_s: float | None = None  # None: all arrived at once, or waited for replies
+    served_requests_per_s: float | None = None
     binds: tuple[str, ...] = ()
     settings: str = ""  # the flags of what the search varies
     requests: int = 0  # that arrived
+    microbatches: int = 0
     replicas: int = 1
     e2e_p50_s: float = 0.0
     slo_margin: float | None = None  # least of bound / p99 over the bounds of the objective
     cost_per_hour: float | None = None
-    span_s: float | None = None  # in which requests arrived
+    span_s: float | None = None  # of the window
+    arrivals_s: float | None = None  # from the first arrival to the last
     attainment_one_lost: float | None = None  # with one replica lost, which `slo_met` then demands, too
 
 
@@ -90,6 +94,7 @@ def run_trial(candidate: Candidate) -> Trial:
             scheduling=msgspec.structs.replace(c.scheduling, hash_block_tokens=workload.hash_block_tokens),
             seed=c.seed,
             slo=parse_slo(c.slo) if c.slo else None,
+            window=c.window,
             command="stageline search",
         )
         return _trial(c, carry_out(job).summary)
@@ -105,21 +110,22 @@ def _binding(summary: Summary) -> str:
 
 
 def _trial(c: Candidate, s: Summary) -> Trial:
+    rates = s.measured or NOTHING
     return Trial(
         key=c.key(), model=c.model, device=c.device, name=c.name, devices=c.devices, stages=len(c.plan.stages),
         credits=c.plan.defaults.credits, microbatch=c.plan.defaults.microbatch,
-        finished=s.requests.get("finished", 0), output_tokens_per_s=s.output_tokens_per_s,
-        goodput_requests_per_s=s.slo.goodput_requests_per_s if s.slo else s.requests_per_s,
+        finished=s.requests.get("finished", 0), output_tokens_per_s=rates.served_output_tokens_per_s,
+        goodput_requests_per_s=s.slo.goodput_requests_per_s if s.slo else rates.served_requests_per_s,
         attainment=s.slo.attainment if s.slo else None, slo_met=s.slo.met if s.slo else None,
         ttft_p50_s=s.ttft_s.p50 or 0.0, ttft_p99_s=s.ttft_s.p99 or 0.0,
         tpot_p50_s=s.tpot_s.p50 or 0.0, tpot_p99_s=s.tpot_s.p99 or 0.0,
         bubble_ratio=s.bubble_ratio, binding=_binding(s),
-        offered_requests_per_s=s.measured.offered_requests_per_s if s.measured else None,
-        served_requests_per_s=s.measured.served_requests_per_s if s.measured else None,
-        served_output_tokens_per_s=s.measured.served_output_tokens_per_s if s.measured else None,
+        offered_requests_per_s=rates.offered_requests_per_s, served_requests_per_s=rates.served_requests_per_s,
         binds=tuple(line.seen for line in s.binds),
         settings=c.settings, requests=s.requests["total"], replicas=c.plan.replicas, e2e_p50_s=s.e2e_s.p50 or 0.0,
-        slo_margin=_margin(s, parse_slo(c.slo)) if c.slo else None, span_s=s.measured.span_s if s.measured else None,
+        microbatches=s.microbatches,
+        slo_margin=_margin(s, parse_slo(c.slo)) if c.slo else None, span_s=rates.span_s,
+        arrivals_s=rates.arrivals_s,
     )  # fmt: skip
 
 
@@ -149,11 +155,6 @@ def run_trials_in(pool: Executor, candidates: Sequence[Candidate]) -> Iterator[T
     """Trials as they finish, in the processes of a pool."""
     for done in as_completed([pool.submit(run_trial, candidate) for candidate in candidates]):
         yield done.result()
-
-
-def trial_pool(jobs: int) -> ProcessPoolExecutor:
-    """Processes that start when trials do, and stay for the next ones."""
-    return ProcessPoolExecutor(jobs, mp_context=get_context("spawn"))
 
 
 RunTrials = Callable[[Sequence[Candidate]], Iterator[Trial]]  # somewhere: here, in processes, on a cluster

@@ -1,5 +1,6 @@
 """Tuning: every setting that can move what binds in a run, tried on the run's own workload."""
 
+import math
 import os
 import shlex
 from collections.abc import Callable, Iterable, Sequence
@@ -23,12 +24,12 @@ from stageline.api.rerunning import (
 )
 from stageline.api.scheduling import settle
 from stageline.api.searching import MAX_JOBS
-from stageline.engine.settings import plan_scheduling
+from stageline.engine.settings import data_parallel_ranks, plan_scheduling
 from stageline.errors import UsageError
 from stageline.report.rerun import Rerun, flag
 from stageline.report.rundir import PLAN_FILE, TUNE_FILE
 from stageline.report.slo import parse_slo
-from stageline.report.tuned import NOTABLE, OBJECTIVES, Figures, Measured, Objective, TuneResult, gain, value
+from stageline.report.tuned import NOTABLE, OBJECTIVES, Figures, Measured, Objective, TuneResult, gain, merit, value
 
 BUDGET, MAX_BUDGET = 20, 1000
 SHORT_SHARE, LEAST_SHORT = 5, 24  # a short trial has a fifth of the requests, and at least so many
@@ -38,6 +39,7 @@ IDLE = -0.05  # stands for the gain of a setting that changed nothing: other val
 AT_ONCE = 2  # values of a setting that are tried before the next choice
 PER_SETTING = 3  # values of one setting that are tried in full
 ROUNDS = 2  # of trials between the best value of a number and its neighbours
+FEW_BAD = 0.1  # of the requests: a short trial that loses no more of them may keep the SLO in full
 LOSS = -0.1  # of a short trial, from which a full one is not worth it
 
 Watch = Callable[[int, int], None]
@@ -51,6 +53,7 @@ def tune(
     budget: int = BUDGET,
     jobs: int = 1,
     save: bool = True,
+    trust: Sequence[str] = (),
 ) -> TuneResult:
     """Try the settings that can move what binds in a run, on the same workload: `stageline tune`.
 
@@ -58,9 +61,11 @@ def tune(
     first requests, count by their length and choose what is tried in full. Each of `TuneResult.measured` is one setting
     with its measured figures, `best` the best set of settings (None: nothing helps), and `command` makes that run.
     `slo` is needed for the objective "goodput" if the run had none. With `save` the result is kept in the directory
-    as tune.json, where reports find it.
+    as tune.json, where reports find it. `trust` names the policies package.module:Class of the run, if it has any: the
+    directory may come from somebody else, and they are code to import.
 
-    Raises BadInput for a directory whose run can't be made again, UsageError for arguments that can't be used.
+    Raises BadInput for a directory whose run can't be made again, UsageError for arguments that can't be used and for
+    a policy that is not trusted.
 
     >>> import stageline
     >>> plan = stageline.plan_model("llama-3.1-8b", "h100-sxm")
@@ -69,7 +74,7 @@ def tune(
     >>> stageline.tune(DIRECTORY).best.gain > 0.1
     True
     """
-    return run_tune(Path(directory), objective, slo, budget, jobs, save=save)
+    return run_tune(Path(directory), objective, slo, budget, jobs, save=save, trust=trust)
 
 
 def run_tune(
@@ -80,11 +85,13 @@ def run_tune(
     jobs: int,
     *,
     save: bool = True,
+    trust: Sequence[str] = (),
     watch: Watch = lambda done, total: None,
 ) -> TuneResult:
     """As `tune`; `watch` is told how many trials are done, and of how many."""
     _check(objective, budget, jobs)
     stored = with_one_window(stored_run(directory))
+    _check_named(stored, trust)
     if slo is not None:
         stored = msgspec.structs.replace(stored, rerun=msgspec.structs.replace(stored.rerun, slo=parse_slo(slo).flag()))
     if objective == "goodput" and not stored.rerun.slo:
@@ -108,12 +115,23 @@ def _check(objective: Objective, budget: int, jobs: int) -> None:
         raise UsageError(f"--jobs {jobs}: must lie between 1 and {MAX_JOBS}")
 
 
+def _check_named(stored: StoredRun, trust: Sequence[str]) -> None:
+    """Raises UsageError for code that only the directory names."""
+    for policy in stored.rerun.scheduling.users_classes:
+        if policy not in trust:
+            raise UsageError(
+                f"the run in {stored.directory} was made with the policy {policy}, which is code to import: give "
+                f"--trust {policy} if it is yours"
+            )
+
+
 class _Tried(NamedTuple):
     """Moves that were made together, and what came of it."""
 
     moves: tuple[Move, ...]
     gain: float
     figures: Figures
+    merit: float
 
 
 class _Tuner:
@@ -130,7 +148,7 @@ class _Tuner:
         """Runs every trial."""
         found = moves(self._stored.plan, self._stored.rerun.scheduling, self._stored.summary, self._stored.stages)
         tried = self._between(self._singles(found))
-        single = sorted(tried, key=lambda t: (-t.gain, t.moves))
+        single = sorted(tried, key=lambda t: (-t.merit, t.moves))
         best = self._combine([t for t in single if t.gain >= NOTABLE])
         load = self._other_loads(() if best is None else best.moves)
         return TuneResult(
@@ -165,7 +183,7 @@ class _Tuner:
             count = min(2, self._left // self._stored.requests - 1)
             if not numbers or count < 1:
                 break
-            best = max(numbers, key=lambda t: t.gain).moves[0]
+            best = max(numbers, key=lambda t: t.merit).moves[0]
             known = {t.moves[0].value for t in tried if t.moves[0].setting == best.setting}
             steps = halves(int(best.value), {int(v) for v in known} | self._today(best.setting))
             tried = tried + self._full([(Move(best.setting, step),) for step in steps[:count]])
@@ -173,7 +191,10 @@ class _Tuner:
 
     def _today(self, setting: str) -> set[int]:
         """The run's own value of a number, if it has one."""
-        own = getattr(self._stored.rerun.scheduling, setting)
+        scheduling = self._stored.rerun.scheduling
+        if setting == "max_num_seqs":
+            return {(scheduling.max_running or 0) // data_parallel_ranks(self._stored.plan)}
+        own = getattr(scheduling, setting)
         value = getattr(self._stored.plan.defaults, setting, None) if own is None else own
         return set() if value is None else {value}
 
@@ -210,7 +231,8 @@ class _Tuner:
         if base is None:
             return []
         pairs = zip(sets[1:], figures[1:], strict=True)
-        return [t for made, after in pairs if after is not None and (t := self._judge(made, base, after))]
+        of = f" on the first {requests:,} requests"
+        return [t for made, after in pairs if after is not None and (t := self._judge(made, base, after, of))]
 
     def _full(self, sets: Sequence[tuple[Move, ...]]) -> list[_Tried]:
         """Tries sets of moves on the whole workload."""
@@ -229,17 +251,20 @@ class _Tuner:
         figures: list[Figures | None] = []
         for made, found in zip(sets, self._run(attempts), strict=True):
             if isinstance(found, str):
-                self._left_out[" ".join(m.flags for m in made)] = found
+                self._left_out[self._words(made)] = found
             figures.append(None if isinstance(found, str) else found)
             self._watch(len(figures), len(sets))
         return figures
 
-    def _judge(self, made: tuple[Move, ...], before: Figures, after: Figures) -> _Tried | None:
-        """None for a trial that finishes fewer requests: whatever else it does, it is no gain."""
+    def _judge(self, made: tuple[Move, ...], before: Figures, after: Figures, of: str = "") -> _Tried | None:
+        """None for a trial that finishes fewer requests, or misses an SLO that was met: it is no gain."""
         found = gain(before, after, self._objective)
         if found is None or after.finished < before.finished:
             return None
-        return _Tried(made, found, after)
+        if after.breaks(before) and (not of or (before.attainment or 0.0) - (after.attainment or 0.0) > FEW_BAD):
+            self._left_out[self._words(made)] = f"misses the SLO{of}, which was met: {after.attainment:.1%} are good"
+            return None
+        return _Tried(made, found, after, merit(after, self._objective))
 
     def _combine(self, helped: Sequence[_Tried]) -> _Tried | None:
         """Adds one setting after the other to the best, as long as each is a gain of its own."""
@@ -249,10 +274,10 @@ class _Tuner:
         for other in _one_per_setting(helped[1:]):
             if self._left < self._stored.requests:
                 break
-            if other.moves[0].setting in {m.setting for m in best.moves}:
+            if other.moves[0].limit in {m.limit for m in best.moves}:
                 continue
             for more in self._full([(*best.moves, *other.moves)]):
-                if more.gain >= best.gain + NOTABLE / 2:
+                if (gain(best.figures, more.figures, self._objective) or 0.0) >= NOTABLE / 2:
                     best = more
         return best
 
@@ -272,21 +297,30 @@ class _Tuner:
             if isinstance(after, str):
                 self._left_out[flags] = after
                 continue
-            told = gain(self._before, after, self._objective) or 0.0
+            told = _told(gain(self._before, after, self._objective))
             more = shlex.split(flags) if plan.replicas != stored.plan.replicas else []
             command = shlex.join([*shlex.split(self._command(made, rerun)), *more])
             found.append(Measured(flags=flags, gain=told, figures=after, command=command))
         return tuple(found)
 
     def _changes(self, made: Iterable[Move]) -> dict[str, Value]:
-        """Fields of `Scheduling`. The size of microbatches does not follow the number of running sequences."""
+        """What `settle` takes. The size of microbatches does not follow --max-running, as it does --max-num-seqs."""
         changes: dict[str, Value] = {m.setting: m.value for m in made}
         size = self._stored.rerun.scheduling.microbatch
         return {"microbatch": size, **changes} if "max_running" in changes and size else changes
 
+    def _words(self, made: Iterable[Move]) -> str:
+        """The flags that make these moves, whatever flags of the same limits the run had."""
+        changes, own = self._changes(made), self._stored.rerun.scheduling
+        base = plan_scheduling(self._stored.plan)
+        if "max_num_seqs" in changes and (own.microbatch, own.max_running) != (base.microbatch, base.max_running):
+            settled = settle(own, changes, self._stored.plan, own=True)
+            changes |= {"max_running": settled.max_running or 0, "microbatch": settled.microbatch or 0}
+            del changes["max_num_seqs"]
+        return " ".join(word for name, value in changes.items() for word in flag(name, value))
+
     def _measured(self, tried: _Tried) -> Measured:
-        words = [word for name, value in self._changes(tried.moves).items() for word in flag(name, value)]
-        return Measured(flags=" ".join(words), gain=tried.gain, figures=tried.figures)
+        return Measured(flags=self._words(tried.moves), gain=_told(tried.gain), figures=tried.figures)
 
     def _command(self, made: Iterable[Move], rerun: Rerun | None = None) -> str:
         """The command of the run with other settings; of `rerun` if that is another load."""
@@ -294,6 +328,11 @@ class _Tuner:
         slo = parse_slo(stored.rerun.slo) if stored.rerun.slo else None
         changed = settle(stored.rerun.scheduling, self._changes(made), stored.plan, slo=slo, own=True)
         return (rerun or stored.rerun).command(str(stored.directory / PLAN_FILE), plan_scheduling(stored.plan), changed)
+
+
+def _told(found: float | None) -> float | None:
+    """A gain as `Measured` has it."""
+    return 0.0 if found is None else None if math.isinf(found) else found
 
 
 def halves(best: int, known: set[int]) -> list[int]:
@@ -314,11 +353,11 @@ def _one_per_setting(tried: Iterable[_Tried]) -> list[_Tried]:
 
 def _spread(tried: Sequence[_Tried], count: int) -> list[Move]:
     """The best value of every setting first, then the next best, without those that lose much."""
-    ranked = sorted((t for t in tried if t.gain > LOSS), key=lambda t: -t.gain)
+    ranked = sorted((t for t in tried if t.gain > LOSS), key=lambda t: -t.merit)
     places: dict[str, int] = {}
     order: list[tuple[int, float, Move]] = []
     for t in ranked:
         place = places[t.moves[0].setting] = places.get(t.moves[0].setting, -1) + 1
         if place < PER_SETTING:
-            order.append((0 if t.gain >= NOTABLE else 1 + place, -t.gain, t.moves[0]))
+            order.append((0 if t.gain >= NOTABLE else 1 + place, -t.merit, t.moves[0]))
     return [move for _, _, move in sorted(order, key=lambda o: o[:2])][:count]

@@ -125,12 +125,11 @@ def spread(sizes: Sequence[int], parts: int) -> list[Point]:
     return list(dict.fromkeys(tuple(round(share * (size - 1)) for size in sizes) for share in shares))
 
 
-def star(point: Point, sizes: Sequence[int], *, adjacent: bool = False) -> list[Point]:
-    """Every point that differs in one axis; `adjacent`: only by one value up or down."""
-    found = []
-    for axis, size in enumerate(sizes):
-        near = (point[axis] - 1, point[axis] + 1) if adjacent else range(size)
-        found += [
-            (*point[:axis], index, *point[axis + 1 :]) for index in near if index != point[axis] and 0 <= index < size
-        ]
-    return found
+def star(point: Point, sizes: Sequence[int]) -> list[Point]:
+    """Every point that differs in one axis."""
+    return [
+        (*point[:axis], index, *point[axis + 1 :])
+        for axis, size in enumerate(sizes)
+        for index in range(size)
+        if index != point[axis]
+    ]

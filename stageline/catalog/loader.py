@@ -5,6 +5,7 @@ entry's name. The file in costs/ that has a device's name, or that its `costs_of
 """
 
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -115,6 +116,13 @@ def _entry(index: dict[str, Traversable], name: str, what: str, build: Callable[
         data = index[name].read_bytes()
     except OSError as error:
         raise BadInput(place, None, f"can't be read: {error.strerror}") from None
+    entry: T = _built(data, place, name, build)
+    return entry
+
+
+@lru_cache(maxsize=512)
+def _built(data: bytes, place: str, name: str, build: Callable[[dict[str, Any], str], T]) -> T:
+    """The entry in a file's bytes: a search asks for the same ones hundreds of times."""
     document = parse_toml(data, place)
     if document.get("name") != name:
         hint = f'write name = "{name}"'

@@ -41,7 +41,9 @@ class ModelFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     residual_block_layers: int = 0  # layers per block of attention residuals; 0: a plain residual stream
     residual_streams: int = 1  # parallel streams of hyper-connections
     nominal_layer_bytes: int = 0  # the rounded bytes per layer of a published placement; 0: none
+    tower_params: int = 0  # of a vision tower in 16 bits, on the first stage; 0: none, or not counted
     mtp_layers: int = 0  # layers for multi-token prediction, like the last one
+    quant_method: str = ""  # of the checkpoint's quantization_config; "": not quantised
     left_out: tuple[str, ...] = ()  # parts of the checkpoint that are not modelled
 
 
@@ -89,6 +91,8 @@ def model_entry(document: dict[str, Any], place: str) -> ModelEntry:
         residual_streams=file.residual_streams,
         nominal_layer_bytes=file.nominal_layer_bytes,
         left_out=file.left_out,
+        tower_params=file.tower_params,
+        quant_method=file.quant_method,
         mtp_layers=file.mtp_layers,
     )
     check_spec(spec, place)

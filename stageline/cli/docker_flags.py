@@ -9,7 +9,13 @@ from stageline.cli.groups import DOCKER
 from stageline.cluster.containers import IMAGE
 from stageline.errors import UsageError
 
-Name = Annotated[str, Parameter(help="Name of the cluster in Docker; several can run side by side.")]
+Name = Annotated[
+    str,
+    Parameter(
+        show_default=False,
+        help="Name of the cluster, by which other commands find it (default: stageline in Docker, else local).",
+    ),
+]
 DEFAULT_NAME, PUBLISH = "stageline", "127.0.0.1"
 
 
@@ -24,7 +30,7 @@ class DockerFlags:
     detach: Annotated[
         bool, Parameter(name=("--detach", "-d"), negative="", help="Return once the containers are healthy.")
     ] = False
-    name: Name = DEFAULT_NAME
+    name: Name = ""
     image: Annotated[str, Parameter(help="Image of the containers; the default is built when missing.")] = IMAGE
     publish: Annotated[str, Parameter(help="Address at which the containers' ports are published.")] = PUBLISH
 
@@ -32,7 +38,6 @@ class DockerFlags:
         """Raises UsageError for flags that mean nothing without --docker."""
         given = (
             ("--detach", self.detach),
-            ("--name", self.name != DEFAULT_NAME),
             ("--image", self.image != IMAGE),
             ("--publish", self.publish != PUBLISH),
         )

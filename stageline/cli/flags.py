@@ -143,6 +143,10 @@ class SchedulingFlags:
 
         Raises UsageError or BadInput, naming the flag.
         """
+        return settle(self.base(plan) if base is None else base, self.given(), plan, slo=slo)
+
+    def given(self) -> dict[str, object]:
+        """The settings whose flags were given, as the API names them. Raises UsageError or BadInput."""
         given: dict[str, object] = {name: value for name in _NUMBERS if (value := self._positive(name)) is not None}
         given |= {setting: name for setting in POLICIES if (name := getattr(self, setting)) is not None}
         if self.policy is not None:
@@ -153,9 +157,7 @@ class SchedulingFlags:
             given["queueing"] = self.policy
         if self.prefix_cache is not None:
             given["prefix_cache"] = self.prefix_cache
-        given |= self._times()
-        given |= self.speculation.given()
-        return settle(self.base(plan) if base is None else base, given, plan, slo=slo)
+        return given | self._times() | self.speculation.given()
 
     def _times(self) -> dict[str, int]:
         """The router's times that were given. Raises BadInput."""

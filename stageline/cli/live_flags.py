@@ -9,6 +9,7 @@ from cyclopts import Parameter
 from stageline.cli.groups import LIVE
 from stageline.cli.numbers import DECIMAL, WHOLE
 from stageline.report.spans.context import DEFAULT_RATIO
+from stageline.runtime import deadline
 
 
 @Parameter(name="*", group=LIVE)
@@ -25,7 +26,12 @@ class LiveFlags:
     record: Annotated[Path | None, Parameter(help="Record live sessions into this file, for run --workload.")] = None
     stage_deadline: Annotated[
         str, Parameter(help="How long a stage may owe an answer before it counts as lost, such as 10s.")
-    ] = "10s"
+    ] = deadline.DEFAULT
+    session_retries: Annotated[
+        int,
+        WHOLE,
+        Parameter(help="How often a live session is done again when a stage is lost; its streams go on then."),
+    ] = 0
     queue: Annotated[
         int, WHOLE, Parameter(help="How many requests may wait for admission; more are answered with 429.")
     ] = 1000
@@ -62,6 +68,7 @@ class LiveFlags:
             "http-port": self.http_port,
             "record": self.record.resolve() if self.record else "",
             "stage-deadline": self.stage_deadline,
+            "session-retries": self.session_retries,
             "queue": self.queue,
             "seed": self.seed,
             "output-lengths": self.output_lengths,

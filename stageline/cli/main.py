@@ -50,15 +50,16 @@ app.command(calibrate_command, name="calibrate")
 app.command(search_command, name="search")
 app.command(sweep_command, name="sweep")
 app.command(tune_command, name="tune")
-_DOCKER = {  # by name, with its help here: the Docker SDK is slow to load
-    "down": "Remove a cluster that up --docker started.",
-    "ps": "List the containers of a cluster.",
+_CLUSTERS = {  # by name, with its help here: the Docker SDK is slow to load
+    "down": "End a cluster that up has started, of local processes or in Docker.",
+    "ps": "List the processes or containers of a cluster.",
     "logs": "Print what the parts of a cluster have logged.",
-    "stats": "Show the CPU and the memory of every container of a cluster.",
+    "stats": "Show the CPU and the memory of every process or container of a cluster.",
+    "cluster": "Break and mend parts of a running cluster.",
 }
-for _name, _help in _DOCKER.items():
-    app.command(f"stageline.cli.docker:{_name}", name=_name, help=_help)
-app.command("stageline.cli.docker:cluster_app", name="cluster", help="Break and mend parts of a cluster in Docker.")
+for _name, _help in _CLUSTERS.items():
+    _attribute = "cluster_app" if _name == "cluster" else _name
+    app.command(f"stageline.cli.cluster:{_attribute}", name=_name, help=_help)
 app.command(render_app)
 app.command(models_app)
 app.command(devices_app)

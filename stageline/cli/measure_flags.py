@@ -12,7 +12,7 @@ from stageline.report.measure import MeasureWindow, parse_measure
 
 @Parameter(name="*", group=MEASURE)
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MeasureFlags:
+class WindowFlags:
     """Where rates are measured. Latencies are those of all requests."""
 
     warmup: Annotated[
@@ -25,10 +25,17 @@ class MeasureFlags:
             "warm-up) or 30s..90s; default: until the last arrival."
         ),
     ] = None
-    price: Annotated[
-        float | None, DECIMAL, Parameter(help="Price of one device for an hour, for the cost of tokens.")
-    ] = None
 
     def window(self) -> MeasureWindow:
         """The window. Raises BadInput or UsageError."""
         return parse_measure(self.warmup, self.measure_window)
+
+
+@Parameter(name="*", group=MEASURE)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasureFlags(WindowFlags):
+    """The same, and what a device costs."""
+
+    price: Annotated[
+        float | None, DECIMAL, Parameter(help="Price of one device for an hour, for the cost of tokens.")
+    ] = None

@@ -73,10 +73,10 @@ def _lines(found: Observation) -> list[str]:
 
 def _peaks(seen: SeenMetrics) -> list[str]:
     named = (
-        (seen.running_peak, "at most {:g} running"),
-        (seen.waiting_peak, "at most {:g} waiting"),
+        (seen.running_peak, "at most {:,.0f} running"),
+        (seen.waiting_peak, "at most {:,.0f} waiting"),
         (seen.kv_usage_peak, "KV at most {:.1%} full"),
-        (seen.preemptions, "{:g} preemptions"),
+        (seen.preemptions, "{:,.0f} preemptions"),
         (seen.prefix_hit_ratio, "{:.1%} of prompt tokens found in the prefix cache"),
     )
     return [text.format(value) for value, text in named if value is not None]

@@ -104,6 +104,7 @@ def _show(planned: ModelPlan, lines: list[str], *, as_json: bool) -> None:
     summary, hints, saved = planned.report(), planned.advice(), planned.devices_saved()
     if as_json:
         document = msgspec.to_builtins(summary) | {"notes": hints}
+        document |= {"towers": text} if (text := planned.towers()) else {}
         if saved is not None:
             document["devices_fewer"] = saved
         output.print_json(document | {"explanation": lines} if lines else document)
@@ -111,7 +112,8 @@ def _show(planned: ModelPlan, lines: list[str], *, as_json: bool) -> None:
     _print_stages(summary)
     advised = ["", *(f"note: {hint}" for hint in hints)] if hints else []
     fewer = [] if saved is None else [f"--weights         {saved:,} device(s) fewer than with the weights as shipped"]
-    output.print_lines(_summary_lines(summary) + fewer + advised + (["", *lines] if lines else []))
+    towers = [f"beside the text   {text}"] if (text := planned.towers()) else []
+    output.print_lines(_summary_lines(summary) + towers + fewer + advised + (["", *lines] if lines else []))
 
 
 def _print_stages(summary: PlanReport) -> None:
@@ -179,6 +181,14 @@ def _summary_lines(s: PlanReport) -> list[str]:
         f"network floor {units.time_text(s.network_floor_ns)}",
         *([f"serving engine    {s.serving}"] if s.serving else []),
         *_start_lines(s),
-        f"in flight         {s.credits} credits x microbatch {s.microbatch}; knee L/T = {s.knee} microbatches; "
-        f"published rule stages x microbatch = {s.published_in_flight} requests",
+        _in_flight_line(s),
     ]
+
+
+def _in_flight_line(s: PlanReport) -> str:
+    """Microbatches in flight; how many fill a pipeline is a question only where there are several stages."""
+    line = f"in flight         {s.credits} credit{'s' * (s.credits != 1)} x microbatch {s.microbatch}"
+    if len(s.stages) == 1:
+        return line
+    rule = f"published rule stages x microbatch = {s.published_in_flight} requests"
+    return f"{line}; knee L/T = {s.knee} microbatches; {rule}"

@@ -13,7 +13,7 @@ from stageline.cli.groups import DEVICES, MODEL, NETWORK, flag
 from stageline.cli.memory_flags import MemoryFlags
 from stageline.cli.numbers import WHOLE
 from stageline.errors import UsageError
-from stageline.plan.options import AXES, Axis, LayerBytes, Placement
+from stageline.plan.options import AXES, Axis, LayerBytes, Placement, TowerMode
 from stageline.units import parse_duration_ns, parse_rate_bytes_per_s
 
 ELEMENTS: tuple[str, ...] = get_args(ElementName)
@@ -40,6 +40,18 @@ class ModelFlags:
     """The model's state, and where models are found."""
 
     state_dtype: Annotated[ElementName, flag("Type of the linear-attention state; auto is the model's.")] = "auto"
+    quantization: Annotated[
+        str | None, flag("The serving engine's own --quantization, such as awq or bitsandbytes.")
+    ] = None
+    hf_overrides: Annotated[
+        str | None, flag("JSON over the model's config.json: rope_scaling or max_position_embeddings.")
+    ] = None
+    language_model_only: Annotated[bool, Parameter(negative="", help="Load no vision tower of a multimodal model.")] = (
+        False
+    )
+    tower_mode: Annotated[
+        TowerMode, flag("Tensor ranks divide the vision tower's weights, or each holds it.", "--mm-encoder-tp-mode")
+    ] = "weights"
     catalog: Annotated[
         tuple[Path, ...],
         Parameter(
@@ -51,7 +63,13 @@ class ModelFlags:
 
     def keywords(self) -> PlanKeywords:
         """As the API takes them."""
-        return {"state_dtype": self.state_dtype}
+        return {
+            "state_dtype": self.state_dtype,
+            "quantization": self.quantization,
+            "hf_overrides": self.hf_overrides,
+            "language_model_only": self.language_model_only,
+            "tower_mode": self.tower_mode,
+        }
 
 
 @Parameter(name="*", group=DEVICES)

@@ -5,15 +5,15 @@ import re
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from cyclopts import App, Parameter
 
 from stageline.api.files import write_file
+from stageline.cli.render_flags import RenderFlags
 from stageline.cluster.compose import ComposeOptions, compose_file
-from stageline.cluster.containers import IMAGE
 from stageline.cluster.kubernetes import KubernetesOptions, manifests
-from stageline.cluster.swarm import stack_file
+from stageline.cluster.swarm import StackOptions, stack_file
 from stageline.errors import UsageError
 from stageline.runtime.plans import read_plan_file
 
@@ -24,32 +24,26 @@ _DOCKERFILE = Path("deploy") / "Dockerfile"
 PlanPath = Annotated[Path, Parameter(help="Plan file, made by stageline plan -o.")]
 
 
+FilePath = Annotated[Path, Parameter(name=("-o", "--output"), help="File to write.")]
+
+
 @render_app.command
-def compose(
-    plan: PlanPath,
-    *,
-    output: Annotated[Path, Parameter(name=("-o", "--output"), help="Compose file to write.")],
-    name: Annotated[str, Parameter(help="Name of the compose project.")] = "stageline",
-    dilation: Annotated[
-        str, Parameter(help="Wall time per emulated time of live sessions: a factor, or auto.")
-    ] = "auto",
-) -> None:
+def compose(plan: PlanPath, *, output: FilePath, flags: RenderFlags = RenderFlags()) -> None:  # noqa: B008  (frozen)
     """Write the compose file of a plan: one service per stage, a router, Prometheus and Grafana.
 
     Paths in it are relative, so the file must lie in a checkout, whose Dockerfile and dashboards it uses.
     """
     loaded = read_plan_file(plan)
-    folder = output.absolute().parent
-    root = checkout(folder, f"-o {output}")
-    file, plan_file = os.path.relpath(output.absolute(), root), os.path.relpath(plan.absolute(), root)
-    extra = [f"--name={name}"] * (name != "stageline") + [f"--dilation={dilation}"] * (dilation != "auto")
+    place = _Place(plan, output)
     options = ComposeOptions(
-        name=name,
-        file=file,
-        plan_file=_dotted(os.path.relpath(plan.absolute(), folder)),
-        root=_dotted(os.path.relpath(root, folder)),
-        command=shlex.join(["stageline", "render", "compose", plan_file, *extra, "-o", file]),
-        dilation=dilation,
+        name=flags.name,
+        image=flags.image,
+        file=place.file,
+        plan_file=place.relative(plan.absolute()),
+        root=place.relative(place.root),
+        command=place.command("compose", flags),
+        dilation=flags.dilation,
+        payload=flags.payload,
     )
     write_file(output, compose_file(loaded, options).encode())
 
@@ -59,20 +53,18 @@ def k8s(
     plan: PlanPath,
     *,
     output: Annotated[Path | None, Parameter(name=("-o", "--output"), help="File to write; default: stdout.")] = None,
-    name: Annotated[str, Parameter(help="Prefix of every object's name.")] = "stageline",
-    image: Annotated[str, Parameter(help="Image that the nodes can pull.")] = IMAGE,
-    dilation: Annotated[
-        str, Parameter(help="Wall time per emulated time of live sessions: a factor, or auto.")
-    ] = "auto",
-    payload: Annotated[
-        Literal["size", "capped", "full"], Parameter(help="How many activation bytes are really sent.")
-    ] = "capped",
+    tls: Annotated[
+        bool, Parameter(negative="", help="The servers will have certificates: use probes that work with TLS.")
+    ] = False,
+    flags: RenderFlags = RenderFlags(),  # noqa: B008  (frozen)
 ) -> None:
     """Write Kubernetes manifests of a plan, for clusters without Helm; the chart in deploy/helm makes the same ones."""
-    if not _OBJECT_NAME.fullmatch(name):
-        raise UsageError(f"--name {name}: object names are a letter, then letters, digits and dashes, 40 at most")
+    if not _OBJECT_NAME.fullmatch(flags.name):
+        raise UsageError(f"--name {flags.name}: object names are a letter, then letters, digits and dashes, 40 at most")
     loaded = read_plan_file(plan)
-    options = KubernetesOptions(name=name, image=image, dilation=dilation, payload=payload)
+    options = KubernetesOptions(
+        name=flags.name, image=flags.image, dilation=flags.dilation, payload=flags.payload, tls=tls
+    )
     text = manifests(loaded, plan.read_text(), options)
     if output is None:
         sys.stdout.write(text)
@@ -81,21 +73,40 @@ def k8s(
 
 
 @render_app.command
-def swarm(
-    plan: PlanPath, *, output: Annotated[Path, Parameter(name=("-o", "--output"), help="Stack file to write.")]
-) -> None:
+def swarm(plan: PlanPath, *, output: FilePath, flags: RenderFlags = RenderFlags()) -> None:  # noqa: B008  (frozen)
     """Write the stack file of a plan for Docker Swarm, inside a checkout."""
     loaded = read_plan_file(plan)
-    folder = output.absolute().parent
-    root = checkout(folder, f"-o {output}")
-    file, plan_file = os.path.relpath(output.absolute(), root), os.path.relpath(plan.absolute(), root)
-    text = stack_file(
-        loaded,
-        plan_file=_dotted(os.path.relpath(plan.absolute(), folder)),
-        prometheus_file=_dotted(os.path.relpath(root / "deploy/prometheus/prometheus.yml", folder)),
-        command=shlex.join(["stageline", "render", "swarm", plan_file, "-o", file]),
+    place = _Place(plan, output)
+    options = StackOptions(
+        name=flags.name,
+        image=flags.image,
+        file=place.file,
+        plan_file=place.relative(plan.absolute()),
+        prometheus_file=place.relative(place.root / "deploy/prometheus/prometheus.yml"),
+        command=place.command("swarm", flags),
+        dilation=flags.dilation,
+        payload=flags.payload,
     )
-    write_file(output, text.encode())
+    write_file(output, stack_file(loaded, options).encode())
+
+
+class _Place:
+    """Where in a checkout a file is written. Raises UsageError outside of one."""
+
+    def __init__(self, plan: Path, output: Path) -> None:
+        self._folder = output.absolute().parent
+        self.root = checkout(self._folder, f"-o {output}")
+        self.file = os.path.relpath(output.absolute(), self.root)
+        self._plan = os.path.relpath(plan.absolute(), self.root)
+
+    def relative(self, path: Path) -> str:
+        """A path as the file names it. It begins with a dot; compose would take another one for a name."""
+        path_text = os.path.relpath(path, self._folder)
+        return path_text if path_text.startswith(".") else f"./{path_text}"
+
+    def command(self, kind: str, flags: RenderFlags) -> str:
+        """What writes the file, given in the checkout."""
+        return shlex.join(["stageline", "render", kind, self._plan, *flags.given(), "-o", self.file])
 
 
 def checkout(folder: Path, what: str) -> Path:
@@ -107,8 +118,3 @@ def checkout(folder: Path, what: str) -> Path:
         f"{what}: no {_DOCKERFILE} at or above {folder}; write it inside a checkout of Stageline, or "
         "use stageline render k8s, which needs none"
     )
-
-
-def _dotted(path: str) -> str:
-    """A path that begins with a dot; compose would take another one for a name."""
-    return path if path.startswith(".") else f"./{path}"

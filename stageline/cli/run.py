@@ -6,6 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from stageline.api.execution import check_outside
 from stageline.api.placement_limits import check_price
 from stageline.api.results import RunResult
 from stageline.api.running import Job, RunStatus, carry_out, input_files
@@ -22,6 +23,7 @@ from stageline.cli.signals import ending_in_order
 from stageline.cli.trace_flags import TraceFlags
 from stageline.errors import RunFailed, SloMissed
 from stageline.plan.replicas import with_replicas
+from stageline.report.refusals import refused_text
 from stageline.report.slo import parse_slo
 from stageline.report.text_report import run_report
 from stageline.runtime.logs import say
@@ -58,6 +60,7 @@ def run_command(
 ) -> None:
     """Run a workload through a plan in emulated time and show where the time went."""
     target = place.target()
+    check_outside(target, inside=events or paranoid or traces.otlp is not None)
     objective = None if slo is None else parse_slo(slo)
     loaded = read_plan_file(plan)
     if replicas is not None:
@@ -115,8 +118,7 @@ def _show(result: RunResult, workload: DescribedWorkload, *, as_json: bool) -> N
     counts = summary.requests
     if counts["total"] and counts["refused"] == counts["total"]:
         raise RunFailed(
-            f"all {counts['total']:,} requests were refused: each is longer than the plan's context or fits no empty "
-            "KV ledger; shorten them, or plan with --context as long as they are"
+            f"all {counts['total']:,} requests were refused: {refused_text(result.plan.max_context_tokens)}"
         )
     if summary.slo is not None and not summary.slo.met:
         raise SloMissed(f"SLO missed: {summary.slo.objective}; {summary.slo.attainment:.2%} were good")

@@ -6,9 +6,11 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from stageline.api.resuming import Runs
 from stageline.api.searching import run_search, trial_runner
 from stageline.cli import output
 from stageline.cli.groups import OUTPUT, TRIALS
+from stageline.cli.measure_flags import WindowFlags
 from stageline.cli.numbers import WHOLE
 from stageline.cli.plan_flags import FixedFlags
 from stageline.cli.progress import counting_bar
@@ -17,6 +19,7 @@ from stageline.cli.search_output import answer_document, print_search, save_plot
 from stageline.cli.speculation_flags import SpeculationFlags
 from stageline.cli.varied_flags import VariedFlags
 from stageline.errors import RunFailed, SloMissed, UsageError
+from stageline.report.refusals import refused_text
 
 
 def search_command(
@@ -27,6 +30,7 @@ def search_command(
     flags: SearchFlags,
     limits: LimitFlags = LimitFlags(),  # noqa: B008  (frozen)
     varied: VariedFlags = VariedFlags(),  # noqa: B008  (frozen)
+    measure: WindowFlags = WindowFlags(),  # noqa: B008  (frozen)
     jobs: Annotated[
         int | None, WHOLE, Parameter(group=TRIALS, help="Number of processes that run trials; default: one per core.")
     ] = None,
@@ -47,10 +51,9 @@ def search_command(
     if jobs is not None and scheduler is not None:
         raise UsageError("--jobs sets the number of local processes, --scheduler uses Dask workers: give one of them")
     width = os.cpu_count() or 1 if jobs is None else jobs
-    question, keywords = flags.question(speculation, varied, limits), fixed.keywords()
+    question = flags.question((model, device), varied, limits, fixed, speculation, measure)
     with counting_bar("divisions") as watch, trial_runner(width, scheduler) as runner:
-        names = model.split(","), device.split(",")
-        found = run_search(question, *names, keywords, fixed.catalog_dirs, runner, resume, watch, width)
+        found = run_search(question, Runs(runner, width, resume, watch))
     curve = len({t.devices for t in found.trials}) > 1
     if plot:
         save_plot(found, plot, curve=curve)
@@ -60,10 +63,7 @@ def search_command(
         print_search(found, question, best_of_each=curve)
     best = found.best()
     if best is None:
-        raise RunFailed(
-            f"no request finished in any of {len(found.trials)} trials: each is longer than the plan's context or fits "
-            "no empty KV ledger; shorten them, or search with --context as long as they are"
-        )
+        raise RunFailed(f"no request finished in any of {len(found.trials)} trials: {refused_text()}")
     if best.slo_met is False:
         raise SloMissed(
             f"no trial meets the objective; in the best {best.attainment or 0.0:.2%} of the requests are good"

@@ -9,7 +9,9 @@ from stageline.api.placement_limits import PlacementLimits
 from stageline.api.question import DEFAULT_REQUESTS, MAX_DEVICES, Question
 from stageline.api.scheduling import check_drafts
 from stageline.cli.groups import DEVICES, QUESTION
+from stageline.cli.measure_flags import WindowFlags
 from stageline.cli.numbers import DECIMAL, WHOLE
+from stageline.cli.plan_flags import FixedFlags
 from stageline.cli.speculation_flags import SpeculationFlags
 from stageline.cli.varied_flags import VariedFlags
 from stageline.engine.settings import Scheduling
@@ -84,11 +86,24 @@ class SearchFlags:
         bool, Parameter(negative="", help="Demand that the objective is also met with one replica lost.")
     ] = False
 
-    def question(self, speculation: SpeculationFlags, varied: VariedFlags, limits: LimitFlags) -> Question:
-        """As the API takes it. Raises UsageError or BadInput naming the flag."""
+    def question(
+        self,
+        names: tuple[str, str],
+        varied: VariedFlags,
+        limits: LimitFlags,
+        fixed: FixedFlags,
+        speculation: SpeculationFlags,
+        measure: WindowFlags,
+    ) -> Question:
+        """As the API takes it; `names` are models and devices, separated by commas. Raises UsageError or BadInput."""
+        models, devices = (tuple(text.split(",")) for text in names)
         drafts = speculation.given()
         check_drafts(Scheduling(), drafts)
         return Question(
+            models=models,
+            device_names=devices,
+            keywords=fixed.keywords(),
+            catalog_dirs=fixed.catalog_dirs,
             workload=self.workload,
             devices=_counts(self.devices),
             slo=self.slo,
@@ -98,6 +113,7 @@ class SearchFlags:
             rate_scale=self.rate_scale,
             seed=self.seed,
             given=drafts,
+            window=measure.window(),
             limits=limits.limits(),
             every_count=self.every_count,
             exhaustive=self.exhaustive,

@@ -12,6 +12,7 @@ from stageline.api.searching import SearchResult
 from stageline.api.trials import Trial
 from stageline.cli import output
 from stageline.cli.figure import saved_axes
+from stageline.report.measure import FILLED
 from stageline.report.palette import BUSY
 from stageline.units import NS_PER_S, figure_text, format_duration
 
@@ -27,6 +28,7 @@ def answer_document(found: SearchResult) -> dict[str, Any]:
         "robustness": found.robustness,
         "launch": found.launch,
         "trials": found.trials,
+        "combinations": found.combinations,
         "short_trials": found.short_trials,
         "left_out": [x._asdict() for x in found.skipped],
     }
@@ -43,13 +45,15 @@ def print_search(found: SearchResult, question: Question, *, best_of_each: bool)
         title, shown = f"best of every division on {best.devices} devices", [best, *found.runners_up()]
     else:
         title, shown = "Pareto front: goodput, TTFT, TPOT, devices", found.front()
+    if best is not None and best not in shown:  # the answer is always a row, and binds speaks of it
+        shown = [best, *shown]
     output.print_table(title, *_table(shown, several))
     settings = [f"{_name(t, several)}: {t.settings}" for t in shown if t.settings]
     lines = settings + _counts(found) + _load(trials, question) + _room(found)
     if best is not None and best_of_each and found.runners_up():
         others = ", ".join(_verdict(t, several) for t in found.runners_up()[:4])
         lines.append(f"next best on {best.devices} devices: {others}")
-    output.print_lines(lines + _left_out(found) + _advice(shown, several))
+    output.print_lines(lines + _left_out(found) + _advice([best, *shown] if best else shown, several))
     if best is not None:
         output.print_lines(["", f"answer: {_verdict(best, several)}, on {best.devices} x {best.device}"])
         _print_launch(found)
@@ -66,11 +70,8 @@ def _table(shown: Sequence[Trial], several: bool) -> tuple[list[tuple[str, bool]
 
 def _counts(found: SearchResult) -> list[str]:
     trials, failed = found.trials, [t for t in found.trials if t.failure is not None]
-    short = f", {found.short_trials} more on the beginning of the workload" if found.short_trials else ""
-    lines = [
-        f"{len(trials)} combinations run in full{short}; {len(found.skipped)} skipped (they do not fit, a bound misses "
-        "the objective, or a limit forbids them)"
-    ]
+    short = f", and {found.short_trials} trials on the beginning of the workload" if found.short_trials else ""
+    lines = [f"{len(trials)} of {found.combinations:,} combinations run in full{short}"]
     lines += [f"{t.name} {t.settings} failed: {t.failure}" for t in failed[:3]]
     if any(t.slo_met is not None for t in trials):
         lines.append(f"{sum(bool(t.slo_met) for t in trials)} meet the objective")
@@ -81,10 +82,12 @@ def _load(trials: Sequence[Trial], question: Question) -> list[str]:
     """What the trials were given, which a limit on requests may make another load than the whole workload."""
     offered = [t.offered_requests_per_s for t in trials if t.offered_requests_per_s is not None]
     rates = sorted({figure_text(least) for least in (min(offered), max(offered))}) if offered else []
-    rate = f", offered at {' to '.join(rates)} requests/s" if rates else ", offered all at once"
+    at_once = ", from users who wait for replies" if question.open().reactive else ", offered all at once"
+    rate = f", offered at {' to '.join(rates)} requests/s" if rates else at_once
     limit = question.requests
     first = "all requests" if limit is None else f"at most the first {limit:,} requests (--requests)"
-    lines = [f"load: {first} of the workload{rate}; served: completions while requests arrived, without the drain"]
+    window = f"rates: while requests arrive, but for {FILLED} median requests or longer"
+    lines = [f"load: {first} of the workload{rate}; {window}"]
     return lines + brief_lines(trials)
 
 
@@ -93,10 +96,11 @@ def brief_lines(trials: Sequence[Trial]) -> list[str]:
     found = [t for t in trials if brief(t)]
     if not found:
         return []
-    least, span = min(t.e2e_p50_s for t in found), min(t.span_s or 0.0 for t in found)
+    span = min(t.arrivals_s or 0.0 for t in found)
     return [
-        f"short: requests arrive for {figure_text(span)} s, and a median one takes {figure_text(least)} s or more, so "
-        "that tokens/s (and costs) are those of the whole run, its filling and its drain included; give more --requests"
+        f"short: requests arrive for {figure_text(span)} s, less than {FILLED} times what a median one takes, so that "
+        f"rates (and costs) of {len(found)} of the {len(trials)} runs include time after the last arrival; give more "
+        "--requests"
     ]
 
 
@@ -127,6 +131,8 @@ def _left_out(found: SearchResult) -> list[str]:
         example.setdefault(reason, name)
     counts = Counter(reason for _, reason in found.skipped)
     lines = []
+    if found.short_trials:
+        lines.append("left out: settings that did worse on the beginning of the workload (--exhaustive runs all)")
     for reason, count in counts.most_common(MAX_REASONS):
         more = f" and {count - 1} more" if count > 1 else ""
         lines.append(f"left out: {example[reason]}{more}: {reason}")
@@ -148,7 +154,7 @@ def _print_launch(found: SearchResult) -> None:
     launch = found.launch
     if launch is None:
         return
-    lines = [line for line in (launch.vllm, launch.sglang) if line]
+    lines = [line for line in (launch.plan, launch.run, launch.vllm, launch.sglang) if line]
     if launch.helm:
         lines.append(f"# values.yaml of vLLM's production stack:\n{launch.helm.rstrip()}")
     output.print_plain([*lines, *(f"# not said: {text}" for text in launch.not_said)])
@@ -159,7 +165,8 @@ def _advice(shown: Sequence[Trial], several: bool) -> list[str]:
     names_by_line: dict[str, list[str]] = {}
     for t in shown:
         for line in t.binds:
-            names_by_line.setdefault(line, []).append(_name(t, several))
+            names = names_by_line.setdefault(line, [])
+            names += [name for name in (_name(t, several),) if name not in names]
     return [f"binds ({', '.join(names)}): {line}" for line, names in names_by_line.items()][:MAX_ADVICE_LINES]
 
 

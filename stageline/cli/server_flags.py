@@ -18,6 +18,14 @@ class ServerFlags:
     metrics_port: Annotated[int, WHOLE, Parameter(help="The router's /metrics port; 0: any free port, -1: none.")] = (
         9090
     )
+    metrics_tls: Annotated[
+        bool,
+        Parameter(
+            negative="",
+            env_var="STAGELINE_METRICS_TLS",
+            help="Serve /metrics of all servers by HTTPS, with the certificate of --tls-cert.",
+        ),
+    ] = False
     payload: Annotated[
         Literal["size", "capped", "full"], Parameter(help="How many activation bytes are actually sent.")
     ] = "capped"

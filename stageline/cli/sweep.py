@@ -1,7 +1,7 @@
 """`stageline sweep`: one plan over values of settings or of the load, or up to an objective."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -10,10 +10,19 @@ from cyclopts import Parameter
 from stageline.api.bisecting import Limit
 from stageline.api.question import DEFAULT_REQUESTS
 from stageline.api.ranking import token_rate
-from stageline.api.scheduling import base_scheduling
+from stageline.api.scheduling import base_scheduling, settle
 from stageline.api.searching import trial_runner
-from stageline.api.sweep_axes import sweep_axes
-from stageline.api.sweeping import SweepCurve, SweepPoint, SweepResult, figure, run_sweep, sweep_base
+from stageline.api.sweep_axes import Value, flag_name, sweep_axes, value_text
+from stageline.api.sweeping import (
+    SweepCurve,
+    SweepPoint,
+    SweepResult,
+    check_said_once,
+    figure,
+    held,
+    run_sweep,
+    sweep_base,
+)
 from stageline.cli import output
 from stageline.cli.figure import saved_axes
 from stageline.cli.flags import SchedulingFlags, WorkloadFlags
@@ -23,6 +32,7 @@ from stageline.cli.progress import counting_bar
 from stageline.cli.search_output import brief_lines
 from stageline.errors import BadInput, RunFailed, SloMissed, UsageError
 from stageline.report.palette import BUSY
+from stageline.report.refusals import refused_text
 from stageline.report.slo import parse_slo
 from stageline.runtime.plans import read_plan_file
 from stageline.units import NS_PER_S, figure_text, format_duration
@@ -38,8 +48,9 @@ def sweep_command(
         Parameter(
             negative="",
             group=QUESTION,
-            help="What varies, and its values: rate=2..20, users=1,8,64, rate-scale=0.5..2:4 (4 values), or a setting "
-            "of the run like batched-tokens=256,1024; once or twice.",
+            help="What varies, and its values: rate=2..20, users=1,8,64, rate-scale=0.5..2:4 (4 values), or a flag of "
+            "the run like batched-tokens=256,1024 or prefix-cache=on,off; once or twice. With --until, loads say where "
+            "to begin.",
         ),
     ] = (),
     until: Annotated[
@@ -70,10 +81,7 @@ def sweep_command(
     else:
         _print(found)
     if not any(point.trial.finished for curve in found.curves for point in curve.points):
-        raise RunFailed(
-            "no request finished at any point: each is longer than the plan's context or fits no empty KV ledger; "
-            "shorten them, or plan with --context as long as they are"
-        )
+        raise RunFailed(f"no request finished at any point: {refused_text()}")
     if until is not None and all(c.limit is None or c.limit.kept is None for c in found.curves):
         raise SloMissed("no load that was tried keeps the objective")
 
@@ -89,17 +97,18 @@ def _found(
     until: bool,
 ) -> SweepResult:
     loaded = read_plan_file(plan)
-    slo = None if objective is None else parse_slo(objective)
-    settings = scheduling.settings(
-        loaded, slo, base_scheduling(workload.open(), workload.seed, scheduling.base(loaded))
-    )
+    slo = None if objective is None else parse_slo(objective, "--until" if until else "--slo")
+    axes, given = sweep_axes(over), scheduling.given()
+    check_said_once(axes, {*given, *(["rate_scale"] if workload.rate_scale != "1" else [])})
+    engine = base_scheduling(workload.open(), workload.seed, scheduling.base(loaded))
+    settings = settle(engine, held(axes) | given, loaded, slo=slo)
     base = sweep_base(
         loaded, workload.workload, settings, seed=workload.seed, slo=objective, rate_scale=workload.rate_scale,
         requests=workload.requests or DEFAULT_REQUESTS,
     )  # fmt: skip
     width = os.cpu_count() or 1 if jobs is None else jobs
     with counting_bar("runs") as watch, trial_runner(width, None) as runner:
-        return run_sweep(base, sweep_axes(over), runner, until=until, width=width, watch=watch)
+        return run_sweep(base, axes, runner, until=until, width=width, watch=watch)
 
 
 def _over(texts: tuple[str, ...]) -> dict[str, str]:
@@ -117,21 +126,31 @@ def _over(texts: tuple[str, ...]) -> dict[str, str]:
 
 def _print(found: SweepResult) -> None:
     met = found.objective is not None
-    columns = [(n.replace("_", "-"), True) for n in found.axes]
-    columns += [("offered req/s", True), ("served req/s", True), ("tokens/s", True), ("TTFT p50", True), ("p99", True)]
-    columns += [("TPOT p50", True), ("p99", True)] + ([("goodput req/s", True), ("good", True)] if met else [])
     points = [point for curve in found.curves for point in curve.points]
-    output.print_table("sweep", columns, [_cells(found, p) for p in points])
+    offered = any(p.trial.offered_requests_per_s is not None for p in points)
+    columns = [flag_name(n) for n in found.axes] + ["offered req/s"] * offered
+    columns += ["served req/s", "tokens/s", "TTFT p50", "p99", "TPOT p50", "p99"]
+    columns += ["goodput req/s", "good"] if met else []
+    output.print_table("sweep", [(name, True) for name in columns], [_cells(found, p, offered=offered) for p in points])
     lines = [line for curve in found.curves for line in _curve_lines(found, curve)]
-    output.print_lines(lines + brief_lines([point.trial for point in points]))
+    output.print_lines(lines + brief_lines([point.trial for point in points]) + _idle_users(points))
 
 
-def _cells(found: SweepResult, point: SweepPoint) -> list[str]:
+def _idle_users(points: Sequence[SweepPoint]) -> list[str]:
+    """Says so where there are fewer requests than users: more users are then no more load."""
+    found = [p for p in points if p.trial.failure is None and int(p.values.get("users", 0)) > p.trial.requests]
+    if not found:
+        return []
+    least, requests = min(int(p.values["users"]) for p in found), found[0].trial.requests
+    return [f"few requests: of {least:,} users or more only {requests:,} send one; give more --requests"]
+
+
+def _cells(found: SweepResult, point: SweepPoint, *, offered: bool) -> list[str]:
     t = point.trial
-    cells = [_text(point.values[name]) for name in found.axes]
+    cells = [value_text(name, point.values[name]) for name in found.axes]
     if t.failure is not None:
         return [*cells, t.failure]
-    rates = (t.offered_requests_per_s, t.served_requests_per_s)
+    rates = ([t.offered_requests_per_s] if offered else []) + [t.served_requests_per_s]
     cells += ["" if rate is None else figure_text(rate) for rate in rates]
     cells.append(figure_text(token_rate(t)))
     cells += [format_duration(s * NS_PER_S) for s in (t.ttft_p50_s, t.ttft_p99_s, t.tpot_p50_s, t.tpot_p99_s)]
@@ -140,24 +159,22 @@ def _cells(found: SweepResult, point: SweepPoint) -> list[str]:
     return cells
 
 
-def _text(value: object) -> str:
-    return figure_text(value) if isinstance(value, float) else f"{value:,}" if type(value) is int else str(value)
-
-
 def _curve_lines(found: SweepResult, curve: SweepCurve) -> Iterator[str]:
-    name = found.axes[0].replace("_", "-")
-    of = "" if curve.other is None else f"{found.axes[1].replace('_', '-')}={_text(curve.other)}: "
+    axis, name = found.axes[0], flag_name(found.axes[0])
+    of = "" if curve.other is None else f"{flag_name(found.axes[1])}={value_text(found.axes[1], curve.other)}: "
     if curve.limit is not None:
         yield of + _limit_text(name, curve.limit)
         return
     what = "goodput" if found.objective is not None else "tokens/s"
+    if curve.best is None and any(p.trial.finished for p in curve.points):
+        yield f"{of}no {name} that was tried keeps the objective"
     if curve.best is not None:
         most = max(figure(p.trial) for p in curve.points if p.trial.failure is None)
-        yield f"{of}most {what}: {name}={_text(curve.best)} ({figure_text(most)})"
-    if curve.enough is not None:
-        yield f"{of}95 % of it: from {name}={_text(curve.enough)}"
+        yield f"{of}most {what}: {name}={value_text(axis, curve.best)} ({figure_text(most)})"
+    if curve.enough is not None and len(curve.points) > 1:
+        yield f"{of}95 % of it: from {name}={value_text(axis, curve.enough)}"
     if curve.knee is not None:
-        yield f"{of}knee: {name}={_text(curve.knee)}, the furthest above the line between the ends of the curve"
+        yield f"{of}knee: {name}={value_text(axis, curve.knee)}; more of it gives less than half as much {what}"
 
 
 def _limit_text(name: str, limit: Limit) -> str:
@@ -176,14 +193,23 @@ def save_curves(found: SweepResult, path: Path) -> None:
         name = found.axes[0]
         for number, curve in enumerate(found.curves):
             ran = [p for p in curve.points if p.trial.failure is None]
-            xs = [p.values[name] if isinstance(p.values[name], (int, float)) else str(p.values[name]) for p in ran]
+            xs = [_place(name, p.values[name]) for p in ran]
             colour = BUSY if number == 0 else f"C{number}"
-            axes.plot(xs, [figure(p.trial) for p in ran], marker="o", color=colour, label=str(curve.other or ""))
+            axes.plot(xs, [figure(p.trial) for p in ran], marker="o", color=colour, label=_label(found, curve))
             marked = curve.limit.kept if curve.limit is not None else curve.knee
             if isinstance(marked, (int, float)):
                 axes.axvline(marked, color=colour, linestyle=":", linewidth=1)
         if len(found.curves) > 1:
             axes.legend()
         what = "goodput (requests/s)" if found.objective is not None else "output tokens/s"
-        axes.set(xlabel=name.replace("_", "-"), ylabel=what)
+        axes.set(xlabel=flag_name(name), ylabel=what)
         axes.set_ylim(bottom=0)
+
+
+def _place(name: str, value: Value) -> float | str:
+    """Where a value stands on the axis: words, and on and off, side by side."""
+    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else value_text(name, value)
+
+
+def _label(found: SweepResult, curve: SweepCurve) -> str:
+    return "" if curve.other is None else f"{flag_name(found.axes[1])} {value_text(found.axes[1], curve.other)}"

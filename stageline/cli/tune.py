@@ -11,9 +11,9 @@ from stageline.cli import output
 from stageline.cli.groups import OUTPUT, QUESTION, TRIALS
 from stageline.cli.numbers import WHOLE
 from stageline.cli.progress import counting_bar
-from stageline.report.tuned import NOTABLE, Objective, TuneResult, effect
+from stageline.report.tuned import Objective, TuneResult, effect
 
-_SHOWN = 6  # trials without a gain that are listed
+_SHOWN = 6  # trials without a gain that are listed, and those that were left out
 
 
 def tune_command(
@@ -30,11 +30,18 @@ def tune_command(
     jobs: Annotated[
         int | None, WHOLE, Parameter(group=TRIALS, help="Processes that run trials; default: one per core.")
     ] = None,
+    trust: Annotated[
+        list[str] | None,
+        Parameter(
+            group=TRIALS, negative="", help="A policy package.module:Class of the run that may be imported; repeatable."
+        ),
+    ] = None,
     json: Annotated[bool, Parameter(negative="", group=OUTPUT, help="Print tune.json instead of lines.")] = False,
 ) -> None:
     """Try the settings that can move what binds in a run, on the same workload, and show what each one does."""
     with counting_bar("trials") as watch:
-        found = run_tune(directory, objective, slo, budget, os.cpu_count() or 1 if jobs is None else jobs, watch=watch)
+        workers = os.cpu_count() or 1 if jobs is None else jobs
+        found = run_tune(directory, objective, slo, budget, workers, trust=trust or (), watch=watch)
     if json:
         output.print_json(found)
     else:
@@ -48,7 +55,7 @@ def lines(found: TuneResult) -> list[str]:
     helped = found.helped()
     shown = [f"tried for {found.objective}: {tried}{short}", ""]
     shown += [f"  {m.flags}: {effect(found.before, m.figures, found.objective)}" for m in helped]
-    others = [m for m in found.measured if m.gain < NOTABLE]
+    others = [m for m in found.measured if not m.helps]
     if others:
         shown += ["", "no gain:"] if helped else ["no gain:"]
         shown += [f"  {m.flags}: {effect(found.before, m.figures, found.objective)}" for m in others[:_SHOWN]]
@@ -58,7 +65,9 @@ def lines(found: TuneResult) -> list[str]:
         shown += ["", f"another load, or other replicas{with_best} (they change what is served or paid):"]
         for m in found.load:
             shown += [f"  {m.flags}: {effect(found.before, m.figures, found.objective)}", f"    {m.command}"]
-    shown += [f"left out: {flags}: {reason}" for flags, reason in found.left_out.items()]
+    left_out = [f"left out: {flags}: {reason}" for flags, reason in found.left_out.items()]
+    shown += left_out[:_SHOWN]
+    shown += [f"left out: {len(left_out) - _SHOWN} more (--json has all)"] * (len(left_out) > _SHOWN)
     if found.best is None:
         return [*shown, "", f"nothing found: no setting that was tried makes {found.objective} better"]
     best = effect(found.before, found.best.figures, found.objective)

@@ -1,8 +1,8 @@
 """`stageline up`: a cluster of local processes until Ctrl-C."""
 
 import asyncio
-import shlex
 import signal
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Annotated
 
@@ -15,10 +15,13 @@ from stageline.cli.docker_flags import DockerFlags
 from stageline.cli.flags import SchedulingFlags
 from stageline.cli.groups import SCHEDULING
 from stageline.cli.live_flags import LiveFlags
+from stageline.cli.next_steps import next_steps
 from stageline.cli.security_flags import SecurityFlags
 from stageline.cli.server_flags import ServerFlags
 from stageline.cli.signals import ignore_endings, until_signalled
+from stageline.cluster import sockets
 from stageline.cluster.local import LocalCluster, LocalOptions
+from stageline.cluster.supervisor import Supervisor, supervised
 from stageline.engine.route import Route
 from stageline.errors import BadInput, RunFailed, UsageError
 from stageline.plan.schema import Plan
@@ -66,7 +69,9 @@ def up_command(
         log_level=servers.log_level,
         log_format=servers.log_format,
         restart=not servers.fail_fast,
+        keep_logs=True,
         tls=_checked(security.files()),
+        metrics_tls=_needs_certificate(security, metrics_tls=servers.metrics_tls),
         api_key=security.api_key,
         router_flags=tuple(f"--{name}={value}" for name, value in router_flags.items()),
     )
@@ -76,7 +81,7 @@ def up_command(
         up_in_docker(loaded, options, router_flags | {"dilation": live.dilation}, docker)
         return
     with until_signalled(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(loaded, plan, options, factor))
+        runner.run(_serve(loaded, plan, options, factor, docker.name))
 
 
 def _checked(files: TlsFiles) -> TlsFiles:
@@ -87,8 +92,15 @@ def _checked(files: TlsFiles) -> TlsFiles:
     return files
 
 
-async def _serve(plan: Plan, path: Path, options: LocalOptions, dilation: float) -> None:
-    """Serve until a signal, or with --fail-fast until a server ends."""
+def _needs_certificate(security: SecurityFlags, *, metrics_tls: bool) -> bool:
+    """Whether /metrics is served by HTTPS. Raises UsageError if there is nothing to serve it with."""
+    if metrics_tls and security.tls_cert is None:
+        raise UsageError("--metrics-tls without --tls-cert: HTTPS needs a certificate")
+    return metrics_tls
+
+
+async def _serve(plan: Plan, path: Path, options: LocalOptions, dilation: float, name: str) -> None:
+    """Serve until a signal, `stageline down`, or with --fail-fast until a server ends."""
     loop, stopping = asyncio.get_running_loop(), asyncio.Event()
     task = asyncio.current_task()
     assert task is not None
@@ -103,10 +115,15 @@ async def _serve(plan: Plan, path: Path, options: LocalOptions, dilation: float)
     for number in (signal.SIGINT, signal.SIGTERM, *((signal.SIGHUP,) if hangup else ())):
         loop.add_signal_handler(number, stop)
     try:
-        async with LocalCluster(plan, path, options, say) as servers:
+        async with AsyncExitStack() as stack:
+            claimed = stack.enter_context(sockets.claimed(name))
+            servers = LocalCluster(plan, path, options, say)
+            supervisor = Supervisor(servers, claimed.name, say, stop)
+            await stack.enter_async_context(supervised(claimed.listener, supervisor))
+            await stack.enter_async_context(servers)
             await servers.healthy()
             listening = True
-            _print(plan, servers, dilation, options)
+            _print(plan, servers, dilation, options, claimed.name)
             servers.broken.add_done_callback(lambda _: stopping.set())
             await stopping.wait()
             if servers.broken.done():
@@ -123,36 +140,18 @@ async def _serve(plan: Plan, path: Path, options: LocalOptions, dilation: float)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
 
 
-def _print(plan: Plan, servers: LocalCluster, dilation: float, options: LocalOptions) -> None:
+def _print(plan: Plan, servers: LocalCluster, dilation: float, options: LocalOptions, name: str) -> None:
     """Print where every server listens, one line each."""
     router = servers.router_endpoints
     http, grpc = ("https://", SECURE) if options.tls.cert else ("http://", "")
-    lines = [f"router      grpc {grpc}{router.grpc}  metrics http://{router.metrics}/metrics"]
+    metrics = "https" if options.metrics_tls else "http"
+    lines = [f"router      grpc {grpc}{router.grpc}  metrics {metrics}://{router.metrics}/metrics"]
     if router.http:
         lines.append(f"api         {http}{router.http}/v1  at dilation {dilation:g}")
     for child in servers.stages:
         if child.endpoints:
-            where = f"grpc {grpc}{child.endpoints.grpc}  metrics http://{child.endpoints.metrics}/metrics"
+            where = f"grpc {grpc}{child.endpoints.grpc}  metrics {metrics}://{child.endpoints.metrics}/metrics"
             lines.append(f"{child.name}  {where}")
-    lines.append(f"{plan.model}: {len(servers.stages)} stage servers are healthy")
-    lines += _next_steps(f"{grpc}{router.grpc}", f"{http}{router.http}" if router.http else "", options)
+    lines.append(f"{plan.model}: {len(servers.stages)} stage servers are healthy ({name})")
+    lines += next_steps(f"{grpc}{router.grpc}", f"{http}{router.http}" if router.http else "", options)
     print("\n".join(lines), flush=True)
-
-
-def _next_steps(grpc: str, door: str, options: LocalOptions) -> list[str]:
-    """What to type now, each line as it stands; without a door there are no live clients. A key is read from the
-    environment: what is printed may be read by others.
-    """
-    files = msgspec.structs.asdict(options.tls)
-    flags = "".join(f" --tls-{name} {shlex.quote(path)}" for name, path in files.items() if path)
-    lines = []
-    if door:
-        trust = f" --cacert {shlex.quote(options.tls.ca)}" if options.tls.ca else ""
-        key = ' -H "authorization: Bearer $STAGELINE_API_KEY"' if options.api_key else ""
-        ask = '{"prompt": "hello", "max_tokens": 16}'
-        lines.append(f"next: curl{trust}{key} -H 'content-type: application/json' {door}/v1/completions -d '{ask}'")
-        load = "poisson:rate=2,requests=20,input=100,output=20"
-        lines.append(f"next: stageline load --url {door} --workload {load}{flags}")
-    lines.append(f"next: stageline top {grpc}{flags}")
-    lines.append(f"next: stageline run PLAN --cluster {grpc} --workload ...{flags}")
-    return lines

@@ -4,8 +4,10 @@ import asyncio
 import tempfile
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 
+import msgspec
 import uvloop
 
 from stageline.cluster.attempts import Retry, attempted
@@ -14,13 +16,15 @@ from stageline.engine.settings import Scheduling
 from stageline.engine.types import Cancellation, Observer, Request, RequestRecord, RunTotals, Workload
 from stageline.errors import UsageError
 from stageline.plan.schema import Plan
+from stageline.runtime import deadline
 from stageline.runtime.logs import say
+from stageline.units import NS_PER_S
 from stageline.wire.channels import Dialer
 from stageline.wire.frames import PayloadMode
 from stageline.wire.router_client import RouterClient, RunCost, RunOrder, SentRows, WorkloadSpec
 from stageline.wire.tls import TlsFiles
 
-HEALTHY_AGAIN_S = 20.0  # after a death: a server that restarts has come back by then, and one that hangs will not
+HEALTHY_AGAIN_S = 20.0  # after a death: a server that restarts has come back by then
 NO_RETRY = Retry()
 
 
@@ -101,6 +105,9 @@ async def run_on_throwaway(
         path.write_bytes(plan.canonical())
         servers = await stack.enter_async_context(LocalCluster(plan, path, options, say))
         await servers.healthy()
+        retry = msgspec.structs.replace(
+            retry, mend=partial(servers.replace_silent, options.stage_deadline_ns / NS_PER_S)
+        )
         run = asyncio.ensure_future(run_at(servers.address, order, workload, observer, retry=retry))
         try:
             return await asyncio.shield(run)
@@ -125,8 +132,11 @@ def run_on_cluster(
     payload: PayloadMode | None = None,
     window: int = 0,
     retry: Retry = NO_RETRY,
+    stage_deadline: str = deadline.DEFAULT,
 ) -> RunTotals:
-    """Runs to the end on the cluster at `address`, or on a throw-away one. Raises StagelineError."""
+    """Runs to the end on the cluster at `address`, or on a throw-away one, whose stages may be silent for no longer
+    than `stage_deadline`. Raises StagelineError.
+    """
     order = RunOrder(
         plan_digest=plan.digest(), scheduling=scheduling, seed=seed, payload=payload, window=window, spec=spec
     )
@@ -135,6 +145,8 @@ def run_on_cluster(
             dialer = Dialer(tls, api_key=api_key)
             totals, _ = runner.run(run_at(address, order, workload, observer, dialer=dialer, retry=retry))
         else:
-            options = LocalOptions(restart=bool(retry.retries))
+            flags = ("--no-live", "--trust-runs", f"--stage-deadline={stage_deadline}")
+            deadline_ns = deadline.deadline_ns(stage_deadline)
+            options = LocalOptions(restart=bool(retry.retries), router_flags=flags, stage_deadline_ns=deadline_ns)
             totals, _ = runner.run(run_on_throwaway(plan, order, workload, observer, options, retry))
     return totals

@@ -34,7 +34,9 @@ class ComposeOptions:
     plan_file: str
     root: str  # the checkout
     command: str  # the command that writes the file
+    image: str = containers.IMAGE  # another one is not built from the checkout
     dilation: str = "auto"
+    payload: str = "capped"
 
 
 def compose_file(plan: Plan, options: ComposeOptions) -> str:
@@ -42,7 +44,7 @@ def compose_file(plan: Plan, options: ComposeOptions) -> str:
     document = Spaced(
         {
             "name": options.name,
-            "x-process": Anchor("process", _process()),
+            "x-process": Anchor("process", _process(options)),
             "x-settings": Anchor("settings", passed(SHARED_SETTINGS) | UNPUBLISHED),
             "x-stage": Anchor("stage", _stage(plan)),
             "services": Spaced(_services(plan, options)),
@@ -71,10 +73,14 @@ def _header(plan: Plan, options: ComposeOptions) -> str:
     )
 
 
-def _process() -> dict[str, Yaml]:
-    return {
+def _process(options: ComposeOptions) -> dict[str, Yaml]:
+    built: dict[str, Yaml] = {
         "image": f"stageline:${{STAGELINE_TAG:-{containers.IMAGE.partition(':')[2]}}}",
         "pull_policy": Note("The router's build makes the image.", "never"),
+    }
+    other: dict[str, Yaml] = {"image": options.image, "pull_policy": "missing"}
+    return {
+        **(built if options.image == containers.IMAGE else other),
         "read_only": True,
         "tmpfs": Flow(["/tmp"]),
         **_CONFINED,
@@ -113,7 +119,7 @@ def _router(plan: Plan, options: ComposeOptions) -> Yaml:
         "<<": Alias("process"),
         **_build(options),
         "command": Flow(containers.ROUTER_COMMAND),
-        "environment": router_environment(plan, dilation=options.dilation, host="127.0.0.1"),
+        "environment": router_environment(plan, dilation=options.dilation, payload=options.payload, host="127.0.0.1"),
         "configs": [{"source": "plan", "target": containers.PLAN_FILE}],
         "ports": [
             _published("STAGELINE_HTTP_PORT", containers.HTTP_PORT),
@@ -128,6 +134,8 @@ def _router(plan: Plan, options: ComposeOptions) -> Yaml:
 
 
 def _build(options: ComposeOptions) -> dict[str, Yaml]:
+    if options.image != containers.IMAGE:
+        return {}
     return {"build": {"context": options.root, "dockerfile": "deploy/Dockerfile"}, "pull_policy": "build"}
 
 

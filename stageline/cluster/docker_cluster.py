@@ -24,6 +24,7 @@ from stageline.cluster.docker_parts import (
     router_part,
     stage_parts,
 )
+from stageline.cluster.parts import find_part
 from stageline.errors import RunFailed, Unavailable, UsageError
 from stageline.plan.schema import Plan
 
@@ -49,12 +50,7 @@ class DockerCluster:
     def member(self, part: str) -> Container:
         """The container of a part: `router`, `stage-03`, or the stage's index alone. Raises UsageError."""
         members = self.members()
-        by_index = {name.removeprefix("stage-").lstrip("0") or "0": name for name in members}
-        found = members.get(part) or members.get(by_index.get(part, ""))
-        if found is None:
-            known = ", ".join(members) if members else "none; start it with stageline up PLAN --docker"
-            raise UsageError(f"cluster {self.name!r} has no part {part!r}; it has {known}")
-        return found
+        return members[find_part(part, members, self.name)]
 
     def up(self, plan: Plan, options: DockerOptions, checkout: Path | None) -> None:
         """Creates what is missing, replaces a cluster of another plan, and waits until every stage serves.

@@ -6,31 +6,22 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import Any
 
-import msgspec
 from docker.models.containers import Container
+
+from stageline.cluster.parts import Usage
 
 _BETWEEN_SAMPLES_S = 1.0
 _MAX_CONCURRENT = 8
 
 
-class ContainerUsage(msgspec.Struct, frozen=True):
-    """CPU and memory of one container; 1.0 is one core."""
-
-    part: str
-    cpu_cores: float
-    memory_bytes: int
-
-
-def usage(members: Mapping[str, Container]) -> list[ContainerUsage]:
+def usage(members: Mapping[str, Container]) -> list[Usage]:
     """The usage of all running containers, in the order given."""
     running = {part: container for part, container in members.items() if container.status == "running"}
     with ThreadPoolExecutor(_MAX_CONCURRENT) as pool:
         first = list(pool.map(_sample, running.values()))
         time.sleep(_BETWEEN_SAMPLES_S)
         second = list(pool.map(_sample, running.values()))
-    return [
-        ContainerUsage(part, _cores(a, b), _memory_bytes(b)) for part, a, b in zip(running, first, second, strict=True)
-    ]
+    return [Usage(part, _cores(a, b), _memory_bytes(b)) for part, a, b in zip(running, first, second, strict=True)]
 
 
 def _sample(container: Container) -> dict[str, Any]:

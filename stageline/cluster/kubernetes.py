@@ -30,6 +30,7 @@ class KubernetesOptions:
     payload: str = "capped"
     dilation: str = "auto"
     log_level: str = "info"
+    tls: bool = False  # the servers will have certificates, so that Kubernetes' gRPC probes can't ask them
 
 
 def manifests(plan: Plan, plan_text: str, options: KubernetesOptions) -> str:
@@ -74,7 +75,7 @@ def _stateful_set(plan: Plan, options: KubernetesOptions, replica: int) -> Objec
         "whenUnsatisfiable": "ScheduleAnyway",
         "labelSelector": {"matchLabels": _labels(options, _STAGE)},
     }
-    probe: Object = {"grpc": {"port": containers.GRPC_PORT}}
+    probe: Object = {"tcpSocket" if options.tls else "grpc": {"port": containers.GRPC_PORT}}
     container = _container(_STAGE, containers.STAGE_COMMAND, options, {}, _STAGE_PORTS) | {
         "startupProbe": probe | {"periodSeconds": 2, "failureThreshold": 60},
         "readinessProbe": probe | {"periodSeconds": 10},
@@ -107,8 +108,11 @@ def _router(plan_text: str, options: KubernetesOptions) -> list[Object]:
         {"name": "plan", "mountPath": containers.PLAN_FOLDER, "readOnly": True},
         {"name": "tmp", "mountPath": "/tmp"},
     ]
+    ready: Object = {"grpc": {"port": containers.GRPC_PORT}}
+    if options.tls:
+        ready = {"exec": {"command": ["python", "-m", "router.check"]}, "timeoutSeconds": 5}
     container = _container(_ROUTER, containers.ROUTER_COMMAND, options, environment, _ROUTER_PORTS) | {
-        "readinessProbe": {"grpc": {"port": containers.GRPC_PORT}, "periodSeconds": 5},
+        "readinessProbe": ready | {"periodSeconds": 5},
         "livenessProbe": {"tcpSocket": {"port": containers.GRPC_PORT}, "periodSeconds": 30, "failureThreshold": 3},
         "volumeMounts": mounts,
     }

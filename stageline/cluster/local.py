@@ -1,21 +1,30 @@
 """A cluster of local processes: one stage server per stage and replica, and a router."""
 
 import asyncio
+import logging
 import os
 import secrets
 from collections.abc import Callable
 from pathlib import Path
 
+import grpc
 import msgspec
+from grpc import aio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from stageline.cluster.containers import ROUTER, stage_servers
+from stageline.cluster.part_log import PartLog
 from stageline.cluster.process import Child
 from stageline.errors import StagelineError, Unavailable
 from stageline.plan.schema import Plan
+from stageline.runtime import deadline
 from stageline.runtime.names import stage_name
 from stageline.runtime.server import Endpoints
 from stageline.wire.channels import Dialer
 from stageline.wire.router_client import RouterClient
 from stageline.wire.tls import TlsFiles
+
+log = logging.getLogger(__name__)
 
 HOST = "127.0.0.1"
 STAGES_HEALTHY_S = 60.0
@@ -23,7 +32,10 @@ _GRACE_S = 8.0
 
 
 class LocalOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How to start a local cluster. Port 0: any free one. TLS is mutual: all servers present the same certificate."""
+    """How to start a local cluster. Port 0: any free one. TLS is mutual: all servers present the same certificate.
+
+    With `keep_logs` the last lines of every server are at hand (`Child.log`).
+    """
 
     grpc_port: int = 0
     metrics_port: int = 0
@@ -33,9 +45,12 @@ class LocalOptions(msgspec.Struct, frozen=True, kw_only=True):
     log_format: str = "text"
     drain_s: float = 2.0
     restart: bool = True
+    keep_logs: bool = False
     tls: TlsFiles = TlsFiles()
+    metrics_tls: bool = False
     api_key: str = ""
     router_flags: tuple[str, ...] = ("--no-live", "--trust-runs")
+    stage_deadline_ns: int = deadline.deadline_ns(deadline.DEFAULT)
 
 
 class LocalCluster:
@@ -51,6 +66,7 @@ class LocalCluster:
         common = ["--plan", str(path.resolve()), "--grpc-host", HOST, "--log-level", options.log_level]
         self._common = [*common, "--log-format", options.log_format, "--drain-s", str(options.drain_s)]
         self._common += [f"--tls-{name}={path}" for name, path in msgspec.structs.asdict(options.tls).items()]
+        self._common += ["--metrics-tls"] * options.metrics_tls
         self._dialer = Dialer(options.tls, api_key=options.api_key.partition(",")[0])
         self._secrets = {"STAGELINE_STAGE_KEY": secrets.token_hex(16)}  # other users of the host open no session here
         self.stages = [self._stage(r, s) for r in range(plan.replicas) for s in range(len(plan.stages))]
@@ -79,6 +95,13 @@ class LocalCluster:
         """All addresses of the router."""
         return self._endpoints(self.router)
 
+    def parts(self) -> dict[str, Child]:
+        """The servers by the names that they would have as containers, the router first."""
+        if self.router is None:
+            raise Unavailable("the cluster is starting; try again in a moment")
+        names = (server.name for server in stage_servers(self._plan))
+        return {ROUTER: self.router, **dict(zip(names, self.stages, strict=True))}
+
     async def healthy(self) -> None:
         """Waits until every stage serves. Raises Unavailable, naming the stages that do not."""
         async with RouterClient(self.address, self._dialer) as client:
@@ -92,6 +115,27 @@ class LocalCluster:
         for child in children:
             child.kill()
 
+    async def replace_silent(self, patience_s: float) -> None:
+        """Kill every server that is there and does not answer in that time: it is started again, as after a crash."""
+        children = [*self.stages, *([self.router] if self.router else [])]
+        answers = await asyncio.gather(*(self._answers(child, patience_s) for child in children))
+        for child, answered in zip(children, answers, strict=True):
+            if not answered:
+                log.warning("killed a server that does not answer", extra={"server": child.name})
+                child.crash()
+
+    async def _answers(self, child: Child, patience_s: float) -> bool:
+        """Whether a server answers in that time; one that has ended refuses the connection, which is an answer."""
+        if child.endpoints is None:
+            return True
+        async with self._dialer.channel(self._dialer.resolved(child.endpoints.grpc)) as channel:
+            stub = health_pb2_grpc.HealthStub(channel)
+            try:
+                await stub.Check(health_pb2.HealthCheckRequest(), timeout=patience_s)  # type: ignore[attr-defined]
+            except aio.AioRpcError as error:
+                return error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED
+        return True
+
     def _check(self) -> None:
         """Raises Unavailable when a server has ended for good."""
         if self.broken.done():
@@ -99,7 +143,11 @@ class LocalCluster:
 
     def _stage(self, replica: int, stage: int) -> Child:
         flags = [*self._common, "--stage", str(stage), "--replica", str(replica)]
-        return Child(stage_name(self._plan, replica, stage), "stage_server", flags, secrets=self._secrets)
+        name = stage_name(self._plan, replica, stage)
+        return Child(name, "stage_server", flags, secrets=self._secrets, log=self._log())
+
+    def _log(self) -> PartLog | None:
+        return PartLog() if self._options.keep_logs else None
 
     async def _start_stages(self) -> None:
         """Starts all stages, a few at a time: the start of a Python process is CPU-bound."""
@@ -129,6 +177,7 @@ class LocalCluster:
             grpc_port=options.grpc_port,
             metrics_port=options.metrics_port,
             secrets={"STAGELINE_API_KEY": options.api_key, **self._secrets},
+            log=self._log(),
         )
         await self.router.start()
         self._keep(self.router)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
+from stageline.cluster.part_log import PartLog
 from stageline.cluster.ports import is_free, steady_port
 from stageline.errors import StagelineError, Unavailable, UsageError
 from stageline.runtime.server import Endpoints
@@ -31,12 +32,12 @@ class Child:
     """A server process that keeps its ports when it restarts.
 
     `flags` may contain the HTTP port but no other port. `secrets` are environment variables, which other users of the
-    host can't read.
+    host can't read. With `log` its stderr is kept there; otherwise it is this process's.
     """
 
     def __init__(
         self, name: str, module: str, flags: list[str], *, grpc_port: int = 0, metrics_port: int = 0,
-        secrets: Mapping[str, str] | None = None,
+        secrets: Mapping[str, str] | None = None, log: PartLog | None = None,
     ) -> None:  # fmt: skip
         self.name = name
         self.endpoints: Endpoints | None = None
@@ -46,11 +47,28 @@ class Child:
         self._secrets = secrets or {}
         self._process: asyncio.subprocess.Process | None = None
         self._stopping = False
+        self.log = log
+        self._pump: asyncio.Task[None] | None = None
+        self.restarts = 0  # after crashes
+        self._asked: asyncio.subprocess.Process | None = None  # the last one that was ended on request
+        self._paused: asyncio.subprocess.Process | None = None
+        self._released, self._listening = asyncio.Event(), asyncio.Event()
+        self._released.set()
 
     @property
     def pid(self) -> int | None:
         """The id of the current process; None before the first start."""
         return self._process.pid if self._process else None
+
+    @property
+    def status(self) -> str:
+        """running, starting, paused, exited (and held down) or restarting (after a crash)."""
+        process = self._process
+        if process is None or process.returncode is not None:
+            return "restarting" if self._released.is_set() else "exited"
+        if process is self._paused:
+            return "paused"
+        return "running" if self._listening.is_set() else "starting"
 
     async def start(self) -> Endpoints:
         """Starts the server and waits until it listens. Port 0 becomes one that it will find free when it restarts.
@@ -92,10 +110,13 @@ class Child:
             *command,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE if self.log else None,
             start_new_session=True,
             env={**GRPC_ENVIRONMENT, **os.environ, **self._secrets},
         )
         assert process.stdout is not None
+        if self.log and process.stderr:
+            self._pump = asyncio.create_task(self.log.pump(process.stderr))
         try:
             async with asyncio.timeout(START_S):
                 line = await process.stdout.readline()
@@ -107,31 +128,41 @@ class Child:
             ended = f"{self.name} ended with exit code {code} before it was ready; its own message says why"
             raise UsageError(ended) if code == UsageError.exit_code else Unavailable(ended)
         self.endpoints = endpoints = msgspec.json.decode(line, type=Endpoints)
+        if self.log:
+            self.log.add(line.decode().rstrip())
         self._grpc_port = int(endpoints.grpc.rpartition(":")[2])
         if endpoints.metrics:
             self._metrics_port = int(endpoints.metrics.rpartition(":")[2])
         if endpoints.http:
             self._http_port = endpoints.http.rpartition(":")[2]
+        self._listening.set()
         return endpoints
 
     async def keep(self, crashed: Callable[[str], None], *, restart: bool) -> None:
-        """Returns after `stop`, `freeze` or `kill`, or after a crash without `restart`. Reports every crash."""
+        """Returns after `stop`, `freeze` or `kill`, or after a crash without `restart`. Reports every crash.
+
+        A server that `hold_down` ended is no crash, and stays down until `restart`.
+        """
         loop = asyncio.get_running_loop()
         failures = 0
         while True:
-            assert self._process is not None
-            since = loop.time()
-            code = await self._process.wait()
+            process, since = self._process, loop.time()
+            assert process is not None
+            code = await process.wait()
+            self._listening.clear()
             if self._stopping:
                 return
-            crashed(f"{self.name} ended with {_cause(code)}")
-            if not restart:
-                return
-            failures = 0 if loop.time() - since > _STEADY_S else failures
-            pause_s = _BACKOFF_S[min(failures, len(_BACKOFF_S) - 1)]
-            failures += 1
-            log.warning("restarting the server", extra={"server": self.name, "pause_s": pause_s})
-            await asyncio.sleep(pause_s)
+            if process is not self._asked:
+                crashed(f"{self.name} ended with {_cause(code)}")
+                if not restart:
+                    return
+                failures = 0 if loop.time() - since > _STEADY_S else failures
+                pause_s = _BACKOFF_S[min(failures, len(_BACKOFF_S) - 1)]
+                failures += 1
+                self.restarts += 1
+                log.warning("restarting the server", extra={"server": self.name, "pause_s": pause_s})
+                await asyncio.sleep(pause_s)
+            await self._released.wait()
             if self._stopping:
                 return
             try:
@@ -142,10 +173,48 @@ class Child:
     async def stop(self, grace_s: float) -> None:
         """Sends SIGTERM, and SIGKILL after `grace_s` if the process has not ended."""
         self._stopping = True
+        await self._end(grace_s)
+        if self._pump:
+            await self._pump
+
+    async def hold_down(self, grace_s: float) -> None:
+        """Ends the process (0: at once, as a crash would), and keeps it from being started again until `restart`."""
+        self._released.clear()
+        self._asked = self._process
+        await self._end(grace_s)
+
+    async def restart(self, grace_s: float) -> None:
+        """Ends the process if there is one, and returns when a new one listens. Raises Unavailable."""
+        await self.hold_down(grace_s)
+        self._listening.clear()
+        self._released.set()
+        try:
+            async with asyncio.timeout(START_S):
+                await self._listening.wait()
+        except TimeoutError:
+            raise Unavailable(f"{self.name} does not listen after {START_S:g} s") from None
+
+    def pause(self) -> None:
+        """Stops the process with SIGSTOP until `resume`: it keeps its connections but does not answer."""
+        self._paused = self._process
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Lets a paused process go on."""
+        self._paused = None
+        self._signal(signal.SIGCONT)
+
+    async def _end(self, grace_s: float) -> None:
+        """Sends SIGTERM, and SIGKILL after `grace_s` if the process has not ended. A paused one gets SIGKILL."""
         process = self._process
         if process is None or process.returncode is not None:
             return
+        if grace_s <= 0 or process is self._paused:
+            self._signal(signal.SIGKILL)
+            await process.wait()
+            return
         self._signal(signal.SIGTERM)
+        self._signal(signal.SIGCONT)  # one that is stopped hears nothing else
         try:
             async with asyncio.timeout(grace_s):
                 await process.wait()
@@ -159,8 +228,12 @@ class Child:
         self._stopping = True
         self._signal(signal.SIGSTOP)
 
+    def crash(self) -> None:
+        """Ends the process at once; `keep` starts it again."""
+        self._signal(signal.SIGKILL)
+
     def kill(self) -> None:
-        """Ends the process at once, with SIGKILL."""
+        """Ends the process at once and for good."""
         self._stopping = True
         self._signal(signal.SIGKILL)
 

@@ -9,8 +9,8 @@ from stageline.plan.schema import Plan
 SHARED_SETTINGS = ("tls_cert", "tls_key", "tls_ca", "metrics_tls", "stage_key", "log_format", "log_level", "drain_s")
 ROUTER_SETTINGS = (
     *SHARED_SETTINGS, "window", "live", "record", "otlp", "trace_sample", "served_model_name", "output_lengths",
-    "tokenizer", "queue", "api_key", "rate_limit", "image_tokens", "trust_runs", "stage_deadline", "seed", "scheduling",
-    "dashboards",
+    "tokenizer", "queue", "api_key", "rate_limit", "image_tokens", "trust_runs", "stage_deadline", "session_retries",
+    "seed", "scheduling", "dashboards",
 )  # fmt: skip
 
 
@@ -50,10 +50,8 @@ def stage_services(plan: Plan) -> dict[str, Yaml]:
     }
 
 
-def router_environment(plan: Plan, *, dilation: str, host: str) -> dict[str, Yaml]:
-    """The router's settings. `dilation` is the default of the variable STAGELINE_DILATION; its ports are published on
-    `host`.
-    """
+def router_environment(plan: Plan, *, dilation: str, payload: str, host: str) -> dict[str, Yaml]:
+    """The router's settings; its ports are published on `host`. Variables of the shell replace dilation and payload."""
     return {
         **passed(ROUTER_SETTINGS),
         "STAGELINE_PUBLISHED": f"{host}:${{STAGELINE_HTTP_PORT:-{containers.HTTP_PORT}}},"
@@ -61,6 +59,6 @@ def router_environment(plan: Plan, *, dilation: str, host: str) -> dict[str, Yam
         "STAGELINE_PLAN": containers.PLAN_FILE,
         "STAGELINE_STAGES": containers.stage_address_pattern(plan),
         "STAGELINE_ADVERTISE": f"{containers.ROUTER}:{containers.GRPC_PORT}",
-        "STAGELINE_PAYLOAD": "${STAGELINE_PAYLOAD:-capped}",
+        "STAGELINE_PAYLOAD": f"${{STAGELINE_PAYLOAD:-{payload}}}",
         "STAGELINE_DILATION": f"${{STAGELINE_DILATION:-{dilation}}}",
     }

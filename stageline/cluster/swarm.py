@@ -1,5 +1,7 @@
 """A plan as a stack for Docker Swarm: a service per stage, a router, Prometheus."""
 
+from dataclasses import dataclass
+
 from stageline.cluster import containers
 from stageline.cluster.compose import PROMETHEUS_IMAGE
 from stageline.cluster.stack import (
@@ -16,19 +18,33 @@ from stageline.plan.schema import Plan
 _DIGITS = 12  # of the digest, in the name of a config: Swarm configs are immutable, so each plan has its own
 
 
-def stack_file(plan: Plan, *, plan_file: str, prometheus_file: str, command: str) -> str:
-    """The text of the stack. Paths are relative to its folder and begin with a dot."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackOptions:
+    """Paths are relative to the folder of the stack file and begin with a dot."""
+
+    name: str
+    file: str  # the stack file itself, relative to the checkout
+    plan_file: str
+    prometheus_file: str
+    command: str  # the command that writes the file
+    image: str = containers.IMAGE
+    dilation: str = "auto"
+    payload: str = "capped"
+
+
+def stack_file(plan: Plan, options: StackOptions) -> str:
+    """The text of the stack."""
     document = Spaced(
         {
             "version": "3.8",
-            "x-process": Anchor("process", _process()),
+            "x-process": Anchor("process", _process(options)),
             "x-settings": Anchor("settings", passed(SHARED_SETTINGS) | UNPUBLISHED),
             "x-stage": Anchor("stage", _stage(plan)),
-            "services": Spaced(_services(plan)),
+            "services": Spaced(_services(plan, options)),
             "configs": {
-                "plan": {"name": f"stageline-plan-{plan.digest()[:_DIGITS]}", "file": plan_file},
-                "prometheus": {"file": prometheus_file},
-                "prometheus-rules": {"file": prometheus_file.replace("prometheus.yml", "rules.yml")},
+                "plan": {"name": f"stageline-plan-{plan.digest()[:_DIGITS]}", "file": options.plan_file},
+                "prometheus": {"file": options.prometheus_file},
+                "prometheus-rules": {"file": options.prometheus_file.replace("prometheus.yml", "rules.yml")},
             },
             "networks": {"pipeline": {"driver": "overlay"}},
             "volumes": {"prometheus": {}},
@@ -36,15 +52,15 @@ def stack_file(plan: Plan, *, plan_file: str, prometheus_file: str, command: str
     )
     return (
         f"# {plan.model} on {plan.device}: {len(plan.stages)} stages as a stack for Docker Swarm.\n"
-        "#   docker stack deploy --compose-file deploy/swarm/stack.yml stageline\n"
+        f"#   docker stack deploy --compose-file {options.file} {options.name}\n"
         "# The image must be on every node: push it to a registry of yours and set STAGELINE_IMAGE. Written by\n"
-        f"#   {command}\n"
+        f"#   {options.command}\n"
     ) + emit(document)
 
 
-def _process() -> dict[str, Yaml]:
+def _process(options: StackOptions) -> dict[str, Yaml]:
     return {
-        "image": f"${{STAGELINE_IMAGE:-{containers.IMAGE}}}",
+        "image": f"${{STAGELINE_IMAGE:-{options.image}}}",
         "read_only": True,
         "cap_drop": Flow(["ALL"]),
         "volumes": Flow([{"type": "tmpfs", "target": "/tmp"}]),
@@ -70,15 +86,15 @@ def _stage(plan: Plan) -> dict[str, Yaml]:
     }
 
 
-def _services(plan: Plan) -> dict[str, Yaml]:
-    return {containers.ROUTER: _router(plan), **stage_services(plan), "prometheus": _prometheus()}
+def _services(plan: Plan, options: StackOptions) -> dict[str, Yaml]:
+    return {containers.ROUTER: _router(plan, options), **stage_services(plan), "prometheus": _prometheus()}
 
 
-def _router(plan: Plan) -> Yaml:
+def _router(plan: Plan, options: StackOptions) -> Yaml:
     return {
         "<<": Alias("process"),
         "command": Flow(containers.ROUTER_COMMAND),
-        "environment": router_environment(plan, dilation="auto", host="0.0.0.0"),
+        "environment": router_environment(plan, dilation=options.dilation, payload=options.payload, host="0.0.0.0"),
         "configs": [{"source": "plan", "target": containers.PLAN_FILE}],
         "ports": [
             _published("STAGELINE_HTTP_PORT", containers.HTTP_PORT),

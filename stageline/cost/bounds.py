@@ -125,6 +125,8 @@ def _phase(p: Phase, work: float, kv: int, size: tuple[int, int]) -> Iterator[Pa
         return
     yield from _longer(work, p.kv_ns * kv, p.unhidden)
     yield ("memory", p.token_ns * tokens)
+    if p.spill and tokens > p.spill.held_tokens:
+        yield ("memory", p.spill.token_ns * tokens)
     yield ("compute", p.depth_tokens * work / tokens if tokens else 0.0)
     yield ("fixed", p.fixed_ns + p.sequence_ns * sequences + p.span_ns * kv / sequences)
 

@@ -69,12 +69,19 @@ class Ring(CostStruct, frozen=True):
     decode_ns: float = 0.0  # of a decode step: pass queries, attend again, merge partial outputs
 
 
+class Spill(CostStruct, frozen=True):
+    """Traffic that the cache does not hold: token_ns x tokens, if there are more than held_tokens."""
+
+    held_tokens: float
+    token_ns: float
+
+
 class Phase(CostStruct, frozen=True):
     """An attention kernel of one phase, decode or prefill, as measured; 0 without a sequence in that phase.
 
     fixed_ns + max(pairs, KV) + unhidden x min(pairs, KV) + token_ns x tokens + sequence_ns x sequences
     + span_ns x KV tokens / sequences + depth_tokens x pairs / tokens, where pairs = pair_ns x query-key pairs and
-    KV = kv_ns x KV tokens. Linear attention has neither; its span is tokens / sequences.
+    KV = kv_ns x KV tokens. Linear attention has neither; its span is tokens / sequences. `spill` is added.
     """
 
     fixed_ns: float
@@ -84,6 +91,7 @@ class Phase(CostStruct, frozen=True):
     sequence_ns: float = 0.0
     span_ns: float = 0.0
     depth_tokens: float = 0.0
+    spill: Spill | UnsetType = UNSET
     surface: Surface | UnsetType = UNSET  # measured times, in place of everything else
 
 

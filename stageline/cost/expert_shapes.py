@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from stageline.cost.gemm_shapes import TABLE_FORMATS
+from stageline.cost.expert_formats import expert_formats
 from stageline.cost.kernel_rows import Formula, KernelTable, Sourced, blended
 from stageline.cost.tables import distinct_experts
 from stageline.hardware.costs import MoeCost
@@ -78,14 +78,13 @@ def expert_shapes(tables: Iterable[KernelTable], distribution: str) -> dict[str,
     found: dict[str, ExpertShapes] = {}
     for table in tables:
         here: dict[str, dict[ExpertShape, dict[str, dict[int, float]]]] = {}
+        kinds = expert_formats((str(a), str(b)) for a, b in table.rows("moe_dtype", "kernel_source"))
         rows = table.rows(*names, "moe_ep_size", "distribution", "kernel_source", "latency")
         for number, (dtype, tokens, *shape, spread, source, ms) in enumerate(rows):
-            name = TABLE_FORMATS.get(str(dtype))
-            if name is None or spread != distribution:
-                continue
             key = ExpertShape(*(int(x) for x in shape))
-            times = here.setdefault(name, {}).setdefault(key, {}).setdefault(str(source), {})
-            times[int(tokens)] = min(table.latency_ns(number, ms), times.get(int(tokens), math.inf))
+            for name in kinds[str(dtype), str(source)] if spread == distribution else ():
+                times = here.setdefault(name, {}).setdefault(key, {}).setdefault(str(source), {})
+                times[int(tokens)] = min(table.latency_ns(number, ms), times.get(int(tokens), math.inf))
         for name, shapes in here.items():
             found.setdefault(name, ExpertShapes(shapes))
     return found

@@ -42,7 +42,7 @@ class GemmShapes:
                 corners[shape] = corners.get(shape, 0.0) + w
         if not corners:
             corners[min(self._times, key=lambda s: abs(math.log(s[0] / n)) + abs(math.log(s[1] / k)))] = 1.0
-        cost = device.costs.gemm_of(self.name, fmt) if device.costs else None
+        cost = device.costs.gemm_of(self.name, device.peak_flops.precision(fmt.precision)) if device.costs else None
         parts = [(w, self._times[s], formula(*s, device, fmt, cost or UNKNOWN)) for s, w in corners.items()]
         outside = [
             f"{axis} {value:,} is outside the table's {axes[0]:,} to {axes[-1]:,}"

@@ -64,12 +64,12 @@ def local_params(layer: Layer, t: Tensor, tensor: int, hidden: int) -> float:
     """
     if t.name in REPLICATED or tensor == 1 or t in layer.extra:
         return float(t.params)
-    a = layer.attention
-    if t.name == "qkv" and isinstance(a, Gqa):
-        kv_heads = -(-a.kv_heads // tensor)
-        return hidden * (a.head_dim * a.heads / tensor + a.kv_projection() * kv_heads)
-    if t.name == "bc" and isinstance(a, Mamba2):
-        return float(2 * hidden * a.state_dim * -(-a.groups // tensor))
+    for a in layer.attention.kinds():
+        if t.name == "qkv" and isinstance(a, Gqa):
+            kv_heads = -(-a.kv_heads // tensor)
+            return hidden * (a.head_dim * a.heads / tensor + a.kv_projection() * kv_heads)
+        if t.name == "bc" and isinstance(a, Mamba2):
+            return float(2 * hidden * a.state_dim * -(-a.groups // tensor))
     return t.params / tensor
 
 

@@ -9,10 +9,10 @@ from typing import NamedTuple
 import msgspec
 from msgspec import UNSET
 
-from stageline.cost.entries import Experts, FullAttention, Gemm, LinearAttention, Phase
+from stageline.cost.entries import Experts, FullAttention, Gemm, LinearAttention, Phase, Spill
 from stageline.cost.group import Group, local_params
 from stageline.cost.layer_gemms import layer_gemms
-from stageline.hardware.costs import WINDOW_TILE, DecodeCost, KernelCosts, PrefillCost
+from stageline.hardware.costs import QUERY_TILE, WINDOW_TILE, DecodeCost, KernelCosts, PrefillCost
 from stageline.hardware.device import Device
 from stageline.model.attention import GatedDelta, Gqa, Kda, Mla
 from stageline.model.ffn import Dense, Moe, NoFfn
@@ -73,7 +73,7 @@ def gemms(
             params[name] = params.get(name, 0.0) + local_params(layer, t, group.tensor, spec.hidden)
     overhead = token = 0.0
     for gemm in layer_gemms(spec, layer, group):
-        cost = costs.gemm_of(gemm.format, format_named(gemm.format, "format"))
+        cost = costs.gemm_of(gemm.format, device.peak_flops.precision(format_named(gemm.format, "format").precision))
         assert cost is not None, "every table has bf16 GEMMs"
         overhead += cost.fixed_ns
         elements = cost.inputs * gemm.k + cost.outputs * gemm.n
@@ -84,7 +84,7 @@ def gemms(
 
 def _gemm(params: float, name: str, device: Device, costs: KernelCosts, replicas: int) -> Gemm:
     fmt = format_named(name, "format")
-    cost = costs.gemm_of(name, fmt)
+    cost = costs.gemm_of(name, device.peak_flops.precision(fmt.precision))
     assert cost is not None, "every table has bf16 GEMMs"
     peak, read = device.peak_flops.at(fmt.precision), device.bandwidth_bytes_per_s
     return Gemm(
@@ -96,7 +96,7 @@ def _gemm(params: float, name: str, device: Device, costs: KernelCosts, replicas
 
 def head_gemm(params: float, name: str, device: Device, costs: KernelCosts, replicas: int) -> tuple[Gemm, float]:
     """The LM head as a GEMM, and its fixed time."""
-    cost = costs.gemm_of(name, format_named(name, "format"))
+    cost = costs.gemm_of(name, device.peak_flops.precision(format_named(name, "format").precision))
     return _gemm(params, name, device, costs, replicas), cost.fixed_ns if cost else 0.0
 
 
@@ -107,7 +107,7 @@ def experts(
     assert isinstance(layer.ffn, Moe)
     moe, name = layer.ffn, layer.formats.routed_experts
     fmt: WeightFormat = format_named(name, "format")
-    cost = costs.moe_of(name, fmt, w4a8=device.peak_flops.fp4 > 0)
+    cost = costs.moe_of(name, device.peak_flops.precision(fmt.precision), w4a8=device.peak_flops.fp4 > 0)
     if cost is None:
         return None
     precision: Precision = "fp8" if cost.format == "mxfp4-w4a8" else fmt.precision
@@ -141,7 +141,7 @@ def full(
     if decode is None or prefill is None or not isinstance(layer.attention, (Gqa, Mla)):
         return base
     kv_ns, share = base.kv_ns * device.share.bandwidth, device.share.flops / prefill.flops
-    scores = prefill.score_fs * layer.attention.heads / 1e6 / group.devices
+    scores = costs.score_fs * layer.attention.heads / 1e6 / group.devices
     prefill_pair_ns = base.prefill_pair_ns * share + scores
     return msgspec.structs.replace(
         base,
@@ -161,12 +161,14 @@ def _query_ns(attention: Gqa | Mla, share: float, device: Device, group: Group) 
 
 
 def _decode(attention: Gqa | Mla, kv_ns: float, device: Device, cost: DecodeCost, group: Group) -> Phase:
-    kv_heads = attention.kv_heads if isinstance(attention, Gqa) else 1
+    heads = attention.kv_heads if isinstance(attention, Gqa) else 1
+    if cost.heads_apart and isinstance(attention, Gqa) and attention.window_tokens:
+        heads = attention.heads
     return Phase(
         fixed_ns=cost.fixed_ns,
         kv_ns=kv_ns / cost.bandwidth,
         token_ns=_query_ns(attention, cost.query, device, group),
-        sequence_ns=cost.head_ns * -(-kv_heads // group.tensor) / group.attention_replicas,
+        sequence_ns=cost.head_ns * -(-heads // group.tensor) / group.attention_replicas,
         span_ns=cost.span_ns,
     )
 
@@ -185,12 +187,16 @@ def _prefill(
     """
     (kv_ns, pair_ns), (cost, decode) = per, costs
     new = max(0.0, 1 / cost.bandwidth - 1 / decode.bandwidth)
+    block_ns, traffic_ns = cost.block_ns * attention.heads / group.tensor, _query_ns(attention, 1.0, device, group)
+    cache_ns = device.costs.cache_bytes * 1e9 / device.bandwidth_bytes_per_s if device.costs else 0.0
     return Phase(
         fixed_ns=cost.fixed_ns,
         kv_ns=kv_ns * min(1 / cost.bandwidth, 1 / decode.bandwidth),
         unhidden=1.0,
-        token_ns=kv_ns * new + _query_ns(attention, cost.query, device, group),
+        token_ns=kv_ns * new + block_ns / QUERY_TILE / (group.devices / group.tensor),
+        sequence_ns=block_ns / 2 / group.attention_replicas,
         depth_tokens=cost.depth_ns / pair_ns / group.context,
+        spill=Spill(held_tokens=cache_ns / traffic_ns, token_ns=cost.query * traffic_ns),
     )
 
 

@@ -23,7 +23,7 @@ from stageline.cost.layer_gemms import MLA_MODULE, NamedGemm, layer_gemms
 from stageline.cost.measured_entries import Curve, Surface
 from stageline.cost.roofline_entry import MOE_OPS
 from stageline.errors import BadInput
-from stageline.hardware.costs import PRECISIONS
+from stageline.hardware.costs import expert_names, gemm_names
 from stageline.hardware.device import Device
 from stageline.model.attention import GatedDelta, Gqa, Kda, Mla
 from stageline.model.ffn import Moe
@@ -66,10 +66,8 @@ class Lookup:
 
     def gemm(self, gemm: NamedGemm) -> Sourced:
         """Times of a GEMM by its own tokens."""
-        fmt = format_named(gemm.format, "format")
-        shapes: GemmShapes = next(
-            self._gemms[name] for name in (gemm.format, *PRECISIONS[fmt.precision]) if name in self._gemms
-        )
+        names = gemm_names(gemm.format, self.on.device.peak_flops.precision(format_named(gemm.format, "").precision))
+        shapes: GemmShapes = next(self._gemms[name] for name in names if name in self._gemms)
         if shapes.name != gemm.format:
             self.note(f"GEMMs in {gemm.format}: no valid rows, those of {shapes.name} are used")
         found = shapes.at(gemm.n, gemm.k, self.on.device, format_named(shapes.name, "format"))
@@ -79,11 +77,12 @@ class Lookup:
 
     def experts(self, layer: Layer, moe: Moe) -> Curve | None:
         """Routed experts by tokens of the group; None without a table of their format."""
-        group, name = self.on.group, layer.formats.routed_experts
-        if self.on.device.peak_flops.fp4 and f"{name}-w4a8" in self._experts:  # as the constants do
+        group, name, peak = self.on.group, layer.formats.routed_experts, self.on.device.peak_flops
+        if peak.fp4 and f"{name}-w4a8" in self._experts:  # as the constants do
             name = f"{name}-w4a8"
         fmt = format_named(name, "format")
-        shapes: ExpertShapes | None = next((self._experts[n] for n in _expert_names(name) if n in self._experts), None)
+        names = expert_names(name, peak.precision(fmt.precision), w4a8=False)
+        shapes: ExpertShapes | None = next((self._experts[n] for n in names if n in self._experts), None)
         if shapes is None:
             self.note(f"experts in {name}: not in the tables, the device's constants are used")
             return None
@@ -93,7 +92,8 @@ class Lookup:
             1 if group.experts else group.tensor, spread,
         )  # fmt: skip
         costs = self.on.device.costs
-        found = shapes.at(shape, self.on.device, fmt, costs.moe_of(name, fmt, w4a8=False) if costs else None)
+        cost = costs.moe_of(name, peak.precision(fmt.precision), w4a8=False) if costs else None
+        found = shapes.at(shape, self.on.device, fmt, cost)
         if found.note:
             self.note(f"{shape.text()} in {name}: {found.note}")
         return curve(found.times, 1 if group.experts else group.attention_replicas)
@@ -201,11 +201,6 @@ class Lookup:
         moved = (by_tokens(exchange, copies * DISPATCH_BYTES), by_tokens(exchange, copies * COMBINE_BYTES))
         after = (by_tokens(gather, token_bytes),) if gather else ()
         return reduced * (layer.parts - 1) + moved + after
-
-
-def _expert_names(name: str) -> tuple[str, ...]:
-    """Names of an expert format in the tables, the first preferred."""
-    return (name, name.partition("-")[0], *PRECISIONS[format_named(name, "format").precision])
 
 
 def make_kernel_profile(tables: Tables, on: On, name: str, source: str) -> KernelProfile:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from math import inf
 
 from stageline.cost.entries import FullAttention, LinearAttention, Phase, Ring, Roofline
 from stageline.cost.measured import surface_ns
@@ -192,10 +193,15 @@ def _phase_of(p: Phase) -> Callable[[float, int, int, int], float]:
         ns = fixed_ns + (work + unhidden * read if work > read else read + unhidden * work)
         return ns + token_ns * tokens + sequence_ns * sequences + span_ns * kv / sequences
 
-    def deep_ns(work: float, kv: int, tokens: int, sequences: int) -> float:
-        return phase_ns(work, kv, tokens, sequences) + depth * work / tokens if sequences else 0.0
+    held, spilt_ns = (p.spill.held_tokens, p.spill.token_ns) if p.spill else (inf, 0.0)
 
-    return deep_ns if depth else phase_ns
+    def deep_ns(work: float, kv: int, tokens: int, sequences: int) -> float:
+        if not sequences:
+            return 0.0
+        ns = phase_ns(work, kv, tokens, sequences) + depth * work / (tokens or 1)
+        return ns + spilt_ns * tokens if tokens > held else ns
+
+    return deep_ns if depth or p.spill else phase_ns
 
 
 def _attention_of(a: FullAttention) -> Callable[[BatchTotals], float]:

@@ -27,7 +27,8 @@ from stageline.model.spec import CONV_STATE_BYTES, Layer, ModelSpec
 
 # Kernels that a layer launches, for the overhead per operation. Assumed: one per projection or fused kernel.
 ATTENTION_OPS = {"gqa": 4, "mla": 7, "compressed": 8, "none": 0}
-ATTENTION_OPS |= {"kda": 6, "gated-delta": 6, "mamba2": 5, "lightning": 5}
+ATTENTION_OPS |= {"kda": 6, "gated-delta": 6, "mamba": 7, "mamba2": 5, "lightning": 5}
+ATTENTION_OPS["parallel"] = ATTENTION_OPS["gqa"] + ATTENTION_OPS["mamba2"] + 1  # both, and their sum
 DENSE_OPS, MOE_OPS, SHARED_OPS, LATENT_OPS, INDEX_OPS = 3, 6, 3, 2, 4
 
 

@@ -223,6 +223,8 @@ def _phase(
     ns = ns + p.token_ns * tokens + p.sequence_ns * sequences + p.span_ns * kv / np.maximum(sequences, 1)
     if p.depth_tokens:
         ns = ns + p.depth_tokens * work / np.maximum(tokens, 1)
+    if p.spill:
+        ns = ns + np.where(tokens > p.spill.held_tokens, p.spill.token_ns * tokens, 0.0)
     out: FloatArray = np.where(sequences > 0, ns, 0.0)
     return out
 

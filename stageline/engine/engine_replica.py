@@ -46,11 +46,11 @@ class EngineReplica(Replica):
     def form_all(self, now_ns: int, out: list[Formed]) -> None:
         """See Replica."""
         grouping = self.grouping
-        looks = grouping.own_loops or not self.in_flight or self._just_returned
-        if self.in_flight or self._just_returned:
+        returned, self._just_returned = self._just_returned, False
+        if self.in_flight or returned:
             self._credit_since_ns = now_ns  # what waited, waited for a return
-        self._just_returned = False
-        if not (looks and self.has_work):
+        looks = grouping.own_loops or not self.in_flight
+        if not (returned or (looks and self.has_work)):
             return
         for group in grouping.attempts():
             grouping.group = group
@@ -104,6 +104,10 @@ class EngineReplica(Replica):
     def may_admit(self) -> bool:
         """See Replica."""
         return self.grouping.may_admit(len(self.running))
+
+    def was_there(self, sequence: Sequence) -> bool:
+        """See Replica."""
+        return self.grouping.was_there(sequence)
 
     def admit(self, sequence: Sequence, chunk: int, forming: Forming) -> None:
         """See Replica."""

@@ -252,7 +252,7 @@ class Replica:
             self.waiting.reorder(QueueState(now_ns, len(self.running), len(self.waiting), self.cache))
         while forming.has_room and self.may_admit():
             sequence = self.waiting.peek()
-            if sequence is None:
+            if sequence is None or not self.was_there(sequence):
                 break
             if self.cache is not None:
                 self._acquire_prefix(self.cache, sequence)
@@ -265,6 +265,10 @@ class Replica:
     def may_admit(self) -> bool:
         """Whether one more sequence may run."""
         return len(self.running) < self.max_running
+
+    def was_there(self, sequence: Sequence) -> bool:
+        """Whether a waiting sequence may join the microbatch being formed."""
+        return True
 
     def admit(self, sequence: Sequence, chunk: int, forming: Forming) -> None:
         """It runs from now on; its first `chunk` tokens join the microbatch."""

@@ -31,6 +31,7 @@ class Sequence:
         "request",
         "running",
         "todo_tokens",
+        "waits_since",
         "written_tokens",
     )  # fmt: skip
 
@@ -49,6 +50,7 @@ class Sequence:
         self.cached_tokens: int | None = None  # hit at its first admission; None without a cache
         self.generated = 0
         self.group: int | None = None  # step that last sampled for it, or its slot or engine; see `Grouping`
+        self.waits_since = 0  # steps that were chosen before it came to wait; see `Cadence`
         self.in_flight = 0  # microbatches in flight that it is a member of
         self.preemptions = 0
         self.cancelled = False  # its client left while it was in flight

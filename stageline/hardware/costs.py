@@ -9,9 +9,10 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from stageline.hardware.networks import CatalogStruct, MeasuredCollective
-from stageline.model.formats import WeightFormat
+from stageline.model.formats import Precision
 
 WINDOW_TILE = 64  # keys beyond a window that a query is multiplied with: half a block of 128, on average
+QUERY_TILE = 128  # queries of a block of prefill attention
 
 
 class GemmCost(CatalogStruct, frozen=True):
@@ -30,20 +31,21 @@ class GemmCost(CatalogStruct, frozen=True):
 
 
 class PrefillCost(CatalogStruct, frozen=True):
-    """fixed + new KV + FLOPs + score_fs x pairs x heads + query x query traffic + depth_ns x pairs / new tokens.
+    """fixed + new KV + FLOPs + scores + query x query traffic + depth_ns x pairs / new tokens + block_ns x blocks.
 
-    Scores take time of their own, whatever the width of a head. Depth: what one block of queries takes, one key block
-    after the other. Traffic: queries in and outputs out, 2 bytes per element, at the peak bandwidth. A window's pairs
-    include WINDOW_TILE more keys per query. `format`: of the KV cache.
+    Scores: the device's `score_fs` x pairs x heads. Depth: what one block of queries takes, one key block after the
+    other. Traffic: queries in and outputs out, 2 bytes per element, at the peak bandwidth; none if the device's cache
+    holds them. Blocks: tokens / QUERY_TILE + half a block per sequence, times heads. A window's pairs include
+    WINDOW_TILE more keys per query. `format`: of the KV cache.
     """
 
     format: str
     fixed_ns: float
     bandwidth: float
     flops: float
-    score_fs: float
     query: float
     depth_ns: float
+    block_ns: float
 
 
 class DecodeCost(CatalogStruct, frozen=True):
@@ -51,6 +53,9 @@ class DecodeCost(CatalogStruct, frozen=True):
 
     Traffic as in prefill. Tables repeat a call, so that the cache answers where it holds all KV: `cache_bandwidth` is
     its rate, which no emulation uses, because a step reads all other layers in between. `format`: of the KV cache.
+
+    `heads_apart`: under a window every query head counts as a KV head. FlashAttention 2 lets the query heads of a KV
+    head share a block only without a window (`seqlenq_ngroups_swapped` in its flash_api.cpp).
     """
 
     format: str
@@ -60,6 +65,7 @@ class DecodeCost(CatalogStruct, frozen=True):
     query: float
     span_ns: float
     head_ns: float
+    heads_apart: bool = False  # under a window each query head reads KV alone, as in FlashAttention 2
 
 
 class MoeCost(CatalogStruct, frozen=True):
@@ -110,6 +116,8 @@ class KernelCosts(CatalogStruct, frozen=True):
     """Constants of one device's kernels, and the collectives of one node."""
 
     name: str
+    score_fs: float  # one exponential of the softmax, on all units of the device that compute it
+    cache_bytes: int  # of the last cache before memory
     gemm: tuple[GemmCost, ...]
     prefill: tuple[PrefillCost, ...]
     decode: tuple[DecodeCost, ...]
@@ -119,14 +127,13 @@ class KernelCosts(CatalogStruct, frozen=True):
     reduce_scatter: tuple[MeasuredCollective, ...] = ()
     all_gather: tuple[MeasuredCollective, ...] = ()
 
-    def gemm_of(self, name: str, fmt: WeightFormat) -> GemmCost | None:
+    def gemm_of(self, name: str, precision: Precision) -> GemmCost | None:
         """A GEMM of this weight format, or else of the precision that it multiplies in, or of a wider one."""
-        return _first(self.gemm, name, *PRECISIONS[fmt.precision])
+        return _first(self.gemm, *gemm_names(name, precision))
 
-    def moe_of(self, name: str, fmt: WeightFormat, *, w4a8: bool) -> MoeCost | None:
-        """Experts of this weight format, or else as in `gemm_of`. `w4a8`: 4-bit weights may meet fp8 activations."""
-        quantised = (f"{name}-w4a8",) if w4a8 else ()
-        return _first(self.moe, *quantised, name, name.partition("-")[0], *PRECISIONS[fmt.precision])
+    def moe_of(self, name: str, precision: Precision, *, w4a8: bool) -> MoeCost | None:
+        """Experts of this weight format, or else of the most similar one; see `expert_names`."""
+        return _first(self.moe, *expert_names(name, precision, w4a8=w4a8))
 
     def prefill_of(self, kv_type: str) -> PrefillCost | None:
         """Prefill attention over this KV cache; bf16's for formats of 16 bits and more."""
@@ -142,6 +149,23 @@ class KernelCosts(CatalogStruct, frozen=True):
 
 
 PRECISIONS = {"fp4": ("nvfp4", "fp8", "bf16"), "fp8": ("fp8", "bf16"), "bf16": ("bf16",)}
+MARLIN = ("mxfp4", "int4")  # 4-bit weights that one kernel multiplies in bf16, whatever their scales
+
+
+def gemm_names(name: str, precision: Precision) -> tuple[str, ...]:
+    """Formats of GEMMs in order of likeness to `name`, which the device multiplies in `precision`."""
+    return (name, *PRECISIONS[precision])
+
+
+def expert_names(name: str, precision: Precision, *, w4a8: bool) -> tuple[str, ...]:
+    """Formats of experts in order of likeness to `name`, which the device multiplies in `precision`.
+
+    `w4a8`: 4-bit weights may meet fp8 activations. 4-bit weights that are multiplied in bf16 run in Marlin, as vLLM
+    does it with NVFP4 on devices without FP4 units (its docs: "weight-only FP4 compression").
+    """
+    family = name.partition("-")[0]
+    marlin = MARLIN if precision == "bf16" and family in ("nvfp4", *MARLIN) else ()
+    return (*((f"{name}-w4a8",) if w4a8 else ()), name, family, *marlin, *PRECISIONS[precision])
 
 
 def shares_in_range(costs: KernelCosts) -> str | None:

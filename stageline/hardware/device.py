@@ -27,13 +27,17 @@ class Peak(CatalogStruct, frozen=True):
     fp8: int = 0
     fp4: int = 0
 
+    def precision(self, wanted: Precision) -> Precision:
+        """The precision in which kernels multiply: bf16 if the hardware lacks the wanted one.
+
+        Weights are then compressed alone; vLLM and SGLang do so with Marlin (FP4 on Hopper, FP8 on Ampere).
+        """
+        return wanted if getattr(self, wanted) else "bf16"
+
     def at(self, precision: Precision) -> int:
-        """The peak at a precision, or at the next wider one that the hardware supports."""
-        if precision == "fp4" and self.fp4:
-            return self.fp4
-        if precision in ("fp4", "fp8") and self.fp8:
-            return self.fp8
-        return self.bf16
+        """The peak at a precision, or at bf16 if the hardware lacks it."""
+        peak: int = getattr(self, self.precision(precision))
+        return peak
 
 
 class Overhead(CatalogStruct, frozen=True):

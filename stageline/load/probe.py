@@ -8,6 +8,7 @@ import msgspec
 
 from stageline.errors import BadInput, Busy, Unavailable, UsageError
 from stageline.load.conversation import Template
+from stageline.load.sse import error_text
 from stageline.units import parse_ratio
 from stageline.wire.http_headers import DILATION_HEADER
 
@@ -45,6 +46,19 @@ class _Answer(msgspec.Struct):
     dilation: str | None
 
 
+class _Refusal(msgspec.Struct):
+    error: object = None
+
+
+def _said(body: bytes) -> str:
+    """What a body says: the message of an error of the OpenAI API, else its beginning."""
+    try:
+        error = msgspec.json.decode(body, type=_Refusal).error
+    except msgspec.MsgspecError:
+        error = None
+    return error_text(error) if error else body[:200].decode("utf-8", "replace")
+
+
 async def probe(session: aiohttp.ClientSession, url: str, model: str, *, chat: bool = False) -> ServerFacts:
     """Asks the server at `url` (without /v1); for chats also for its template.
 
@@ -57,7 +71,7 @@ async def probe(session: aiohttp.ClientSession, url: str, model: str, *, chat: b
         model = _first_model(url, listed)
     ready = await _get(session, url, "/ready")
     if ready.status == 503:
-        raise Busy(f"{url} is not ready: {ready.body[:200].decode('utf-8', 'replace')}; try again later")
+        raise Busy(f"{url} is not ready: {_said(ready.body)}; try again later")
     template = await probe_template(session, url, model) if chat else None
     return ServerFacts(model=model, dilation=_dilation(listed, ready), template=template)
 

@@ -110,6 +110,7 @@ def slo_result(slo: Slo, tally: Tally, goodput_span_s: float) -> SloResult:
     return SloResult(
         objective=slo.text(),
         good=tally.good,
+        requests=total,
         attainment=tally.good / total if total else 1.0,
         required=float(slo.attainment),
         goodput_requests_per_s=tally.good / goodput_span_s if goodput_span_s else 0.0,

@@ -5,6 +5,8 @@ from html import escape
 
 import msgspec
 
+from stageline.units import figure_text
+
 WIDTH, HEIGHT = 720, 220
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 12, 12, 36
 
@@ -31,9 +33,9 @@ def line_chart(lines: Sequence[ChartLine], *, x_label: str, y_label: str) -> str
     for fraction in (0.0, 0.25, 0.5, 0.75, 1.0):
         y = _TOP + height * (1 - fraction)
         parts.append(f'<line class="grid" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        parts.append(f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{top_y * fraction:.4g}</text>')
+        parts.append(f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{figure_text(top_y * fraction)}</text>')
         x = _LEFT + width * fraction
-        parts.append(f'<text x="{x:.1f}" y="{HEIGHT - 20}" text-anchor="middle">{top_x * fraction:.4g}</text>')
+        parts.append(f'<text x="{x:.1f}" y="{HEIGHT - 20}" text-anchor="middle">{figure_text(top_x * fraction)}</text>')
     parts.append(f'<text x="{_LEFT + width / 2}" y="{HEIGHT - 4}" text-anchor="middle">{escape(x_label)}</text>')
     for line in lines:
         for run in _runs(line):

@@ -1,18 +1,30 @@
 """Kinds of attention: their weights, their cache or state, and their FLOPs per query-key pair.
 
-Full attention (GQA, MLA, compressed) caches KV per token; linear attention (KDA, gated delta, Mamba-2, lightning)
-keeps a constant state per request.
+Full attention (GQA, MLA, compressed) caches KV per token; linear attention (KDA, gated delta, Mamba, Mamba-2,
+lightning) keeps a constant state per request.
 """
 
 from stageline.model.attention_kind import AttentionKind, KvCache, NoAttention
 from stageline.model.compressed import Compressed
-from stageline.model.linear_attention import GatedDelta, Kda, Lightning, Mamba2
+from stageline.model.linear_attention import GatedDelta, Kda, Lightning, Mamba, Mamba2
 from stageline.model.splits import Split
 from stageline.model.tensors import Tensor, tensor
 
 INDEX_SCALE_BYTES = 4  # one fp32 scale per token of fp8 index keys
 
-__all__ = ["Attention", "AttentionKind", "Compressed", "GatedDelta", "Gqa", "Kda", "Lightning", "Mamba2", "Mla"]
+__all__ = [
+    "Attention",
+    "AttentionKind",
+    "Compressed",
+    "GatedDelta",
+    "Gqa",
+    "Kda",
+    "Lightning",
+    "Mamba",
+    "Mamba2",
+    "Mla",
+    "Parallel",
+]
 
 
 class Gqa(AttentionKind, frozen=True, tag="gqa"):
@@ -168,4 +180,52 @@ class Mla(AttentionKind, frozen=True, tag="mla"):
         return self.heads * (2 * self.nope_dim + self.rope_dim + 2 * self.value_dim + self.value_dim * self.output_gate)
 
 
-Attention = Gqa | Mla | Compressed | Kda | GatedDelta | Mamba2 | Lightning | NoAttention
+class Parallel(AttentionKind, frozen=True, tag="parallel"):
+    """Grouped-query attention and Mamba-2 side by side: both read the same input, and their outputs are added."""
+
+    attention: Gqa
+    state_space: Mamba2
+
+    @property
+    def linear(self) -> bool:
+        """Caches KV, beside the state."""
+        return False
+
+    def kinds(self) -> tuple[AttentionKind, ...]:
+        """Both."""
+        return (self.attention, self.state_space)
+
+    def tensors(self, hidden: int) -> tuple[Tensor, ...]:
+        """Those of both."""
+        return (*self.attention.tensors(hidden), *self.state_space.tensors(hidden))
+
+    def caches(self) -> tuple[KvCache, ...]:
+        """Those of attention."""
+        return self.attention.caches()
+
+    def copies(self, ranks: int) -> int:
+        """Those of attention."""
+        return self.attention.copies(ranks)
+
+    def splits(self) -> tuple[Split, ...]:
+        """Heads of both."""
+        return (*self.attention.splits(), *self.state_space.splits())
+
+    def state_elements(self) -> tuple[int, int]:
+        """That of Mamba-2."""
+        return self.state_space.state_elements()
+
+    def state_flops(self) -> int:
+        """Those of Mamba-2."""
+        return self.state_space.state_flops()
+
+    def query_elements(self) -> int:
+        """Those of attention."""
+        return self.attention.query_elements()
+
+    def activation_elements(self) -> int:
+        """Those of both, which wait for each other."""
+        return self.attention.activation_elements() + self.state_space.activation_elements()
+
+
+Attention = Gqa | Mla | Compressed | Kda | GatedDelta | Mamba | Mamba2 | Lightning | Parallel | NoAttention

@@ -36,6 +36,10 @@ class AttentionKind(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         """Whether it keeps a constant state, or nothing, instead of a KV cache."""
         return True
 
+    def kinds(self) -> "tuple[AttentionKind, ...]":
+        """What works side by side in the layer: itself alone, unless it is made of several."""
+        return (self,)
+
     def tensors(self, hidden: int) -> tuple[Tensor, ...]:
         """All weights."""
         raise NotImplementedError

@@ -3,7 +3,7 @@
 import msgspec
 
 from stageline.errors import BadInput
-from stageline.model.attention import Attention, Compressed, Gqa
+from stageline.model.attention import AttentionKind, Compressed, Gqa
 from stageline.model.ffn import Moe
 from stageline.model.spec import ModelSpec
 
@@ -23,7 +23,15 @@ def _positive(struct: msgspec.Struct, optional: frozenset[str], place: str) -> N
 OPTIONAL = frozenset({"window_tokens", "chunk_tokens", "q_rank", "shared_width", "latent_width", "value_dim", "ratio"})
 OPTIONAL |= {"index_heads", "index_dim", "index_top_k"}
 OPTIONAL_SPEC = frozenset(
-    {"context", "residual_block", "nominal_layer_bytes", "carried_elements", "mtp_layers", "draft_vocab"}
+    {
+        "context",
+        "residual_block",
+        "nominal_layer_bytes",
+        "carried_elements",
+        "mtp_layers",
+        "draft_vocab",
+        "tower_params",
+    }
 )
 
 
@@ -39,15 +47,17 @@ def check_spec(spec: ModelSpec, place: str) -> None:
             continue
         seen.add(id(layer))
         at = f"{place}: layer {index}"
-        _positive(layer.attention, OPTIONAL, f"{at}.attention")
+        for attention in layer.attention.kinds():
+            _positive(attention, OPTIONAL, f"{at}.attention")
         _positive(layer.ffn, OPTIONAL, f"{at}.ffn")
         layer.formats.check(f"{at}.formats")
         if isinstance(layer.ffn, Moe) and layer.ffn.top_k > layer.ffn.experts:
             raise BadInput(f"{at}.ffn.top_k", layer.ffn.top_k, f"the layer has only {layer.ffn.experts} experts")
-        _check_attention(layer.attention, f"{at}.attention")
+        for attention in layer.attention.kinds():
+            _check_attention(attention, f"{at}.attention")
 
 
-def _check_attention(attention: Attention, at: str) -> None:
+def _check_attention(attention: AttentionKind, at: str) -> None:
     if isinstance(attention, Gqa):
         if attention.heads % attention.kv_heads:
             raise BadInput(f"{at}.kv_heads", attention.kv_heads, f"they must divide the {attention.heads} heads")

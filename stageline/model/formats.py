@@ -31,6 +31,7 @@ WEIGHT_FORMATS: dict[str, WeightFormat] = {
     "fp32": WeightFormat(Fraction(32), "bf16"),
     "bf16": WeightFormat(Fraction(16), "bf16"),
     "fp8": WeightFormat(Fraction(8), "fp8"),
+    "fp8-static": WeightFormat(Fraction(8), "fp8"),  # activations too have a scale of the checkpoint's
     "fp8-block": WeightFormat(8 + Fraction(32, 128 * 128), "fp8", 128, 128),  # one fp32 scale per 128 x 128 block
     "mxfp8": WeightFormat(8 + Fraction(8, 32), "fp8"),  # one E8M0 scale per group of 32
     "int8": WeightFormat(Fraction(8), "bf16"),
@@ -38,6 +39,7 @@ WEIGHT_FORMATS: dict[str, WeightFormat] = {
     "int4": WeightFormat(4 + Fraction(16, 32), "bf16", 1, 32),  # one bf16 scale per group of 32
     "int4-g128": WeightFormat(4 + Fraction(16, 128), "bf16", 1, 128),
     "mxfp4": WeightFormat(4 + Fraction(8, 32), "bf16"),  # one E8M0 scale per group of 32, multiplied as W4A16
+    "mxfp4-openai": WeightFormat(4 + Fraction(8, 32), "bf16"),  # gpt-oss, in kernels of its own
     "mxfp4-w4a8": WeightFormat(4 + Fraction(8, 32), "fp8"),
     "nvfp4": WeightFormat(4 + Fraction(8, 16), "fp4", 1, 16),  # one FP8 scale per group of 16
     "nvfp4-w4a16": WeightFormat(4 + Fraction(8, 16), "bf16", 1, 16),

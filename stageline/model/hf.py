@@ -9,11 +9,13 @@ import msgspec
 from stageline.errors import BadInput
 from stageline.model.check import check_spec
 from stageline.model.formats import WeightFormats
+from stageline.model.hf_context import scaled_context
 from stageline.model.hf_fields import ConfigFields
 from stageline.model.hf_layers import Parts, predicted_layers
 from stageline.model.hf_methods import quantisation
 from stageline.model.hf_parts import ALIASES, BY_ARCHITECTURE, FAMILIES, Family
 from stageline.model.hf_quant import Quantisation
+from stageline.model.hf_vision import tower_params
 from stageline.model.spec import ElementType, Layer, ModelSpec
 
 BASE_FORMATS = {"bfloat16": "bf16", "float16": "bf16", "float32": "fp32"}
@@ -96,13 +98,15 @@ def _import(outer: ConfigFields, f: ConfigFields, name: str, side: ConfigFields 
         layers=_layers(parts, quant, base),
         formats=formats,
         tied=f.flag("tie_word_embeddings", default=outer.flag("tie_word_embeddings", default=family.traits.tied)),
-        context=f.integer("max_position_embeddings", "max_sequence_length", "seq_length", default=0),
+        context=_context(f),
         kv_type=_kv_type(f, quant),
         state_type=_state_type(f),
         residual_block=f.integer("attn_res_block_size", default=0),
         residual_streams=parts.streams,
         carried_elements=parts.carried,
         left_out=_left_out(outer, f),
+        quant_method=quant.method,
+        tower_params=tower_params(outer),
         mtp_layers=predicted_layers(f),
         draft_vocab=f.integer("draft_vocab_size", default=0),
         extra=parts.extra,
@@ -130,6 +134,12 @@ def _base_formats(f: ConfigFields, outer: ConfigFields) -> WeightFormats:
     if name not in BASE_FORMATS:
         raise BadInput(f.at("dtype"), str(name), "this type is not modelled", f"known: {', '.join(BASE_FORMATS)}")
     return WeightFormats(**dict.fromkeys(WeightFormats.__struct_fields__, BASE_FORMATS[name]))
+
+
+def _context(f: ConfigFields) -> int:
+    """The longest context; 0: unknown. Gemma 3 gives the stretched one, whatever its rotary embedding says."""
+    positions = f.integer("max_position_embeddings", "max_sequence_length", "seq_length", default=0)
+    return positions if "gemma3" in (f.text("model_type") or "") else scaled_context(f, positions)
 
 
 def _kv_type(f: ConfigFields, quant: Quantisation) -> ElementType:

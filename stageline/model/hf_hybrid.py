@@ -5,7 +5,7 @@ from fractions import Fraction
 import msgspec
 
 from stageline.errors import BadInput
-from stageline.model.attention import Attention, GatedDelta, Gqa, Kda, Lightning, Mamba2
+from stageline.model.attention import Attention, GatedDelta, Gqa, Kda, Lightning, Mamba, Mamba2, Parallel
 from stageline.model.attention_kind import NoAttention
 from stageline.model.check import MAX_LAYERS
 from stageline.model.ffn import Dense, Ffn, Moe, NoFfn
@@ -162,6 +162,60 @@ def granite_hybrid(f: ConfigFields, traits: Traits) -> Parts:
         ffn = Dense(width=width)
     f.unused("intermediate_size", "num_experts_per_tok", "mamba_expand", "mamba_chunk_size", "use_mamba_kernels")
     return Parts([LayerParts(by_kind[kind], ffn) for kind in kinds])
+
+
+def falcon_h1(f: ConfigFields, traits: Traits) -> Parts:
+    """Falcon-H1: attention and Mamba-2 side by side in every layer, and a dense FFN."""
+    heads, hidden = f.positive("mamba_n_heads"), f.positive("hidden_size")
+    width = f.positive("mamba_d_ssm", default=f.positive("mamba_expand", default=2) * hidden)
+    dim = width // heads
+    if isinstance(f.get("mamba_d_head"), int):
+        dim = f.positive("mamba_d_head")
+    if dim * heads != width:
+        raise BadInput(f.at("mamba_d_head"), dim, f"{heads} heads of it are not mamba_d_ssm {width}")
+    if f.flag("projectors_bias"):
+        raise BadInput(f.at("projectors_bias"), "true", "biases of the output projections are not modelled")
+    state_space = Mamba2(
+        heads=heads,
+        head_dim=dim,
+        state_dim=f.positive("mamba_d_state"),
+        groups=f.positive("mamba_n_groups", default=1),
+        conv_kernel=f.positive("mamba_d_conv", default=4),
+        conv_bias=f.flag("mamba_conv_bias", default=True),
+        norm=f.flag("mamba_rms_norm"),
+    )
+    if f.flag("mamba_proj_bias"):
+        raise BadInput(f.at("mamba_proj_bias"), "true", "biases of the input projection are not modelled")
+    f.unused("mamba_expand", "mamba_d_head", "mamba_chunk_size", "mamba_use_mlp", "mlp_expansion_factor")
+    f.unused("attn_layer_indices", "mlp_multipliers", "ssm_multipliers", "mamba_norm_before_gate")
+    part = LayerParts(Parallel(attention=gqa(f, traits), state_space=state_space), dense(f, traits))
+    return Parts([part] * layer_count(f))
+
+
+def jamba(f: ConfigFields, traits: Traits) -> Parts:
+    """Jamba: Mamba, or attention in every attn_layer_period-th layer; and a dense FFN, or experts of its width."""
+    count, hidden = layer_count(f), f.positive("hidden_size")
+    every, first = f.positive("attn_layer_period", default=8), f.integer("attn_layer_offset", default=4)
+    sparse, first_sparse = f.positive("expert_layer_period", default=2), f.integer("expert_layer_offset", default=1)
+    rank = -(-hidden // 16) if f.get("mamba_dt_rank") in (None, "auto") else f.positive("mamba_dt_rank")
+    mamba = Mamba(
+        width=f.positive("mamba_expand", default=2) * hidden,
+        state_dim=f.positive("mamba_d_state", default=16),
+        step_rank=rank,
+        conv_kernel=f.positive("mamba_d_conv", default=4),
+        conv_bias=f.flag("mamba_conv_bias", default=True),
+        bias=f.flag("mamba_proj_bias"),
+        norms=True,
+    )
+    attention, plain = gqa(f, traits), dense(f, traits)
+    experts: Ffn = moe(f, traits) if f.positive("num_experts", default=16) > 1 else plain
+    f.unused("mamba_dt_rank", "use_mamba_kernels", "num_experts_per_tok", "layers_block_type", "sliding_window")
+    return Parts(
+        [
+            LayerParts(attention if i % every == first else mamba, experts if i % sparse == first_sparse else plain)
+            for i in range(count)
+        ]
+    )
 
 
 def _nemotron_moe(f: ConfigFields, traits: Traits) -> Moe:

@@ -13,7 +13,7 @@ from stageline.model.hf_modules import Patterns, without_prefix
 from stageline.model.hf_quant import Quantisation, Rule
 
 BY_ALGORITHM = {
-    "FP8": "fp8",
+    "FP8": "fp8-static",
     "FP8_PER_CHANNEL_PER_TOKEN": "fp8",
     "FP8_PB_WO": "fp8-block",
     "FP8_PB_REAL": "fp8-block",
@@ -58,7 +58,7 @@ def _section(f: ConfigFields, beside: Quantisation) -> Quantisation:
     f.unused(*_NOTES)
     found = METHODS[method.lower()](f)
     f.finish()
-    return found._replace(kv_fp8=found.kv_fp8 or beside.kv_fp8)
+    return found._replace(kv_fp8=found.kv_fp8 or beside.kv_fp8, method=method.lower())
 
 
 def _everything(f: ConfigFields, name: str, ignored: list[str], place: str) -> Quantisation:
@@ -68,18 +68,20 @@ def _everything(f: ConfigFields, name: str, ignored: list[str], place: str) -> Q
 
 
 def _fp8(f: ConfigFields) -> Quantisation:
-    """FP8, with one scale per tensor or channel, or per block."""
+    """FP8, with one scale per tensor or channel, or per block; activations have scales of their own if static."""
     block = f.integers("weight_block_size")
     if block not in ([], [128, 128]):
         raise BadInput(f.at("weight_block_size"), str(block), "only blocks of 128 x 128 are modelled")
     ignored = [LM_HEAD, *f.words("modules_to_not_convert"), *f.words("ignored_layers")]
-    return _everything(f, "fp8-block" if block else "fp8", ignored, "modules_to_not_convert")
+    static = f.text("activation_scheme") == "static"
+    name = "fp8-block" if block else "fp8-static" if static else "fp8"
+    return _everything(f, name, ignored, "modules_to_not_convert")
 
 
 def _mxfp4(f: ConfigFields) -> Quantisation:
-    """The experts in MXFP4."""
+    """The experts in MXFP4: gpt-oss, whose method this is."""
     ignored = Patterns((LM_HEAD, *f.words("modules_to_not_convert")), f.at("modules_to_not_convert"))
-    return Quantisation((Rule(Patterns(("re:.*experts",), f.place), "mxfp4"),), {}, ignored)
+    return Quantisation((Rule(Patterns(("re:.*experts",), f.place), "mxfp4-openai"),), {}, ignored)
 
 
 def _integer_format(bits: int, group: int, zeros: bool) -> str:
@@ -203,7 +205,7 @@ def _rule(group: ConfigFields) -> Rule:
         symmetric = weights.flag("symmetric", default=True)
         return Rule(targets, _integer_format(bits, size, not symmetric and size > 0))
     formats = {
-        (8, 0): "fp8-block" if block else "fp8",
+        (8, 0): "fp8-block" if block else "fp8-static" if inputs.get("dynamic") is False else "fp8",
         (8, 32): "mxfp8",
         (4, 16): "nvfp4" if input_bits < 16 else "nvfp4-w4a16",
         (4, 32): "mxfp4-w4a8" if input_bits == 8 else "mxfp4",
@@ -240,7 +242,7 @@ def _beside(side: ConfigFields) -> Quantisation:
         return Quantisation(kv_fp8=_kv_algorithm(f))
     found = _modelopt(f)
     f.finish()
-    return found
+    return found._replace(method="modelopt")
 
 
 def _algorithm(algorithm: str | None, size: int, place: str) -> str:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 
 from stageline.errors import BadInput
-from stageline.model.attention import Attention, GatedDelta, Lightning, Mamba2
+from stageline.model.attention import Attention, GatedDelta, Lightning, Mamba, Mamba2, Parallel
 from stageline.model.formats import WeightClass
 
 PREFIXES = ("language_model.model.", "model.language_model.", "model.", "backbone.", "language_model.", "")
@@ -33,8 +33,10 @@ def attention_modules(attention: Attention) -> tuple[str, ...]:
     """The modules that stand for the projections of this kind of attention."""
     if isinstance(attention, GatedDelta):
         return GATED_DELTA
-    if isinstance(attention, Mamba2):
+    if isinstance(attention, (Mamba, Mamba2)):
         return MAMBA2
+    if isinstance(attention, Parallel):
+        return (*ATTENTION, *MAMBA2)
     return LIGHTNING if isinstance(attention, Lightning) else ATTENTION
 
 

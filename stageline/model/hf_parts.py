@@ -8,7 +8,16 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from stageline.model.hf_fields import ConfigFields
-from stageline.model.hf_hybrid import gated_delta, granite_hybrid, kimi_linear, minimax, nemotron_h, nemotron_nas
+from stageline.model.hf_hybrid import (
+    falcon_h1,
+    gated_delta,
+    granite_hybrid,
+    jamba,
+    kimi_linear,
+    minimax,
+    nemotron_h,
+    nemotron_nas,
+)
 from stageline.model.hf_latent import deepseek_v4, mla_moe
 from stageline.model.hf_layers import Parts, Traits
 from stageline.model.hf_special import (
@@ -62,6 +71,7 @@ FAMILIES: dict[str, Family] = {
     "ernie4_5": Family(transformer, Traits(tied=True)),
     "ernie4_5_moe": Family(transformer, Traits(tied=True, experts=True)),
     "exaone4": Family(transformer, Traits(qk_norm=True, pattern=4)),
+    "falcon_h1": Family(falcon_h1),
     "gemma": Family(transformer, Traits(tied=True)),
     "gemma2": Family(transformer, _GEMMA._replace(pattern=2)),
     "gemma3_text": Family(transformer, _GEMMA._replace(qk_norm=True, pattern=6), _GEMMA3_SIZES),
@@ -81,6 +91,7 @@ FAMILIES: dict[str, Family] = {
     "hunyuan_v1_moe": Family(hunyuan_moe, Traits(qk_norm=True, experts=True)),
     "internlm2": Family(transformer),
     "internlm3": Family(transformer),
+    "jamba": Family(jamba, defaults=MappingProxyType({"num_experts": 16, "num_experts_per_tok": 2})),
     "kimi_k2": Family(mla_moe, _EXPERTS),
     "kimi_linear": Family(kimi_linear, _EXPERTS),
     "llama": Family(transformer),

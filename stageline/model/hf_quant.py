@@ -15,6 +15,8 @@ from stageline.model.ffn import Dense, Ffn, Moe
 from stageline.model.formats import WeightClass, WeightFormats
 from stageline.model.hf_modules import MODULES, Patterns, attention_modules
 
+OF_EXPERTS = {"fp8-static": "fp8", "mxfp4-openai": "mxfp4"}  # kernels of their own; other weights share the plain ones
+
 
 class Rule(NamedTuple):
     """Modules that match `targets` are stored in this format."""
@@ -30,6 +32,7 @@ class Quantisation(NamedTuple):
     by_name: Mapping[str, str] = MappingProxyType({})
     ignore: "Patterns | None" = None
     kv_fp8: bool = False
+    method: str = ""  # the config's quant_method; "": weights are not quantised
 
     def format_of(self, modules: Iterable[str], default: str) -> str:
         """The weight format of a module, of which these are the names that model types give it.
@@ -72,4 +75,5 @@ class Quantisation(NamedTuple):
             name: self.format_of([base + module for module in names], getattr(default, name))
             for name, names in modules.items()
         }
-        return msgspec.structs.replace(default, **found)
+        plain = {name: OF_EXPERTS.get(found[name], found[name]) for name in found if name != "routed_experts"}
+        return msgspec.structs.replace(default, **(found | plain))

@@ -76,6 +76,48 @@ class GatedDelta(AttentionKind, frozen=True, tag="gated-delta"):
         return 2 * self.key_heads * self.key_dim + 3 * self.value_heads * self.value_dim
 
 
+class Mamba(AttentionKind, frozen=True, tag="mamba"):
+    """Mamba: a state of `state_dim` per channel, with input, output and step size maps that depend on the token."""
+
+    width: int  # channels
+    state_dim: int
+    step_rank: int  # of the map to step sizes
+    conv_kernel: int
+    conv_bias: bool = True
+    bias: bool = False  # of the input and output projections
+    norms: bool = False  # of step sizes, B and C
+
+    def tensors(self, hidden: int) -> tuple[Tensor, ...]:
+        """Gate and input; maps to steps, B and C; steps per channel; output; decay, skip; convolution; norms; bias."""
+        maps = self.step_rank + 2 * self.state_dim
+        return (
+            tensor("in", "attention", 2 * hidden * self.width),
+            tensor("maps", "attention", self.width * maps),
+            tensor("dt", "attention", self.width * self.step_rank),
+            tensor("o", "attention", self.width * hidden),
+            tensor("decay", "attention_minor", self.width * (self.state_dim + 2)),
+            tensor("conv", "attention_minor", self.width * (self.conv_kernel + self.conv_bias)),
+            tensor("bias", "attention_minor", (2 * self.width + hidden) * self.bias),
+            tensor("o_norm", "norms", maps * self.norms),
+        )
+
+    def state_elements(self) -> tuple[int, int]:
+        """width x state_dim; the last conv_kernel - 1 inputs of the convolution."""
+        return (self.width * self.state_dim, (self.conv_kernel - 1) * self.width)
+
+    def state_flops(self) -> int:
+        """6 per element, as Mamba-2."""
+        return 6 * self.state_elements()[0]
+
+    def splits(self) -> tuple[Split, ...]:
+        """Channels divide."""
+        return (Split("state-space width", self.width, "attention"),)
+
+    def activation_elements(self) -> int:
+        """Gate, input, output, step sizes, B, C."""
+        return 4 * self.width + self.step_rank + 2 * self.state_dim
+
+
 class Mamba2(AttentionKind, frozen=True, tag="mamba2"):
     """Mamba-2: one head_dim x state_dim state per head; groups of heads share the input and output maps B and C."""
 
@@ -86,6 +128,7 @@ class Mamba2(AttentionKind, frozen=True, tag="mamba2"):
     conv_kernel: int
     conv_bias: bool = True
     bias: bool = False  # of the input and output projections
+    norm: bool = True  # of the output
 
     def _inner(self) -> int:
         return self.heads * self.head_dim
@@ -105,7 +148,7 @@ class Mamba2(AttentionKind, frozen=True, tag="mamba2"):
             tensor("decay", "attention_minor", 3 * self.heads),
             tensor("conv", "attention_minor", self._conv_width() * (self.conv_kernel + self.conv_bias)),
             tensor("bias", "attention_minor", bias * self.bias),
-            tensor("inner_norm", "norms", inner),
+            tensor("inner_norm", "norms", inner * self.norm),
         )
 
     def state_elements(self) -> tuple[int, int]:

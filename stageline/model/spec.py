@@ -60,6 +60,10 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
     carried_elements: int = 0  # per token, that cross every layer boundary besides the residual streams
     nominal_layer_bytes: int = 0  # the rounded bytes per layer of a published placement; 0: none
     left_out: tuple[str, ...] = ()
+    quant_method: str = (
+        ""  # how the checkpoint was quantised, in the word of its quantization_config; "": not, or unknown
+    )
+    tower_params: int = 0  # of a vision tower in 16 bits, which an engine loads on its first stage; 0: none, or unknown
     mtp_layers: int = 0  # layers for multi-token prediction, like the last one; left out unless a plan drafts with them
     draft_vocab: int = 0  # tokens that an EAGLE head's own head tells apart; 0: all
     extra: tuple[Tensor, ...] = ()  # weights outside the layers besides embedding, head and final norm; first stage
@@ -90,6 +94,10 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
         """Stored bytes of head and final norm; a tied head on another stage is a copy of the embedding."""
         head = weight_bytes(self.vocab * self.hidden, self.formats.of("embedding" if self.tied else "head"))
         return head + weight_bytes(self.hidden, self.formats.of("norms"))
+
+    def tower_bytes(self) -> int:
+        """Stored bytes of the vision tower, which is no part of `weight_bytes`. Checkpoints leave it in 16 bits."""
+        return 2 * self.tower_params
 
     def total_params(self) -> int:
         """Every stored parameter of the text model."""

@@ -96,11 +96,20 @@ def _kv_binds(p: Planning) -> str:
     if requests >= findings.FEW_REQUESTS * stages:
         return ""
     dtype = "" if p.planned.plan.info.get("kv_type") == "fp8" else "--kv-cache-dtype, "
-    context = p.planned.memory.context_tokens
-    return (
-        f"Memory holds {requests} request(s) of {context:,} tokens, {requests / stages:.1f} per stage: KV and state "
-        f"limit this plan long before compute ({dtype}--context, --devices)."
+    context, holder = (
+        p.planned.memory.context_tokens,
+        "The KV that was given" if p.planned.memory.kv_given else "Memory",
     )
+    return (
+        f"{holder} holds {requests} request(s) of {context:,} tokens, {requests / stages:.1f} per stage: KV and state "
+        f"limit this plan long before compute ({_room_flags(p, f'{dtype}--context', '--devices')})."
+    )
+
+
+def _room_flags(p: Planning, always: str, of_memory: str) -> str:
+    """The flags that move the room for KV: that which gives it, or those of the memory that it is taken from."""
+    given = "--kv-cache-memory-bytes" if p.options.kv_cache_bytes is not None else of_memory
+    return f"{always}, {'--num-gpu-blocks-override' if p.options.kv_blocks is not None else given}"
 
 
 def _too_few_in_flight(p: Planning) -> str:
@@ -141,7 +150,7 @@ def _nominal_layers(p: Planning) -> str:
 def _smaller_weights(p: Planning) -> str:
     """The first weight format that needs fewer devices."""
     stages = len(p.planned.plan.stages)
-    if p.options.devices is not None or stages == 1 or p.options.placement == "by-kind":
+    if p.options.devices is not None or stages == 1 or p.options.placement == "by-kind" or _split_without_need(p):
         return ""
     for name in SMALLER_WEIGHTS:
         smaller = p.spec.requantised(name)
@@ -157,9 +166,10 @@ def _would_not_start(p: Planning) -> str:
     start = engine_start(p.planned.plan, p.planned.memory)
     if start is None or start.max_concurrency is None or start.max_concurrency >= 1 or p.options.activations != "kv":
         return ""
+    flags = _room_flags(p, "--max-model-len", "--gpu-memory-utilization, --tensor-parallel-size")
     return (
         f"vLLM would not start: one request of {start.max_model_len:,} tokens does not fit its KV cache, which holds "
-        f"{start.kv_cache_tokens:,} (--max-model-len, --gpu-memory-utilization, --tensor-parallel-size)."
+        f"{start.kv_cache_tokens:,} ({flags})."
     )
 
 

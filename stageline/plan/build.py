@@ -18,12 +18,12 @@ from stageline.plan.cost_entry import cost_entry
 from stageline.plan.fit import check_fit
 from stageline.plan.fitted_efficiencies import with_efficiencies
 from stageline.plan.interleave import interleaved
-from stageline.plan.kv_given import longest, with_blocks, with_kv_bytes
+from stageline.plan.kv_given import check_given_room, longest, with_blocks, with_kv_bytes
 from stageline.plan.layer_partition import given_cuts
 from stageline.plan.links import links
 from stageline.plan.memory import Memory
 from stageline.plan.options import AXES, PlanOptions
-from stageline.plan.partition import Part, balanced_over, fewest
+from stageline.plan.partition import Cuts, Part, balanced_over, fewest, held, roomiest
 from stageline.plan.placement import LayerRun, Layers, by_kind, route
 from stageline.plan.schema import Defaults, Plan, StagePlan, Visit
 from stageline.plan.sizing import credits_for, for_ranks, is_asynchronous, nominal_microbatch, serving
@@ -32,6 +32,9 @@ from stageline.plan.stage_hardware import StageHardware, check_stage_devices
 from stageline.plan.stage_work import stage_work
 from stageline.plan.timing import PipelineTiming, decode_totals, pipeline_timing
 
+BALANCE_SLACK = 0.03  # how much slower the busiest stage may be for more room for KV
+WORTH_IT = 1.1  # more requests than the most balanced cut holds
+MAX_REQUESTS = 1 << 20
 BALANCE_MICROBATCH = 8  # sequences of the decode step whose stage times are balanced
 
 
@@ -57,7 +60,7 @@ def make_plan(spec: ModelSpec, device: Device, options: PlanOptions) -> Planned:
         check_kernel_profile(options.profile, spec, device.name, options.group, options.expert_imbalance)
     elif options.profile:
         check_profile(options.profile, spec, device.name, options.tensor_parallel)
-    check_stage_devices(options)
+    check_stage_devices(options, len(spec.layers))
     hardware = StageHardware(spec, device, options)
     memory = hardware.memory
     if not hardware.mixed:
@@ -66,6 +69,7 @@ def make_plan(spec: ModelSpec, device: Device, options: PlanOptions) -> Planned:
     stages = tuple(_stage(i, layers, spec, hardware, options) for i, layers in enumerate(layouts))
     memories = tuple(hardware.memory_of(i) for i in range(len(stages)))
     requests = tuple(_requests(stage, own) for stage, own in zip(stages, memories, strict=True))
+    check_given_room(stages, requests, memory.context_tokens, options)
     microbatch = nominal_microbatch(len(stages), min(requests), options)
     decode, ranks = decode_totals(microbatch, memory.context_tokens), options.group.attention_replicas
     options = msgspec.structs.replace(options, async_scheduling=is_asynchronous(len(stages), options))
@@ -127,8 +131,11 @@ def _balanced_layouts(spec: ModelSpec, hardware: StageHardware, options: PlanOpt
         own = hardware.device_of(i)
         if own.name not in kinds:
             times = layer_times(spec, own, options, sequences, memory.context_tokens)
-            kinds[own.name] = Part(times, hardware.memory_of(i).fits)
-    cuts = balanced_over([kinds[hardware.device_of(i).name] for i in range(stages)])
+            kinds[own.name] = Part(times, hardware.memory_of(i).fits, hardware.memory_of(i).run_requests)
+    parts = [kinds[hardware.device_of(i).name] for i in range(stages)]
+    cuts = balanced_over(parts)
+    if cuts is not None and not memory.kv_given:
+        cuts = _roomier(parts, cuts, options.max_running or MAX_REQUESTS)
     if cuts is None and hardware.mixed:
         raise DoesNotFit(_mixed_message(spec, hardware, stages))
     if cuts is None:  # a tied embedding is held once by one stage, but twice by two or more
@@ -137,13 +144,23 @@ def _balanced_layouts(spec: ModelSpec, hardware: StageHardware, options: PlanOpt
     return [tuple(range(start, end)) for start, end in cuts]
 
 
+def _roomier(parts: Sequence[Part], cuts: Cuts, enough: int) -> Cuts:
+    """The cut with the most room for KV that is hardly slower, if its room is worth that; else these cuts."""
+    before = held(parts, cuts)
+    if before >= enough:
+        return cuts
+    found = roomiest(parts, cuts, BALANCE_SLACK, enough)
+    return found if min(held(parts, found), enough) >= WORTH_IT * before else cuts
+
+
 def _mixed_message(spec: ModelSpec, hardware: StageHardware, stages: int) -> str:
     have = sum(hardware.memory_of(i).capacity_bytes for i in range(stages))
     need = hardware.memory.run_need_bytes(0, len(spec.layers))
     kinds = " + ".join(dict.fromkeys(hardware.device_of(i).name for i in range(stages)))
+    gap = f"{need - have:,} bytes short" if need > have else "but no cut into whole layers fits every stage"
     return (
-        f"{spec.name} does not fit {stages} stages of {kinds}: {need:,} bytes are needed of {have:,} usable, in runs "
-        f"of whole layers; give {STAGE_DEVICES} more stages or larger devices, or make room for less (--context)"
+        f"{spec.name} does not fit {stages} stages of {kinds}: {need:,} bytes are needed of {have:,} usable, {gap}; "
+        f"give {STAGE_DEVICES} more stages or larger devices, or make room for less (--context)"
     )
 
 

@@ -18,7 +18,9 @@ class ContextCapacity(msgspec.Struct, frozen=True, kw_only=True):
     context_tokens: int
     requests: int  # of this context that fit, per replica
     stage: str  # that limits them
-    binds: Literal["kv", "state", "weights"]  # the larger part of a request on that stage; weights: no request fits
+    binds: Literal[
+        "kv", "state", "weights"
+    ]  # the larger part of a request on that stage; weights: they leave room for no request
 
 
 def by_context(stages: Sequence[StagePlan], memory: Memory, longest: int) -> tuple[ContextCapacity, ...]:
@@ -42,7 +44,7 @@ def capacity_at(stages: Sequence[StagePlan], memory: Memory, context_tokens: int
         context_tokens=context_tokens,
         requests=count[tightest],
         stage=stage.name,
-        binds=binds if count[tightest] else "weights",
+        binds=binds if count[tightest] or memory.kv_given else "weights",
     )
 
 

@@ -95,7 +95,7 @@ def _check_numbers(plan: Plan, at: str) -> None:
         if isinstance(value, float):
             top = MAX_FLOAT.get(name, MAX_FLOAT_NS)
             if not (math.isfinite(value) and 0 <= value <= top):
-                raise BadInput(path, value, f"must lie between 0 and {top:g}")
+                raise BadInput(path, value, f"must lie between 0 and {top:,.0f}")
             continue
         least = int(name in AT_LEAST_ONE)
         most = MAX_BY_NAME.get(name, MAX_NS if name.endswith("_ns") else MAX_INTEGER)

@@ -30,7 +30,8 @@ def check_fit(spec: ModelSpec, device: Device, memory: Memory, options: PlanOpti
         return  # its stages hold layers that are not consecutive; `interleaved` checks them
     if stages > memory.layers:
         hint = "use --replicas for more copies or --tensor-parallel-size for more devices per stage"
-        raise UsageError(f"--devices {options.devices}: {spec.name} has {memory.layers} layers to cut; {hint}")
+        reason = f"{stages} stages (--devices {options.devices}), but {spec.name} has {memory.layers} layers to cut"
+        raise UsageError(f"{reason}; give at most {memory.layers} stages, or {hint}")
     if stages < len(cuts):
         raise _too_few(spec, device, memory, options, len(cuts))
 

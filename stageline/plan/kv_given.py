@@ -40,6 +40,42 @@ def with_blocks(stage: StagePlan, blocks: int | None, device_bytes: int) -> Stag
     return msgspec.structs.replace(stage, kv_budget_bytes=blocks * stage.kv_block_bytes)
 
 
+def check_given_room(stages: Sequence[StagePlan], requests: Sequence[int], context: int, options: PlanOptions) -> None:
+    """Refuse given KV that is smaller than the planned requests of `context` tokens. Raises DoesNotFit.
+
+    `requests` is how many of them each stage holds.
+    """
+    if (options.kv_blocks is None and options.kv_cache_bytes is None) or min(requests) >= options.concurrency:
+        return
+    stage = stages[min(range(len(stages)), key=lambda i: requests[i])]
+    ranks = options.group.attention_replicas
+    held = _longest_in(stages, ranks, options.block_tokens, context)
+    blocks = options.concurrency * ranks * -(-context // options.block_tokens)
+    if options.kv_blocks is not None:
+        given, need = f"--num-gpu-blocks-override {options.kv_blocks:,}", f"{blocks:,} blocks"
+    else:
+        size = -(-stage.kv_bytes(blocks, options.concurrency) // stage.devices)
+        given, need = f"--kv-cache-memory-bytes {options.kv_cache_bytes:,}", f"{size:,} bytes"
+    wanted = f"{options.concurrency} request(s) of {context:,} tokens"
+    least = f"a request of at most {held:,} tokens" if held else "no request of one token"
+    raise DoesNotFit(
+        f"{given}: the KV cache that was given to {stage.name} holds {least}; {wanted} take {need}",
+        f"{given.split()[0]} {need.split()[0].replace(',', '')}" + (f", or --max-model-len {held}" if held else ""),
+    )
+
+
+def _longest_in(stages: Sequence[StagePlan], ranks: int, block_tokens: int, most: int) -> int:
+    """The tokens of the longest request, at most `most`, of which every stage holds one for each rank."""
+    fits, too_long = 0, most + 1
+    while too_long - fits > 1:
+        middle = (fits + too_long) // 2
+        if all(s.kv_bytes(-(-middle // block_tokens), 1) * ranks <= s.kv_budget_bytes for s in stages):
+            fits = middle
+        else:
+            too_long = middle
+    return fits
+
+
 def longest(stages: Sequence[StagePlan], spec: ModelSpec, options: PlanOptions) -> int:
     """The limit on prompt and output together: what was given, else the model's; 0: none.
 
@@ -50,14 +86,7 @@ def longest(stages: Sequence[StagePlan], spec: ModelSpec, options: PlanOptions) 
         return options.max_model_len or spec.context
     if not spec.context:
         raise UsageError(f"--max-model-len auto: {spec.name} names no longest context; give a number")
-    ranks, size = options.group.attention_replicas, options.block_tokens
-    fits, too_long = 0, spec.context + 1
-    while too_long - fits > 1:
-        middle = (fits + too_long) // 2
-        if all(s.kv_bytes(-(-middle // size), 1) * ranks <= s.kv_budget_bytes for s in stages):
-            fits = middle
-        else:
-            too_long = middle
+    fits = _longest_in(stages, options.group.attention_replicas, options.block_tokens, spec.context)
     if not fits:
         raise DoesNotFit("--max-model-len auto: the KV cache holds no request of one token")
     return fits

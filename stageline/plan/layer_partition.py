@@ -40,10 +40,14 @@ def parse_partition(text: str) -> str | tuple[int, ...]:
     if text == "balanced" or text in SPLITS:
         return text
     counts = [part.strip() for part in text.split(",")]
-    if not all(count.isdecimal() and len(count) < 7 and int(count) for count in counts):
+    if not all(count.isdecimal() and len(count) < 7 for count in counts):
         reason = "neither layers per stage nor a known split"
         raise BadInput(FLAG, text, reason, f"give {', '.join(SPLITS)}, balanced, or counts like 20,20,20,20")
-    return tuple(int(count) for count in counts)
+    layers = tuple(int(count) for count in counts)
+    if 0 in layers:
+        way_out = "give every stage a layer or more, or fewer stages"
+        raise BadInput(FLAG, text, f"stage {layers.index(0)} has no layer", way_out)
+    return layers
 
 
 def given_cuts(spec: ModelSpec, hardware: StageHardware, partition: str | tuple[int, ...], stages: int) -> Cuts:

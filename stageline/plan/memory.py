@@ -34,6 +34,7 @@ class Memory:
         self.context_tokens = options.context_tokens or min(DEFAULT_CONTEXT_TOKENS, spec.context or 1 << 62)
         self.concurrency = options.concurrency
         self.block_tokens = options.block_tokens
+        self.kv_given = options.kv_blocks is not None or options.kv_cache_bytes is not None
         self.layer_activation_bytes = layer_activation_bytes(spec, group, options.batched_tokens)
         rows = min(options.microbatch or options.max_running or MAX_MICROBATCH, options.batched_tokens)
         self.logit_bytes = logit_bytes(spec, group, rows, options.serving.sampler_bytes if options.serving else 0)
@@ -47,7 +48,9 @@ class Memory:
         self.capacity_bytes = usable * group.devices
         self.memory_bytes = device.memory_bytes * group.devices
         self.weights = [nominal_layer_bytes(spec)] * count if self.nominal else _exact(spec, group)
-        self.embedding_bytes = 0 if self.nominal else spec.embedding_bytes() * copies
+        towers = copies if options.tower_mode == "weights" else group.devices
+        self.tower_bytes = 0 if self.nominal or options.language_model_only else spec.tower_bytes() * towers
+        self.embedding_bytes = 0 if self.nominal else spec.embedding_bytes() * copies + self.tower_bytes
         self.head_bytes = 0 if self.nominal else spec.head_bytes() * copies
         # a stage with both ends holds the tied weights once
         self.tied_bytes = 0 if self.nominal else spec.tied_bytes() * copies
@@ -61,6 +64,8 @@ class Memory:
             self.state[-1] += sum(draft.model.state_bytes(i) for i in range(len(draft.layers())))
         needs = [w + self._planned_bytes([i]) for i, w in enumerate(self.weights)]
         self._needs = [0, *accumulate(needs)]
+        self._weights = [0, *accumulate(self.weights)]
+        self._requests = [0, *accumulate(self.request_bytes([i]) for i in range(count))]
 
     def activation_bytes(self, last: bool) -> int:
         """Activation bytes of one device; the stage with the `last` layer also holds logits."""
@@ -122,6 +127,13 @@ class Memory:
         """`need_bytes` of layers start to end - 1, in O(1)."""
         need = self._needs[end] - self._needs[start] + self.ends_bytes(start == 0, end == self.layers)
         return need + self.kept_free_bytes(end == self.layers)
+
+    def run_requests(self, start: int, end: int) -> int:
+        """Requests of the planned context that a stage with layers start to end - 1 holds, in O(1)."""
+        ends = self.ends_bytes(start == 0, end == self.layers) + self.kept_free_bytes(end == self.layers)
+        left = self.capacity_bytes - (self._weights[end] - self._weights[start]) - ends
+        room = left if self.kv_share == 1 else math.floor(left * self.kv_share)
+        return room // max(1, self._requests[end] - self._requests[start])
 
     def fits(self, start: int, end: int) -> bool:
         """Whether layers start to end - 1 and the planned requests fit one stage."""

@@ -56,6 +56,9 @@ class EngineRules(NamedTuple):
     sampler_bytes: int = 0  # per running sequence and entry of the vocabulary
 
 
+TowerMode = Literal["weights", "data"]
+
+
 class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The planner's options. None: the planner's choice, or the device's value."""
 
@@ -103,6 +106,8 @@ class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
     serving: EngineRules | None = None
     draft: Draft | None = None  # what drafts tokens beside the last layers
     block_tokens: int = 16
+    language_model_only: bool = False  # no vision tower
+    tower_mode: TowerMode = "weights"  # ranks divide its weights, or each of them holds it
     whole_kv: bool = False  # sliding-window layers keep KV of the whole context
     profile: Profile | KernelProfile | None = None  # measured costs instead of the roofline
     efficiencies: Efficiencies | None = None  # fitted shares of the peaks instead of the catalogue's

@@ -7,7 +7,6 @@ import msgspec
 from stageline.model.ffn import Moe
 from stageline.model.spec import ModelSpec
 from stageline.plan.check_shape import ranks_divide
-from stageline.plan.options import PlanOptions
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,17 +29,15 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
         axes = (("tp", self.tp), ("ep", self.ep), ("cp", self.cp), ("pp", self.pp), ("dp", self.replicas))
         return " ".join(f"{name}{n}" for name, n in axes if n > 1) or "tp1"
 
-    def options(self, base: PlanOptions) -> PlanOptions:
-        """`base` with this division."""
-        return msgspec.structs.replace(
-            base,
-            devices=self.devices // self.replicas,
-            replicas=self.replicas,
-            tensor_parallel=self.tp,
-            expert_parallel=self.ep,
-            context_parallel=self.cp,
-            redundant_experts=base.redundant_experts if self.ep > 1 else 0,
-        )
+    def division(self) -> dict[str, int]:
+        """As fields of `PlanOptions`, and as keywords of `plan_model`."""
+        return {
+            "devices": self.devices // self.replicas,
+            "replicas": self.replicas,
+            "tensor_parallel": self.tp,
+            "expert_parallel": self.ep,
+            "context_parallel": self.cp,
+        }
 
 
 def divisors(n: int) -> list[int]:

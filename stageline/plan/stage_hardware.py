@@ -1,6 +1,7 @@
 """Stages on different devices: which device, and which memory, every stage of a pipeline has."""
 
 from collections.abc import Sequence
+from itertools import groupby
 
 from stageline.errors import BadInput, UsageError
 from stageline.hardware.device import Device
@@ -44,11 +45,14 @@ class StageHardware:
         return self._memory[self.device_of(stage).name]
 
 
-def check_stage_devices(options: PlanOptions) -> None:
+def check_stage_devices(options: PlanOptions, layers: int) -> None:
     """Refuse what stages on different devices can't be combined with. Raises UsageError or BadInput."""
     count = len(options.devices_by_stage)
     if not count:
         return
+    if count > layers:
+        reason = f"{count} stages, but the model has {layers} layers, and every stage holds at least one"
+        raise BadInput(FLAG, _text(options.devices_by_stage), reason, f"give at most {layers} stages")
     if options.placement != "fewest":
         raise UsageError(f"{FLAG} can't be combined with --placement {options.placement}")
     if options.profile or options.efficiencies:
@@ -60,4 +64,5 @@ def check_stage_devices(options: PlanOptions) -> None:
 
 
 def _text(devices: Sequence[Device]) -> str:
-    return ",".join(device.name for device in devices)
+    runs = [(name, len(list(same))) for name, same in groupby(device.name for device in devices)]
+    return ",".join(f"{name}:{count}" if count > 1 else name for name, count in runs)

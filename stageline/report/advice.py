@@ -40,7 +40,7 @@ def _requests(summary: Summary, context: int) -> Iterator[Advice]:
         yield Advice(
             f"{counts['refused']:,} of {counts['total']:,} requests were refused: they {limit}do not fit even an empty "
             "KV ledger",
-            "the length of the requests, and the plan's context and KV room (--context, --devices)",
+            "the length of the requests, and the plan's KV room (--devices, --kv-cache-dtype)",
         )
     if summary.preemptions > 0.05 * counts["total"]:
         yield Advice(

@@ -21,4 +21,6 @@ def backtest_facts(found: Sequence[Residual]) -> Facts:
 def backtest_text(plan: Facts, field: str) -> str:
     """The error of a latency's mean in percent, like "4 %"; "" without a backtest."""
     error = plan.get(f"{PREFIX}{field}")
-    return f"{100 * error:.2g} %" if isinstance(error, float) else ""
+    if not isinstance(error, float):
+        return ""
+    return f"{100 * error:,.0f} %" if error >= 0.0995 else f"{100 * error:.2g} %"

@@ -70,9 +70,10 @@ def _figure(summary: Summary, stages: Sequence[StageRecord], timeline: StageTime
 def _title(summary: Summary) -> str:
     t = summary.topology
     size = f"{t.replicas} x {t.stages} stages" if t.replicas > 1 else f"{t.stages} stages, {t.visits} visits"
+    rate = summary.measured.served_output_tokens_per_s if summary.measured else 0.0
     return (
         f"{t.model} on {t.devices} x {t.device} ({size}): "
-        f"{summary.output_tokens_per_s:,.0f} output tokens/s, bubbles {summary.bubble_ratio:.1%}\n"
+        f"{rate:,.0f} output tokens/s, bubbles {summary.bubble_ratio:.1%}\n"
         f"{shorten(summary.workload, 110)}"
     )
 

@@ -166,13 +166,13 @@ def _figure(value: float) -> str:
 
 
 _ROWS: tuple[Callable[[Sequence[ComparedRun]], ComparisonRow], ...] = (
-    _row("output tokens/s", "throughput", lambda r: r.summary.output_tokens_per_s, _figure, 1),
-    _row("requests/s", "throughput", lambda r: r.summary.requests_per_s, _figure, 1),
     _measured("offered requests/s", "offered_requests_per_s", 0),
     _measured("served requests/s", "served_requests_per_s", 1),
     _measured("served tokens/s", "served_output_tokens_per_s", 1),
     _measured("goodput requests/s", "goodput_requests_per_s", 1),
     _row("cost per 1M tokens", "measured", _token_cost, _figure, -1),
+    _row("whole run tokens/s", "throughput", lambda r: r.summary.output_tokens_per_s, _figure, 1),
+    _row("whole run requests/s", "throughput", lambda r: r.summary.requests_per_s, _figure, 1),
     _row("finished", "throughput", lambda r: r.summary.requests["finished"], _figure, 1),
     _row("preemptions", "throughput", lambda r: r.summary.preemptions, _figure, -1),
     *(_latency(name, p) for name in ("ttft", "tpot", "itl", "e2e", "queue") for p in ("p50", "p99")),

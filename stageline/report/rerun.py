@@ -14,6 +14,7 @@ _VALUES = (  # a field and its flag, which takes the value as it is
     "microbatch", "credits", "batched_tokens", "max_running", "batching", "queueing", "kv", "balance",
     "snapshot_tokens", "speculate",
 )  # fmt: skip
+_RANK_LIMITS = ("max_num_seqs",)  # of a data-parallel rank: `Scheduling` has them for the replica
 _NOT_ASKED = frozenset({"hash_block_tokens", "tpot_slo_ns"})  # the workload's, and --slo's
 
 
@@ -30,6 +31,7 @@ class Rerun(msgspec.Struct, frozen=True, kw_only=True):
     scheduling: Scheduling
     warmup: str = ""
     measure_window: str = ""
+    price: float | None = None
 
     def command(self, plan: str, base: Scheduling, scheduling: Scheduling | None = None) -> str:
         """The command that makes this run, or the same with other settings; `base` is what the plan file sets."""
@@ -43,6 +45,7 @@ class Rerun(msgspec.Struct, frozen=True, kw_only=True):
         words += ["--skip-bad-rows"] * self.skip_bad_rows + ["--sort"] * self.sort
         for name, value in (("slo", self.slo), ("warmup", self.warmup), ("measure-window", self.measure_window)):
             words += [f"--{name}", value] if value else []
+        words += [] if self.price is None else ["--price", f"{self.price:.12f}".rstrip("0").rstrip(".")]
         return shlex.join(words + flags(scheduling or self.scheduling, base))
 
 
@@ -61,8 +64,8 @@ def flags(scheduling: Scheduling, base: Scheduling) -> list[str]:
 
 
 def flag(name: str, value: object) -> list[str]:
-    """The words that give a field of `Scheduling` a value. Raises KeyError for a field without a flag."""
-    if name in _VALUES:
+    """The words that give a field of `Scheduling` or a rank's limit a value. Raises KeyError for one without a flag."""
+    if name in (*_VALUES, *_RANK_LIMITS):
         return [f"--{name.replace('_', '-')}", str(value)]
     return _OTHERS[name](value)
 

@@ -1,8 +1,8 @@
 """Service-level objectives: `ttft=2s,tpot=50ms,attainment=0.99`.
 
 A request is good when it finished and met every bound given; one without a second token has no TPOT and meets any.
-Attainment = good / requests that arrived; refused, failed and incomplete ones are not good. Goodput = good requests per
-emulated second.
+Attainment = good / requests that arrived in the measurement window; refused, failed and incomplete ones are not good.
+Goodput = good requests that completed in the window / its length.
 """
 
 from fractions import Fraction
@@ -52,6 +52,7 @@ class SloResult(msgspec.Struct, frozen=True, kw_only=True):
 
     objective: str
     good: int
+    requests: int = 0  # that were judged: those that arrived in the window; 0: an older version, which judged all
     attainment: float
     required: float
     goodput_requests_per_s: float
@@ -64,21 +65,21 @@ def _ratio_text(ratio: Fraction) -> str:
     return decimal if "e" not in decimal and Fraction(decimal) == ratio else f"{ratio.numerator}/{ratio.denominator}"
 
 
-def parse_slo(text: str) -> Slo:
-    """The flag's text. BadInput names the part at fault."""
+def parse_slo(text: str, place: str = "--slo") -> Slo:
+    """The text of the flag `place`. BadInput names the part at fault."""
     values: dict[str, str] = {}
     for part in text.split(","):
         name, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals or name not in _NAMES or name in values:
             reason = "given twice" if name in values else "unknown objective"
-            raise BadInput("--slo", part, reason, "write it like ttft=2s,tpot=50ms,attainment=0.99; also e2e=")
+            raise BadInput(place, part, reason, "write it like ttft=2s,tpot=50ms,attainment=0.99; also e2e=")
         values[name] = value
-    bounds = {f"{n}_ns": parse_duration_ns(v, f"--slo {n}") for n, v in values.items() if n != "attainment"}
+    bounds = {f"{n}_ns": parse_duration_ns(v, f"{place} {n}") for n, v in values.items() if n != "attainment"}
     if not bounds:
-        raise BadInput("--slo", text, "no bound", "give at least one of ttft=, tpot=, e2e=")
+        raise BadInput(place, text, "no bound", "give at least one of ttft=, tpot=, e2e=")
     attainment = DEFAULT_ATTAINMENT
     if "attainment" in values:
-        attainment = parse_ratio(values["attainment"], "--slo attainment")
+        attainment = parse_ratio(values["attainment"], f"{place} attainment")
         if attainment > 1:
-            raise BadInput("--slo attainment", values["attainment"], "above 1", "give a share up to 1")
+            raise BadInput(f"{place} attainment", values["attainment"], "above 1", "give a share up to 1")
     return Slo(**bounds, attainment=attainment)

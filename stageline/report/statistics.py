@@ -8,7 +8,6 @@ from stageline.report.measure import ARRIVALS, MeasuredRates, Measurement, Measu
 from stageline.report.request_times import times_of
 from stageline.report.slo import Slo, SloResult
 from stageline.report.utilisation import WorkDone
-from stageline.units import NS_PER_S
 
 REQUEST_OUTCOMES: tuple[str, ...] = get_args(Outcome)
 
@@ -18,7 +17,6 @@ class Statistics:
 
     def __init__(self, slo: Slo | None = None, window: MeasureWindow = ARRIVALS) -> None:
         self._slo = slo
-        self._good = 0
         self.outcomes = dict.fromkeys(REQUEST_OUTCOMES, 0)
         self.output_tokens = 0
         self.prompt_tokens = 0
@@ -54,7 +52,6 @@ class Statistics:
         self._e2e.add(times.e2e_ns)
         if times.tpot_ns is not None:
             self._tpot.add(times.tpot_ns)
-        self._good += good
 
     def latencies(self) -> dict[str, Latency]:
         """By their names in summary.json."""
@@ -66,20 +63,21 @@ class Statistics:
             "queue_s": latency(self._queue),
         }
 
-    def measured(self) -> MeasuredRates | None:
-        """Offered and served over the measurement window."""
-        return self._measurement.rates(objective=self._slo is not None)
+    def measured(self, *, closed: bool = False) -> MeasuredRates | None:
+        """Rates over the measurement window; `closed`: of a closed loop, to which nothing is offered."""
+        return self._measurement.rates(objective=self._slo is not None, closed=closed)
 
-    def slo_result(self, window_ns: int) -> SloResult | None:
-        """None without an objective."""
+    def slo_result(self, measured: MeasuredRates | None) -> SloResult | None:
+        """Over the same window; None without an objective."""
         if self._slo is None:
             return None
-        total = self.requests
+        good, total = self._measurement.judged()
         return SloResult(
             objective=self._slo.text(),
-            good=self._good,
-            attainment=self._good / total if total else 1.0,
+            good=good,
+            requests=total,
+            attainment=good / total if total else 1.0,
             required=float(self._slo.attainment),
-            goodput_requests_per_s=self._good * NS_PER_S / window_ns if window_ns else 0.0,
-            met=self._slo.met(self._good, total),
+            goodput_requests_per_s=(measured.goodput_requests_per_s or 0.0) if measured else 0.0,
+            met=self._slo.met(good, total),
         )

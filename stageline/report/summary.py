@@ -63,6 +63,7 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
     rerun: Rerun | None = None
     settings: Facts = {}
     price_per_device_hour: float | None = None
+    closed: bool = False  # a closed loop
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,10 +79,10 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     topology: RunTopology
     credits: int
     requests: dict[str, int]  # by outcome, and their total
-    requests_per_s: float
+    requests_per_s: float  # of the whole run, its drain included; `measured` has those of the window
     prompt_tokens: int
     output_tokens: int
-    output_tokens_per_s: float
+    output_tokens_per_s: float  # of the whole run
     preemptions: int
     emulated_s: float
     wall_s: float
@@ -120,7 +121,7 @@ def run_summary(
     speculation = speculation_summary(totals.speculation) if totals else None
     outcomes = {"total": statistics.requests, **statistics.outcomes}
     times = statistics.latencies()
-    on, measured = topology(plan), statistics.measured()
+    on, measured = topology(plan), statistics.measured(closed=facts.closed)
     return Summary(
         digest=digest,
         complete=totals is not None,
@@ -152,7 +153,7 @@ def run_summary(
         binding_stage=totals.binding_stage if totals else None,
         busiest_stage=_busiest(stages),
         kv_peak_ratio=max((s.kv_peak_bytes / s.kv_budget_bytes for s in stages if s.kv_budget_bytes), default=0.0),
-        slo=statistics.slo_result(window_ns),
+        slo=statistics.slo_result(measured),
         utilisation=utilisation(plan, stages, statistics.work, speculation),
         prefix_cache=prefix_summary(totals.prefix) if totals else None,
         speculation=speculation,

@@ -54,11 +54,13 @@ def run_report(
     return Group(*parts)
 
 
-def tuning_lines(summary: Summary, directory: Path | None, tuned: TuneResult | None) -> list[str]:
-    """What was measured, or how to measure it; nothing for a run that can't be made again."""
+def tuning_lines(
+    summary: Summary, directory: Path | None, tuned: TuneResult | None, most: int = MAX_TUNED_LINES
+) -> list[str]:
+    """At most so many lines of what was measured, or how to measure it; nothing for a run that can't be made again."""
     if tuned is not None:
         found = tuned.advice()
-        lines = [f"tried for {tuned.objective}: {line}" for line in found[:MAX_TUNED_LINES]]
+        lines = [f"tried for {tuned.objective}: {line}" for line in found[:most]]
         return [*lines, tuned.command] if found else [f"tried for {tuned.objective}: nothing found that helps"]
     if summary.rerun is None:
         return []
@@ -89,8 +91,6 @@ def figures_table(summary: Summary) -> Table:
     table.add_row(
         "emulated", f"{format_duration(summary.emulated_s * NS_PER_S)} in {summary.wall_s:.1f} s of wall time"
     )
-    rate = f"{summary.output_tokens_per_s:,.1f} output tokens/s, {summary.requests_per_s:,.2f} requests/s"
-    table.add_row("throughput", f"{rate}, the drain after the last arrival included")
     for name, text in measured_rows(summary):
         table.add_row(name, text)
     table.add_row("bubbles", f"{summary.bubble_ratio:.1%} of the time in which there was work{_binding(summary)}")
@@ -125,11 +125,16 @@ def measured_rows(summary: Summary) -> list[tuple[str, str]]:
     m, cost, rows = summary.measured, summary.cost, []
     if m is not None:
         rows = [("measured in", m.window + (f"; {m.remark}" if m.remark else ""))]
-        rows.append(("offered", f"{figure_text(m.offered_requests_per_s)} requests/s"))
+        if m.offered_requests_per_s is not None:
+            rows.append(("offered", f"{figure_text(m.offered_requests_per_s)} requests/s"))
         served = f"{figure_text(m.served_requests_per_s)} requests/s, "
         rows.append(("served", f"{served}{figure_text(m.served_output_tokens_per_s)} output tokens/s"))
+        whole = f"{figure_text(summary.requests_per_s)} requests/s, "
+        whole += f"{figure_text(summary.output_tokens_per_s)} output tokens/s"
+        if summary.requests_per_s != m.served_requests_per_s:
+            rows.append(("whole run", f"{whole}, fill and drain included"))
         if m.goodput_requests_per_s is not None:
-            rows.append(("goodput", f"{figure_text(m.goodput_requests_per_s)} requests/s"))
+            rows.append(("goodput", f"{figure_text(m.goodput_requests_per_s)} requests/s that kept the objective"))
     if cost is not None:
         tokens = cost.per_million_output_tokens
         million = "no output token was served" if tokens is None else f"{figure_text(tokens)} per million output tokens"
@@ -204,12 +209,19 @@ def _percent(ratio: float) -> str:
     return "<0.1" if ratio < 0.0005 else f"{100 * ratio:.1f}"
 
 
+def judged(summary: Summary) -> str:
+    """Of which requests an attainment is; empty where it is of all."""
+    slo = summary.slo
+    if slo is None or not slo.requests or slo.requests == summary.requests["total"]:
+        return ""
+    return f" of the {slo.requests:,} that arrived in the measurement window"
+
+
 def slo_verdict(summary: Summary) -> Text:
     """Whether the objective was met."""
     slo = summary.slo
     if slo is None:
         raise ValueError("the run had no objective")
     verdict = "met" if slo.met else "missed"
-    goodput = f"goodput {slo.goodput_requests_per_s:,.2f} requests/s"
-    text = f"SLO {verdict}: {slo.objective}; {slo.attainment:.2%} good, {goodput}"
+    text = f"SLO {verdict}: {slo.objective}; {slo.attainment:.2%} good{judged(summary)}"
     return Text(text, style="green" if slo.met else "bold red")

@@ -138,6 +138,10 @@ SLIP = MetricSpec(
 LIVE_FAILURES = MetricSpec(
     name="stageline_live_failures_total", kind="counter", help="Sessions that broke off.", by=_LIVE
 )
+LIVE_RETRIES = MetricSpec(
+    name="stageline_live_retries_total", kind="counter",
+    help="How often a session was done again after the loss of a stage (--session-retries).", by=_LIVE,
+)  # fmt: skip
 RECORDING_FAILURES = MetricSpec(
     name="stageline_recording_failures_total", kind="counter",
     help="Recordings that ended early, without a digest: a line could not be written.", by=_LIVE,

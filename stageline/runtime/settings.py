@@ -106,7 +106,16 @@ def read_settings(kind: type[S], argv: Sequence[str], environ: Mapping[str, str]
     try:
         return msgspec.convert(values, kind, strict=False)
     except msgspec.ValidationError as error:
-        raise UsageError(f"{program}: settings: {error}; --help lists them") from None
+        raise _refused(str(error), values) from None
+
+
+def _refused(reason: str, values: Mapping[str, Any]) -> BadInput:
+    """The error of a setting that is not as it must be, with its flag, which is also its name elsewhere."""
+    said, _, place = reason.partition(" - at `$.")
+    name = place.rstrip("`")
+    if name not in values:
+        return BadInput("settings", None, reason, "--help lists them")
+    return BadInput(f"--{name.replace('_', '-')}", values[name], said, "--help lists the settings")
 
 
 def _names(kind: type[msgspec.Struct]) -> tuple[str, ...]:

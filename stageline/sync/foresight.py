@@ -78,8 +78,8 @@ class ForesightedConductor(Conductor):
     """A conductor that acts on predicted completions before their frames arrive.
 
     `reached_ns` is how far emulated time has come, set by its driver. Predicted completions up to then are processed
-    without their frames, but none later than `ahead_ns` after the first one whose frame is outstanding, and at most
-    MAX_AHEAD per replica.
+    without their frames, but none later than `ahead_ns` after the first one whose frame is outstanding (`acted_ns`, if
+    that is later), and at most MAX_AHEAD per replica.
     """
 
     def __init__(
@@ -88,6 +88,7 @@ class ForesightedConductor(Conductor):
         prediction = Prediction(router.route, seed, observer)
         super().__init__(router, workload, prediction)
         self.reached_ns = -1
+        self.acted_ns = -1  # a session that is done again acted on completions up to then before
         self._pipelines = prediction.pipelines
         self._ahead_ns = ahead_ns
         self.unconfirmed: list[deque[int]] = [deque() for _ in router.replicas]  # processed, their frames outstanding
@@ -116,7 +117,7 @@ class ForesightedConductor(Conductor):
         limit_ns = NEVER
         for unconfirmed in self.unconfirmed:
             if unconfirmed:
-                limit_ns = min(limit_ns, unconfirmed[0] + self._ahead_ns)
+                limit_ns = min(limit_ns, max(unconfirmed[0] + self._ahead_ns, self.acted_ns))
         return limit_ns
 
     @property

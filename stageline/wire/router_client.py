@@ -9,6 +9,7 @@ import grpc
 import msgspec
 from grpc import aio
 
+import stageline
 from stageline.engine.settings import Scheduling
 from stageline.engine.types import Cancellation, Observer, Request, RunTotals
 from stageline.errors import ProtocolError, RunFailed, Unavailable
@@ -17,6 +18,7 @@ from stageline.wire import grpc_options
 from stageline.wire.connection import RouterConnection
 from stageline.wire.frames import MODES, PayloadMode
 from stageline.wire.runs import BATCH_ROWS, play, rows_of, run_totals
+from stageline.wire.version import check_version, wire_format
 
 
 class WorkloadSpec(msgspec.Struct, frozen=True):
@@ -157,7 +159,9 @@ class RouterClient(RouterConnection):
                         play(reply.results, observer, last_ns)
                     case "ended":
                         return run_totals(reply.ended), _cost(reply.ended.cost)
-                    case "started" | "progress":
+                    case "started":
+                        check_version(self.place, reply.started.version, reply.started.wire, "this client")
+                    case "progress":
                         pass
                     case other:
                         raise ProtocolError(f"{self.place} sent {other or 'nothing'} during a run")
@@ -198,6 +202,8 @@ class _Outgoing:
             seed=order.seed,
             window=order.window,
             tokens=order.tokens,
+            version=stageline.__version__,
+            wire=wire_format(),
         )
         if order.payload:
             start.payload_mode = MODES[order.payload]

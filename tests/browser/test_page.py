@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import stageline
 from stageline.engine.types import Request
 from stageline.report.events import Gap, Served
 from stageline.report.page.render import write_page
@@ -162,6 +163,20 @@ def test_a_long_run_of_many_stages_opens_at_once(tmp_path: Path, tab: Any, troub
     tab.click("[data-view=first]")
     tab.locator("#range", has_text="every service").wait_for()
     assert trouble == []
+
+
+def test_a_sheet_with_much_to_say_prints_on_one_page(tab: Any, trouble: list[str], tmp_path: Path) -> None:
+    """Two replicas, three bounds, a remark, a price, a tuning and a long workload: nothing is cut on any side."""
+    plan = stageline.plan_model("llama-3.1-70b", "h100-sxm", devices=14, stages=14, replicas=2, weights="fp8")
+    load = "poisson:rate=40,requests=48,input=uniform(400,3000),output=uniform(16,48)"
+    slo = "ttft=500ms,tpot=20ms,e2e=5s,attainment=0.995"
+    stageline.run(plan, load, slo=slo, price=2.5, measure_window="auto", output=tmp_path / "run")
+    stageline.tune(tmp_path / "run", budget=6)
+    write_sheet(tmp_path / "run", tmp_path / "sheet.html")
+    tab.goto((tmp_path / "sheet.html").as_uri())
+    assert trouble == []
+    assert tab.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    assert len(re.findall(rb"/Type\s*/Page\b", tab.pdf(prefer_css_page_size=True))) == 1
 
 
 def test_the_sheet_prints_on_one_page(tab: Any, trouble: list[str], tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry
 
+import stageline
 from router.cluster.stages import StageTable
 from router.runs.servicer import RouterServicer
 from stage_server.servicer import StageServicer
@@ -16,7 +17,9 @@ from stageline.plan.schema import Plan
 from stageline.runtime.server import Server
 from stageline.runtime.settings import ServerSettings
 from stageline.testing import Recorder
+from stageline.v1 import router_pb2
 from stageline.wire.router_client import RouterClient, RunCost, RunOrder
+from stageline.wire.version import wire_format
 
 DEFAULT = Scheduling()
 SETTINGS = ServerSettings(grpc_host="127.0.0.1", grpc_port=0, metrics_port=-1, drain_s=0)
@@ -44,6 +47,11 @@ class Cluster:
                 seen,
             )
         return totals, seen, cost
+
+
+def run_start(**fields: object) -> router_pb2.RunStart:
+    """The start of a run, as a client of this version sends it."""
+    return router_pb2.RunStart(version=stageline.__version__, wire=wire_format(), **fields)
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:

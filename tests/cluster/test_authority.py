@@ -12,6 +12,7 @@ from stageline.v1 import flow_pb2, router_pb2, stage_pb2
 from stageline.v1.router_pb2_grpc import RouterStub
 from stageline.v1.stage_pb2_grpc import StageStub
 from tests.cluster.live import Live, live, live_plan
+from tests.cluster.servers import run_start
 
 OPEN = ("/", "/status", "/health", "/ready", "/version", "/metrics")
 CLOSED = (
@@ -102,8 +103,8 @@ async def test_a_stage_with_a_key_opens_for_its_router_only() -> None:
 async def test_no_client_makes_the_router_import_code_or_read_files() -> None:
     async with live(live_plan()) as cluster, aio.insecure_channel(cluster.grpc) as channel:
         for start in (
-            router_pb2.RunStart(scheduling=b'{"queueing":"os:system"}'),
-            router_pb2.RunStart(workload=router_pb2.WorkloadSpec(text="poisson:rate=1,trace=/etc/passwd")),
+            run_start(scheduling=b'{"queueing":"os:system"}'),
+            run_start(workload=router_pb2.WorkloadSpec(text="poisson:rate=1,trace=/etc/passwd")),
         ):
             call = RouterStub(channel).Run()
             await call.write(router_pb2.RunRequest(start=start))

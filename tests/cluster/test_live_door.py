@@ -101,6 +101,12 @@ async def test_errors_are_those_of_the_real_api() -> None:
             )
         async with aiohttp.ClientSession() as session, session.post(f"{cluster.url}/v1/completions", data="{") as reply:
             broken = json.loads(await reply.text())
+        unknown = []
+        for call in (client.post("/nothing", cast_to=object), client.get("/completions", cast_to=object)):
+            with pytest.raises(openai.APIStatusError) as refused:
+                await call
+            unknown.append((refused.value.status_code, refused.value.type, refused.value.code))
+    assert unknown == [(404, "invalid_request_error", None), (405, "invalid_request_error", None)]
     assert too_long.value.code == "context_length_exceeded"
     assert (reply.status, broken["error"]["type"]) == (400, "invalid_request_error")
 

@@ -21,7 +21,7 @@ from stageline.wire.router_client import RouterClient, RunOrder
 from stageline.wire.runs import rows_of
 from tests.cluster.live import MODEL, Live, live, live_plan
 from tests.cluster.plans import some_requests
-from tests.cluster.servers import until
+from tests.cluster.servers import run_start, until
 
 
 async def virtual(cluster: Live) -> int:
@@ -59,7 +59,7 @@ async def test_a_run_that_is_only_begun_does_not_stop_live_traffic(monkeypatch: 
     monkeypatch.setattr("router.runs.order._SILENT_S", 0.5)
     async with live(live_plan()) as cluster, cluster.client() as client, aio.insecure_channel(cluster.grpc) as channel:
         call = RouterStub(channel).Run()
-        await call.write(router_pb2.RunRequest(start=router_pb2.RunStart()))
+        await call.write(router_pb2.RunRequest(start=run_start()))
         reply = await client.completions.create(model=MODEL, prompt="x", max_tokens=3)
         assert reply.usage.completion_tokens == 3
         assert await call.code() == grpc.StatusCode.UNAVAILABLE
@@ -74,7 +74,7 @@ async def test_a_client_that_leaves_its_upload_begins_no_run(monkeypatch: pytest
         monkeypatch.setattr(service._supervisor, "pause", pause := AsyncMock())
         for _ in range(10):
             call = RouterStub(channel).Run()
-            await call.write(router_pb2.RunRequest(start=router_pb2.RunStart()))
+            await call.write(router_pb2.RunRequest(start=run_start()))
             await until(lambda: _is(service._busy))
             call.cancel()
             await until(lambda: _is(not service._busy))
@@ -92,7 +92,7 @@ async def test_a_client_that_takes_no_results_does_not_hold_the_cluster(
     monkeypatch.setattr("router.runs.servicer._STALL_DEADLINES", 0.06)
     async with live(live_plan()) as cluster, Dialer().channel(cluster.grpc) as channel:
         call = RouterStub(channel).Run()
-        await call.write(router_pb2.RunRequest(start=router_pb2.RunStart(tokens=True)))
+        await call.write(router_pb2.RunRequest(start=run_start(tokens=True)))
         await call.write(router_pb2.RunRequest(rows=rows_of(some_requests(3000, output_tokens=100))))
         await call.done_writing()
         assert (await call.read()).HasField("started")

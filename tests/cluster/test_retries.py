@@ -40,8 +40,10 @@ def role_of(pid: int) -> str:
     return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[2].decode()
 
 
-async def killed(run: asyncio.subprocess.Process, role: str, lines: Path, after: int) -> None:
-    """Kills one of the run's servers once so many bytes of requests are written."""
+async def killed(
+    run: asyncio.subprocess.Process, role: str, lines: Path, after: int, number: signal.Signals = signal.SIGKILL
+) -> None:
+    """Kills one of the run's servers, or sends it another signal, once so many bytes of requests are written."""
 
     async def there() -> bool:
         written = lines.stat().st_size if lines.exists() else 0  # noqa: ASYNC240 - a test
@@ -49,7 +51,7 @@ async def killed(run: asyncio.subprocess.Process, role: str, lines: Path, after:
 
     await until(there)
     assert run.returncode is None, (await run.communicate())[1].decode()
-    os.kill(random.Random(after).choice([pid for pid in children_of(run.pid) if role_of(pid) == role]), signal.SIGKILL)
+    os.kill(random.Random(after).choice([pid for pid in children_of(run.pid) if role_of(pid) == role]), number)
 
 
 def summary_of(out: Path) -> dict:
@@ -81,4 +83,28 @@ async def test_without_retries_the_run_ends_and_says_so(plan_path: Path, tmp_pat
         said = (await run.communicate())[1].decode()
     assert run.returncode == 1
     assert "was lost during the run" in said
+    assert (summary_of(out)["complete"], summary_of(out)["digest"]) == (False, None)
+
+
+async def test_a_stage_that_hangs_for_good_is_replaced(plan_path: Path, tmp_path: Path) -> None:
+    calm, hurt = tmp_path / "calm", tmp_path / "hurt"
+    async with asyncio.timeout(90):
+        assert await (await command(plan_path, calm, WORKLOAD)).wait() == 0
+        run = await command(plan_path, hurt, WORKLOAD, "--engine", "cluster", "--stage-deadline", "1s")
+        await killed(run, "stage_server", hurt / "requests.jsonl", 20_000, signal.SIGSTOP)
+        said = (await run.communicate())[1].decode()
+    assert run.returncode == 0, said
+    assert summary_of(hurt)["digest"] == summary_of(calm)["digest"]
+    assert "has not answered for 1 s and counts as lost" in said
+
+
+async def test_without_retries_a_stage_that_hangs_ends_the_run(plan_path: Path, tmp_path: Path) -> None:
+    out, flags = tmp_path / "out", ("--engine", "cluster", "--stage-deadline", "1s", "--retries", "0")
+    async with asyncio.timeout(60):
+        run = await command(plan_path, out, WORKLOAD, *flags)
+        await killed(run, "stage_server", out / "requests.jsonl", 20_000, signal.SIGSTOP)
+        said = (await run.communicate())[1].decode()
+    assert run.returncode == 1
+    assert "has not answered for 1 s and counts as lost" in said
+    assert "did not stop in time" not in said, "a stopped process was waited for"
     assert (summary_of(out)["complete"], summary_of(out)["digest"]) == (False, None)

@@ -9,6 +9,7 @@ import pytest
 from grpc import aio
 
 import stageline
+from router.runs import session as run_session
 from stage_server.servicer import StageServicer
 from stage_server.session import StageSession
 from stageline.engine.settings import Scheduling
@@ -33,7 +34,7 @@ from stageline.wire.errors import error_from, plain
 from stageline.wire.router_client import RouterClient, RunOrder
 from stageline.wire.version import wire_format
 from tests.cluster.plans import small_plan, some_requests, with_digest_changed
-from tests.cluster.servers import Cluster, cluster, serving, until
+from tests.cluster.servers import Cluster, cluster, run_start, serving, until
 
 
 @pytest.fixture
@@ -163,7 +164,7 @@ async def freed(servers: Cluster) -> None:
 async def test_a_second_run_is_refused(servers: Cluster):
     async with aio.insecure_channel(servers.address) as channel:
         first = RouterStub(channel).Run()
-        await first.write(router_pb2.RunRequest(start=router_pb2.RunStart()))
+        await first.write(router_pb2.RunRequest(start=run_start()))
         # The first one holds the router from its start on; the second is refused once that has come.
         while True:
             second = RouterStub(channel).Run()
@@ -173,6 +174,22 @@ async def test_a_second_run_is_refused(servers: Cluster):
                 break
         first.cancel()
     assert "another run is under way" in str(error)
+
+
+async def test_a_client_of_another_version_is_refused_and_refuses(
+    servers: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with aio.insecure_channel(servers.address) as channel:
+        for start in (router_pb2.RunStart(), router_pb2.RunStart(version="0.1", wire="abc")):
+            call = RouterStub(channel).Run()
+            await call.write(router_pb2.RunRequest(start=start))
+            await call.done_writing()
+            error = await failure(call)
+            assert isinstance(error, VersionMismatch)
+            assert str(error).startswith("the client runs Stageline ")
+    monkeypatch.setattr(run_session, "wire_format", lambda: "abc")
+    with pytest.raises(VersionMismatch, match=r"router at .* runs Stageline .* \(wire format abc\), this client"):
+        await servers.run(some_requests())
 
 
 async def test_a_client_that_leaves_frees_the_stages(servers: Cluster):

@@ -283,9 +283,13 @@ async def test_commands_speak_tls(path: Path, authority: Authority, root: Path) 
         return process.returncode or 0, (out + err).decode()
 
     async with asyncio.timeout(300):
-        up = await _started(root, "up", str(path), *ports, *flags, "--dilation", "100")
+        up = await _started(root, "up", str(path), *ports, *flags, "--dilation", "100", "--metrics-tls")
         try:
-            grpc, http = await _addresses(up)
+            grpc, http, metrics = await _addresses(up)
+            assert metrics[:8] == "https://"
+            trusted = ssl.create_default_context(cafile=member.ca)
+            async with aiohttp.ClientSession() as session, session.get(metrics, ssl=trusted) as reply:
+                assert "stageline_plan_info" in await reply.text()
             assert (grpc[:8], http[:8]) == ("grpcs://", "https://")
             work = ["--workload", "constant:rate=2000,input=8,output=4,requests=10"]
             for words in (
@@ -306,15 +310,15 @@ async def test_commands_speak_tls(path: Path, authority: Authority, root: Path) 
                 await up.communicate()
 
 
-async def _addresses(up: asyncio.subprocess.Process) -> tuple[str, str]:
-    """Where the router takes gRPC and HTTP, once the cluster stands."""
+async def _addresses(up: asyncio.subprocess.Process) -> tuple[str, str, str]:
+    """Where the router takes gRPC and HTTP, and shows its metrics, once the cluster stands."""
     assert up.stdout is not None
     said: dict[str, list[str]] = {}
     while "next:" not in said:
         line = (await up.stdout.readline()).decode()
         assert line, (await up.communicate())[1].decode()
         said[line.split()[0]] = line.split()
-    return said["router"][2], said["api"][1].removesuffix("/v1")
+    return said["router"][2], said["api"][1].removesuffix("/v1"), said["router"][4]
 
 
 async def _started(root: Path, *words: str) -> asyncio.subprocess.Process:
@@ -325,6 +329,8 @@ async def _started(root: Path, *words: str) -> asyncio.subprocess.Process:
 def test_up_wants_all_three_files(path: Path, authority: Authority, capsys: pytest.CaptureFixture[str]) -> None:
     assert stageline(["up", str(path), "--tls-ca", authority.ca]) == 2
     assert "together" in capsys.readouterr().err
+    assert stageline(["up", str(path), "--metrics-tls"]) == 2
+    assert "HTTPS needs a certificate" in capsys.readouterr().err
 
 
 def replaced(old: TlsFiles, new: TlsFiles) -> None:

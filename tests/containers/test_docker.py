@@ -75,7 +75,10 @@ def test_up_again_makes_nothing_anew(
 ) -> None:
     before = listed("ps", capsys)
     assert run(["up", str(plan), *FLAGS, "--image", image]) == 0
-    assert f"grpc {address(engine)}" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert f"grpc {address(engine)}" in said
+    for step in ("next: curl ", "next: stageline load --url http://127.0.0.1:", f"stageline top {address(engine)}"):
+        assert step in said, step
     assert [row["part"] for row in before] == PARTS
     assert [row["id"] for row in listed("ps", capsys)] == [row["id"] for row in before]
 
@@ -91,7 +94,9 @@ def test_logs_and_stats_name_every_part(cluster: str, capsys: pytest.CaptureFixt
     assert '"grpc"' in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("breaks", "mends"), [("kill", "restart"), ("pause", "resume"), ("disconnect", "connect")])
+@pytest.mark.parametrize(
+    ("breaks", "mends"), [("kill", "restart"), ("stop", "restart"), ("pause", "resume"), ("disconnect", "connect")]
+)
 def test_a_broken_part_is_mended_and_the_next_run_is_good(
     cluster: str, engine: docker.DockerClient, plan: Path, tmp_path: Path, breaks: str, mends: str
 ) -> None:
@@ -99,6 +104,7 @@ def test_a_broken_part_is_mended_and_the_next_run_is_good(
     stage = engine.containers.get(f"{NAME}-stage-01")
     broken = {
         "kill": stage.status == "exited",
+        "stop": stage.status == "exited",
         "pause": stage.status == "paused",
         "disconnect": stage.attrs["NetworkSettings"]["Networks"] == {},
     }

@@ -21,6 +21,7 @@ from stageline.cost.entries import (
     Phase,
     Ring,
     Roofline,
+    Spill,
 )
 from stageline.cost.service import compile_cost, min_service_ns
 from stageline.cost.totals import BatchTotals
@@ -43,8 +44,17 @@ RINGS = st.builds(
     kv_share=st.floats(0, 2),
     decode_ns=coefficient,
 )
+SPILLS = st.builds(Spill, held_tokens=coefficient, token_ns=tiny)
 PHASES = st.builds(
-    Phase, fixed_ns=coefficient, kv_ns=tiny, unhidden=tiny, token_ns=tiny, sequence_ns=coefficient, span_ns=tiny
+    Phase,
+    fixed_ns=coefficient,
+    kv_ns=tiny,
+    unhidden=tiny,
+    token_ns=tiny,
+    sequence_ns=coefficient,
+    span_ns=tiny,
+    depth_tokens=tiny,
+    spill=st.just(msgspec.UNSET) | SPILLS,
 )
 
 
@@ -139,13 +149,13 @@ def without_rings(entry: CostEntry) -> CostEntry:
 
 
 def without_spans(entry: CostEntry) -> CostEntry:
-    """The entry without times by mean span, which one more sequence shortens."""
+    """The entry without times by mean span, which one more sequence shortens, or depth, which one more token does."""
     if not isinstance(entry, Roofline):
         return entry
 
     def bare(part: FullAttention | LinearAttention) -> FullAttention | LinearAttention:
         phases = {
-            name: msgspec.structs.replace(phase, span_ns=0.0)
+            name: msgspec.structs.replace(phase, span_ns=0.0, depth_tokens=0.0)
             for name in ("decode", "prefill")
             if (phase := getattr(part, name))
         }

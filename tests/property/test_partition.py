@@ -5,7 +5,7 @@ from itertools import combinations, pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stageline.plan.partition import Cuts, balanced, fewest
+from stageline.plan.partition import Cuts, Part, balanced, fewest, held, roomiest
 
 
 def every_cut(count: int, stages: int) -> list[Cuts]:
@@ -56,3 +56,30 @@ def test_fewest_is_the_fewest_of_all_cuts(layers: list[tuple[int, int]], capacit
     assert [a for a, _ in found] == [0, *[b for _, b in found][:-1]]
     for stages in range(1, len(found)):
         assert not any(all(fits(a, b) for a, b in cuts) for cuts in every_cut(len(sizes), stages))
+
+
+@settings(deadline=None)
+@given(layers, st.integers(20, 90), st.integers(1, 5), st.sampled_from([0.0, 0.1, 0.5]), st.integers(1, 40))
+def test_the_roomiest_cut_holds_the_most_of_all_that_are_hardly_slower(
+    layers: list[tuple[int, int]], capacity: int, stages: int, slack: float, enough: int
+) -> None:
+    times, sizes = [t for t, _ in layers], [s for _, s in layers]
+
+    def left(start: int, end: int) -> int:
+        return (capacity - sum(sizes[start:end])) // (end - start)
+
+    parts = [Part(times, lambda a, b: left(a, b) >= 0, left)] * stages
+    even = balanced(times, stages, parts[0].fits)
+    if even is None:
+        return
+
+    def slowest(cuts: Cuts) -> int:
+        return max(sum(times[a:b]) for a, b in cuts)
+
+    limit = int(slowest(even) * (1 + slack))
+    allowed = [cuts for cuts in every_cut(len(times), stages) if slowest(cuts) <= limit and held(parts, cuts) >= 0]
+    most = max(min(held(parts, cuts), enough) for cuts in allowed)
+    found = roomiest(parts, even, slack, enough)
+    assert found in allowed
+    assert min(held(parts, found), enough) == most
+    assert slowest(found) == min(slowest(cuts) for cuts in allowed if held(parts, cuts) >= most)

@@ -22,6 +22,7 @@ GRID = {  # at least four values of every number that tune may move, besides tho
     "microbatch": (1, 2, 3, 6, 12, 24, 48, 96),
     "credits": (1, 2, 3, 6, 12, 24, 48, 96),
     "max_running": (1, 2, 3, 6, 12, 24, 48, 96),
+    "max_num_seqs": (1, 2, 3, 6, 12, 24, 48, 96),
 }
 
 
@@ -37,6 +38,8 @@ def random_run(number: int, directory: Path) -> stageline.RunResult:
     asked = {"microbatch": draw.choice([1, 4, 32]), "batched_tokens": draw.choice([128, 512, 4096])}
     if draw.random() < 0.3:
         asked["max_running"] = draw.choice([2, 8])
+    elif draw.random() < 0.3:  # as vLLM is started
+        asked = {"max_num_seqs": draw.choice([1, 4]), "batched_tokens": asked["batched_tokens"]}
     return stageline.run(
         plan, f"{arrivals},requests={draw.choice([32, 64, 96])},{sizes}", seed=number, slo="ttft=200ms,tpot=20ms",
         output=directory, **asked,
@@ -58,7 +61,7 @@ def tuning_keeps_its_word(number: int) -> TuneResult:
         stored = stored_run(directory / "run")
         advice_is_true(found, stored, directory)
         best = max(grid_gains(stored, found.before, objective))
-        ours = 0.0 if found.best is None else found.best.gain
+        ours = 0.0 if found.best is None else gain(found.before, found.best.figures, objective) or 0.0
         assert best < WORTH or ours >= MOST * best, f"{objective}: {ours:.3f} of the grid's {best:.3f}"
         return found
 
@@ -87,8 +90,10 @@ def follow(command: str, out: Path) -> Figures:
 
 
 def changed(command: str, flags: str) -> str:
-    """The command with this flag in place of the one that it had."""
-    for name in re.findall(r"--\S+", flags):
+    """The command with these flags in place of those that it had of the same limits."""
+    same = {"--max-num-seqs": ["--max-running"], "--max-running": ["--max-num-seqs"]}
+    names = re.findall(r"--\S+", flags)
+    for name in [*names, *(other for named in names for other in same.get(named, []))]:
         command = re.sub(rf" {name} \S+", "", command)
     return f"{command} {flags}"
 
@@ -100,6 +105,6 @@ def grid_gains(stored: StoredRun, before: Figures, objective: Objective) -> list
     gains = [0.0]
     for move in sorted(tried, key=str):
         after = run_attempt(Attempt(plan=stored.plan, rerun=stored.rerun, changes={move.setting: move.value}))
-        if not isinstance(after, str) and after.finished >= before.finished:
+        if not isinstance(after, str) and after.finished >= before.finished and not after.breaks(before):
             gains.append(gain(before, after, objective) or 0.0)
     return gains

@@ -36,20 +36,29 @@ def test_what_is_no_name_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["greet", "4"]) == 2
     assert "4: no name" in capsys.readouterr().err
 '''
+WORDS = """\
+    "slow": "slowed",
+    "hasten": "hastened",
+"""
 PAIR = '''\
 @cluster_app.command
-def slow(stage: PartName, *, name: Name = DEFAULT_NAME) -> None:
-    """Give a part little of a CPU."""
-    _drill(name, stage, "slowed", lambda _, container: container.update(cpu_quota=1000))
+def slow(stage: PartName, *, name: Which = "") -> None:
+    """Give a container little of a CPU."""
+    _act(name, stage, "slow")
 
 
 @cluster_app.command
-def hasten(stage: PartName, *, name: Name = DEFAULT_NAME) -> None:
-    """Give a slowed part its CPU back."""
-    _drill(name, stage, "hastened", lambda _, container: container.update(cpu_quota=-1))
+def hasten(stage: PartName, *, name: Which = "") -> None:
+    """Give a slowed container its CPU back."""
+    _act(name, stage, "hasten")
 
 
 '''
+ACTIONS = """\
+    "slow": lambda _, container: container.update(cpu_quota=1000),
+    "hasten": lambda _, container: container.update(cpu_quota=-1),
+"""
+ONLY_CONTAINERS = '"connect", "disconnect"'
 
 
 def test_a_command(scratch: Scratch) -> None:
@@ -71,11 +80,16 @@ def test_a_command(scratch: Scratch) -> None:
 
 def test_a_fault(scratch: Scratch) -> None:
     """The case is collected; it runs only where there is a Docker daemon."""
-    commands, test, page = "stageline/cli/docker.py", "tests/containers/test_docker.py", "docs/cli.md"
+    commands, test, page = "stageline/cli/cluster.py", "tests/containers/test_docker.py", "docs/cli.md"
+    words, docker = "stageline/cluster/parts.py", "stageline/cluster/docker_running.py"
+    local = "stageline/cluster/supervisor.py"
+    scratch.insert(words, '    "restart": "restarted",\n', WORDS)
+    scratch.insert(docker, '    "connect": lambda', ACTIONS)
+    scratch.insert(local, ONLY_CONTAINERS, '"slow", "hasten", ')
     scratch.insert(commands, "@cluster_app.command\ndef restart(", PAIR)
-    scratch.insert(test, '("disconnect", "connect")])', '("slow", "hasten"), ')
+    scratch.insert(test, '("disconnect", "connect")]', '("slow", "hasten"), ')
     scratch.run("scripts/reference-pages")
-    assert scratch.changed() == {commands, test, page} <= named("A fault")
+    assert scratch.changed() == {commands, words, docker, local, test, page} <= named("A fault")
     assert "### stageline cluster hasten" in (scratch.root / page).read_text()
     found = scratch.pytest("--collect-only", test)
     assert "test_a_broken_part_is_mended_and_the_next_run_is_good[slow-hasten]" in found

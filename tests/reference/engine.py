@@ -227,7 +227,7 @@ class Engine:
         """Whatever leaves at this instant, if the engine looks at its work at all."""
         if replica.in_flight or replica.just_returned:
             replica.credit_since_ns = self.now_ns
-        if replica.has_work() and groups.may_form(replica):
+        if replica.just_returned or (replica.has_work() and groups.may_form(replica)):
             for group in groups.attempts(replica):
                 microbatch = forming.form(replica, self.now_ns, group)
                 if microbatch is not None:

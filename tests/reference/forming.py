@@ -17,6 +17,7 @@ class Forming:
     decode_limit: int
     token_limit: int
     group: int = 0  # its step, slot or virtual engine
+    admitted: int = 0  # members that waited
     members: list[Member] = field(default_factory=list)
 
     def room_tokens(self) -> int:
@@ -59,8 +60,11 @@ def form(replica: Replica, now_ns: int, group: int = 0) -> Microbatch | None:
     for sequence in queueing.order(replica):  # taken once: who is admitted changes nobody's turn
         if replica.scheduling.batching in groups.VIRTUAL and sequence.slot != group:
             continue  # it waits at another engine
+        if not groups.may_admit(replica, sequence, forming.admitted):
+            break
         if forming.full() or not groups.has_room(replica, group) or not admit(forming, sequence):
             break
+        forming.admitted += 1
     if not forming.members:
         return None
     return seal(forming)

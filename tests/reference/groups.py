@@ -56,26 +56,36 @@ def natural_attempts(replica: Replica) -> Iterator[int]:
 
 
 def step_attempts(replica: Replica) -> Iterator[int]:
-    """The next step, if all up to S before it are back; an empty one ends it."""
+    """Every step that may leave; the one after it is chosen at once."""
+    passed = 0
     while True:
-        step = replica.last_step + 1
+        step = replica.last_step + 1 + passed
         if any(other <= step - slots(replica) for other in groups_in_flight(replica)):
             return
-        if not replica.in_flight:
-            last = replica.last_step
-            for step in range(last + 1, last + 1 + slots(replica)):
-                yield step
-                if replica.in_flight:
-                    replica.last_step = step
-                    break
-            else:
-                return
+        if not replica.in_flight and passed > slots(replica):
+            return
+        yield step
+        choose(replica)
+        if replica.in_flight:
+            replica.last_step, passed = step, 0
         else:
-            formed = replica.microbatches
-            yield step
-            replica.last_step = step
-            if replica.microbatches == formed:
-                return
+            passed += 1
+
+
+def choose(replica: Replica) -> None:
+    """The next step: who waits now may join it, and places that are free now may be taken."""
+    replica.chosen_waiting = [sequence.index for sequence in replica.waiting]
+    limit = replica.scheduling.max_running
+    replica.chosen_places = None if limit is None else limit - len(replica.running)
+
+
+def may_admit(replica: Replica, sequence: Sequence, admitted: int) -> bool:
+    """Whether this waiting sequence, after so many others, may join the microbatch of a step."""
+    if replica.scheduling.batching not in STEPPED:
+        return True
+    if replica.chosen_places is not None and admitted >= replica.chosen_places:
+        return False
+    return sequence.index in replica.chosen_waiting
 
 
 def slot_attempts(replica: Replica) -> Iterator[int]:

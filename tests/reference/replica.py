@@ -38,6 +38,8 @@ class Replica:
     just_returned: bool = False  # a microbatch came back at this instant
     just_arrived: bool = False  # a request came at this instant
     last_step: int = 0
+    chosen_waiting: list[int] = field(default_factory=list)  # who waited when the step after the last one was chosen
+    chosen_places: int | None = None  # that it found free; None: nothing was chosen yet
     turn: int = 0  # of slots
     reasons: list[tuple[int, str]] = field(default_factory=lambda: [(0, "empty")])
 

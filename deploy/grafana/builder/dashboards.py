@@ -60,13 +60,14 @@ PIPELINE = Dashboard(
         ),
         number(
             "KV-bound stage",
-            Query(f"topk(1, increase(stageline_kv_refusals_total{R}[5m]))", PLACE, instant=True),
-            text="The stage whose KV ledger refused most often in the last five minutes.",
+            Query(f"topk(1, increase(stageline_kv_refusals_total{R}[5m]) > 0)", PLACE, instant=True),
+            text="The stage whose KV ledger refused most often in the last five minutes, and how often.",
             named=True,
+            without="none",
         ),
         number("In flight", Query(f"sum(stageline_microbatches_in_flight{R})"), text="Microbatches in flight."),
         number(
-            "Tokens per emulated second",
+            "Emulated tokens/s",
             Query(
                 f"sum(rate(vllm:generation_tokens_total{RATE})) / scalar(deriv(stageline_emulated_seconds{RATE}) > 0)"
             ),
@@ -85,6 +86,12 @@ PIPELINE = Dashboard(
             colours={"busy": DARK_BUSY, **DARK_CAUSE_COLOURS},
             width=12,
             text=f"Busy, and idle by cause. Every cause but {', '.join(NOT_BUBBLES)} is a bubble.",
+        ),
+        lines(
+            "The five busiest stages",
+            Query(f"topk(5, stageline:stage_busy:ratio{R})", PLACE),
+            unit="percentunit",
+            defaults={"max": 1},
         ),
         rows_over_time(
             "Bubbles of each stage",
@@ -108,12 +115,6 @@ PIPELINE = Dashboard(
             Query(f"topk(8, sum by (link) (rate(stageline_link_payload_bytes_total{R}{RATE})))", "link {{link}}"),
             unit="Bps",
             text="Activation bytes per second of wall time; the eight busiest links.",
-        ),
-        lines(
-            "The five busiest stages",
-            Query(f"topk(5, stageline:stage_busy:ratio{R})", PLACE),
-            unit="percentunit",
-            defaults={"max": 1},
         ),
         words("Load", LOAD, width=12, height=8),
     ),
@@ -208,6 +209,8 @@ EMULATOR = Dashboard(
         number("CPU", Query(f"sum(rate(process_cpu_seconds_total{RATE}))"), text="Cores in use, all processes."),
         number("Memory", Query("sum(process_resident_memory_bytes)"), unit="bytes"),
         number("Lost sessions", Query("sum(stageline_live_failures_total)")),
+        number("Sessions done again", Query("sum(stageline_live_retries_total)"),
+               text="After the loss of a stage; their streams went on."),
         lines(
             "Lateness of tokens",
             *(quantile(q, "stageline_delivery_lateness_seconds") for q in (0.5, 0.99)),

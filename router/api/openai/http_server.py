@@ -218,7 +218,7 @@ class OpenAiServer:
         degraded = supervisor.degraded
         if supervisor.ready and not degraded:
             return _json({"status": "ready", "dilation": self._service.dilation})
-        body = error_body(degraded or supervisor.why_not, "server_error", code="503")
+        body = error_body(degraded or supervisor.why_not, "server_error")
         return web.Response(status=503, body=body, content_type=_JSON, headers={"Retry-After": str(RETRY_AFTER_S)})
 
     async def _version(self, request: web.Request) -> web.Response:
@@ -262,10 +262,9 @@ class OpenAiServer:
         except ConnectionResetError:  # the client disconnected during its reply
             return web.Response(status=CLIENT_LEFT)
         except web.HTTPException as error:
-            code = error.status
-            kind = "invalid_request_error" if code < 500 else "server_error"
+            kind = "invalid_request_error" if error.status < 500 else "server_error"
             return web.Response(
-                status=code, body=error_body(error.reason, kind, code=str(code)), content_type=_JSON,
+                status=error.status, body=error_body(error.reason, kind), content_type=_JSON,
                 headers={"Allow": error.headers["Allow"]} if "Allow" in error.headers else None,
             )  # fmt: skip
 

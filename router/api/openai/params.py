@@ -19,6 +19,7 @@ def chat_params(body: ChatRequest, exact_tokens: int, reader: PromptReader = REA
     """The params of a chat, as a list of one. Raises BadInput, naming the field."""
     if body.logprobs or body.top_logprobs:
         raise no_logprobs("logprobs")
+    _check_stream_options(body)
     if not body.messages:
         raise BadInput("messages", None, "the list is empty", "send at least one message")
     shape = tool_shape(body.tools or (), body.tool_choice) or format_shape(body)
@@ -34,8 +35,9 @@ def completion_params(
     body: CompletionRequest, exact_tokens: int, reader: PromptReader = READER
 ) -> list[GenerationParams]:
     """The params of each prompt. Raises BadInput, naming the field."""
-    if body.logprobs:
+    if body.logprobs is not None:  # 0 asks for those of the output's own tokens
         raise no_logprobs("logprobs")
+    _check_stream_options(body)
     if body.suffix:
         raise BadInput("suffix", body.suffix, "insertion is not emulated", "leave it out")
     if body.best_of is not None and body.best_of != (body.n or 1):
@@ -58,6 +60,11 @@ def chat_text(messages: Sequence[Message], reader: PromptReader, tools: Sequence
 def no_logprobs(field: str) -> BadInput:
     """The error for a request of log probabilities, which synthetic output does not have."""
     return BadInput(field, None, "the output is synthetic and has no log probabilities", "leave logprobs out")
+
+
+def _check_stream_options(body: CommonFields) -> None:
+    if body.stream_options is not None and not body.stream:
+        raise BadInput("stream_options", None, "only a stream has options", "leave them out, or set stream to true")
 
 
 def _content(message: Message, reader: PromptReader) -> str:

@@ -1,13 +1,14 @@
 "use strict";
 const at = id => document.getElementById(id);
 const whole = value => Math.round(value).toLocaleString("en");
+const three = value => value >= 99.95 ? whole(value) : value.toPrecision(3);  // toPrecision alone makes 1.00e+3 of 999.6
 const share = value => (100 * value).toFixed(value < 0.1 ? 1 : 0) + " %";
 
 function span(seconds) {
   if (seconds === null) return "-";
-  if (seconds < 1e-3) return (seconds * 1e6).toPrecision(3) + " us";
-  if (seconds < 1) return (seconds * 1e3).toPrecision(3) + " ms";
-  if (seconds < 120) return seconds.toPrecision(3) + " s";
+  if (seconds < 1e-3) return three(seconds * 1e6) + " us";
+  if (seconds < 1) return three(seconds * 1e3) + " ms";
+  if (seconds < 120) return three(seconds) + " s";
   return whole(seconds / 60) + " min";
 }
 

@@ -41,8 +41,10 @@ class NaturalAsync(Natural):
     """vLLM V1's Model Runner V2 with asynchronous scheduling: a decode is eligible again after `credits` steps.
 
     Costs: groups such as 7/13/2/10 of 32 persist, since nothing moves a request to another step; the largest group sets
-    the time of the round.
-    Sources: vLLM `v1/core/sched/async_scheduler.py`, `next_decode_eligible_step`; vllm#50853, #57433.
+    the time of the round. They mix only as requests end: the one that takes the place ends its prompt in another step.
+    Sources: vLLM `v1/core/sched/async_scheduler.py`, `next_decode_eligible_step`; `config/vllm.py`,
+    `max_concurrent_batches` (one more than stages, so a step is scheduled before the one it waits for is back);
+    `v1/engine/core.py`, `step_with_batch_queue` (an empty batch takes a slot and does not block); vllm#50853, #57433.
     """
 
     def grouping(self, max_running: int) -> Grouping:

@@ -43,6 +43,10 @@ class Grouping(ABC):
         """Whether one more waiting sequence may join; `running` sequences run at the replica."""
         return running < self.max_running
 
+    def was_there(self, sequence: Sequence) -> bool:
+        """Whether a waiting sequence had come when the microbatch was chosen."""
+        return True
+
     def arrived(self, sequence: Sequence) -> None:  # noqa: B027 - most groupings need not know
         """A request was bound to the replica."""
 
@@ -76,18 +80,25 @@ class OneForAll(Grouping):
 
 
 class Cadence(Grouping):
-    """Numbered steps; who sampled in step n decodes again in step n + slots or later."""
+    """Numbered steps; who sampled in step n decodes again in step n + slots or later.
+
+    A step is chosen as the one before it leaves: it admits who waited then, into places that were free then.
+    """
 
     def __init__(self, slots: int, largest: int, max_running: int) -> None:
         super().__init__(slots, largest, max_running)
-        self._last = 0  # number of the last step
+        self._last = 0  # number of the last step that left
+        self._choices = 0  # steps chosen so far
+        self._running = 0
+        self._places = max_running  # that the chosen step may still fill
 
     def attempts(self) -> Iterator[int]:
-        """The next step, once the one that is `slots` steps older is back. An empty one waits for the next return."""
+        """Every step of which the one `slots` steps older is back."""
         in_flight = self.in_flight
         if not in_flight:
-            for step in range(self._last + 1, self._last + 1 + self.slots):
+            for step in range(self._last + 1, self._last + 2 + self.slots):
                 yield step
+                self._choose_next()
                 if in_flight:
                     self._last = step
                     break
@@ -96,12 +107,33 @@ class Cadence(Grouping):
         while in_flight[0] > self._last + 1 - self.slots:
             self._last += 1
             yield self._last
-            if in_flight[-1] != self._last:
-                return
+            self._choose_next()
 
     def may_decode(self, sequence: Sequence) -> bool:
         """By the step that last sampled for it."""
         return sequence.group is None or sequence.group <= self.group - self.slots
+
+    def may_admit(self, running: int) -> bool:
+        """Into a place that was free when the step was chosen."""
+        return self._places > 0 and running < self.max_running
+
+    def was_there(self, sequence: Sequence) -> bool:
+        """By the choices made before it came."""
+        return sequence.waits_since < self._choices
+
+    def arrived(self, sequence: Sequence) -> None:
+        """See Grouping."""
+        sequence.waits_since = self._choices
+
+    def admitted(self, sequence: Sequence) -> None:
+        """See Grouping."""
+        self._running += 1
+        self._places -= 1
+
+    def stopped(self, sequence: Sequence) -> None:
+        """See Grouping."""
+        self._running -= 1
+        sequence.waits_since = self._choices
 
     def dispatched(self, members: list[tuple[Sequence, int]]) -> None:
         """Chunks that sample nothing have no cadence."""
@@ -109,6 +141,10 @@ class Cadence(Grouping):
         for sequence, rows in members:
             if rows:
                 sequence.group = self.group
+
+    def _choose_next(self) -> None:
+        self._choices += 1
+        self._places = self.max_running - self._running
 
 
 class Turns(Grouping):

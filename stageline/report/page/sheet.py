@@ -3,6 +3,7 @@
 Whatever stands there was measured in the run, or tried by an earlier `stageline tune` on it; nothing is extrapolated.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -16,13 +17,16 @@ from stageline.report.rundir import RERUN, read_stages, read_summary
 from stageline.report.settings import settings_text
 from stageline.report.slo import Slo, parse_slo
 from stageline.report.summary import Summary
-from stageline.report.text_report import tuning_lines
+from stageline.report.text_report import judged, tuning_lines
 from stageline.report.tuned import read_tune
-from stageline.units import NS_PER_S, figure_text, format_duration
+from stageline.units import NS_PER_S, figure_text, format_duration, shorten
 
-MAX_BARS = 12  # rows of the picture
-MAX_LINES = 4  # of what binds, and of what was tried
+MAX_BARS = 10  # rows of the picture
+MAX_BINDS, MAX_TRIED = 3, 2  # lines of what binds, and of what was tried
+MAX_TEXT = 200  # characters of a command and of a workload, which may be of any length
 Pair = tuple[str, str]
+
+_COMMA = re.compile(r",(?=[A-Za-z])")
 
 
 def write_sheet(directory: Path, path: Path) -> None:
@@ -31,7 +35,9 @@ def write_sheet(directory: Path, path: Path) -> None:
     if not summary.complete or not stages:
         raise BadInput(str(directory), None, "the run broke off and has no stages", RERUN)
     tuned = read_tune(directory, summary.digest)
-    tried = tuning_lines(summary, directory, tuned) or ["nothing: the requests of this run can't be had again"]
+    tried = tuning_lines(summary, directory, tuned, MAX_TRIED) or ["the requests of this run can't be had again"]
+    if tuned is None:
+        tried = [f"nothing yet; {tried[0]}"]
     text = fill_template(
         asset("sheet.html"),
         {
@@ -43,9 +49,9 @@ def write_sheet(directory: Path, path: Path) -> None:
             "ROOM": _definitions(room_words(summary, stages)),
             "COST": _definitions(cost_words(summary)),
             "BARS": _bars(stages),
-            "BINDS": _items([line.seen for line in summary.binds[:MAX_LINES]] or ["nothing stands out"]),
-            "TRIED": _items(tried if tuned is None else tried[: MAX_LINES + 1]),
-            "COMMAND": escape(summary.command or "-"),
+            "BINDS": _items([line.seen for line in summary.binds[:MAX_BINDS]] or ["nothing stands out"]),
+            "TRIED": _items(tried),
+            "COMMAND": escape(shorten(summary.command or "-", MAX_TEXT)),
             "DIGEST": escape(summary.digest or "-"),
         },
     )
@@ -74,7 +80,7 @@ def plan_words(summary: Summary) -> list[Pair]:
         rows.append(("sized for", f"contexts of {context:,} tokens"))
     if engine := str(summary.settings.get("serving_engine", "")):
         rows.append(("driven as", f"{engine}: {settings_text(summary.settings)}"))
-    return [*rows, ("load", summary.workload)]
+    return [*rows, ("load", shorten(summary.workload, MAX_TEXT))]
 
 
 def service_words(summary: Summary) -> list[Pair]:
@@ -82,9 +88,12 @@ def service_words(summary: Summary) -> list[Pair]:
     counts, slo = summary.requests, objective(summary)
     rows = [("requests", f"{counts['finished']:,} of {counts['total']:,} finished")]
     if m := summary.measured:
-        rows.append(("offered", f"{figure_text(m.offered_requests_per_s)} requests/s"))
+        if m.offered_requests_per_s is not None:
+            rows.append(("offered", f"{figure_text(m.offered_requests_per_s)} requests/s"))
         tokens = f"{figure_text(m.served_output_tokens_per_s)} output tokens/s"
         rows.append(("served", f"{figure_text(m.served_requests_per_s)} requests/s, {tokens}; measured: {m.window}"))
+        if m.goodput_requests_per_s is not None:
+            rows.append(("goodput", f"{figure_text(m.goodput_requests_per_s)} requests/s kept the objective"))
         if m.remark:
             rows.append(("remark", m.remark))
     bounds = (
@@ -103,7 +112,7 @@ def room_words(summary: Summary, stages: Sequence[StageRecord]) -> list[Pair]:
         ("busiest stage", f"worked for {busiest:.0%} of the time"),
         ("KV memory", f"at most {figure_text(100 * summary.kv_peak_ratio)} % full"),
     ]
-    if (m := summary.measured) and t.replicas > 1:
+    if (m := summary.measured) and m.offered_requests_per_s is not None and t.replicas > 1:
         now, then = (m.offered_requests_per_s / n for n in (t.replicas, t.replicas - 1))
         lost = f"{figure_text(then)} requests/s each instead of {figure_text(now)}; not tried here"
         rows.append(("one replica lost", f"the others would have to serve {lost}"))
@@ -135,7 +144,8 @@ def _latency(found: Latency, bound_ns: int | None) -> str:
     if not bound_ns:
         return text
     left = 1 - found.p99 * NS_PER_S / bound_ns
-    margin = f"{left:.0%} of it left at p99" if left >= 0 else f"p99 is {-left:.0%} over it"
+    over = f"p99 is {-left:.0%} over it" if left > -1 else f"p99 is {figure_text(1 - left)} times that"
+    margin = f"{left:.0%} of it left at p99" if left >= 0 else over
     return f"{text}; allowed {format_duration(bound_ns)}: {margin}"
 
 
@@ -144,12 +154,18 @@ def _verdict(summary: Summary) -> str:
     if slo is None:
         return '<p class="verdict">No objective was given (--slo), so the run was not judged.</p>'
     kind, said = ("met", "Objective met") if slo.met else ("missed", "Objective missed")
-    text = f"{said}: {slo.objective}; {slo.attainment:.2%} of the requests kept it."
+    text = f"{said}: {slo.objective}; {slo.attainment:.2%} of the requests kept it{judged(summary)}."
     return f'<p class="verdict {kind}">{escape(text)}</p>'
 
 
 def _definitions(rows: Iterable[Pair]) -> str:
-    return "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in rows)
+    """Names and values; a long value without spaces, such as a workload, breaks after a comma."""
+    return "".join(f"<dt>{escape(name)}</dt><dd>{_breaking(escape(value))}</dd>" for name, value in rows)
+
+
+def _breaking(text: str) -> str:
+    """Text that may break after a comma with no space behind it, but not within a number."""
+    return _COMMA.sub(",<wbr>", text)
 
 
 def _items(lines: Iterable[str]) -> str:

@@ -7,11 +7,13 @@ import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import aiohttp
+
 from tests.cluster.accidents.trial import trial
 
 
 async def accidents(first: int, count: int, seed: int) -> int:
-    """How many left something wrong."""
+    """How many left something wrong; leaks count as one."""
     failed = 0
     with TemporaryDirectory() as folder:
         async with trial(Path(folder), seed) as cluster:
@@ -19,17 +21,17 @@ async def accidents(first: int, count: int, seed: int) -> int:
                 began_s = time.monotonic()
                 try:
                     what, errors = await cluster.accident(number)
-                except (AssertionError, TimeoutError) as error:
+                except (AssertionError, TimeoutError, OSError, aiohttp.ClientError) as error:
                     what, errors = "(broke off)", [f"{type(error).__name__}: {error}"]
-                print(
-                    f"{number:4} {time.monotonic() - began_s:5.1f} s  {what}",
-                    *errors,
-                    sep="\n       WRONG: ",
-                    flush=True,
-                )
-                failed += bool(errors)
-            print(f"recordings: {dict(cluster.said)}; descriptors and bytes: {cluster.sizes()}")
-    return failed
+                failed += told(f"{number:4} {time.monotonic() - began_s:5.1f} s  {what}", errors)
+            print(f"recordings: {dict(cluster.said)}")
+    return failed + told(str(cluster.leaks), cluster.leaks.errors() + cluster.leaks.left())
+
+
+def told(line: str, errors: list[str]) -> bool:
+    """Print it with what was wrong; whether anything was."""
+    print(line, *errors, sep="\n       WRONG: ", flush=True)
+    return bool(errors)
 
 
 def main(arguments: list[str]) -> int:
@@ -41,7 +43,10 @@ def main(arguments: list[str]) -> int:
     asked = parser.parse_args(arguments)
     began_s = time.monotonic()
     failed = asyncio.run(accidents(asked.first, asked.count, asked.seed))
-    print(f"{asked.count - failed} of {asked.count} accidents left nothing wrong ({time.monotonic() - began_s:.0f} s)")
+    took_s = time.monotonic() - began_s
+    print(
+        f"seed {asked.seed}: {failed} of {asked.count} accidents, or their leaks, left something wrong ({took_s:.0f} s)"
+    )
     return 1 if failed else 0
 
 

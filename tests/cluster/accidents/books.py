@@ -75,7 +75,7 @@ def errors_of(before: Page, now: Page, tally: Counter[str], *, pipeline_is_idle:
     if pipeline_is_idle:
         equal("running", now.router.total(names.RUNNING.name) + now.router.total(names.WAITING.name), 0)
         equal("KV at the router", now.router.total(vllm.KV_USAGE.name), 0)
-        equal("KV of the stages", sum(now.kv_bytes), 0)
+        equal(f"KV of the stages {now.kv_bytes}", sum(now.kv_bytes), 0)
     if now.pid != before.pid:
         return found
     passed = Counter({name: counts[name] - before.counts[name] for name in _COUNTED})

@@ -21,6 +21,7 @@ from stageline.cluster.process import Child
 from stageline.v1 import router_pb2
 from stageline.v1.router_pb2_grpc import RouterStub
 from stageline.wire.channels import Dialer
+from tests.cluster.servers import run_start
 
 DEADLINE_S = 2.0
 HOLD_PORT_S = 3.0
@@ -63,11 +64,11 @@ def _kill(child: Child, number: int = signal.SIGKILL) -> None:
 
 async def _stopped(child: Child, pause_s: float) -> None:
     pid = child.pid
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        await asyncio.sleep(pause_s)
-    finally:
-        with contextlib.suppress(ProcessLookupError):
+    with contextlib.suppress(ProcessLookupError):  # it may be dead already, or die meanwhile
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            await asyncio.sleep(pause_s)
+        finally:
             os.kill(pid, signal.SIGCONT)
 
 
@@ -143,10 +144,10 @@ async def fill_the_disk(scene: Scene) -> None:
     """No file of the router may grow any more; the recording of the next session can be written again."""
     size = max((path.stat().st_size for path in scene.folder.glob("session.jsonl*")), default=0)
     pid = scene.router.pid
-    _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
-    resource.prlimit(pid, resource.RLIMIT_FSIZE, (size + 50, hard))
-    await asyncio.sleep(0.5)
-    with contextlib.suppress(ProcessLookupError):
+    with contextlib.suppress(ProcessLookupError):  # it may be dead already, or die meanwhile
+        _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (size + 50, hard))
+        await asyncio.sleep(0.5)
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (hard, hard))
 
 
@@ -155,7 +156,7 @@ async def begin_a_run_and_say_no_more(scene: Scene) -> None:
     async with Dialer().channel(scene.servers.address) as channel:
         call = RouterStub(channel).Run()
         with contextlib.suppress(Exception):
-            await call.write(router_pb2.RunRequest(start=router_pb2.RunStart()))
+            await call.write(router_pb2.RunRequest(start=run_start()))
             await asyncio.sleep(0.2)
             await scene.served()
         call.cancel()

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import json
-import os
 import random
 import time
 from collections import Counter
@@ -21,11 +20,13 @@ from stageline.wire.router_client import RunOrder
 from tests.cluster.accidents.books import Page, errors_of, page_of
 from tests.cluster.accidents.crowd import Crowd
 from tests.cluster.accidents.kinds import CALM, DEADLINE_S, Scene, drawn
+from tests.cluster.accidents.leaks import Leaks
 from tests.cluster.live import live_plan, replayed_digest
 from tests.cluster.plans import some_requests
 
 DILATION = 10
 SERVES_AGAIN_S = 30.0  # of a host that does much else
+SETTLED_LOOKS = 100  # a tenth of a second after each other: a busy host takes its time to tell who is gone
 RUN_EVERY = 4  # accidents
 NOT_READY_ERROR_S = 0.7  # a session takes time to open, and so does looking
 CLOCK_ERROR_S = 0.5  # wall time that a reply may be late, on a host that does much else
@@ -39,6 +40,7 @@ class Trial:
         self._replayed: set[Path] = set()
         self.plan = live_plan()
         self.said: Counter[str] = Counter()
+        self.leaks = Leaks()
 
     async def accident(self, number: int) -> tuple[str, list[str]]:
         """What happened, and what was wrong afterwards."""
@@ -85,12 +87,13 @@ class Trial:
         if number % RUN_EVERY == RUN_EVERY - 1:
             errors += await self._virtual_run()
         errors += self._recordings()
+        errors += self.leaks.look({child.pid for child in [self.servers.router, *self.servers.stages]})
         return f"{names} (not ready for {unready_s:.1f} s)", errors
 
     async def _books(self, before: Page, crowd: Crowd) -> list[str]:
         """A cancellation takes effect when nothing of its request is in flight: look a few times."""
         errors: list[str] = []
-        for _ in range(20):
+        for _ in range(SETTLED_LOOKS):
             errors = errors_of(before, await page_of(self.servers, self._session), crowd.tally)
             if not errors:
                 break
@@ -193,10 +196,6 @@ class Trial:
         task.cancel()
         return await task
 
-    def sizes(self) -> dict[int, tuple[int, int]]:
-        """Descriptors and resident bytes of every server, by process id."""
-        return {child.pid: _size(child.pid) for child in [self.servers.router, *self.servers.stages]}
-
 
 def ending_of(path: Path) -> tuple[str, str]:
     """The digest of a recording, and why it has none."""
@@ -205,11 +204,6 @@ def ending_of(path: Path) -> tuple[str, str]:
         line = json.loads(last)
         return line.get("digest", ""), line.get("ended", "")
     return "", ""
-
-
-def _size(pid: int) -> tuple[int, int]:
-    fields = Path(f"/proc/{pid}/statm").read_text().split()
-    return sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir()), int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 @contextlib.asynccontextmanager

@@ -26,7 +26,8 @@ FUNCTIONS = {
     "compare": ["runs"],
     "search": [
         "models", "device_names", "devices", "workload", "slo", "microbatches", "vary", "max_context_parallel",
-        "requests", "rate_scale", "seed", "scheduling", "price", "limits", "every_count", "exhaustive", "headroom",
+        "requests", "rate_scale", "seed", "scheduling", "warmup", "measure_window", "price", "limits", "every_count",
+        "exhaustive", "headroom",
         "survive_loss",
         "jobs", "dask_scheduler", "resume", "catalog", "design",
     ],

@@ -1,5 +1,7 @@
 """Flags that contradict each other, or that mean nothing here, are refused: none is dropped in silence."""
 
+from pathlib import Path
+
 import pytest
 
 from stageline.cli.main import invoke as stageline
@@ -17,10 +19,13 @@ LOAD = ["load", "--url", "http://127.0.0.1:1", "--workload", SPEC]
         (["run", "PLAN", "--workload", SPEC, "--api-key", "x", "--engine", "inprocess"], "--api-key: a run in"),
         (["run", "PLAN", "--workload", SPEC, "--engine", "inprocess", "--cluster", "localhost:1"], "contradict"),
         (["up", "PLAN", "--detach"], "--detach: only for containers"),
-        (["up", "PLAN", "--name", "x", "--publish", "0.0.0.0"], "--name, --publish: only for containers"),
+        (["up", "PLAN", "--name", "x", "--publish", "0.0.0.0"], "--publish: only for containers"),
+        (["up", "PLAN", "--name", "a/b"], "--name: not 1 to 40 letters"),
         ([*TRAINED, "--training", "-o", "t.json"], "-o: not for a training run"),
         ([*TRAINED, "--training", "--explain"], "--explain: not for a training run"),
         ([*TRAINED, "--zero", "3", "--tokens", "9", "--price", "2"], "--zero, --tokens, --price: only for a training"),
+        ([*TRAINED, "--consecutive"], "--consecutive is for --placement by-kind"),
+        ([*TRAINED, "--consecutive", "--placement", "interleaved"], "--consecutive is for --placement by-kind"),
         ([*LOAD, "--think", "5s"], "add --turns 2"),
     ],
 )
@@ -29,6 +34,18 @@ def test_what_can_not_be_meant_is_refused(
 ) -> None:
     assert stageline([plan if word == "PLAN" else word for word in words]) == 2
     assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("inside", [["--events"], ["--paranoid"], ["--otlp", "http://127.0.0.1:1"]])
+def test_what_a_cluster_does_not_show_is_refused_before_anything_is_written(
+    inside: list[str], plan: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["run", plan, "--workload", SPEC, "--engine", "cluster", "-o", str(tmp_path / "out"), *inside]
+    assert stageline(words) == 2
+    said = capsys.readouterr()
+    assert "use them with --engine inprocess" in said.err
+    assert (said.out, said.err.count("\n")) == ("", 1)
+    assert not (tmp_path / "out").exists()
 
 
 def test_what_the_environment_says_is_for_other_commands(plan: str, monkeypatch: pytest.MonkeyPatch) -> None:

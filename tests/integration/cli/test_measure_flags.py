@@ -66,3 +66,46 @@ def test_the_api_measures_as_the_command_does(plan: str, capsys: pytest.CaptureF
     assert run.summary.measured is not None and run.summary.cost is not None
     assert printed["measured"]["served_requests_per_s"] == run.summary.measured.served_requests_per_s
     assert printed["cost"]["per_million_output_tokens"] == run.summary.cost.per_million_output_tokens
+
+
+@pytest.mark.parametrize(
+    "load",
+    [
+        "poisson:rate=8,input=512,output=16",
+        "poisson:rate=400,input=512,output=64",
+        "closed:users=4,input=512,output=16",
+    ],
+    ids=["long", "brief", "closed"],
+)
+def test_every_command_takes_rates_and_prices_in_one_window(load: str, tmp_path: Path) -> None:
+    """What `run` prints of a run is what `sweep`, `search` and `tune` say of the same one."""
+    plan = api.plan_model("llama-3.1-8b", "h100-sxm")
+    ran = api.run(plan, load, requests=40, slo="ttft=1s", price=2, output=tmp_path / "run").summary
+    assert ran.measured is not None and ran.cost is not None and ran.slo is not None
+    trial = api.sweep(plan, load, requests=40, slo="ttft=1s", over={"credits": [1]}).curves[0].points[0].trial
+    question = {"workload": load, "requests": 40, "slo": "ttft=1s", "price": 2, "headroom": False}
+    found = api.search("llama-3.1-8b", "h100-sxm", devices=1, **question).best()  # type: ignore[arg-type]
+    tuned = api.tune(tmp_path / "run", budget=2).before
+    m = ran.measured
+    assert ran.slo.goodput_requests_per_s == m.goodput_requests_per_s
+    assert found is not None
+    for t in (trial, found):
+        assert (t.served_requests_per_s, t.offered_requests_per_s) == (
+            m.served_requests_per_s,
+            m.offered_requests_per_s,
+        )
+        assert (t.goodput_requests_per_s, t.attainment) == (m.goodput_requests_per_s, ran.slo.attainment)
+        assert t.output_tokens_per_s == m.served_output_tokens_per_s
+    assert found.cost_per_million_tokens == pytest.approx(ran.cost.per_million_output_tokens)
+    assert tuned.cost_device_hours == pytest.approx(ran.cost.per_million_output_tokens / 2)
+    assert (tuned.output_tokens_per_s, tuned.goodput_requests_per_s) == (
+        m.served_output_tokens_per_s, m.goodput_requests_per_s,
+    )  # fmt: skip
+
+
+def test_a_run_prints_one_goodput_and_says_of_what_each_rate_is(plan: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert stageline(["run", plan, "--workload", SPEC, "--slo", "ttft=10s", "--warmup", "5"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert shown.count("goodput") == 1 and "that kept the objective" in shown
+    assert "whole run" in shown and "fill and drain included" in shown
+    assert "good of the 25 that arrived in the measurement window" in shown

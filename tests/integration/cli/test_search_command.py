@@ -1,6 +1,7 @@
 """`stageline search` and `stageline calibrate` as users meet them."""
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -198,6 +199,48 @@ def test_settings_are_varied_and_the_answer_can_be_pasted(capsys: pytest.Capture
     assert run(["plan", "h100-sxm", "--like", launch["sglang"]]) == 0
 
 
+PASTED = (
+    "llama-3.1-8b h100-sxm --devices 2 --balance least-loaded --warmup 5 --slo ttft=1s",
+    "llama-3.1-8b h100-sxm,l40s --devices 1..2 --stock l40s=1 --price h100-sxm=3,l40s=1",
+    "llama-3.1-70b wse-3 --devices 4 --microbatch 1,8 --credits 2,8 --overhead 50us",
+    "llama-3.1-70b h100-sxm --devices 2 --weights fp8 --kv-cache-dtype fp8 --context 8K",
+    "llama-3.1-8b h100-sxm --devices 2 --survive-loss --slo ttft=1s --host-step 1ms",
+    "gpt-oss-20b h100-sxm --devices 2 --serving-engine sglang --queueing shortest",
+)
+
+
+@pytest.mark.parametrize("asked", PASTED)
+def test_the_commands_of_the_answer_make_it_again(
+    asked: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The plan and the run as printed, and the run on the plan of the engine's launch line."""
+    monkeypatch.chdir(tmp_path)
+    load = ["--workload", "poisson:rate=20,input=256,output=16", "--requests", "30", "--seed", "3"]
+    words = ["search", *asked.split(), *load, "--jobs", "1", "--no-headroom"]
+    assert run(words) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert run([*words, "--json"]) == 0
+    best = json.loads(capsys.readouterr().out)["best"]
+    plan, again = (next(t for t in shown if t.startswith(f"stageline {n} ")) for n in ("plan", "run"))
+    pasted = [line for line in shown if line.startswith("python -m sglang" if "sglang" in asked else "vllm serve")]
+    assert len(pasted) == (0 if "wse-3" in asked else 1)
+    beside = [word for flag in ("--host-step", "--context") for word in _flag(words, flag)]  # no engine is told
+    likes = [["plan", best["device"], "--like", line, *beside, "-o", "plan.json"] for line in pasted]
+    for command in [shlex.split(plan)[1:], *likes]:
+        assert run(command) == 0
+        capsys.readouterr()
+        assert run([*shlex.split(again)[1:], "--json"]) == 0
+        summary = json.loads(capsys.readouterr().out)
+        assert (summary["ttft_s"]["p99"], summary["tpot_s"]["p99"]) == (best["ttft_p99_s"], best["tpot_p99_s"])
+        assert summary["measured"]["served_output_tokens_per_s"] == best["output_tokens_per_s"]
+        cost = summary["cost"] and summary["cost"]["per_million_output_tokens"]
+        assert cost == pytest.approx(best["cost_per_million_tokens"])
+
+
+def _flag(words: list[str], name: str) -> list[str]:
+    return words[words.index(name) :][:2] if name in words else []
+
+
 def test_room_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
     """The largest load that the answer keeps, also without one of its replicas, which carries less."""
     words = ["search", "llama-3.1-8b", "h100-sxm", "--devices", "2", "--jobs", "1", "--requests", "80", "--json"]
@@ -236,6 +279,37 @@ def test_more_devices_are_left_when_fewer_are_enough(capsys: pytest.CaptureFixtu
     ]
     _, found = search(capsys, "--slo", "ttft=100s", "--every-count", devices="4..6")
     assert {trial["devices"] for trial in found["trials"]} == {4, 5, 6}
+
+
+@pytest.mark.parametrize("window", [["--warmup", "20"], ["--measure-window", "1s..2s"], ["--measure-window", "all"]])
+def test_a_search_measures_as_a_run_does(window: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """The same window, and so the same rates, attainment and cost; bounds on all requests say nothing of a part."""
+    load = ["--workload", "poisson:rate=20,input=1024,output=16", "--requests", "60", "--slo", "ttft=50ms", *window]
+    plan = str(tmp_path / "plan.json")
+    words = ["search", "llama-3.1-8b", "h100-sxm", "--devices", "1", "--jobs", "1", "--no-headroom", *load, "--json"]
+    code = run([*words, "--price", "2"])
+    best = json.loads(capsys.readouterr().out)["best"]
+    assert run(["plan", "llama-3.1-8b", "h100-sxm", "-o", plan]) == 0
+    capsys.readouterr()
+    assert run(["run", plan, *load, "--price", "2", "--json"]) == code
+    summary = json.loads(capsys.readouterr().out)
+    measured = summary["measured"]
+    assert best["served_requests_per_s"] == measured["served_requests_per_s"]
+    assert best["output_tokens_per_s"] == measured["served_output_tokens_per_s"]
+    assert best["goodput_requests_per_s"] == measured["goodput_requests_per_s"]
+    assert best["attainment"] == summary["slo"]["attainment"]
+    assert best["cost_per_million_tokens"] == pytest.approx(summary["cost"]["per_million_output_tokens"])
+
+
+def test_what_was_left_out_names_model_and_device_where_there_are_several(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["search", "llama-3.1-8b", "h100-sxm,a100-80g", "--devices", "1..2", "--workload", LOAD, "--jobs", "1"]
+    words += ["--requests", "10", "--stock", "a100-80g=1", "--slo", "ttft=100s", "--no-headroom", "--json"]
+    assert run(words) == 0
+    found = json.loads(capsys.readouterr().out)
+    left = {(x["name"], x["reason"].partition(" (")[0]) for x in found["left_out"]}
+    assert ("llama-3.1-8b on a100-80g: tp2", "it needs 2 devices of the 1 in stock") in left
+    assert ("llama-3.1-8b on h100-sxm: 2 devices", "fewer meet the objective") in left
+    assert found["combinations"] == 5 and len(found["trials"]) == 2
 
 
 def test_a_brief_load_is_said(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import stageline
+from stageline.api.sweeping import knee
 from stageline.cli.main import invoke as run
 
 LOAD = "poisson:rate=8,input=512,output=16"
@@ -76,10 +77,19 @@ def test_users_are_whole(plan: Path) -> None:
         (["--over", "rate=2", "--over", "rate-scale=3"], "both change the load"),
         (["--over", "users=2"], "has no users="),
         (["--over", "nothing=2"], "no setting of a run"),
+        (["--over", "nothing=2"], "overhead, front-end, prefix-cache"),
         (["--over", "kv=never"], "never"),
+        (["--over", "prefix-cache=maybe"], "give on or off"),
+        (["--over", "acceptance=2", "--speculate", "2"], "--over acceptance"),
+        (["--over", "overhead=50"], "--over overhead"),
+        (["--over", "speculate=2"], "--acceptance"),
+        (["--over", "credits=1,2", "--credits", "4"], "--credits is given"),
+        (["--over", "max-num-seqs=1,2", "--max-running", "4"], "--max-running is given"),
+        (["--over", "rate-scale=1,2", "--rate-scale", "4"], "--rate-scale is given"),
+        (["--over", "prefix-cache=on", "--over", "enable-prefix-caching=off"], "are the same"),
         (["--over", "rate=2", "--slo", "ttft=1s", "--until", "ttft=1s"], "--until"),
         (["--over", "rate=2", "--jobs", "0"], "--jobs"),
-        (["--until", "nonsense"], "--slo"),
+        (["--until", "nonsense"], "--until"),
     ],
 )
 def test_mistakes(capsys: pytest.CaptureFixture[str], plan: Path, words: list[str], named: str) -> None:
@@ -96,3 +106,63 @@ def test_a_sweep_that_serves_nobody_is_no_success(capsys: pytest.CaptureFixture[
     load = "poisson:rate=4,input=200000,output=4"
     assert run(["sweep", str(plan), "--workload", load, "--requests", "3", "--jobs", "1", "--over", "rate=1,2"]) == 1
     assert "no request finished at any point" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(
+    ("curve", "bend"),
+    [
+        ([(1, 1.0), (2, 2.0), (3, 3.0), (4, 4.0)], None),
+        ([(1, 1.0), (2, 2.04), (3, 2.97), (4, 4.0)], None),  # straight, but for what a few requests make of it
+        ([(1, 1.0), (2, 2.0), (3, 2.1), (4, 2.1)], 2),
+        ([(1, 1.0), (2, 2.0), (3, 3.0), (4, 3.1)], 3),
+        ([(1, 1.0), (2, 1.0), (3, 2.0)], None),
+        ([(1, 3.0), (2, 2.0), (3, 1.0)], None),
+        ([(1, 0.0), (2, 0.0), (3, 0.0)], None),
+    ],
+)
+def test_a_knee_is_where_more_begins_to_give_less_than_half(curve: list[tuple[int, float]], bend: int | None) -> None:
+    assert knee(curve) == bend
+
+
+def test_a_sweep_that_never_keeps_its_objective_names_no_best_and_no_knee(
+    capsys: pytest.CaptureFixture[str], plan: Path
+) -> None:
+    words = ["--workload", LOAD, "--requests", "60", "--jobs", "1", "--slo", "ttft=15ms", "--over", "rate=100..900:4"]
+    assert run(["sweep", str(plan), *words]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "no rate that was tried keeps the objective" in shown
+    assert "knee" not in shown and "most goodput" not in shown
+
+
+def test_loads_with_until_are_where_the_limit_is_sought(capsys: pytest.CaptureFixture[str], plan: Path) -> None:
+    limit = sweep(capsys, plan, "--until", "ttft=100ms", "--over", "rate=4,300")["curves"][0]["limit"]  # type: ignore[index]
+    assert {4, 300} <= {load for load, _ in limit["tried"]}
+    assert 4 < limit["kept"] < limit["missed"] < 300
+    assert limit["missed"] / limit["kept"] < 1.03
+
+
+@pytest.mark.parametrize(
+    ("words", "heading", "values"),
+    [
+        (["--over", "prefix-cache=off,on"], "prefix-cache", ["off", "on"]),
+        (["--over", "enable-prefix-caching=off,on", "--snapshot-tokens", "4096"], "prefix-cache", ["off", "on"]),
+        (["--over", "speculate=0,2", "--acceptance", "0.7"], "speculate", ["0", "2"]),
+        (["--over", "acceptance=0.5..0.9:3", "--speculate", "2"], "acceptance", ["0.5", "0.7", "0.9"]),
+        (["--over", "overhead=0,50us,1ms"], "overhead", ["0s", "50us", "1ms"]),
+        (["--over", "max-num-seqs=4,8"], "max-num-seqs", ["4", "8"]),
+    ],
+)
+def test_an_axis_is_a_flag_with_values_as_the_flag_takes_them(
+    words: list[str], heading: str, values: list[str], capsys: pytest.CaptureFixture[str], plan: Path
+) -> None:
+    assert run(["sweep", str(plan), "--workload", LOAD, "--requests", "8", "--jobs", "1", *words]) == 0
+    shown = capsys.readouterr().out
+    assert heading in shown
+    assert [line.split()[1] for line in shown.splitlines() if line.startswith("│")] == values
+
+
+def test_a_closed_loop_is_offered_nothing(capsys: pytest.CaptureFixture[str], plan: Path) -> None:
+    words = ["--workload", "closed:users=2,input=512,output=16", "--requests", "20", "--jobs", "1"]
+    assert run(["sweep", str(plan), *words, "--over", "users=1,2"]) == 0
+    shown = capsys.readouterr().out
+    assert "served req/s" in " ".join(shown.split()) and "offered" not in shown

@@ -16,7 +16,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[LocalOptions]:
     """The options of the clusters that would have been started."""
     seen: list[LocalOptions] = []
 
-    async def serve(plan: Plan, path: Path, options: LocalOptions, dilation: float) -> None:
+    async def serve(plan: Plan, path: Path, options: LocalOptions, dilation: float, name: str) -> None:
         seen.append(options)
 
     monkeypatch.setattr("stageline.cli.up._serve", serve)

@@ -65,6 +65,22 @@ def test_a_compose_file_outside_a_checkout_is_refused(
     assert not elsewhere.exists()
 
 
+@pytest.mark.parametrize("kind", ["compose", "swarm", "k8s"])
+def test_all_files_have_the_same_flags(kind: str, checkout: Path) -> None:
+    plan, out = checkout / "plan.json", checkout / "out.yml"
+    plan.write_bytes(msgspec.json.encode(small_plan(2)))
+    flags = ["--name=mine", "--image=registry.test/own:1", "--dilation=50", "--payload=size"]
+    assert run(["render", kind, str(plan), *flags, "-o", str(out)]) == 0
+    text = out.read_text()
+    assert "mine" in text
+    assert "registry.test/own:1" in text and "stageline:local" not in text and "STAGELINE_TAG" not in text
+    assert "build:" not in text
+    assert "STAGELINE_DILATION:-50" in text or '"50"' in text
+    assert "STAGELINE_PAYLOAD:-size" in text or ("STAGELINE_PAYLOAD\n" in text and "size" in text)
+    if kind != "k8s":
+        assert f"#   stageline render {kind} plan.json {' '.join(flags)} -o out.yml\n" in text
+
+
 DECIDED = {  # by the file itself: addresses, ports, the plan; and what is of no use in a container
     "grpc_host", "grpc_port", "metrics_port", "http_host", "http_port", "plan", "stages", "advertise", "published",
     "exit_with_parent", "payload", "dilation", "stage", "replica",

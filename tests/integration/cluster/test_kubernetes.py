@@ -192,6 +192,22 @@ def test_probes_and_scrapes_follow_tls(chart: Path, root: Path) -> None:
     assert (endpoint["scheme"], endpoint["tlsConfig"]) == ("https", trust)
 
 
+def probes_of(objects: list[Object]) -> dict[tuple[str, str], Object]:
+    """The probes of every pod, by its object."""
+    pods = {key: entry for key, entry in by_name(objects).items() if key[0] in ("Deployment", "StatefulSet")}
+    containers = {key: entry["spec"]["template"]["spec"]["containers"][0] for key, entry in pods.items()}
+    return {key: {name: value for name, value in c.items() if name.endswith("Probe")} for key, c in containers.items()}
+
+
+def test_the_command_has_the_probes_of_the_chart(chart: Path, plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    secured = from_command(plan, capsys, "--tls")
+    validate(secured)
+    assert probes_of(secured) == probes_of(from_chart(chart, plan, settings={"tls_cert": "/tls/own.pem"}))
+    plain = probes_of(from_command(plan, capsys))
+    assert plain == probes_of(from_chart(chart, plan))
+    assert all("grpc" in probes["readinessProbe"] for probes in plain.values())
+
+
 def test_the_chart_knows_every_setting_and_no_other(chart: Path, root: Path) -> None:
     schema = msgspec.json.decode((chart / "values.schema.json").read_bytes())["properties"]["settings"]
     (pattern,) = schema["patternProperties"]

@@ -191,7 +191,7 @@ async def test_the_probe_says_what_is_missing() -> None:
         await asked(Fake(models=()))
     with pytest.raises(UsageError, match="--api-key"):
         await asked(Fake(api_key="k"))
-    with pytest.raises(Busy, match="stage 3 is down"):
+    with pytest.raises(Busy, match=r"is not ready: stage 3 is down; try again later"):
         await asked(Fake(not_ready="stage 3 is down"))
 
 

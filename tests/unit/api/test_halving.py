@@ -4,7 +4,8 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from stageline.api.halving import LEAST_WORK, MOST_WORK, PART, Halving, Lengths, Score, Try, lengths
+from stageline.api.halving import LEAST_WORK, MOST_WORK, PART, Halving, Lengths, lengths
+from stageline.api.scoreboard import Measured, Score, Try
 
 SIZES = [5, 4, 3]
 TOP = (3, 1, 2)
@@ -18,14 +19,14 @@ def explore(
     work = 0.0
     n = Lengths(100, 250, 1000)
 
-    def measure(tries: Sequence[Try], requests: int) -> dict[Try, Score]:
+    def measure(tries: Sequence[Try], requests: int) -> dict[Try, Measured]:
         nonlocal work
         work += len(tries) * requests / n.full
         far = {t: sum(abs(a - b) for a, b in zip(t.point, TOP, strict=True)) for t in tries}
         found: dict[Try, Score] = {t: (float(-abs(t.design - 2) * 3 - far[t]),) for t in tries if t.design != 4}
         if requests == n.full:
             full.update(found)
-        return found
+        return {t: Measured(score, requests) for t, score in found.items()}
 
     Halving(kinds, SIZES, n, measure).run(everything=everything, hopeless=hopeless)
     return full, work
@@ -60,3 +61,20 @@ def test_where_nothing_can_be_hoped_for_one_trial_in_full_is_enough() -> None:
     full, work = explore([0, 1, 2, 3, 4, 5], hopeless=hopeless)
     assert len(full) == len(seen) == 1
     assert work < 0.8 * explore([0, 1, 2, 3, 4, 5])[1]
+
+
+def test_the_work_goes_to_axes_that_change_something() -> None:
+    """Two of three axes change nothing, and the beginning of the workload prefers the wrong end of the third."""
+    best, sizes = 1, [5, 2, 4]
+    full: dict[Try, Score] = {}
+
+    def measure(tries: Sequence[Try], requests: int) -> dict[Try, Measured]:
+        top = best if requests == 1000 else 4
+        found: dict[Try, Score] = {t: (float(-t.design * 9 - abs(t.point[0] - top)),) for t in tries}
+        if requests == 1000:
+            full.update(found)
+        return {t: Measured(score, requests) for t, score in found.items()}
+
+    Halving(range(6), sizes, Lengths(100, 250, 1000), measure).run()
+    assert max(full.values()) == (0.0,)
+    assert len(full) < LEAST_WORK

@@ -104,7 +104,7 @@ LINES: dict[str, tuple[str, str, dict[str, Any], tuple[str, ...]]] = {
         ("--enable-eplb", "--all2all-backend"),
     ),
     "vllm serve m/x --limit-mm-per-prompt.image 0 --disable-hybrid-kv-cache-manager": (
-        "vllm-v1", "m/x", {"whole_kv": True}, ("--limit-mm-per-prompt",),
+        "vllm-v1", "m/x", {"whole_kv": True}, (),
     ),
     "python -m sglang.launch_server --model m/x --tp 8 --mem-frac 0.9": (
         "sglang", "m/x", {"tensor_parallel": 8, "memory_share": 0.9}, (),
@@ -129,6 +129,93 @@ LINES: dict[str, tuple[str, str, dict[str, Any], tuple[str, ...]]] = {
     ),
     "trtllm-serve m/x --pp_size 2 --cluster_size 1 --gpus_per_node 8 --max_beam_width 1": (
         "trtllm", "m/x", {"stages": 2, "layer_partition": "trtllm"}, ("--cluster-size", "--gpus-per-node"),
+    ),
+    # fields of JSON one by one, optimisation levels, overrides of the config
+    "vllm serve m/x --speculative-config.method mtp --speculative-config.num_speculative_tokens=2": (
+        "vllm-v1", "m/x", {"speculative_config": '{"method": "mtp", "num_speculative_tokens": 2}'}, (),
+    ),
+    "vllm serve m/x -cc.cudagraph_capture_sizes+ 1 -cc.cudagraph_capture_sizes+ 8 -O3 --limit-mm-per-prompt.image 2": (
+        "vllm-v1", "m/x", {"cuda_graph_sizes": (1, 8)}, (),
+    ),
+    "vllm serve m/x -O.cudagraph_mode NONE --eplb-config.num_redundant_experts 4": (
+        "vllm-v1", "m/x", {"enforce_eager": True, "redundant_experts": 4}, (),
+    ),
+    "vllm serve m/x --limit-mm-per-prompt image=0,video=0": ("vllm-v1", "m/x", {"language_model_only": True}, ()),
+    """vllm serve m/x --limit-mm-per-prompt '{"image": 0, "video": 0}'""": (
+        "vllm-v1", "m/x", {"language_model_only": True}, (),
+    ),
+    "vllm serve m/x --language-model-only": ("vllm-v1", "m/x", {"language_model_only": True}, ()),
+    # recipes: docs.vllm.ai/projects/recipes, docs.sglang.io/cookbook, TensorRT-LLM's deployment guides, model cards
+    "vllm serve zai-org/GLM-4.7-FP8 --tensor-parallel-size 4 --speculative-config.method mtp "
+    "--speculative-config.num_speculative_tokens 1 --tool-call-parser glm47 --reasoning-parser glm45 "
+    "--enable-auto-tool-choice --served-model-name glm-4.7-fp8": (
+        "vllm-v1", "zai-org/GLM-4.7-FP8",
+        {"tensor_parallel": 4, "speculative_config": '{"method": "mtp", "num_speculative_tokens": 1}'},
+        ("--tool-call-parser", "--reasoning-parser", "--enable-auto-tool-choice", "--served-model-name"),
+    ),
+    "vllm serve m/x --tensor-parallel-size 8 --mm-encoder-tp-mode data --enable-expert-parallel --async-scheduling "
+    """--media-io-kwargs '{"video": {"num_frames": -1}}' --host 0.0.0.0""": (
+        "vllm-v1", "m/x",
+        {"tensor_parallel": 8, "tower_mode": "data", "all_experts": True, "async_scheduling": True},
+        ("--media-io-kwargs", "--host"),
+    ),
+    "vllm serve m/x --enable-expert-parallel --data-parallel-size 8 --kv-cache-dtype fp8_e4m3 --block-size 64 "
+    "--data-parallel-address 10.0.0.1 --api-server-count=8": (
+        "vllm-v1", "m/x", {"all_experts": True, "replicas": 8, "kv_cache_dtype": "fp8", "block_tokens": 64},
+        ("--data-parallel-address", "--api-server-count"),
+    ),
+    "vllm serve openai/gpt-oss-120b --async-scheduling --no-enable-prefix-caching --max-cudagraph-capture-size 2048 "
+    "--max-num-batched-tokens 8192 --stream-interval 20 --tensor-parallel-size 4 --performance-mode balanced": (
+        "vllm-v1", "openai/gpt-oss-120b",
+        {
+            "async_scheduling": True, "prefix_cache": False, "cuda_graph_max": 2048, "max_num_batched_tokens": 8192,
+            "tensor_parallel": 4,
+        },
+        ("--stream-interval",),
+    ),
+    "vllm serve m/x --language-model-only --reasoning-parser qwen3 --mamba-ssm-cache-dtype float32": (
+        "vllm-v1", "m/x", {"language_model_only": True, "state_dtype": "fp32"}, ("--reasoning-parser",),
+    ),
+    "vllm serve unsloth/tinyllama-bnb-4bit --quantization bitsandbytes --load-format bitsandbytes": (
+        "vllm-v1", "unsloth/tinyllama-bnb-4bit", {"quantization": "bitsandbytes"}, ("--load-format",),
+    ),
+    "python -m sglang.launch_server --model-path Qwen/Qwen3.6-27B --port 8000 --tp-size 8 --mem-fraction-static 0.8 "
+    "--context-length 262144 --reasoning-parser qwen3": (
+        "sglang", "Qwen/Qwen3.6-27B", {"tensor_parallel": 8, "memory_share": 0.8, "max_model_len": 262_144},
+        ("--port", "--reasoning-parser"),
+    ),
+    "python3 -m sglang.launch_server --model-path deepseek-ai/DeepSeek-R1 --tp 16 --dist-init-addr 10.0.0.1:5000 "
+    "--nnodes 2 --node-rank 0 --trust-remote-code --quantization fp8 --kv-cache-dtype fp8_e5m2": (
+        "sglang", "deepseek-ai/DeepSeek-R1",
+        {"tensor_parallel": 16, "quantization": "fp8", "kv_cache_dtype": "fp8"},
+        ("--dist-init-addr", "--nnodes", "--node-rank", "--trust-remote-code"),
+    ),
+    "sglang serve --model-path m/x --pp-size 4 --pp-async-batch-depth 2": (
+        "sglang", "m/x", {"stages": 4, "credits": 6, "layer_partition": "sglang"}, (),
+    ),
+    "trtllm-serve deepseek-ai/DeepSeek-R1 --host localhost --port 8000 --backend pytorch --max_batch_size 161 "
+    "--max_num_tokens 1160 --tp_size 8 --ep_size 8 --pp_size 1 --kv_cache_free_gpu_memory_fraction 0.95 "
+    "--enable_chunked_prefill --reasoning_parser deepseek-r1": (
+        "trtllm", "deepseek-ai/DeepSeek-R1",
+        {
+            "max_num_seqs": 161, "max_num_batched_tokens": 1160, "tensor_parallel": 8, "expert_parallel": 8,
+            "activations": "free", "memory_share": 0.95,
+        },
+        ("--host", "--port", "--backend", "--reasoning-parser"),
+    ),
+    "vllm serve m/x -O 0": ("vllm-v1", "m/x", {"enforce_eager": True}, ()),
+    """vllm serve m/x --rope-scaling '{"rope_type": "yarn", "factor": 4.0}' --max-model-len 131072""": (
+        "vllm-v1", "m/x",
+        {"hf_overrides": '{"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}', "max_model_len": 131_072}, (),
+    ),
+    "vllm serve m/x --hf-overrides.rope-parameters.factor 2": (
+        "vllm-v1", "m/x", {"hf_overrides": '{"rope_parameters": {"factor": 2}}'}, (),
+    ),
+    """sglang serve --model m/x --json-model-override-args '{"max_position_embeddings": 65536}'""": (
+        "sglang", "m/x", {"hf_overrides": '{"max_position_embeddings": 65536}'}, (),
+    ),
+    "VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 vllm serve m/x --max-model-len 1000000": (
+        "vllm-v1", "m/x", {"hf_overrides": '{"max_model_len": 1000000}', "max_model_len": 1_000_000}, (),
     ),
     # an environment before the command, underscores, `=` and vLLM's suffixes
     "NCCL_P2P_DISABLE=1 vllm serve m/x -tp=2 --enable_expert_parallel --max-num-seqs 8 --max-model-len=130k": (
@@ -161,7 +248,18 @@ def test_lines_of_the_engines_documents(text: str) -> None:
         ("rocket launch", "begins with one of: vllm serve, python -m sglang.launch_server, trtllm-serve"),
         ("rocket vllm serve m", "not a launch line of a known serving engine"),
         ("vllm serve m -tp $TP", "--tensor-parallel-size: a variable of a shell .*put its value in its place"),
-        ("vllm serve m --hf-overrides '{}'", "--hf-overrides: not emulated: another config.json: give the path"),
+        ("vllm serve m --speculative-config.method", "--speculative-config.method: its value is missing"),
+        ("vllm serve m --kv-transfer-config.kv_role kv_both", "--kv-transfer-config: not emulated"),
+        ("vllm serve m --speculative-config.a 1 --speculative-config.a.b 1", "a has a value of its own"),
+        ("vllm serve m --rope-scaling yarn", "--rope-scaling: not JSON"),
+        ("vllm serve m --performance-mode throughput", "other limits and graph sizes than the engine's defaults"),
+        ("vllm serve m --mm-encoder-tp-mode rows", "give weights or data"),
+        ("vllm serve m --dbo-decode-token-threshold 32", "not emulated: the smallest batch that is split in two"),
+        ("vllm serve m -dcp 4", "not emulated: decode context parallelism"),
+        ("sglang serve --model m --torchao-config int4wo-128", "weights that torchao quantises at launch"),
+        ("trtllm-serve m --enable_attention_dp", "not emulated: replicas of attention"),
+        ("vllm serve m -O1", "--optimization-level: graphs for pieces of a step alone are not emulated"),
+        ("VLLM_ALLOW_LONG_MAX_MODEL_LEN=yes vllm serve m", "VLLM_ALLOW_LONG_MAX_MODEL_LEN: neither 0 nor 1"),
         ("vllm serve m --kv-transfer-config x", "--kv-transfer-config: not emulated: KV that other servers or stores"),
         (
             "vllm serve m --kv-cache-memory-bytes 1T",

@@ -46,4 +46,3 @@ def test_what_can_not_be_varied(given: dict[str, list[object]], named: str) -> N
 def test_points_of_a_box() -> None:
     assert spread([5, 2, 1], 3) == [(0, 0, 0), (2, 0, 0), (4, 1, 0)]
     assert star((1, 0), [3, 2]) == [(0, 0), (2, 0), (1, 1)]
-    assert star((2, 0), [5, 1], adjacent=True) == [(1, 0), (3, 0)]

@@ -31,39 +31,36 @@ def kernels(shared_data: Path) -> Path:
 
 
 TARGETS = {"gemm": 0.12, "prefill": 0.12, "decode": 0.12, "moe": 0.15}
-MISSED = {  # docs/costs.md says by how much
-    ("a100-80g", "moe", "bf16"), ("l40s", "prefill", "bf16"), ("l40s", "prefill", "fp8"), ("l40s", "decode", "bf16"),
-    ("rtx-pro-6000", "decode", "bf16"),
-} | {(name, "moe", "mxfp4") for name in ("h100-sxm", "h200", "b200", "b300", "gb300")}  # fmt: skip
 
 
 def constants(cost: msgspec.Struct) -> list[float]:
-    """In the order of the forms, which is that of the fields: times in us."""
-    fields = msgspec.structs.asdict(cost)
-    return [value / 1e3 if name.endswith("_ns") else value for name, value in fields.items() if name != "format"]
+    """In the order of the forms, which is that of the fields: times in us. Not fitted: `heads_apart`."""
+    fields = {name: value for name, value in msgspec.structs.asdict(cost).items() if isinstance(value, float)}
+    return [value / 1e3 if name.endswith("_ns") else value for name, value in fields.items()]
 
 
 def found_residuals(kernels: Path, system: System, kind: str) -> dict[str, Residuals]:
     """Of the shipped constants of all formats, over all rows of the tables."""
     pytest.importorskip("pyarrow")
     device, folder = SHELF.device(system.device).device, kernels / system.folder
+    on = forms.given(system, device)
     costs: KernelCosts | None = device.costs
     assert costs is not None
-    made: dict[str, tuple[dict[str, Rows], Callable[[Rows, str], forms.Form]]] = {
-        "gemm": (tables.gemms(folder, system)[0], lambda rows, fmt: forms.gemm(rows, device, fmt)),
-        "prefill": (
-            tables.attention(folder, system, "context"), lambda rows, fmt: forms.prefill(rows, device, fmt)
-        ),
-        "decode": (
-            tables.attention(folder, system, "generation"),
-            lambda rows, fmt: forms.decode(rows, device, fmt, system.cache_mib << 20),
-        ),
-        "moe": (tables.experts(folder, system), lambda rows, fmt: forms.experts(rows, device, fmt)),
-    }  # fmt: skip
-    found, form = made[kind]
+    form: Callable[[Rows, str], forms.Form] = {
+        "gemm": lambda rows, fmt: forms.gemm(rows, device, fmt),
+        "prefill": lambda rows, fmt: forms.prefill(rows, device, fmt, on),
+        "decode": lambda rows, fmt: forms.decode(rows, device, fmt, on),
+        "moe": lambda rows, fmt: forms.experts(rows, device, fmt),
+    }[kind]
+    phases = {"prefill": "context", "decode": "generation"}
+    if kind in phases:
+        found = tables.attention(folder, system, phases[kind])
+    else:
+        found = tables.experts(folder, system) if kind == "moe" else tables.gemms(folder, system)[0]
     shipped = {row.format: constants(row) for row in getattr(costs, kind)}
     assert shipped.keys() == found.keys()
     assert all(len(x) <= 6 for x in shipped.values())
+    assert (costs.cache_bytes, costs.score_fs) == (on.cache_bytes, pytest.approx(on.score_fs, rel=1e-3))
     return {fmt: residuals(form(rows, fmt).predict(np.array(shipped[fmt])), rows) for fmt, rows in found.items()}
 
 
@@ -73,8 +70,7 @@ def test_shipped_constants_meet_the_aims_of_the_tables(kernels: Path, system: Sy
     """At most six constants; the median error, and no band of 100 rows with a median bias above 15 %."""
     for fmt, found in found_residuals(kernels, system, kind).items():
         aim = 0.08 if (kind, fmt) == ("gemm", "bf16") else TARGETS[kind]
-        assert (found.error > aim) == ((system.device, kind, fmt) in MISSED), (fmt, found)
-        assert found.error <= 0.21
+        assert found.error <= aim, (fmt, found)
         assert all(abs(bias) <= 0.15 for rows, bias in found.bands if rows >= 100), (fmt, found)
 
 

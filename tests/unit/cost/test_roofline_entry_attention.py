@@ -11,7 +11,7 @@ from stageline.cost.group import Group, layer_group_bytes, local_params
 from stageline.cost.roofline_entry import operations, roofline_entry
 from stageline.cost.service import compile_cost
 from stageline.cost.totals import BatchTotals
-from stageline.model.attention import Attention, Compressed, Gqa, Lightning, Mamba2, Mla
+from stageline.model.attention import Attention, Compressed, Gqa, Lightning, Mamba, Mamba2, Mla, Parallel
 from stageline.model.attention_kind import NoAttention
 from stageline.model.ffn import Dense, Ffn, Moe, NoFfn
 from stageline.model.formats import WeightFormats
@@ -136,6 +136,23 @@ def test_state_space_layers_read_and_write_their_state_once() -> None:
     assert lightning and lightning.sequence_ns == pytest.approx(bytes_ns(2 * 8 * 128 * 128 * 4))
 
 
+MAMBA_1 = Mamba(width=2048, state_dim=16, step_rank=64, conv_kernel=4)
+PARALLEL = Parallel(attention=Gqa(heads=16, kv_heads=4, head_dim=128), state_space=MAMBA)
+
+
+def test_attention_and_a_state_side_by_side_cost_what_each_costs() -> None:
+    both, alone, state = (group(kind) for kind in (PARALLEL, PARALLEL.attention, MAMBA))
+    assert both.attention == alone.attention and both.linear == state.linear
+    assert len(both.collectives) == len(alone.collectives)  # their outputs are added before the ranks' sum
+    layer = Layer(PARALLEL, DENSE, WeightFormats())
+    for name, kind in (("qkv", PARALLEL.attention), ("bc", MAMBA)):
+        one = next(t for t in kind.tensors(HIDDEN) if t.name == name)
+        assert local_params(layer, one, 16, HIDDEN) == local_params(
+            Layer(kind, DENSE, WeightFormats()), one, 16, HIDDEN
+        )
+        assert local_params(layer, one, 16, HIDDEN) > one.params / 16  # heads and groups are copied
+
+
 def test_layers_of_one_part_have_one_norm_one_all_reduce_and_no_attention() -> None:
     alone = Layer(NoAttention(), DENSE, WeightFormats())
     both = Layer(MAMBA, DENSE, WeightFormats())
@@ -173,7 +190,9 @@ def test_a_single_group_of_maps_is_on_every_rank() -> None:
 
 
 @pytest.mark.parametrize(
-    "attention", [SPARSE, PACKED, MAMBA, Lightning(heads=8, head_dim=128)], ids=lambda a: type(a).__name__
+    "attention",
+    [SPARSE, PACKED, MAMBA, MAMBA_1, PARALLEL, Lightning(heads=8, head_dim=128)],
+    ids=lambda a: type(a).__name__,
 )
 @pytest.mark.parametrize("ranks", [{"tensor_parallel": 4}, {"context_parallel": 2}, {"devices": 2}])
 def test_every_kind_plans_in_every_division(attention: Attention, ranks: dict[str, int]) -> None:

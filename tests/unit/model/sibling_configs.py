@@ -1,6 +1,9 @@
 """Siblings of the families: fields as their published configs have them, and the totals on their model cards.
 
 Active parameters count the head, not the input embedding. None of these fields may be in the way.
+
+CHECKED were compared, for all sizes that the copy has, with copies of the published config.json in public
+repositories on GitHub; the others rest on their totals alone.
 """
 
 from typing import Any
@@ -10,6 +13,23 @@ USUAL: dict[str, Any] = {
     "rms_norm_eps": 1e-06, "rope_theta": 1000000.0, "tie_word_embeddings": False, "torch_dtype": "bfloat16",
     "transformers_version": "4.51.0", "use_cache": True, "rope_scaling": None,
 }  # fmt: skip
+CHECKED = {  # and where the copy stands
+    "qwen3-coder-480b": "documents of a serving engine's port, which prepare its weights",
+    "deepseek-v2": "tests of a converter of architectures",
+    "glm-4.5-air": "a log of ms-swift, which prints the model's configuration",
+    "phi-3-mini": "a generator of ONNX graphs",
+    "phi-4-mini": "tests of an engine in Rust",
+    "granite-4-h-small": "a calculator of memory, relevant fields",
+    "command-r": "tests of an engine in Rust",
+    "ernie-4.5-21b": "tests of a calculator of memory",
+    "hunyuan-a13b": "tests of a profiler, which keep its lists by layer",
+    "nemotron-nano-9b-v2": "a converter for TensorRT, and tests of a calculator of memory",
+    "minimax-m2": "tests of a tracer for vLLM",
+    "glm-4-9b": "tests of an engine in Rust",
+    "exaone-4-32b": "TensorRT-LLM's unit test of EXAONE 4, with 4 of its 64 layers",
+    "internlm3-8b": "tests of an engine for MLX, the fields that it reads",
+    "ling-lite-1.5": "tests of an engine for MLX, the whole file",
+}
 CONFIGS: dict[str, tuple[dict[str, Any], float, float]] = {
     "qwen3-coder-480b": (  # 480 B, 35 B
         USUAL | {
@@ -315,6 +335,7 @@ CONFIGS: dict[str, tuple[dict[str, Any], float, float]] = {
             "model_type": "internlm3", "bias": False, "head_dim": 128, "hidden_size": 4096, "intermediate_size":
             10240, "max_position_embeddings": 32768, "num_attention_heads": 32, "num_hidden_layers": 48,
             "num_key_value_heads": 2, "qkv_bias": False, "vocab_size": 128512,
+            "rope_scaling": {"factor": 6.0, "rope_type": "dynamic"},
         }, 8.8, 8.28,
     ),
     "ling-flash-2": (  # 103 B, 6.1 B with the embedding

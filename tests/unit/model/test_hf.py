@@ -121,3 +121,18 @@ def test_biases_and_windows_count() -> None:
     assert biased.total_params() - plain.total_params() == 2 * (64 + 2 * 32 + 64)
     windowed = imported(LLAMA | {"model_type": "mistral", "sliding_window": 32})
     assert [x.attention.window_tokens for x in windowed.layers] == [32, 32]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("rope", "context"),
+    [
+        ({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32_768}, 131_072),
+        ({"type": "linear", "factor": 2}, 16_384),
+        ({"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 1024}, 8192),
+        ({"rope_type": "longrope", "factor": 32.0}, 8192),
+        ({"full_attention": {"rope_type": "default"}}, 8192),
+    ],
+)
+def test_rotary_scaling_stretches_the_context(rope: dict[str, Any], context: int) -> None:
+    for name in ("rope_scaling", "rope_parameters"):
+        assert imported(LLAMA | {"max_position_embeddings": 8192, name: rope}).context == context

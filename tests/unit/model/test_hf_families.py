@@ -8,7 +8,7 @@ import pytest
 from stageline.errors import BadInput
 from stageline.model.attention import Compressed, Gqa, Mla
 from stageline.model.hf import import_config
-from stageline.model.spec import ModelSpec
+from stageline.model.spec import ModelSpec, kind_name
 from stageline.model.summary import summarise
 
 EVERY_SECOND = ["sliding_attention", "full_attention"]
@@ -45,6 +45,40 @@ CONFIGS: dict[str, tuple[dict[str, Any], float, float]] = {
             "mamba_num_heads": 128, "mamba_head_dim": 64, "ssm_state_size": 128, "num_attention_heads": 32,
             "num_key_value_heads": 2, "head_dim": 128, "vocab_size": 131_072, "n_shared_experts": 1,
         }, 120.67, 12.23,
+    ),
+    "jamba-1.5-mini": (  # 51.57 B, 12 B; config.json as a test of onnx-diagnostic quotes it
+        {
+            "model_type": "jamba", "hidden_size": 4096, "intermediate_size": 14_336, "num_hidden_layers": 32,
+            "num_attention_heads": 32, "num_key_value_heads": 8, "attn_layer_period": 8, "attn_layer_offset": 4,
+            "expert_layer_period": 2, "expert_layer_offset": 1, "num_experts": 16, "num_experts_per_tok": 2,
+            "mamba_d_state": 16, "mamba_d_conv": 4, "mamba_expand": 2, "mamba_dt_rank": 256, "mamba_conv_bias": True,
+            "mamba_proj_bias": False, "use_mamba_kernels": True, "num_logits_to_keep": 1, "vocab_size": 65_536,
+        }, 51.57, 11.84,
+    ),
+    "falcon-h1-0.5b": (  # 521 M
+        {
+            "model_type": "falcon_h1", "hidden_size": 1024, "intermediate_size": 2048, "num_hidden_layers": 36,
+            "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 64, "mamba_d_ssm": 1536,
+            "mamba_n_heads": 24, "mamba_d_head": 64, "mamba_d_state": 128, "mamba_n_groups": 1, "mamba_d_conv": 4,
+            "mamba_expand": 2, "mamba_chunk_size": 128, "mamba_rms_norm": False, "vocab_size": 32_784,
+            "mlp_multipliers": [0.88, 0.5], "ssm_multipliers": [0.35, 0.25, 0.35, 0.5, 0.35],
+        }, 0.52, 0.49,
+    ),
+    "falcon-h1-7b": (  # 7.59 B
+        {
+            "model_type": "falcon_h1", "hidden_size": 3072, "intermediate_size": 12_288, "num_hidden_layers": 44,
+            "num_attention_heads": 12, "num_key_value_heads": 2, "head_dim": 128, "mamba_d_ssm": 3072,
+            "mamba_n_heads": 24, "mamba_d_head": 128, "mamba_d_state": 256, "mamba_n_groups": 1, "mamba_d_conv": 4,
+            "mamba_expand": 2, "mamba_rms_norm": False, "vocab_size": 130_048,
+        }, 7.59, 7.19,
+    ),
+    "falcon-h1-34b": (  # 33.6 B
+        {
+            "model_type": "falcon_h1", "hidden_size": 5120, "intermediate_size": 21_504, "num_hidden_layers": 72,
+            "num_attention_heads": 20, "num_key_value_heads": 4, "head_dim": 128, "mamba_d_ssm": 4096,
+            "mamba_n_heads": 32, "mamba_d_head": 128, "mamba_d_state": 256, "mamba_n_groups": 2, "mamba_d_conv": 4,
+            "mamba_expand": 2, "mamba_rms_norm": False, "vocab_size": 261_120,
+        }, 33.64, 32.3,
     ),
     "llama-4-maverick": (  # 400 B text, 17 B = 16.15 + 1.03: every second layer has experts
         {
@@ -314,3 +348,39 @@ def test_an_architecture_tells_types_of_one_name_apart() -> None:
     assert round(imported(fields).total_params() / 1e9, 2) == 228.69
     with pytest.raises(BadInput, match="attn_type_list"):
         imported(fields | {"attn_type_list": [0, 1] * 31})
+
+
+def test_jamba_keeps_kv_in_every_eighth_layer_and_states_in_the_others() -> None:
+    spec = imported(CONFIGS["jamba-1.5-mini"][0])
+    assert spec.total_params() == 51_570_323_328
+    assert [i for i in range(32) if spec.kv_bytes_per_token(i)] == [4, 12, 20, 28]
+    assert spec.kv_bytes_per_token(4) == 2 * 8 * 128 * 2
+    # 8,192 channels with a state of 16 in fp32, and the last three inputs of their convolutions in bf16
+    assert spec.state_bytes(0) == 8192 * 16 * 4 + 3 * 8192 * 2 and spec.state_bytes(4) == 0
+    assert [kind_name(spec.layers[i]) for i in (0, 1, 4)] == ["mamba+dense", "mamba+moe", "gqa+dense"]
+
+
+def test_falcon_h1_keeps_kv_and_states_in_every_layer() -> None:
+    spec = imported(CONFIGS["falcon-h1-0.5b"][0])
+    assert spec.total_params() == 521_411_104
+    assert {spec.kv_bytes_per_token(i) for i in range(36)} == {2 * 2 * 64 * 2}
+    # recurrent state (24, 64, 128) in fp32; 1,536 + 2 x 128 channels of the convolution
+    assert {spec.state_bytes(i) for i in range(36)} == {24 * 64 * 128 * 4 + 3 * 1792 * 2}
+    assert kind_name(spec.layers[0]) == "parallel+dense"
+    for name, says in (("mamba_proj_bias", "input projection"), ("projectors_bias", "output projections")):
+        with pytest.raises(BadInput, match=says):
+            imported(CONFIGS["falcon-h1-0.5b"][0] | {name: True})
+    with pytest.raises(BadInput, match="24 heads of it are not mamba_d_ssm 1536"):
+        imported(CONFIGS["falcon-h1-0.5b"][0] | {"mamba_d_head": 32})
+
+
+def test_other_fields_of_jamba_and_falcon_h1() -> None:
+    jamba = CONFIGS["jamba-1.5-mini"][0]
+    assert imported(jamba | {"mamba_dt_rank": "auto"}) == imported(jamba)
+    alone = imported(jamba | {"num_experts": 1})
+    assert {kind_name(layer) for layer in alone.layers} == {"mamba+dense", "gqa+dense"}
+    falcon = CONFIGS["falcon-h1-0.5b"][0]
+    assert imported(falcon | {"mamba_d_head": "auto"}) == imported(falcon)
+    assert imported(falcon | {"mamba_rms_norm": True}).total_params() - 521_411_104 == 36 * 1536
+    quantised = imported(falcon | {"quantization_config": {"quant_method": "fp8", "ignored_layers": ["mamba"]}})
+    assert quantised.layers[0].formats.attention == "bf16" and quantised.layers[0].formats.ffn == "fp8"

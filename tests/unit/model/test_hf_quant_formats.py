@@ -144,7 +144,25 @@ def test_rules_for_some_modules() -> None:
     groups["config_groups"] = {"a": attention} | groups["config_groups"]  # type: ignore[operator]
     assert (formats(groups).attention, formats(groups).routed_experts) == ("fp8", "int4-g128")
     assert formats({"quant_method": "mxfp4"}).attention == "bf16"
-    assert formats({"quant_method": "mxfp4"}).routed_experts == "mxfp4"
+    assert formats({"quant_method": "mxfp4"}).routed_experts == "mxfp4-openai"  # gpt-oss, which has its own kernels
+
+
+STATIC = EIGHT | {"dynamic": False}
+
+
+@pytest.mark.parametrize(
+    ("section", "experts"),
+    [
+        ({"quant_method": "fp8", "activation_scheme": "static"}, "fp8-static"),
+        ({"quant_method": "fp8", "activation_scheme": "dynamic"}, "fp8"),
+        ({"quant_method": "modelopt", "quant_algo": "FP8"}, "fp8-static"),
+        (tensors_config(weights(8, None, type="float"), STATIC), "fp8-static"),
+        (tensors_config(weights(8, None, type="float"), EIGHT | {"dynamic": True}), "fp8"),
+    ],
+)
+def test_static_scales_of_activations_count_for_experts_alone(section: dict[str, object], experts: str) -> None:
+    found = formats(section)
+    assert (found.routed_experts, found.attention) == (experts, "fp8")
 
 
 SIDE = {"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "FP8", "exclude_modules": ["lm_head"]}}
@@ -206,7 +224,7 @@ def test_patterns() -> None:
 
 def test_amd_quark() -> None:
     fp8 = imported(QWEN, {"quant_method": "fp8"})
-    assert imported(QWEN, QUARK) == fp8
+    assert imported(QWEN, QUARK).layers == fp8.layers
     fp4 = {"weight": {"dtype": "fp4", "qscheme": "per_group", "group_size": 32}}
     assert imported(QWEN, QUARK | {"global_quant_config": fp4}).layers[0].formats.ffn == "mxfp4"
     both = fp4 | {"input_tensors": {"dtype": "fp8_e4m3"}}

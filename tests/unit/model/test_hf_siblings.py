@@ -7,7 +7,7 @@ import pytest
 
 from stageline.errors import BadInput
 from stageline.model.hf import import_config
-from tests.unit.model.sibling_configs import CONFIGS
+from tests.unit.model.sibling_configs import CHECKED, CONFIGS
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -15,6 +15,10 @@ def test_parameters(name: str) -> None:
     config, total, active = CONFIGS[name]
     found = import_config(json.dumps(config).encode(), "config.json", name)
     assert (round(found.total_params() / 1e9, 2), round(found.active_params() / 1e9, 2)) == (total, active)
+
+
+def test_what_was_checked_is_among_them() -> None:
+    assert set(CHECKED) <= set(CONFIGS)
 
 
 def test_caches_and_states_of_new_families() -> None:
@@ -34,7 +38,7 @@ def test_caches_and_states_of_new_families() -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"model_type": "falcon_h1"}, "this file has them all"),
+        ({"model_type": "rwkv7"}, "this file has them all"),
         ({"model_type": "opt", "head_dim": None, "intermediate_size": None}, "lacks head_dim, intermediate_size"),
     ],
 )

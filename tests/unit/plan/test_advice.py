@@ -2,6 +2,7 @@
 
 import pytest
 
+import stageline
 from stageline.catalog.loader import Catalog
 from stageline.plan.advice import advice
 from stageline.plan.build import make_plan
@@ -49,3 +50,10 @@ def test_device_maps() -> None:
     assert set(found.values()) == {0, 4}
     assert found["lm_head"] == found["model.norm"] == found["model.layers.79"] == 4
     assert len(found) == 83
+
+
+def test_a_plan_that_needs_no_split_is_not_told_of_smaller_weights() -> None:
+    """One H100 holds Qwen3 32B; that FP8 would, too, contradicts nothing but says nothing."""
+    found = stageline.plan_model("qwen3-32b", "h100-sxm", layer_partition="21,21,22", context_tokens=1024).advice()
+    assert any(text.startswith("One h100-sxm holds") for text in found)
+    assert not any("Weights in" in text for text in found)

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from stageline.catalog.loader import Catalog
@@ -91,7 +92,7 @@ def test_search_lists_no_shape_that_a_plan_refuses() -> None:
         spec = SHELF.model(name).spec
         for devices in (6, 8, 24, 32):
             for shape in shapes(spec, devices):
-                check_shape(spec, shape.options(PlanOptions()))
+                check_shape(spec, msgspec.structs.replace(PlanOptions(), **shape.division()))
 
 
 def test_ranks_that_divide() -> None:

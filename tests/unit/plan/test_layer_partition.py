@@ -46,7 +46,7 @@ def test_a_partition_is_followed() -> None:
         ("20,20,20", {}, BadInput, "60 layers, but llama-3.1-70b has 80"),
         ("20,20,20,20", {"stages": 2}, BadInput, "4 stages, but the replica has 2"),
         ("20,twenty", {}, BadInput, "neither layers per stage nor a known split"),
-        ("40,0,40", {}, BadInput, "neither layers per stage nor a known split"),
+        ("40,0,40", {}, BadInput, "stage 1 has no layer"),
         ("70,10", {}, DoesNotFit, r"stage 0 with layers 0 to 69 .* short; give it 4\d layers or fewer"),
         ("40,40", {"placement": "interleaved", "stages": 2}, UsageError, "can't be combined with --placement"),
     ],
@@ -65,3 +65,25 @@ def test_the_automatic_cut_balances_at_the_plans_own_microbatch() -> None:
     asked = stageline.plan_model("llama-3.1-8b", "h200", devices=8, microbatch=microbatch)
     assert own.planned.timing.busiest_ns == asked.planned.timing.busiest_ns
     assert [s.layers for s in own.plan.stages] == [s.layers for s in asked.plan.stages]
+
+
+def cut(model: str, device: str, **keywords: object) -> tuple[list[int], int]:
+    made = stageline.plan_model(model, device, **keywords)  # type: ignore[arg-type]
+    return [len(stage.layers) for stage in made.plan.stages], min(made.planned.requests)
+
+
+def test_the_automatic_cut_leaves_room_for_kv_where_that_costs_little() -> None:
+    """61 layers on five stages: the most balanced cut puts 13 MoE layers on a stage, which leave 4 of 141 GB."""
+    assert cut("kimi-k2.6", "h200") == ([13, 12, 12, 12, 12], 85)
+    assert cut("kimi-k2.6", "h200", layer_partition="12,12,13,13,11") == ([12, 12, 13, 13, 11], 32)
+    # as many requests as the engine runs are enough: then balance counts alone
+    assert cut("kimi-k2.6", "h200", max_num_seqs=32)[0] == [12, 12, 13, 13, 11]
+
+
+def test_an_even_model_is_cut_as_before() -> None:
+    assert cut("llama-3.1-70b", "h100-sxm", devices=4)[0] == [20, 20, 20, 20]
+
+
+def test_a_stage_without_a_layer_is_named() -> None:
+    with pytest.raises(BadInput, match=r"stage 1 has no layer.*fewer stages"):
+        layers(layer_partition="80,0")

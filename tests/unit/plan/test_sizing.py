@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+import stageline
 from stageline.errors import DoesNotFit, UsageError
 from stageline.plan.kv_given import with_blocks
 from stageline.plan.options import EngineRules, PlanOptions
@@ -93,3 +94,24 @@ def test_blocks_given() -> None:
         with_blocks(STAGE, 6, 100)
     with pytest.raises(UsageError, match="linear attention"):
         with_blocks(msgspec.structs.replace(STAGE, state_bytes=1), 5, 100)
+
+
+def test_kv_that_was_given_and_holds_no_request_is_named() -> None:
+    """10 blocks of 16 tokens; a token of llama-3.1-8b takes 131,072 bytes, so that 1 MiB holds 8, less than a block."""
+    with pytest.raises(DoesNotFit) as caught:
+        stageline.plan_model("llama-3.1-8b", "h100-sxm", kv_blocks=10)
+    assert "holds a request of at most 160 tokens" in caught.value.reason
+    assert str(caught.value).endswith("smallest change: --num-gpu-blocks-override 512, or --max-model-len 160")
+    for way_out in ({"kv_blocks": 512}, {"kv_blocks": 10, "max_model_len": 160}):
+        assert stageline.plan_model("llama-3.1-8b", "h100-sxm", **way_out).planned.requests == (1,)  # type: ignore[arg-type]
+    with pytest.raises(DoesNotFit, match=r"no request of one token.*1,073,741,824 bytes"):
+        stageline.plan_model("llama-3.1-8b", "h100-sxm", kv_cache_bytes=1 << 20)
+    assert stageline.plan_model("llama-3.1-8b", "h100-sxm", kv_cache_bytes=1 << 30).planned.requests == (1,)
+    with pytest.raises(DoesNotFit, match=r"4 request.* take 2,048 blocks"):
+        stageline.plan_model("llama-3.1-8b", "h100-sxm", kv_blocks=2047, concurrency=4)
+
+
+def test_given_kv_is_not_blamed_on_weights() -> None:
+    report = stageline.plan_model("llama-3.1-8b", "h100-sxm", kv_blocks=600)
+    assert {(row.requests, row.binds) for row in report.report().by_context if row.context_tokens > 9600} == {(0, "kv")}
+    assert any("--num-gpu-blocks-override" in text and "would not start" in text for text in report.advice())

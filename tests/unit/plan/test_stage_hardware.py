@@ -100,6 +100,11 @@ def test_what_cannot_be_planned(options: dict[str, object], error: type[Stagelin
         make_plan(LLAMA, H100, asked)
 
 
+def test_more_stages_than_layers_say_so() -> None:
+    with pytest.raises(BadInput, match=r"33 stages, but the model has 32 layers.*'h100-sxm:33'.*at most 32"):
+        make_plan(LLAMA, H100, PlanOptions(devices_by_stage=(H100,) * 33))
+
+
 def test_texts() -> None:
     assert parse_stage_devices("a,b") == ("a", "b")
     assert parse_stage_devices("a:2, b:1") == ("a", "a", "b")

@@ -1,5 +1,6 @@
 """Comparisons: what changed, by how much, and whether that is good."""
 
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -27,9 +28,14 @@ def test_what_changed_and_what_it_did(directories: list[Path]) -> None:
     rows = {row.name: row for row in found.rows}
     for name, verdict in (("E2E p50", "worse"), ("bubbles", ""), ("busy", ""), ("finished", "")):
         assert rows[name].verdict(1) == verdict, name
-    assert rows["output tokens/s"].values == [run.summary.output_tokens_per_s for run in runs]
+    assert rows["whole run tokens/s"].values == [run.summary.output_tokens_per_s for run in runs]
     assert change_text(rows["finished"], 1) == "="
     assert rows["finished"].verdict(0) == ""
+
+
+def test_figures_of_one_kind_stand_together(directories: list[Path]) -> None:
+    groups = [row.group for row in compare_runs(read_runs(directories)).rows]
+    assert [group for group, _ in groupby(groups)] == list(dict.fromkeys(groups))
 
 
 def test_shares_come_from_stages_json(directories: list[Path]) -> None:

@@ -1,5 +1,7 @@
 """The measurement window: what lies in it, what is said about it, and when `auto` calls a system stationary."""
 
+from itertools import pairwise
+
 import pytest
 
 from stageline.engine.types import RequestRecord
@@ -16,29 +18,79 @@ def record(index: int, arrival_s: float, end_s: float, *, wait_s: float = 0.0, t
     )  # fmt: skip
 
 
-def measured(
+def measurement(
     records: list[RequestRecord], warmup: str | None = None, window: str | None = None, good: int = 0
-) -> MeasuredRates:
+) -> Measurement:
     found = Measurement(parse_measure(warmup, window))
     for r in records:
         found.request(r, good=r.index < good)
-    rates = found.rates(objective=good > 0)
+    return found
+
+
+def measured(
+    records: list[RequestRecord],
+    warmup: str | None = None,
+    window: str | None = None,
+    good: int = 0,
+    *,
+    closed: bool = False,
+) -> MeasuredRates:
+    rates = measurement(records, warmup, window, good).rates(objective=good > 0, closed=closed)
     assert rates is not None
     return rates
 
 
 def steady(requests: int = 200, stay_s: float = 4.0) -> list[RequestRecord]:
-    """One request a second from 100 s on, each of which stays for four."""
+    """One request a second from 100 s on, each of which stays for four seconds."""
     return [record(i, 100 + i, 100 + i + stay_s) for i in range(requests)]
 
 
 def test_by_default_the_arrivals_span_is_measured_and_the_drain_is_not() -> None:
-    rates = measured(steady(11), good=3)
-    assert (rates.window, rates.from_s, rates.to_s) == ("the arrivals' span", 0.0, 10.0)
+    rates = measured(steady(11, stay_s=2.0), good=3)
+    assert (rates.window, rates.from_s, rates.to_s, rates.arrivals_s) == ("the arrivals' span", 0.0, 10.0, 10.0)
     assert rates.offered_requests_per_s == 1.0  # ten after the first, in ten seconds
-    assert rates.served_requests_per_s == 0.7  # those that arrived from 100 to 106 end by 110
-    assert rates.served_output_tokens_per_s == 7.0
+    assert rates.served_requests_per_s == 0.9  # those that arrived from 100 to 108 end by 110
+    assert rates.served_output_tokens_per_s == 9.0
     assert rates.goodput_requests_per_s == 0.3
+
+
+@pytest.mark.parametrize(
+    ("stay_s", "to_s", "window"),
+    [
+        (2.0, 10.0, "the arrivals' span"),
+        (2.2, 11.0, "from 0 ns to 11.0 s after the first arrival, as arrivals are brief"),
+        (2.5, 12.5, "from the first arrival to the last completion, as arrivals are brief"),
+        (9.0, 19.0, "from the first arrival to the last completion, as arrivals are brief"),
+    ],
+)
+def test_brief_arrivals_are_measured_for_five_median_requests_if_the_run_lasts(
+    stay_s: float, to_s: float, window: str
+) -> None:
+    rates = measured(steady(11, stay_s))
+    assert (rates.to_s, rates.window, rates.offered_requests_per_s) == (to_s, window, 1.0)
+
+
+def test_no_rate_jumps_where_arrivals_become_brief() -> None:
+    """Each request takes a little longer than in the run before: a rate moves by one completion at most."""
+    served = [measured(steady(101, 19 + step / 50)).served_requests_per_s for step in range(100)]
+    assert max(abs(a - b) for a, b in pairwise(served)) < 0.011
+
+
+def test_nothing_is_offered_to_a_closed_loop() -> None:
+    """Two users with three requests each: what arrives is what was served, so it is no load of its own."""
+    loop = [record(2 * turn + user, turn, turn + 1) for turn in range(3) for user in range(2)]
+    assert measured(loop, closed=True).offered_requests_per_s is None
+
+
+def test_a_burst_counts_as_offered_but_for_the_request_that_begins_the_window() -> None:
+    burst = [record(i, 0, 1) for i in range(100)] + [record(100, 10, 11)]
+    assert measured(burst).offered_requests_per_s == 10.0
+
+
+def test_attainment_is_of_the_requests_that_arrive_in_the_window() -> None:
+    runs = [((None, None), (4, 11)), (("2", None), (2, 9)), ((None, "8s..10s"), (0, 3)), (("11", None), (4, 11))]
+    for asked, judged in runs:
+        assert measurement(steady(11), *asked, good=4).judged() == judged
 
 
 def test_all_is_until_the_last_completion() -> None:
@@ -48,7 +100,7 @@ def test_all_is_until_the_last_completion() -> None:
 
 def test_what_arrived_at_once_is_measured_until_the_last_completion() -> None:
     rates = measured([record(i, 5, 6 + i) for i in range(4)])
-    assert (rates.to_s, rates.offered_requests_per_s, rates.served_requests_per_s) == (4.0, 0.0, 1.0)
+    assert (rates.to_s, rates.offered_requests_per_s, rates.served_requests_per_s) == (4.0, None, 1.0)
     assert rates.window == "from the first arrival to the last completion"
 
 
@@ -66,7 +118,7 @@ def test_what_arrived_at_once_is_measured_until_the_last_completion() -> None:
 def test_bounds_are_counted_from_the_first_arrival(
     warmup: str | None, window: str | None, bounds: tuple[float, float]
 ) -> None:
-    rates = measured(steady(11), warmup, window)
+    rates = measured([*steady(11, stay_s=2.0), record(11, 110, 114)], warmup, window)
     assert (rates.from_s, rates.to_s, rates.remark) == (*bounds, "")
 
 

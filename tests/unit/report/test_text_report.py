@@ -75,5 +75,5 @@ def test_causes_that_never_occurred_have_no_column() -> None:
 def test_the_whole_report_fits(run_directory: Path) -> None:
     text = shown(run_report(read_summary(run_directory), read_stages(run_directory)))
     assert max(map(len, text.splitlines())) <= 80
-    for word in ("cluster", "throughput", "TTFT", "p99", "stage", "digest", "SLO met"):
+    for word in ("cluster", "served", "TTFT", "p99", "stage", "digest", "SLO met"):
         assert word in text

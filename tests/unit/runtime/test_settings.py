@@ -40,9 +40,9 @@ def test_switches():
 @pytest.mark.parametrize(
     ("argv", "environ", "text"),
     [
-        (["--grpc-port", "x"], {}, "grpc_port"),
-        (["--grpc-port", "70000"], {}, "grpc_port"),
-        ([], {"STAGELINE_LOG_LEVEL": "loud"}, "log_level"),
+        (["--grpc-port", "x"], {}, r"--grpc-port: .*got 'x'"),
+        (["--grpc-port", "70000"], {}, r"--grpc-port: .*got '70000'"),
+        ([], {"STAGELINE_LOG_LEVEL": "loud"}, r"--log-level: .*got 'loud'"),
     ],
 )
 def test_a_bad_value_is_named(argv, environ, text):

@@ -12,8 +12,10 @@ function fillText() {
   element("subtitle").textContent = `${t.devices} devices, ${t.stages} stages, ${t.visits} visits per token${t.replicas > 1 ? `, ${t.replicas} replicas` : ""}${data.label && `; ${data.label}`}. ${s.workload}`;
   const kv = s.binding_stage === null ? "no stage refused KV" : `KV binds at stage ${s.binding_stage}`;
   element("cards").replaceChildren(
-    card("Output tokens/s", three(s.output_tokens_per_s), `${three(s.requests_per_s)} requests/s, drain included`),
-    ...(s.measured ? [card("Served requests/s", three(s.measured.served_requests_per_s), `of ${three(s.measured.offered_requests_per_s)} offered; ${s.measured.window}`)] : []),
+    ...(s.measured ? [
+      card("Output tokens/s", three(s.measured.served_output_tokens_per_s), s.measured.window),
+      card("Served requests/s", three(s.measured.served_requests_per_s), s.measured.offered_requests_per_s === null ? "in the same time" : `of ${three(s.measured.offered_requests_per_s)} offered`),
+    ] : []),
     card("TTFT p50", at(s.ttft_s.p50), `p99 ${at(s.ttft_s.p99)}`), card("TPOT p50", at(s.tpot_s.p50), `p99 ${at(s.tpot_s.p99)}`),
     card("E2E p50", at(s.e2e_s.p50), `p99 ${at(s.e2e_s.p99)}`), card("Bubbles", percent(s.bubble_ratio), `busiest stage ${s.busiest_stage ?? "-"}`),
     card("KV peak", percent(s.kv_peak_ratio), kv), card("Requests", count(s.requests.finished), `of ${count(s.requests.total)} finished`));
@@ -24,7 +26,7 @@ function fillText() {
   const rows = LATENCY.map(([label, name]) => make("tr", {}, make("th", { scope: "row" }, label), ...["mean", "p50", "p90", "p95", "p99", "max"].map(q => make("td", {}, at(s[name + "_s"][q])))));
   element("latency").replaceChildren(make("thead", {}, head), make("tbody", {}, ...rows));
   const facts = [["command", s.command], ["workload", s.workload], ["engine", `${s.engine}, seed ${s.seed}, ${s.credits} credits`], ["emulated", `${at(s.emulated_s)} in ${three(s.wall_s)} s of wall time`], ["work", `${count(s.microbatches)} microbatches, ${count(s.stage_visits)} stage visits, ${count(s.preemptions)} preemptions`], ["plan", t.plan_digest], ["digest", s.digest]];
-  if (s.slo) facts.push(["SLO", `${s.slo.met ? "met" : "missed"}: ${s.slo.objective}; ${percent(s.slo.attainment)} good`]);
+  if (s.slo) facts.push(["SLO", `${s.slo.met ? "met" : "missed"}: ${s.slo.objective}; ${percent(s.slo.attainment)} good${s.slo.requests && s.slo.requests !== s.requests.total ? ` of the ${count(s.slo.requests)} that arrived in the measurement window` : ""}`]);
   if (s.measured) facts.push(["measured", `${s.measured.window}: ${three(s.measured.served_output_tokens_per_s)} output tokens/s${s.measured.goodput_requests_per_s === null ? "" : `, goodput ${three(s.measured.goodput_requests_per_s)} requests/s`}${s.measured.remark && `; ${s.measured.remark}`}`]);
   if (s.cost) facts.push(["cost", `${three(s.cost.per_hour)} per hour${s.cost.per_million_output_tokens === null ? "" : `, ${three(s.cost.per_million_output_tokens)} per million output tokens`}`]);
   element("facts").replaceChildren(...facts.flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, make("code", {}, String(value)))]));

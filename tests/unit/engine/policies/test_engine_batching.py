@@ -43,6 +43,18 @@ def test_a_group_forms_in_the_step_that_admits_it_and_arrivals_wait_for_a_return
     assert members("natural", [(0, 1, 3), (5, 1, 2)]) == [[0], [0, 1], [0, 1]]
 
 
+def test_a_place_that_becomes_free_with_a_step_is_taken_one_step_later() -> None:
+    """Step 4 is chosen before step 1 is back with the end of request 0: request 2 joins step 5 and another group."""
+    requests = [(0, 1, 1), (0, 1, 3), (0, 1, 2)]
+    assert members("natural", requests, max_running=2) == [[0, 1], [1, 2], [1, 2]]
+    assert members("natural-async", requests, max_running=2) == [[0, 1], [1], [2], [1], [2]]
+
+
+def test_who_comes_after_a_step_was_chosen_waits_for_the_next() -> None:
+    """Request 1 comes at 5, when steps 2 and 3 have passed empty and step 4 is chosen; step 5 leaves right after it."""
+    assert members("natural-async", [(0, 1, 3), (5, 1, 2)]) == [[0], [0], [1], [0], [1]]
+
+
 def test_the_decode_cap_spreads_a_burst_and_leaves_prefill_alone() -> None:
     """ceil(6 / 3) = 2 decodes a step: all four prompts go at once, then two and two."""
     assert members("decode-cap", BURST, max_running=6) == [[0, 1, 2, 3], [0, 1], [2, 3], [0, 1], [2, 3]]

@@ -61,14 +61,20 @@ class Process:
 class Cluster:
     """Router and stages of one replica. `at(wall, action)` happens then, if the router is awake, or once it is."""
 
-    def __init__(self, route: Route, observer: Observer, stalls: Sequence[Stall] = ()) -> None:
-        self.route, self.wall_ns = route, 0
-        self.clock = LiveClock(0, 1.0, 0)
+    def __init__(
+        self, route: Route, observer: Observer, stalls: Sequence[Stall] = (), before: "Cluster | None" = None
+    ) -> None:
+        self.route, self.wall_ns = route, before.wall_ns if before else 0
+        self.clock = before.clock if before else LiveClock(0, 1.0, 0)
         self.workload = LiveWorkload(QUANTUM_NS, 1.0)
+        self.arrived: list[Request] = before.arrived if before else []
+        if before:
+            self.workload.resume([(request.arrival_ns, request) for request in self.arrived], before.workload.edge_ns)
         self.router = Router(route, Scheduling(), 0, observer)
         self.conductor = ForesightedConductor(self.router, self.workload, 0, None, TOLERANCE_NS)
         self.machine = LiveMachine(self.conductor, self.workload, self.clock, TOLERANCE_NS)
-        self.arrived: list[Request] = []
+        if before:
+            self.machine.resume_at(before.machine.told_ns)
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._order = count()
         stages = range(len(route.plan.stages))
@@ -78,6 +84,15 @@ class Cluster:
             Process(machine, [stall for stall in stalls if stall.who % len(machines) == who])
             for who, machine in enumerate(machines)
         ]
+
+    def again_after(self, pause_ns: int, observer: Observer) -> "Cluster":
+        """Its stages are lost; after that time others replay what was, under the same clock."""
+        self.machine.stamp_ns(self.wall_ns)
+        self.wall_ns += pause_ns
+        found = Cluster(self.route, observer, before=self)
+        found.clock.hold_at(found.machine.told_ns, found.wall_ns)
+        found._plan(len(found.stages), found.wall_ns)
+        return found
 
     def at(self, wall_ns: int, action: Callable[[], None]) -> None:
         """Plan what the router does then."""

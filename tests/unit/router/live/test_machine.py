@@ -9,6 +9,7 @@ from stageline.engine.closing import window_of
 from stageline.engine.route import Route
 from stageline.engine.settings import Scheduling
 from stageline.engine.types import RequestRecord
+from stageline.sync.resumed import Resumed
 from stageline.testing import ListWorkload, Recorder, uniform_plan
 from tests.unit.router.live.stalls import HOP_NS, MS, QUANTUM_NS, TOLERANCE_NS, Cluster, Stall
 
@@ -128,3 +129,29 @@ def test_an_idle_pipeline_shows_no_kv_in_use(visits: tuple[int, ...]) -> None:
     assert any(stage.stage.ledger.used_bytes for stage in cluster.stages)
     user.more(1)
     cluster.run(lambda: len(user.requests) == 5 and not any(stage.kv_used_bytes for stage in cluster.stages))
+
+
+@pytest.mark.parametrize("visits", ROUTES)
+@settings(deadline=None, max_examples=40)
+@given(lost_ns=st.integers(0, 150).map(lambda ms: ms * MS), pause_ns=st.sampled_from(LENGTHS_NS))
+def test_a_session_that_is_done_again_loses_its_pause_and_nothing_else(
+    visits: tuple[int, ...], lost_ns: int, pause_ns: int
+) -> None:
+    shown, wanted = Recorder(), Recorder()
+    seen = Resumed(shown)
+    first = Cluster(route_of(visits), seen)
+    for number in range(4):
+        first.at(number * 3 * MS, lambda: first.submit(8, 3 * OUTPUT))
+    first.at(lost_ns, lambda: None)
+    first.run(lambda: first.wall_ns >= lost_ns)
+    slip_ns, wall_ns = first.clock.slip_ns, first.wall_ns
+    seen.begin()
+    again = first.again_after(pause_ns, seen)
+    again.submit(8, OUTPUT)  # who comes then is served as well
+    again.run(lambda: len(shown.requests) == len(again.arrived))
+    inprocess.run(again.route.plan, Scheduling(), ListWorkload(again.arrived), seed=0, observer=wanted)
+    assert (shown.tokens, shown.requests) == (wanted.tokens, wanted.requests)
+    slip_ns = again.clock.slip_ns - slip_ns
+    assert pause_ns - 2 * MS <= slip_ns <= again.wall_ns - wall_ns
+    if not again.route.revisits:  # else stages are patient before they ask for their first promises
+        assert slip_ns - pause_ns <= TOLERANCE_NS

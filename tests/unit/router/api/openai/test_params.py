@@ -34,6 +34,8 @@ def test_prompts_in_all_shapes(prompt: object, counts: list[int]) -> None:
         ({"prompt": "x", "min_tokens": -1}, "min_tokens"),
         ({"prompt": "x", "stop": ["a"] * 17}, "stop"),
         ({"prompt": "x", "logprobs": 2}, "logprobs"),
+        ({"prompt": "x", "logprobs": 0}, "logprobs"),
+        ({"prompt": "x", "stream_options": {"include_usage": True}}, "stream_options"),
         ({"prompt": "x", "suffix": "y"}, "suffix"),
         ({"prompt": "x", "best_of": 3}, "best_of"),
         ({"prompt": "x", "seed": 1 << 70}, "seed"),
