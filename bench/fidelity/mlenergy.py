@@ -277,6 +277,7 @@ def _notes(
         "Sampling, per step and per token and entry of the vocabulary, fitted on dense models on H100 without the "
         f"model in question: {constants}."
     )
-    how = "Whole runs, throughput from run/requests.jsonl as the benchmark takes it" if found[0][0].dense else "Decode steps only"
+    whole = "Whole runs, throughput from run/requests.jsonl as the benchmark takes it"
+    how = whole if found[0][0].dense else "Decode steps only"
     notes.append(f"{how}. Prompts of 300 tokens and the spread of lengths are assumed, not published.")
     return notes
