@@ -56,7 +56,15 @@ _SWITCHES: Mapping[str, tuple[str, str]] = {  # the flag when on, and when off; 
     "async_scheduling": ("--async-scheduling", "--no-async-scheduling"),
     **{
         name: (f"--{name.replace('_', '-')}", "")
-        for name in ("consecutive", "sequence_parallel", "overlap", "whole_kv", "enforce_eager", "all_experts")
+        for name in (
+            "consecutive",
+            "sequence_parallel",
+            "overlap",
+            "whole_kv",
+            "enforce_eager",
+            "all_experts",
+            "language_model_only",
+        )
     },
 }
 _FLAGS: Mapping[str, tuple[str, Callable[[Any], str]]] = {  # where it is not the keyword's own name and its text
@@ -69,12 +77,13 @@ _FLAGS: Mapping[str, tuple[str, Callable[[Any], str]]] = {  # where it is not th
     **{
         f"{name}_ns": (f"--{name.replace('_', '-')}", duration_text)
         for name in (
-            "hop_latency", "hop_jitter", "host_floor", "host_step", "host_sequence", "front_end", "ring_step",
+            "hop_latency", "hop_jitter", "host_floor", "host_step", "host_sequence", "front_end", "ring_step", "sampling_step",
+            "sampling_sequence",
         )
     },
 }  # fmt: skip
 _DEFAULTS: Mapping[str, object] = {
     "weights": "as-shipped", "kv_cache_dtype": "auto", "state_dtype": "auto", "placement": "fewest",
     "layer_partition": "balanced", "layer_bytes": "exact", "redundant_experts": 0, "expert_imbalance": 0.0,
-    "concurrency": 1, "activations": "auto", "hop_jitter_ns": 0,
+    "concurrency": 1, "activations": "auto", "hop_jitter_ns": 0, "tower_mode": "weights",
 }  # fmt: skip
