@@ -20,7 +20,7 @@ STAGELINE = [sys.executable, "-c", "from stageline.cli.main import main; main()"
 FLAGS = "--headless --no-sandbox --disable-gpu --disable-background-networking --disable-quic --no-first-run"
 K3 = "kimi-k3 wse-3t --placement by-kind --layer-bytes nominal"
 TOPS = ((8, "llama.json", 3), (59, "k3.json", 20))  # stages, plan, the stage that dies
-WORKLOAD = "poisson:rate=1000,requests=2000,input=2000,output=100"
+WORKLOAD = "poisson:rate=1000,requests=100000,input=2000,output=100"
 LLAMA = "llama-3.1-70b h100-sxm --devices 8"
 BURST = "closed:users=480,requests=960,input=uniform(8,24),output=48"  # of docs/tutorial.md, and the two runs below
 TODAY = "poisson:rate=12,requests=400,input=1024,output=128"
@@ -84,8 +84,8 @@ def shoot_part(page: Page, file: Path, selector: str, name: str) -> None:
 
 
 def shrink(folder: Path) -> None:
-    """Store every PNG with few colours; what they show has few."""
-    for path in folder.glob("*.png"):
+    """Store every PNG with few colours; what they show has few, but for the dashboards."""
+    for path in folder.glob("[!d]*.png"):
         with Image.open(path) as picture:
             few = picture.convert("RGB").quantize(COLOURS, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
         few.save(path, optimize=True)
