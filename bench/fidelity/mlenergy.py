@@ -1,4 +1,4 @@
-"""Whole benchmarks on H100 and B200: rows of the ML.ENERGY leaderboard (vLLM 0.11.1; chat and GPQA).
+"""Benchmarks on H100 and B200: rows of the ML.ENERGY leaderboard (vLLM 0.11.1; chat and GPQA).
 
 As the benchmark ran them (its repository, configs/vllm and mlenergy/llm/benchmark.py): all requests at once, so many
 running, 8,192 new tokens a step, asynchronous scheduling; ITL is the median over all tokens of the run, throughput that
@@ -81,6 +81,10 @@ class Sampling(NamedTuple):
         """Per sampled token."""
         return self.row_ps * row.vocabulary / 1e6
 
+    def words(self, row: "Served") -> str:
+        """As flags of `stageline plan`."""
+        return f" --sampling-step {self.step_us}us --sampling-sequence {self.row_us(row):.1f}us" if any(self) else ""
+
 
 class Served(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """A row of the leaderboard."""
@@ -129,21 +133,23 @@ class Served(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Fa
         model = (DENSE | EXPERTS)[self.model]
         return f"{model} {DEVICES[self.gpu]} --catalog {CATALOGUE} --tp {max(self.tp, self.ep)}{spread}"
 
-    def step_ms(self, data: Path) -> float:
-        """A decode step of the mean batch at the mean context, without sampling."""
+    def step(self, data: Path, sampling: Sampling) -> "Emulated":
+        """A decode step of the mean batch at the mean context, again and again."""
         context = TASKS[self.task].context(self.avg_output_len)
         plan = (
             f"{self.planned} --max-num-seqs {self.batch} --batched-tokens {self.batch * context} "
-            f"--context {context + STEPS} --activations reserve {NO_HOPS}"
+            f"--context {context + STEPS} --activations reserve{sampling.words(self)} {NO_HOPS}"
         )
-        return typed(plan, at_once(self.batch, context, STEPS), data=data).tpot_ms
+        found = typed(plan, at_once(self.batch, context, STEPS), data=data)
+        return Emulated(found.command, found.tpot_ms, self.avg_batch / found.tpot_ms * 1e3)
 
     def emulated(self, data: Path, sampling: Sampling) -> "Emulated":
-        """The whole benchmark."""
+        """The whole benchmark; of models with experts a step, since their runs of GPQA would take very long."""
+        if not self.dense:
+            return self.step(data, sampling)
         task, requests = TASKS[self.task], min(self.requests, EMULATED_REQUESTS * self.batch)
         plan = (
-            f"{self.planned} --max-num-seqs {self.batch} --max-num-batched-tokens 8192 "
-            f"--sampling-step {sampling.step_us}us --sampling-sequence {sampling.row_us(self):.1f}us {NO_HOPS}"
+            f"{self.planned} --max-num-seqs {self.batch} --max-num-batched-tokens 8192{sampling.words(self)} {NO_HOPS}"
         )
         lengths = (
             f"input=lognormal({task.prompt},cv={task.prompt_cv}),"
@@ -192,7 +198,7 @@ def rows(data: Path) -> list[Row]:
     with (data / "measured" / FILE).open(newline="") as lines:
         every = [msgspec.convert(row, Served, strict=False) for row in csv.DictReader(lines)]
     every = [row for row in every if row.model in DENSE | EXPERTS and row.avg_batch <= BANDS[-1][0]]
-    known = [(r, r.step_ms(data)) for r in every if r.dense and r.gpu == "H100" and r.consistent]
+    known = [(r, r.step(data, Sampling(0, 0)).itl_ms) for r in every if r.dense and r.gpu == "H100" and r.consistent]
     fitted = {m: _fitted([(r, ms) for r, ms in known if r.model != m]) for m in {r.model for r in every}}
     found: list[Row] = []
     for gpu in DEVICES:
@@ -266,8 +272,12 @@ def _notes(
                     f"{verdict}), bias {median(errors.values()):+.1%}, {len(errors)} rows; {apart}."
                 )
     used = sorted({fitted[row.model] for row, _, _ in found})
-    constants = "; ".join(
-        f"{s.step_us} us a step and {s.row_ps} ps per token and entry of the vocabulary" for s in used
+    constants = "; ".join(f"{each.step_us} us and {each.row_ps} ps" for each in used)
+    notes.append(
+        "Sampling, per step and per token and entry of the vocabulary, fitted on dense models on H100 without the "
+        f"model in question: {constants}."
     )
-    notes.append(f"Sampling, fitted on H100 without experts and without the model in question: {constants}.")
+    whole = "Whole runs, throughput from run/requests.jsonl as the benchmark takes it"
+    how = whole if found[0][0].dense else "Decode steps only"
+    notes.append(f"{how}. Prompts of 300 tokens and the spread of lengths are assumed, not published.")
     return notes

@@ -1,6 +1,7 @@
 """A live session that is done again after the loss of a stage: what came, what was shown, and what waits meanwhile."""
 
 import asyncio
+import logging
 import uuid
 from collections.abc import Callable, Iterable
 
@@ -11,6 +12,7 @@ from stageline.engine.types import Cancellation, Observer, Request, RequestRecor
 from stageline.errors import StagelineError
 from stageline.sync.resumed import Resumed
 
+log = logging.getLogger(__name__)
 MAX_EVENTS = 100_000  # of a session that can be done again: they are kept in memory, and all are replayed
 
 
@@ -70,6 +72,7 @@ class Journal:
         if len(self.events) > MAX_EVENTS:
             self.full = True
             self.events.clear()
+            log.warning("the live session can't be done again any more: it is too long", extra={"events": MAX_EVENTS})
 
 
 class Retries:

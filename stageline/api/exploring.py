@@ -1,6 +1,5 @@
 """The course of a search: what costs least first, each cost by halving, then the room that the answer leaves."""
 
-import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -83,7 +82,7 @@ class _Explorer:
     def of_model(self, model: str) -> None:
         """The designs of one model, those that cost least first; costlier ones only if none of them is enough."""
         designs = [d for name in self._q.device_names for d in self._space.designs(model, name)]
-        self.combinations += len(designs) * math.prod(self._space.settings_sizes())
+        self.combinations += sum(map(self._space.combinations, designs))
         costs = sorted({self._cost(d) for d in designs})
         for number, cost in enumerate(costs):
             self._explore([d for d in designs if self._cost(d) == cost], last=number + 1 == len(costs))
@@ -156,15 +155,13 @@ class _Explorer:
             runnable, trials = self._whole(runnable, trials)
         if not full:
             self.short_trials += len(trials)
-            return {
-                t: _measured(trial) for (t, _), trial in zip(runnable, trials, strict=True) if trial.failure is None
-            }
+            return {t: measured(trial) for (t, _), trial in zip(runnable, trials, strict=True) if trial.failure is None}
         found = {}
         for (t, candidate), plain in zip(runnable, trials, strict=True):
             trial = with_cost(plain, self._q.limits.price(candidate.device))
             self._full.append(((self._groups, t.design, *t.point), trial, candidate, designs[t.design], t))
             if trial.failure is None:
-                found[t] = _measured(trial)
+                found[t] = measured(trial)
         return found
 
     def _whole(
@@ -176,5 +173,6 @@ class _Explorer:
         return whole, [with_loss(next(ran) if trial.slo_met else trial, trial) for trial in lost]
 
 
-def _measured(trial: Trial) -> Measured:
+def measured(trial: Trial) -> Measured:
+    """The score of a trial, and its work in microbatches."""
     return Measured(score(trial), trial.microbatches + REQUEST_WORK * trial.requests)

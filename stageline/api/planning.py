@@ -88,8 +88,11 @@ class ModelPlan(msgspec.Struct, frozen=True):
         if self.model.layers == self.shipped.layers or self.options.devices is not None:
             return None
         types = {"kv_type": self.model.kv_type, "state_type": self.model.state_type}
+        options = self.options
+        if isinstance(options.profile, KernelProfile):  # of the chosen weights; times decide no number of devices
+            options = msgspec.structs.replace(options, profile=None)
         try:
-            before = make_plan(msgspec.structs.replace(self.shipped, **types), self.device, self.options).plan
+            before = make_plan(msgspec.structs.replace(self.shipped, **types), self.device, options).plan
         except DoesNotFit:
             return None
         return sum(s.devices for s in before.stages) - sum(s.devices for s in self.plan.stages)

@@ -1,5 +1,6 @@
 """The space of a search: designs (model, device, division), and at each point of settings a candidate to run."""
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, cast
 
@@ -85,6 +86,12 @@ class Space:
     def settings_sizes(self) -> list[int]:
         """The sizes of the axes that are no formats."""
         return self.axes.sizes[len(self.axes.format_axes()) :]
+
+    def combinations(self, design: Design) -> int:
+        """How many settings of a design are worth telling apart (see `same`)."""
+        axes = self.axes.axes[len(self.axes.format_axes()) :]
+        alone = design.shape.replicas == 1
+        return math.prod(1 if alone and a.name == IDLE_WITHOUT_REPLICAS else len(a.values) for a in axes)
 
     def candidate(
         self, design: Design, point: Point, requests: int | None, totals: WorkloadTotals, slo: Slo | None

@@ -16,6 +16,8 @@ from stageline.report.summary import Summary
 from stageline.units import NS_PER_S
 from stageline.workload import open_workload
 
+FIGURES = "measurement window"  # what rates are of: kept trials whose rates are of something else are run again
+
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """One plan to try; picklable, so that another process can run it."""
@@ -36,7 +38,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 
     def key(self) -> str:
         """Identifies the trial: a digest of everything that decides its result."""
-        rest: tuple[object, ...] = (self.workload, self.seed, self.rate_scale, self.requests, self.slo)
+        rest: tuple[object, ...] = (FIGURES, self.workload, self.seed, self.rate_scale, self.requests, self.slo)
         if self.scheduling != Scheduling():
             rest += (msgspec.json.encode(self.scheduling),)
         if self.window != ARRIVALS:

@@ -261,7 +261,8 @@ class _Tuner:
         found = gain(before, after, self._objective)
         if found is None or after.finished < before.finished:
             return None
-        if after.breaks(before) and (not of or (before.attainment or 0.0) - (after.attainment or 0.0) > FEW_BAD):
+        lost = (before.attainment or 0.0) - (after.attainment or 0.0)
+        if after.breaks(before) and self._before.slo_met and (not of or lost > FEW_BAD):
             self._left_out[self._words(made)] = f"misses the SLO{of}, which was met: {after.attainment:.1%} are good"
             return None
         return _Tried(made, found, after, merit(after, self._objective))

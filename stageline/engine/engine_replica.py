@@ -117,7 +117,7 @@ class EngineReplica(Replica):
     # -- preemption, finishing
 
     def victim(self, grower: Sequence) -> Sequence | None:
-        """See Replica; where groups take turns only younger ones, or two could preempt each other for ever."""
+        """See Replica; where groups take turns or steps only younger ones, or two preempt each other for ever."""
         found = super().victim(grower)
         if found is not None and self.grouping.younger_victims and (found.number or 0) < (grower.number or 0):
             return None

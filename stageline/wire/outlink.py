@@ -33,16 +33,22 @@ class Peer(NamedTuple):
 
 
 def merged(queue: deque[Frame]) -> Frame:
-    """Take the next frame to send off the queue: all that wait in one, except that a last frame stands alone."""
+    """Take the next frame to send off the queue: all that wait in one, except that a last frame, and one that announces
+    releases, stands alone: no other can say that.
+    """
     first = queue.popleft()
-    if not queue or first.last or queue[0].last:
+    if not queue or _stands_alone(first) or _stands_alone(queue[0]):
         return first
     items = list(first.items)
     frame = first
-    while queue and not queue[0].last:
+    while queue and not _stands_alone(queue[0]):
         frame = queue.popleft()
         items += frame.items
     return Frame(items, frame.promise_ns, slip_ns=frame.slip_ns)
+
+
+def _stands_alone(frame: Frame) -> bool:
+    return frame.last or bool(frame.releases)
 
 
 class OutLink:

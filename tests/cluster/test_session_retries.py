@@ -114,9 +114,16 @@ async def counts(cluster: Processes) -> tuple[float, ...]:
     return tuple(page.total(f"stageline_{name}_total") for name in COUNTED)
 
 
-@pytest.mark.parametrize("shape", [{}, {"replicas": 2}, {"route": (0, 1, 2, 1)}], ids=["plain", "replicas", "revisits"])
-async def test_streams_outlive_a_stage(tmp_path: Path, shape: dict[str, object]) -> None:
-    async with processes(tmp_path, "--session-retries=3", **shape) as cluster:
+EVERYTHING = '{"front_end_ns": 5000000, "prefix_cache": true, "kv": "grow", "speculate": 3, "acceptance_ppm": 700000}'
+
+
+@pytest.mark.parametrize(
+    ("shape", "scheduling"),
+    [({}, EVERYTHING), ({"replicas": 2}, "{}"), ({"route": (0, 1, 2, 1)}, "{}")],
+    ids=["features", "replicas", "revisits"],
+)
+async def test_streams_outlive_a_stage(tmp_path: Path, shape: dict[str, object], scheduling: str) -> None:
+    async with processes(tmp_path, "--session-retries=3", f"--scheduling={scheduling}", **shape) as cluster:
         streams = await cluster.streams()
         os.kill(cluster.servers.stages[1].pid, signal.SIGKILL)
         await asyncio.gather(*streams)

@@ -39,6 +39,13 @@ def test_virtual_engines_do_not_look_at_their_work_when_something_happens_at_ano
     assert sum(record.preemptions for record in agreed.wanted.requests) > 0
 
 
+def test_two_sequences_do_not_preempt_each_other_for_ever() -> None:
+    """Steps that follow each other at one instant grow one and leave the other idle, in turn."""
+    agreed = run_case("reference", "front-end", 300114)
+    assert agreed.engine.scheduling.batching == "global-cap"
+    assert sum(record.preemptions for record in agreed.wanted.requests) > 0
+
+
 @pytest.mark.parametrize("first", range(0, 200, 100))
 def test_records_are_equal_with_a_prefix_cache_on_numbered_scenarios(first: int) -> None:
     met: Counter[str] = Counter()

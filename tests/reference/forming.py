@@ -124,7 +124,7 @@ def make_room(forming: Forming, grower: Sequence, tokens: int) -> bool:
     wanted_tokens = max(held_tokens, grower.written_tokens + tokens)
     while not sharing.find_room(replica, grower, wanted_tokens):
         victims = [s for s in replica.running if s is not grower and not s.in_flight and not forming.holds(s)]
-        if replica.scheduling.batching in groups.SLOTTED + groups.VIRTUAL:
+        if replica.scheduling.batching in groups.STEPPED + groups.SLOTTED + groups.VIRTUAL:
             victims = [s for s in victims if number_of(s) > number_of(grower)]
         if not victims:
             return False

@@ -85,6 +85,8 @@ class Cadence(Grouping):
     A step is chosen as the one before it leaves: it admits who waited then, into places that were free then.
     """
 
+    younger_victims = True
+
     def __init__(self, slots: int, largest: int, max_running: int) -> None:
         super().__init__(slots, largest, max_running)
         self._last = 0  # number of the last step that left

@@ -207,7 +207,7 @@ def ending_of(path: Path) -> tuple[str, str]:
 
 
 @contextlib.asynccontextmanager
-async def trial(folder: Path, seed: int) -> AsyncIterator[Trial]:
+async def trial(folder: Path, seed: int, session_retries: int = 0) -> AsyncIterator[Trial]:
     """A fresh cluster that serves."""
     plan, path = live_plan(), folder / "plan.json"
     path.write_bytes(plan.canonical())
@@ -216,6 +216,7 @@ async def trial(folder: Path, seed: int) -> AsyncIterator[Trial]:
         f"--dilation={DILATION}",
         f"--stage-deadline={DEADLINE_S:g}s",
         f"--record={folder / 'session.jsonl'}",
+        f"--session-retries={session_retries}",
     )
     async with LocalCluster(plan, path, LocalOptions(router_flags=flags, log_level="error"), lambda _: None) as servers:
         await servers.healthy()

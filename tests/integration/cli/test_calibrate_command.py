@@ -198,6 +198,9 @@ def test_kernel_tables_become_a_profile(tmp_path: Path, capsys: pytest.CaptureFi
     assert json.loads(plan.read_text())["info"]["profile"] == "p"
     assert run([*ask, "--weights", "fp8"]) == 2
     assert "weights" in capsys.readouterr().err
+    assert run(["calibrate", *words, "--weights", "fp8", "-o", str(made)]) == 0
+    assert run([*ask, "--weights", "fp8"]) == 0, capsys.readouterr().err
+    assert "device(s) fewer than with the weights as shipped" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

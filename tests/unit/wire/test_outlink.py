@@ -23,3 +23,12 @@ def test_a_last_frame_stands_alone():
     queue = deque([Frame([item(0)], 5), Frame([item(1)], 6), last])
     assert merged(queue) == Frame([item(0), item(1)], 6)
     assert merged(queue) == last
+
+
+def test_a_frame_that_announces_releases_stands_alone():
+    """Merged away, an idle cluster would show KV in use until its next request."""
+    announced = Frame([], 0, releases=(4,))
+    queue = deque([Frame([item(0)], 5), Frame([item(1)], 6), announced, Frame([], 8), Frame([item(2)], 9)])
+    assert merged(queue) == Frame([item(0), item(1)], 6)
+    assert merged(queue) == announced
+    assert merged(queue) == Frame([item(2)], 9)
