@@ -7,6 +7,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from PIL import Image
@@ -20,7 +22,7 @@ STAGELINE = [sys.executable, "-c", "from stageline.cli.main import main; main()"
 FLAGS = "--headless --no-sandbox --disable-gpu --disable-background-networking --disable-quic --no-first-run"
 K3 = "kimi-k3 wse-3t --placement by-kind --layer-bytes nominal"
 TOPS = ((8, "llama.json", 3), (59, "k3.json", 20))  # stages, plan, the stage that dies
-WORKLOAD = "poisson:rate=1000,requests=2000,input=2000,output=100"
+WORKLOAD = "poisson:rate=1000,requests=100000,input=2000,output=100"
 LLAMA = "llama-3.1-70b h100-sxm --devices 8"
 BURST = "closed:users=480,requests=960,input=uniform(8,24),output=48"  # of docs/tutorial.md, and the two runs below
 TODAY = "poisson:rate=12,requests=400,input=1024,output=128"
@@ -31,6 +33,17 @@ def stageline(work: Path, command: str) -> None:
     """Run one command in the working folder."""
     subprocess.run([*STAGELINE, *command.split()], cwd=work, env={"PYTHONPATH": str(ROOT)}, check=True,
                    stdout=subprocess.DEVNULL)  # fmt: skip
+
+
+@contextmanager
+def browser() -> Iterator[Browser]:
+    """The distribution's chromium."""
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS.split())
+        try:
+            yield chromium
+        finally:
+            chromium.close()
 
 
 def plans(work: Path) -> None:
@@ -84,17 +97,23 @@ def shoot_part(page: Page, file: Path, selector: str, name: str) -> None:
 
 
 def shrink(folder: Path) -> None:
-    """Store every PNG with few colours; what they show has few."""
-    for path in folder.glob("*.png"):
+    """Store every PNG with few colours; what they show has few, but for the dashboards."""
+    for path in folder.glob("[!d]*.png"):
         with Image.open(path) as picture:
             few = picture.convert("RGB").quantize(COLOURS, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
         few.save(path, optimize=True)
 
 
-def reports(chromium: Browser, work: Path) -> None:
+def reports(work: Path) -> None:
     """Draw runs: report pages, a comparison, a sheet, the chart of the README."""
     runs(work)
     shutil.copy(work / "k3/pipeline.svg", IMAGES / "pipeline.svg")
+    with browser() as chromium:
+        draw_reports(chromium, work)
+
+
+def draw_reports(chromium: Browser, work: Path) -> None:
+    """Take the screenshots of the runs."""
     light = chromium.new_page(viewport={"width": 1120, "height": 800}, color_scheme="light")
     dark = chromium.new_page(viewport={"width": 1120, "height": 800}, color_scheme="dark")
     shoot(light, work / "k3/report.html", "report-59-stages", ("[data-view=first]",))
@@ -105,32 +124,31 @@ def reports(chromium: Browser, work: Path) -> None:
     shoot_part(light, work / "today/sheet.html", "body", "sheet")
 
 
-def tops(chromium: Browser, work: Path) -> None:
+def tops(work: Path) -> None:
     """Draw frames of `stageline top`."""
     plans(work)
-    for stages, plan, dead in TOPS:
-        busy, stopped = top_pictures.views(work / plan, WORKLOAD, dead)
-        top_pictures.draw(chromium, busy, IMAGES / f"top-{stages}-stages.png")
-        top_pictures.draw(chromium, stopped, IMAGES / f"top-{stages}-stages-dead.png")
+    seen = {stages: top_pictures.views(work / plan, WORKLOAD, dead) for stages, plan, dead in TOPS}
+    with browser() as chromium:  # its event loop bears no other one
+        for stages, (busy, stopped) in seen.items():
+            top_pictures.draw(chromium, busy, IMAGES / f"top-{stages}-stages.png")
+            top_pictures.draw(chromium, stopped, IMAGES / f"top-{stages}-stages-dead.png")
 
 
-def live(chromium: Browser, work: Path) -> None:
+def live(work: Path) -> None:
     """Draw a live cluster: the router's page, and previews of the dashboards."""
     plan = work / "plan.json"
     shutil.copy(ROOT / "deploy/compose/llama-3.1-70b.json", plan)
-    page_picture.draw(chromium, STAGELINE, plan, IMAGES)
+    with browser() as chromium:
+        page_picture.draw(chromium, STAGELINE, plan, IMAGES)
 
 
 def main() -> None:
     """Make all pictures in docs/images, or those of the kinds that the command names."""
     kinds = {"reports": reports, "tops": tops, "live": live}
     IMAGES.mkdir(exist_ok=True)
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS.split())
-        for kind in sys.argv[1:] or kinds:
-            with tempfile.TemporaryDirectory() as folder:
-                kinds[kind](chromium, Path(folder))
-        chromium.close()
+    for kind in sys.argv[1:] or kinds:
+        with tempfile.TemporaryDirectory() as folder:
+            kinds[kind](Path(folder))
     shrink(IMAGES)
 
 

@@ -84,7 +84,14 @@ def stacked(title: str, *queries: Query, colours: dict[str, str], unit: Unit = "
 
 
 def number(
-    title: str, query: Query, *, unit: Unit = "short", text: str = "", named: bool = False, without: str = ""
+    title: str,
+    query: Query,
+    *,
+    unit: Unit = "short",
+    width: int = 4,
+    text: str = "",
+    named: bool = False,
+    without: str = "",
 ) -> Panel:
     """The latest value, large; `named` shows the series' name too, `without` stands for no series at all."""
     options = {
@@ -93,7 +100,9 @@ def number(
         "graphMode": "none" if named else "area",
         "textMode": "value_and_name" if named else "value",
     }
-    return Panel(title, "stat", (query,), unit, 4, 4, text, options, defaults={"noValue": without} if without else {})
+    return Panel(
+        title, "stat", (query,), unit, width, 4, text, options, defaults={"noValue": without} if without else {}
+    )
 
 
 def rows_over_time(title: str, query: Query, *, text: str, height: int) -> Panel:
