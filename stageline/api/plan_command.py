@@ -51,30 +51,30 @@ def _rate(bytes_per_s: int) -> str:
     return f"{bytes_per_s}B/s"
 
 
+_ON = (  # switches that are off by default
+    "consecutive", "sequence_parallel", "overlap", "whole_kv", "enforce_eager", "all_experts", "language_model_only",
+)  # fmt: skip
+_TIMES = (
+    "hop_latency", "hop_jitter", "host_floor", "host_step", "host_sequence", "front_end", "ring_step", "sampling_step",
+    "sampling_sequence",
+)  # fmt: skip
 _SWITCHES: Mapping[str, tuple[str, str]] = {  # the flag when on, and when off; empty: off is the default
     "prefix_cache": ("--enable-prefix-caching", "--no-enable-prefix-caching"),
     "async_scheduling": ("--async-scheduling", "--no-async-scheduling"),
-    **{
-        name: (f"--{name.replace('_', '-')}", "")
-        for name in ("consecutive", "sequence_parallel", "overlap", "whole_kv", "enforce_eager", "all_experts")
-    },
+    **{name: (f"--{name.replace('_', '-')}", "") for name in _ON},
 }
 _FLAGS: Mapping[str, tuple[str, Callable[[Any], str]]] = {  # where it is not the keyword's own name and its text
     "context_tokens": ("--context", str),
     "devices_by_stage": ("--stage-devices", str),
     "axes": ("--axis-order", _commas),
+    "tower_mode": ("--mm-encoder-tp-mode", str),
     "cuda_graph_sizes": ("--cuda-graph-sizes", _commas),
     "kv_cache_bytes": ("--kv-cache-memory-bytes", str),
     "hop_bytes_per_s": ("--hop-bandwidth", _rate),
-    **{
-        f"{name}_ns": (f"--{name.replace('_', '-')}", duration_text)
-        for name in (
-            "hop_latency", "hop_jitter", "host_floor", "host_step", "host_sequence", "front_end", "ring_step",
-        )
-    },
-}  # fmt: skip
+    **{f"{name}_ns": (f"--{name.replace('_', '-')}", duration_text) for name in _TIMES},
+}
 _DEFAULTS: Mapping[str, object] = {
     "weights": "as-shipped", "kv_cache_dtype": "auto", "state_dtype": "auto", "placement": "fewest",
     "layer_partition": "balanced", "layer_bytes": "exact", "redundant_experts": 0, "expert_imbalance": 0.0,
-    "concurrency": 1, "activations": "auto", "hop_jitter_ns": 0,
+    "concurrency": 1, "activations": "auto", "hop_jitter_ns": 0, "tower_mode": "weights",
 }  # fmt: skip

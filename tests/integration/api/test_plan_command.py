@@ -36,7 +36,8 @@ SAMPLES: list[tuple[str, dict[str, Any]]] = [
     (OSS, {"max_model_len": "auto", "kv_cache_bytes": 7 << 30, "enforce_eager": True, "prefix_cache": True}),
     (OSS, {"cuda_graph_sizes": (1, 2, 4), "async_scheduling": True, "speculative_config": DRAFT}),
     (OSS, {"cuda_graph_max": 64, "max_model_len": 9_000}),
-    (LLAMA, {"kv_blocks": 999}),
+    (LLAMA, {"kv_blocks": 999, "sampling_step_ns": 70, "sampling_sequence_ns": 8_000, "language_model_only": True}),
+    (LLAMA, {"quantization": "fp8", "hf_overrides": '{"max_position_embeddings": 65536}', "tower_mode": "data"}),
 ]
 NEED_FILES = {"profile"}
 SHAPE = {"devices": "--devices", "expert_parallel": "--ep", "tensor_parallel": "--tp", "context_parallel": "--cp"}
