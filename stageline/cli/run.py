@@ -32,6 +32,8 @@ from stageline.runtime.plans import read_plan_file
 from stageline.workload import DescribedWorkload
 from stageline.workload.recording import RecordedWorkload
 
+EVENTS_HELP = "Write events.jsonl too; needs -o. On a cluster it takes a second run in this process."
+
 
 def run_command(
     plan: Annotated[Path, Parameter(help="Plan file, made by stageline plan -o.")],
@@ -52,14 +54,7 @@ def run_command(
     output: Annotated[
         Path | None, DIRECTORY, Parameter(name=("-o", "--output"), group=OUTPUT, help="Run directory to write.")
     ] = None,
-    events: Annotated[
-        bool,
-        Parameter(
-            negative="",
-            group=OUTPUT,
-            help="Write events.jsonl too; needs -o. On a cluster it takes a second run in this process.",
-        ),
-    ] = False,
+    events: Annotated[bool, Parameter(negative="", group=OUTPUT, help=EVENTS_HELP)] = False,
     json: Annotated[bool, Parameter(negative="", group=OUTPUT, help="Print summary.json instead of tables.")] = False,
     paranoid: Annotated[
         bool, Parameter(negative="", group=OUTPUT, help="Check all invariants (laws) during the run; slow.")
