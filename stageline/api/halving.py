@@ -42,12 +42,20 @@ def lengths(total: int, least: int, wanted: int = 0) -> Lengths:
     return Lengths(total if 2 * short > total else short, total if 2 * medium > total else medium, total)
 
 
+class Distinct(NamedTuple):
+    """What tells points apart: `same` gives the try that stands for all those known to run alike, of which there are
+    `points`.
+    """
+
+    same: Callable[[Try], Try]
+    points: int
+
+
 class Halving:
     """One exploration. `measure` runs points over a number of requests; nothing is run twice.
 
     `kinds` has a number for every design: designs that differ in formats only are of one kind. Of each of the best
-    kinds one point is followed to the end, because the beginning of a workload can't tell which kind is best. `same`
-    gives the one try that stands for all those known to run alike.
+    kinds one point is followed to the end, because the beginning of a workload can't tell which kind is best.
     """
 
     def __init__(
@@ -56,10 +64,10 @@ class Halving:
         sizes: Sequence[int],
         n: Lengths,
         measure: Measure,
-        same: Callable[[Try], Try] = itself,
+        distinct: Distinct | None = None,
     ) -> None:
         self._kinds, self._sizes, self._n = list(kinds), list(sizes), n
-        points = len(self._kinds) * math.prod(self._sizes)
+        same, points = distinct or Distinct(itself, len(self._kinds) * math.prod(self._sizes))
         self._few = points <= IN_FULL
         work = min(MOST_WORK, max(LEAST_WORK, points // PART)) * (2 if n.full < BRIEF * n.short else 1)
         self._seen = Scoreboard(measure, same, n.full, float(work))
