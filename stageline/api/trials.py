@@ -6,7 +6,8 @@ from concurrent.futures import Executor, as_completed
 
 import msgspec
 
-from stageline.api.running import Job, carry_out
+from stageline.api.job import Job
+from stageline.api.running import carry_out
 from stageline.engine.settings import Scheduling
 from stageline.errors import StagelineError
 from stageline.plan.schema import Plan
