@@ -117,6 +117,11 @@ def shorten(text: str, width: int) -> str:
     return text if len(text) <= width else text[: width - 3] + "..."
 
 
+def counted(number: int, noun: str) -> str:
+    """A number with its noun, which takes an s: 1 stage, 2 stages."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def format_duration(ns: float) -> str:
     """Three significant figures and a fitting unit: `1.25 ms`."""
     for unit, size in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):

@@ -1,267 +1,158 @@
-"""Benchmarks on H100 and B200: rows of the ML.ENERGY leaderboard (vLLM 0.11.1; chat and GPQA).
+"""Benchmarks on H100 and B200: rows of the ML.ENERGY leaderboard, emulated as whole runs.
 
-As the benchmark ran them (its repository, configs/vllm and mlenergy/llm/benchmark.py): all requests at once, so many
-running, 8,192 new tokens a step, asynchronous scheduling; ITL is the median over all tokens of the run, throughput that
-between the first token of the last request that fits at first and the end of the last one that leaves no slot empty.
-Every request has a repetition penalty of 1.1 and top-p 0.95, which vLLM 0.11 applies with kernels of PyTorch, a sort of
-the vocabulary among them. No source has their times, so two constants are fitted, never on the model that they are
-judged on: device time per step, and per sampled token and entry of the vocabulary.
+Every request has top-p 0.95, and in later revisions of the benchmark a repetition penalty, which vLLM 0.11 applies with
+kernels of PyTorch, a sort of the vocabulary among them. No source has their times, so two constants are fitted to dense
+models on H100, never to the model that they are judged on: device time per step, and per sampled token. The second does
+not grow with the vocabulary: what is left of the rows grows by 37-45 us a token for Llama 3 (128,256 entries), gpt-oss
+(201,088) and Llama 4 (202,048), and by 53-67 for the chat rows of Qwen3 (151,936).
 """
 
-import csv
-import json
-import tempfile
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 from statistics import fmean, median
-from typing import Any, NamedTuple
 
 import msgspec
 
+from bench.fidelity import leaderboard
 from bench.fidelity.board import Row
-from bench.fidelity.typed import CATALOGUE, HERE, NO_HOPS, at_once, call, typed
+from bench.fidelity.leaderboard import DEVICES, TASKS, Emulated, Sampling, Served
 
-FILE = "mlenergy_v3.csv"
-DENSE = {  # models of the leaderboard, and ours
-    "meta-llama/Llama-3.1-8B-Instruct": "llama-3.1-8b",
-    "meta-llama/Llama-3.3-70B-Instruct": "llama-3.1-70b",
-    "Qwen/Qwen3-8B": "qwen3-8b",
-    "Qwen/Qwen3-14B": "qwen3-14b",
-    "Qwen/Qwen3-32B": "qwen3-32b",
-}
-EXPERTS = {
-    "Qwen/Qwen3-30B-A3B-Thinking-2507": "qwen3-30b-a3b",
-    "Qwen/Qwen3-235B-A22B-Thinking-2507-FP8": "DIR/configs/Qwen--Qwen3-235B-A22B-FP8.json",
-    "openai/gpt-oss-20b": "DIR/configs/openai--gpt-oss-20b.json",
-    "deepseek-ai/DeepSeek-V3.1": "deepseek-v3",
-    "deepseek-ai/DeepSeek-R1-0528": "deepseek-v3",
-}
-VOCABULARY = {"Llama": 128_256, "Qwen3": 151_936, "gpt-oss": 201_088, "DeepSeek": 129_280}
-DEVICES = {"H100": "h100-sxm", "B200": "b200"}
-BANDS = ((32, "up to 32"), (128, "33-128"), (512, "129-512"))
-STEPS = 8
-MOST = 1.3  # batch / ITL / throughput: beyond it a row contradicts itself
-EMULATED_REQUESTS = (
-    12  # per running sequence at most: GPQA with few sequences would take long, and most is steady by then
-)
+BANDS = ((32, "up to 32"), (128, "33-128"), (leaderboard.LARGEST, "129-512"))
 FITTED_REQUESTS = 8  # per running sequence: most tokens of such a run come at its full batch, few steps have a prefill
-ROW_PS = range(200, 801, 10)  # per sampled token and entry of the vocabulary
+TOKEN_US = range(20, 101)  # per sampled token
 STEP_US = range(0, 1001, 100)
 TARGETS = {("H100", True): (0.08, 0.10), ("B200", True): (0.12, 0.12)}  # ITL, throughput; dense models
 EXPERTS_TARGET = (0.15, 0.15)
-
-
-class Task(NamedTuple):
-    """What its requests are like. Only the mean output is published; the rest is assumed."""
-
-    prompt: int  # mean tokens
-    prompt_cv: float
-    output_cv: float
-    requests: int  # of a run of few sequences
-    repeats: tuple[tuple[int, int], ...]  # (largest batch, runs through the requests), from the benchmark's sweeps
-
-    def context(self, output: float) -> int:
-        """Mean tokens of a running sequence at a random moment: long outputs run longer."""
-        return self.prompt + round(output * (1 + self.output_cv**2) / 2)
-
-
-TASKS = {
-    "lm-arena-chat": Task(300, 1.5, 0.7, 1024, ((192, 1), (512, 2))),
-    "gpqa": Task(300, 0.5, 0.5, 198, ((128, 1), (256, 2), (384, 3), (512, 4))),
-}
-
-
-class Sampling(NamedTuple):
-    """Device time to sample: us per step, ps per token and entry of the vocabulary."""
-
-    step_us: int
-    row_ps: int
-
-    def row_us(self, row: "Served") -> float:
-        """Per sampled token."""
-        return self.row_ps * row.vocabulary / 1e6
-
-    def words(self, row: "Served") -> str:
-        """As flags of `stageline plan`."""
-        return f" --sampling-step {self.step_us}us --sampling-sequence {self.row_us(row):.1f}us" if any(self) else ""
-
-
-class Served(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=False):
-    """A row of the leaderboard."""
-
-    model: str
-    task: str
-    gpu: str
-    num_gpus: int
-    tp: int
-    ep: int
-    avg_batch: float
-    avg_output_len: float
-    median_itl_ms: float
-    output_tokens_per_s: float
-
-    @property
-    def dense(self) -> bool:
-        """Without routed experts."""
-        return self.model in DENSE
-
-    @property
-    def batch(self) -> int:
-        """Sequences of a step."""
-        return round(self.avg_batch)
-
-    @property
-    def vocabulary(self) -> int:
-        """Entries of the model's logits."""
-        return next(n for name, n in VOCABULARY.items() if self.model.split("/")[1].startswith(name))
-
-    @property
-    def requests(self) -> int:
-        """Requests of the run."""
-        task = TASKS[self.task]
-        return task.requests * next(times for most, times in task.repeats if self.batch <= most)
-
-    @property
-    def consistent(self) -> bool:
-        """Whether batch, ITL and throughput agree."""
-        return self.avg_batch / self.median_itl_ms * 1e3 / self.output_tokens_per_s <= MOST
-
-    @property
-    def planned(self) -> str:
-        """Model, device and division, as words of `stageline plan`."""
-        spread = " --enable-expert-parallel" if self.ep > 1 else ""
-        model = (DENSE | EXPERTS)[self.model]
-        return f"{model} {DEVICES[self.gpu]} --catalog {CATALOGUE} --tp {max(self.tp, self.ep)}{spread}"
-
-    def step(self, data: Path, sampling: Sampling) -> "Emulated":
-        """A decode step of the mean batch at the mean context, again and again."""
-        context = TASKS[self.task].context(self.avg_output_len)
-        plan = (
-            f"{self.planned} --max-num-seqs {self.batch} --batched-tokens {self.batch * context} "
-            f"--context {context + STEPS} --activations reserve{sampling.words(self)} {NO_HOPS}"
-        )
-        found = typed(plan, at_once(self.batch, context, STEPS), data=data)
-        return Emulated(found.command, found.tpot_ms, self.avg_batch / found.tpot_ms * 1e3)
-
-    def emulated(self, data: Path, sampling: Sampling) -> "Emulated":
-        """The whole benchmark; of models with experts a step, since their runs of GPQA would take very long."""
-        if not self.dense:
-            return self.step(data, sampling)
-        task, requests = TASKS[self.task], min(self.requests, EMULATED_REQUESTS * self.batch)
-        plan = (
-            f"{self.planned} --max-num-seqs {self.batch} --max-num-batched-tokens 8192{sampling.words(self)} {NO_HOPS}"
-        )
-        lengths = (
-            f"input=lognormal({task.prompt},cv={task.prompt_cv}),"
-            f"output=lognormal({round(self.avg_output_len)},cv={task.output_cv})"
-        )
-        return benchmark(plan, f"closed:users={self.batch},requests={requests},{lengths}", self.batch, data)
-
-
-class Emulated(NamedTuple):
-    """What the benchmark reports."""
-
-    command: str
-    itl_ms: float
-    output_tokens_per_s: float
-
-
-def benchmark(plan: str, workload: str, batch: int, data: Path) -> Emulated:
-    """A run, and its figures as the benchmark takes them. Raises RuntimeError with complaints."""
-    with tempfile.TemporaryDirectory() as folder:
-        call(f"plan {plan.replace(CATALOGUE, str(HERE / CATALOGUE)).replace('DIR', str(data))} -o {folder}/plan.json")
-        printed = json.loads(call(f"run {folder}/plan.json --workload '{workload}' -o {folder}/run --json"))
-        with (Path(folder) / "run" / "requests.jsonl").open() as lines:
-            requests = [r for r in map(json.loads, lines) if r["last_token_ns"] is not None]
-    command = f"stageline plan {plan} -o plan.json && stageline run plan.json --workload '{workload}' -o run"
-    return Emulated(command, printed["itl_s"]["p50"] * 1e3, steady_tokens_per_s(requests, batch))
-
-
-def steady_tokens_per_s(requests: list[dict[str, Any]], batch: int) -> float:
-    """Output tokens per second from the first token of request number `batch` until as many are left, plus one.
-
-    A request's tokens count as spread evenly from its first to its last.
-    """
-    begin = sorted(r["first_token_ns"] for r in requests)[batch - 1]
-    end = sorted(r["last_token_ns"] for r in requests)[len(requests) - batch - 2]
-    tokens = 0.0
-    for r in requests:
-        first, last = r["first_token_ns"], r["last_token_ns"]
-        tokens += begin <= first <= end
-        if last > first:
-            tokens += (r["output_tokens"] - 1) * max(0, min(end, last) - max(begin, first)) / (last - first)
-    return float(tokens / (end - begin) * 1e9)
+H100S_PER_B200 = 2  # no more bandwidth (6.7 against 8 TB/s) and no more compute (1,979 against 2,250 TFLOPS in bf16)
+PROCESSES = 2
 
 
 def rows(data: Path) -> list[Row]:
     """ITL and throughput of every row that does not contradict itself, by device and kind of model."""
-    with (data / "measured" / FILE).open(newline="") as lines:
-        every = [msgspec.convert(row, Served, strict=False) for row in csv.DictReader(lines)]
-    every = [row for row in every if row.model in DENSE | EXPERTS and row.avg_batch <= BANDS[-1][0]]
-    known = [(r, r.step(data, Sampling(0, 0)).itl_ms) for r in every if r.dense and r.gpu == "H100" and r.consistent]
-    fitted = {m: _fitted([(r, ms) for r, ms in known if r.model != m]) for m in {r.model for r in every}}
-    found: list[Row] = []
-    for gpu in DEVICES:
-        for dense in (True, False):
-            found += _group([r for r in every if r.gpu == gpu and r.dense == dense], fitted, data)
-    return found
+    every = leaderboard.read(data)
+    with ProcessPoolExecutor(PROCESSES) as pool:
+        known = [row for row in every if row.dense and row.gpu == "H100" and row.consistent]
+        steps = list(zip(known, pool.map(partial(_step_ms, data=data), known), strict=True))
+        constants = {m: fitted((row, ms) for row, ms in steps if row.model != m) for m in {row.model for row in every}}
+        good = [row for row in every if row.consistent]
+        runs = pool.map(_emulated, good, [data] * len(good), [constants[row.model] for row in good])
+        found = {row: run for row, run in zip(good, runs, strict=True) if run}
+    slow = slower_than_less(good)
+    groups = [
+        [row for row in every if (row.gpu, row.dense) == (gpu, dense)] for gpu in DEVICES for dense in (True, False)
+    ]
+    return [row for group in groups for row in _group(group, found, constants, slow)]
 
 
-def _fitted(known: Iterable[tuple[Served, float]]) -> Sampling:
+def _step_ms(row: Served, data: Path) -> float:
+    """Without sampling."""
+    return row.step(data, Sampling(0, 0)).itl_ms
+
+
+def _emulated(row: Served, data: Path, sampling: Sampling) -> Emulated | None:
+    """None if it does not fit as we plan it."""
+    try:
+        return row.emulated(data, sampling)
+    except RuntimeError:
+        return None
+
+
+def slower_than_less(every: Iterable[Served]) -> set[Served]:
+    """Rows of B200 with a longer ITL than the same model, task and batch on H100s of no more bandwidth and compute.
+
+    Whatever they wait for, it is not what a device's specification says.
+    """
+
+    def same(row: Served) -> tuple[str, str, int]:
+        return row.model, row.task, row.max_num_seqs
+
+    h100 = [row for row in every if row.gpu == "H100"]
+    return {
+        row
+        for row in every
+        if row.gpu == "B200"
+        and any(
+            same(row) == same(less)
+            and less.num_gpus <= H100S_PER_B200 * row.num_gpus
+            and less.median_itl_ms < row.median_itl_ms
+            for less in h100
+        )
+    }
+
+
+def fitted(known: Iterable[tuple[Served, float]]) -> Sampling:
     """The constants with the least mean square error of ITL, of rows and their decode steps without sampling."""
     few = [(r, ms) for r, ms in known if r.requests >= FITTED_REQUESTS * r.batch]
 
     def error(sampling: Sampling) -> float:
         return fmean(
-            ((ms + sampling.step_us / 1e3 + r.batch * sampling.row_us(r) / 1e3) / r.median_itl_ms - 1) ** 2
+            ((ms + sampling.step_us / 1e3 + r.batch * sampling.token_us / 1e3) / r.median_itl_ms - 1) ** 2
             for r, ms in few
         )
 
-    return min((Sampling(step, row) for step in STEP_US for row in ROW_PS), key=error)
+    return min((Sampling(step, token) for step in STEP_US for token in TOKEN_US), key=error)
 
 
-def _group(every: list[Served], fitted: Mapping[str, Sampling], data: Path) -> list[Row]:
+def _group(
+    every: list[Served], emulated: Mapping[Served, Emulated], constants: Mapping[str, Sampling], slow: set[Served]
+) -> list[Row]:
+    """Rows of one device and kind of model; those that are slower than H100s last, in a table of their own."""
+    system = f"ML.ENERGY, {every[0].gpu}, {'dense models' if every[0].dense else 'models with experts'}"
     good = [row for row in every if row.consistent]
-    gpu, dense = every[0].gpu, every[0].dense
-    system = f"ML.ENERGY, {gpu}, {'dense models' if dense else 'models with experts'}"
-    found: list[tuple[Served, Row, Row]] = []
-    for row in good:
-        try:
-            ours = row.emulated(data, fitted[row.model])
-        except RuntimeError:  # it does not fit as we plan it
-            continue
-        shape = f"EP{row.ep}" if row.ep > 1 else f"TP{row.tp}"
-        case = f"{row.model.split('/')[1]}, {row.task}, {shape}, batch {row.batch}"
-        pair = [
-            Row(
-                system=system, case=case, metric=metric, unit=unit, measured=real, emulated=emulated,
-                made="fitted on this family", command=ours.command,
-            )
-            for metric, unit, real, emulated in (
-                ("ITL", "ms", row.median_itl_ms, ours.itl_ms),
-                ("output", "tok/s", row.output_tokens_per_s, ours.output_tokens_per_s),
-            )
-        ]  # fmt: skip
-        found.append((row, pair[0], pair[1]))
-    targets = TARGETS.get((gpu, dense), EXPERTS_TARGET)
-    notes = _notes(found, targets, fitted)
-    notes.append(
-        f"{len(every) - len(good)} rows contradict themselves, {len(good) - len(found)} do not fit as planned."
-    )
-    pairs = [row for _, itl, rate in found for row in (itl, rate)]
+    fits = {row: _pair(row, emulated[row], system) for row in good if row in emulated}
+    counted = {row: pair for row, pair in fits.items() if row not in slow}
+    apart = [pair for row, pair in fits.items() if row in slow]
+    notes = _notes(counted, TARGETS.get((every[0].gpu, every[0].dense), EXPERTS_TARGET), constants)
+    notes.append(f"{len(every) - len(good)} rows contradict themselves, {len(good) - len(fits)} do not fit as planned.")
+    if apart:
+        notes += [_apart_note(apart), _all_note(list(fits.values()))]
+    pairs = [row for pair in [*counted.values(), *apart] for row in pair]
     return [msgspec.structs.replace(row, note=notes[i % len(notes)]) for i, row in enumerate(pairs)]
 
 
+def case(row: Served) -> str:
+    """Model, task, division and batch."""
+    shape = f"EP{row.ep}" if row.ep > 1 else f"TP{row.tp}"
+    return f"{row.model.split('/')[1]}, {row.task}, {shape}, batch {row.batch}"
+
+
+def _pair(row: Served, ours: Emulated, system: str) -> tuple[Row, Row]:
+    """ITL and throughput."""
+    itl = Row(
+        system=system, case=case(row), metric="ITL", unit="ms", measured=row.median_itl_ms, emulated=ours.itl_ms,
+        made="fitted on this family", command=ours.command,
+    )  # fmt: skip
+    rate = msgspec.structs.replace(
+        itl, metric="output", unit="tok/s", measured=row.output_tokens_per_s, emulated=ours.output_tokens_per_s
+    )
+    return itl, rate
+
+
+def _apart_note(apart: list[tuple[Row, Row]]) -> str:
+    names = "; ".join(f"{itl.case} ({itl.measured:.0f} ms, emulated {itl.emulated:.0f})" for itl, _ in apart)
+    return (
+        f"Not counted, {len(apart)} rows that took longer than the same model, task and batch on H100s with no more "
+        f"bandwidth and compute in total, so that the device does not bind: {names}."
+    )
+
+
+def _all_note(pairs: list[tuple[Row, Row]]) -> str:
+    itl, rate = (median(abs(pair[i].error) for pair in pairs) for i in (0, 1))
+    return f"With them, over all batches: median absolute error {itl:.1%} ITL, {rate:.1%} output."
+
+
 def _notes(
-    found: list[tuple[Served, Row, Row]], targets: tuple[float, float], fitted: Mapping[str, Sampling]
+    found: Mapping[Served, tuple[Row, Row]], targets: tuple[float, float], constants: Mapping[str, Sampling]
 ) -> list[str]:
     """Median errors by task and band of batch."""
     notes, low = [], 0
     for most, name in BANDS:
-        mine = [(row, itl, rate) for row, itl, rate in found if low < row.avg_batch <= most]
+        mine = {row: pair for row, pair in found.items() if low < row.avg_batch <= most}
         low = most
         for i, metric in enumerate(("ITL", "output")):
-            errors = {row: pair[i].error for row, *pair in mine}
+            errors = {row: pair[i].error for row, pair in mine.items()}
             if errors:
                 middle = median(map(abs, errors.values()))
                 verdict = "met" if middle <= targets[i] else "missed"
@@ -271,13 +162,13 @@ def _notes(
                     f"{metric}, batch {name}: median absolute error {middle:.1%} (target {targets[i]:.0%}: "
                     f"{verdict}), bias {median(errors.values()):+.1%}, {len(errors)} rows; {apart}."
                 )
-    used = sorted({fitted[row.model] for row, _, _ in found})
-    constants = "; ".join(f"{each.step_us} us and {each.row_ps} ps" for each in used)
+    used = "; ".join(f"{each.step_us} and {each.token_us} us" for each in sorted({constants[r.model] for r in found}))
     notes.append(
-        "Sampling, per step and per token and entry of the vocabulary, fitted on dense models on H100 without the "
-        f"model in question: {constants}."
+        f"Sampling, per step and per token, fitted on dense models on H100 without the model in question: {used}."
     )
-    whole = "Whole runs, throughput from run/requests.jsonl as the benchmark takes it"
-    how = whole if found[0][0].dense else "Decode steps only"
-    notes.append(f"{how}. Prompts of 300 tokens and the spread of lengths are assumed, not published.")
+    notes.append(
+        "Whole runs, throughput from run/requests.jsonl as the benchmark takes it; where outputs are longer than "
+        f"{leaderboard.LONG_TOKENS:,} tokens and a run has {leaderboard.STEADY_REQUESTS} requests or more per running "
+        "sequence, decode steps. Prompts of 300 tokens and the spread of lengths are assumed, not published."
+    )
     return notes

@@ -51,12 +51,12 @@ def execute(
     again: Callable[[str], None] = lambda _: None,
 ) -> RunTotals:
     """Run to the end, in this process unless a cluster is given. Both give the same records, in the same order per
-    request. `again` is called whenever the run is done again, with why it ended.
+    request. `again` is called whenever the run is done again, with why it ended. A cluster tells only `observer`.
 
-    Raises UsageError for what looks inside the stages on a cluster, and the StagelineError that the run ends with.
+    Raises UsageError for `paranoid` on a cluster, and the StagelineError that the run ends with.
     """
     if cluster is not None:
-        check_outside(cluster, inside=stage_observer is not None or paranoid)
+        check_outside(cluster, paranoid=paranoid)
         return _on_cluster(cluster, plan, scheduling, workload, seed=seed, observer=observer, text=text, again=again)
     from stageline.engine import inprocess  # noqa: PLC0415  (other engines must not pay for loading it)
 
@@ -72,12 +72,12 @@ def execute(
     )
 
 
-def check_outside(cluster: Cluster | None, *, inside: bool) -> None:
-    """Raises UsageError for what looks inside the stages, on a cluster."""
-    if cluster is not None and inside:
+def check_outside(cluster: Cluster | None, *, paranoid: bool) -> None:
+    """Raises UsageError for what looks inside the stages during the run, on a cluster."""
+    if cluster is not None and paranoid:
         raise UsageError(
-            "--events, --otlp and --paranoid look inside the stages, which a cluster's servers do not show: use them "
-            "with --engine inprocess, which gives the same run"
+            "--paranoid looks inside the stages during the run, which a cluster's servers do not show: use it with "
+            "--engine inprocess, which gives the same run"
         )
 
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from stageline.api.halving import Halving, lengths
+from stageline.api.halving import Distinct, Halving, lengths
 from stageline.api.launch_text import LaunchTexts
 from stageline.api.launching import Answer, launch_texts
 from stageline.api.question import Question
@@ -136,7 +136,8 @@ class _Explorer:
             self._leave(designs, _HOPELESS)
             return True
 
-        Halving(kinds, self._space.settings_sizes(), self._n, measure, same).run(
+        distinct = Distinct(same, sum(map(self._space.combinations, designs)))
+        Halving(kinds, self._space.settings_sizes(), self._n, measure, distinct).run(
             everything=self._q.exhaustive, hopeless=give_up
         )
 

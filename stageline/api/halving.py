@@ -17,8 +17,9 @@ SHORT, MEDIUM = (16, 8), 4  # a short trial has a 16th to an 8th of the requests
 DESIGNS = 4  # designs of which every axis is tried, and a third of all if those are more
 CROWD = 4  # points that are run on a quarter for being among the best, whatever their design
 FINAL = 3  # kinds whose best point is run in full
-LEAST_WORK, MOST_WORK, PART = 16, 90, 20  # in full trials: a 20th of all points, between these two
-BRIEF = 4  # a workload with fewer requests than so many short trials gets twice the work: it gains little from them
+LEAST_WORK, MOST_WORK = 16, 90  # in full trials
+PART = 14  # so great a part of all points, between these two: a tenth is promised, and trials are not all that it takes
+BRIEF, BRIEF_PART = 4, 10  # a workload with fewer requests than so many short trials gains little from them
 GENEROUS = 40  # full trials from which more kinds are looked at closely
 
 NEAR, FAR, IDLE = range(3)  # neighbours of a point; other values of its axes; changes that changed nothing so far
@@ -42,12 +43,20 @@ def lengths(total: int, least: int, wanted: int = 0) -> Lengths:
     return Lengths(total if 2 * short > total else short, total if 2 * medium > total else medium, total)
 
 
+class Distinct(NamedTuple):
+    """What tells points apart: `same` gives the try that stands for all those known to run alike, of which there are
+    `points`.
+    """
+
+    same: Callable[[Try], Try]
+    points: int
+
+
 class Halving:
     """One exploration. `measure` runs points over a number of requests; nothing is run twice.
 
     `kinds` has a number for every design: designs that differ in formats only are of one kind. Of each of the best
-    kinds one point is followed to the end, because the beginning of a workload can't tell which kind is best. `same`
-    gives the one try that stands for all those known to run alike.
+    kinds one point is followed to the end, because the beginning of a workload can't tell which kind is best.
     """
 
     def __init__(
@@ -56,13 +65,12 @@ class Halving:
         sizes: Sequence[int],
         n: Lengths,
         measure: Measure,
-        same: Callable[[Try], Try] = itself,
+        distinct: Distinct | None = None,
     ) -> None:
         self._kinds, self._sizes, self._n = list(kinds), list(sizes), n
-        points = len(self._kinds) * math.prod(self._sizes)
+        same, points = distinct or Distinct(itself, len(self._kinds) * math.prod(self._sizes))
         self._few = points <= IN_FULL
-        work = min(MOST_WORK, max(LEAST_WORK, points // PART)) * (2 if n.full < BRIEF * n.short else 1)
-        self._seen = Scoreboard(measure, same, n.full, float(work))
+        self._seen = Scoreboard(measure, same, n.full, float(_work(points, brief=n.full < BRIEF * n.short)))
         generous = self._seen.left >= GENEROUS
         self._closely = 3 if generous else 2
         self._again = 3 if generous else 1  # kinds of which every axis is tried over more requests
@@ -151,6 +159,13 @@ class Halving:
         for t in ranked:
             seen.setdefault(self._kinds[t.design], t)
         return list(seen.values())
+
+
+def _work(points: int, *, brief: bool) -> int:
+    """What an exploration may take, in full trials."""
+    if brief:
+        return min(2 * MOST_WORK, max(2 * LEAST_WORK, points // BRIEF_PART))
+    return min(MOST_WORK, max(LEAST_WORK, points // PART))
 
 
 def _all(sizes: Sequence[int]) -> list[Point]:

@@ -22,7 +22,7 @@ from stageline.model.spec import ElementType, ModelSpec
 from stageline.plan.layer_partition import FLAG, parse_partition
 from stageline.plan.options import AXES, PlanOptions
 from stageline.plan.stage_hardware import parse_stage_devices
-from stageline.units import MAX_TIME_NS
+from stageline.units import MAX_TIME_NS, counted
 
 MAX_OPTION = 1 << 32
 MAX_EXPONENT = 10.0
@@ -179,7 +179,7 @@ def _devices(keywords: PlanKeywords, expert_parallel: int) -> int | None:
         return devices
     each = max(keywords.get("tensor_parallel", 1), expert_parallel) * keywords.get("context_parallel", 1)
     if devices not in (None, stages * each):
-        raise UsageError(f"--devices {devices}: {stages} stages of {each} device(s) need {stages * each}")
+        raise UsageError(f"--devices {devices}: {stages} stages of {counted(each, 'device')} need {stages * each}")
     return stages * each
 
 

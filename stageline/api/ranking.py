@@ -35,6 +35,7 @@ def with_loss(trial: Trial, lost: Trial) -> Trial:
         slo_margin=min(trial.slo_margin or 0.0, lost.slo_margin or 0.0),
         replicas=lost.replicas + 1,
         attainment_one_lost=lost.attainment,
+        only_one_lost=not lost.slo_met,
     )
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import msgspec
 
 from stageline.api.execution import WorkloadText
-from stageline.api.running import Job, carry_out
+from stageline.api.job import Job
+from stageline.api.running import carry_out
 from stageline.api.scheduling import settle
 from stageline.api.worker_pool import worker_pool
 from stageline.engine.types import StageRecord

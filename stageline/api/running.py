@@ -3,7 +3,6 @@
 import os
 import shlex
 import time
-from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 from typing import Unpack
@@ -12,17 +11,18 @@ import msgspec
 
 from stageline.api.arguments import require, require_flags, require_path, scale_text
 from stageline.api.execution import Cluster, WorkloadText, check_outside, execute
+from stageline.api.job import Job, RunStatus, WatchRun, opened
 from stageline.api.keywords import SchedulingKeywords, checked
 from stageline.api.planning import ModelPlan, as_plan
 from stageline.api.results import RunResult
 from stageline.api.run_arguments import cluster_named, engine_named, measure_named, objective_named, workload_named
 from stageline.api.scheduling import Preset, base_scheduling, settle
+from stageline.api.second_run import Announced, FirstRun, SecondRun, needed
 from stageline.api.serving import engine_scheduling
-from stageline.engine.settings import MAX_SEED, Scheduling
-from stageline.engine.types import Cancellation, Observer, Request, RequestRecord, RunTotals
+from stageline.engine.settings import MAX_SEED
+from stageline.engine.types import Observer, RequestRecord, RunTotals
 from stageline.errors import DISK_ERRORS, BadInput, UsageError
 from stageline.plan.schema import Plan
-from stageline.report.measure import ARRIVALS, MeasureWindow
 from stageline.report.rerun import Rerun
 from stageline.report.run_writer import RunWriter
 from stageline.report.settings import settings_in_force
@@ -31,44 +31,6 @@ from stageline.report.spans.recorder import TraceRecorder
 from stageline.report.summary import RunFacts
 from stageline.runtime.logs import say
 from stageline.workload import DescribedWorkload, open_workload
-
-
-class RunStatus:
-    """How far a run is; read it from another thread while the run is under way."""
-
-    def __init__(self, workload: DescribedWorkload, writer: RunWriter) -> None:
-        self._workload, self._writer = workload, writer
-
-    @property
-    def fraction(self) -> float:
-        """How much of the workload has arrived, 0 to 1."""
-        return self._workload.fraction()
-
-    @property
-    def requests(self) -> int:
-        """Requests that have left the system."""
-        return self._writer.statistics.requests
-
-
-WatchRun = Callable[[RunStatus], None]
-
-
-class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """One run: everything that decides its result, and what carries it out. A workload can be run once."""
-
-    plan: Plan
-    workload: DescribedWorkload
-    scheduling: Scheduling = Scheduling()
-    seed: int = 0
-    slo: Slo | None = None
-    window: MeasureWindow = ARRIVALS  # in which rates are measured
-    price: float | None = None  # of a device's hour
-    paranoid: bool = False  # check the laws after every round of events
-    cluster: Cluster | None = None  # None: in this process
-    text: WorkloadText | None = None  # needed by a cluster for workloads that wait for replies
-    command: str = ""  # for summary.json
-    inputs: tuple[Path, ...] = ()  # files that the run is made of, which it must not overwrite
-    serving_engine: str | None = None  # that replaces the plan's
 
 
 def run(
@@ -148,19 +110,26 @@ def carry_out(
     """
     if events and directory is None:
         raise UsageError("--events writes events.jsonl into a run directory: give one with -o DIR")
-    check_outside(job.cluster, inside=events or trace is not None or job.paranoid)
+    check_outside(job.cluster, paranoid=job.paranoid)
+    again = needed(job, inside=events or trace is not None)
     started = time.perf_counter()
     with RunWriter(
-        job.plan, directory, slo=job.slo, window=job.window, events=events, trace=trace, inputs=job.inputs
-    ) as writer:
+        job.plan, directory, slo=job.slo, window=job.window, events=events, trace=trace, inputs=job.inputs,
+        second=again is not None,
+    ) as writer:  # fmt: skip
+        status = RunStatus(job.workload, writer, times=2 if again else 1)
         if watch is not None:
-            watch(RunStatus(job.workload, writer))
+            watch(status)
         attempts = _Attempts()
         writer.begin(_facts(job, 0.0, attempts))
         kept = _Kept(writer) if keep_requests else None
+        first = FirstRun(kept or writer)
         try:
             announced = directory is not None or trace is not None
-            totals = _execute(job, writer, kept or writer, attempts, announced=announced)
+            totals = _execute(job, writer, first if again else kept or writer, attempts, announced=announced)
+            if again is not None:
+                say("the cluster's run is done; for its events it is made again in this process, and compared")
+                SecondRun(job, first, writer).run(status.again(opened(again)), totals)
         except BaseException as error:
             writer.abort(_facts(job, time.perf_counter() - started, attempts))
             if directory is not None and isinstance(error, OSError) and error.errno in DISK_ERRORS:
@@ -240,7 +209,7 @@ def _execute(job: Job, writer: RunWriter, observer: Observer, attempts: _Attempt
     return execute(
         job.plan,
         job.scheduling,
-        _Announced(job.workload, writer) if announced else job.workload,
+        Announced(job.workload, writer) if announced else job.workload,
         seed=job.seed,
         observer=observer,
         stage_observer=writer.stage_observer,
@@ -290,24 +259,6 @@ def _command(text: WorkloadText | None, settings: dict[str, object]) -> str:
     named = {"workload": text.text if text else None, **settings}
     flags = [f"--{name.replace('_', '-')}={value}" for name, value in named.items() if value not in (None, False)]
     return shlex.join(["stageline.run", *flags])
-
-
-class _Announced:
-    """A workload that tells the writer of every arrival: lines of requests come in that order."""
-
-    def __init__(self, workload: DescribedWorkload, writer: RunWriter) -> None:
-        self._workload, self._writer = workload, writer
-        self.reactive = workload.reactive
-        self.next_arrival_ns = workload.next_arrival_ns
-        self.finished = workload.finished
-        self.horizon_ns = workload.horizon_ns
-
-    def take(self) -> Request | Cancellation:
-        """See Workload."""
-        request = self._workload.take()
-        if isinstance(request, Request):
-            self._writer.arrived(request.index, request.arrival_ns)
-        return request
 
 
 class _Kept:

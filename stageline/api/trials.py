@@ -6,7 +6,8 @@ from concurrent.futures import Executor, as_completed
 
 import msgspec
 
-from stageline.api.running import Job, carry_out
+from stageline.api.job import Job
+from stageline.api.running import carry_out
 from stageline.engine.settings import Scheduling
 from stageline.errors import StagelineError
 from stageline.plan.schema import Plan
@@ -83,6 +84,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     span_s: float | None = None  # of the window
     arrivals_s: float | None = None  # from the first arrival to the last
     attainment_one_lost: float | None = None  # with one replica lost, which `slo_met` then demands, too
+    only_one_lost: bool = False  # it was run with one replica lost only, which all figures are of: they miss
 
 
 def run_trial(candidate: Candidate) -> Trial:

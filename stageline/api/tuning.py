@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from stageline.api.files import write_file
-from stageline.api.moves import Move, Value, moves
+from stageline.api.moves import MAX_VALUE, Move, Value, moves
 from stageline.api.rerunning import (
     Attempt,
     RunAttempts,
@@ -177,7 +177,7 @@ class _Tuner:
         return self._full([(move,) for move in chosen])
 
     def _between(self, tried: list[_Tried]) -> list[_Tried]:
-        """Tries the numbers half-way from the best value to its neighbours, twice: what is best may lie between."""
+        """Tries the numbers around the best value, twice: what is best may lie between values, or beyond the last."""
         for _ in range(ROUNDS):
             numbers = [t for t in tried if type(t.moves[0].value) is int and t.gain >= NOTABLE]
             count = min(2, self._left // self._stored.requests - 1)
@@ -185,7 +185,7 @@ class _Tuner:
                 break
             best = max(numbers, key=lambda t: t.merit).moves[0]
             known = {t.moves[0].value for t in tried if t.moves[0].setting == best.setting}
-            steps = halves(int(best.value), {int(v) for v in known} | self._today(best.setting))
+            steps = around(int(best.value), {int(v) for v in known} | self._today(best.setting))
             tried = tried + self._full([(Move(best.setting, step),) for step in steps[:count]])
         return tried
 
@@ -336,13 +336,15 @@ def _told(found: float | None) -> float | None:
     return 0.0 if found is None else None if math.isinf(found) else found
 
 
-def halves(best: int, known: set[int]) -> list[int]:
-    """The numbers half-way from the best one to its neighbours among those that are known, if they are new."""
-    below, above = (
-        max((v for v in known if v < best), default=best),
-        min((v for v in known if v > best), default=best),
-    )
-    return [v for v in ((below + best) // 2, (above + best) // 2) if v not in known and v != best]
+def around(best: int, known: set[int]) -> list[int]:
+    """The numbers half-way from the best one to its neighbours among those that are known, if they are new.
+
+    Where it has no neighbour, nothing says that it is best: half of it, or twice as much, is tried first.
+    """
+    below, above = max((v for v in known if v < best), default=None), min((v for v in known if v > best), default=None)
+    beyond = ([best // 2] if below is None else []) + ([best * 2] if above is None else [])
+    between = [(v + best) // 2 for v in (below, above) if v is not None]
+    return [v for v in (*beyond, *between) if v not in known and v != best and 1 <= v <= MAX_VALUE]
 
 
 def _one_per_setting(tried: Iterable[_Tried]) -> list[_Tried]:

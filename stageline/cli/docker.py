@@ -40,7 +40,12 @@ def up_in_docker(plan: Plan, local: LocalOptions, router: Mapping[str, object], 
         | ({"api-key": local.api_key} if local.api_key else {}),
     )
     with until_signalled(well=not flags.detach), _named(flags.name or DEFAULT_NAME) as cluster:
-        cluster.up(plan, options, _checkout_of(options.image))
+        try:
+            cluster.up(plan, options, _checkout_of(options.image))
+        except KeyboardInterrupt:
+            if not flags.detach:  # also one that was there before, or that has become healthy at this moment
+                cluster.down()
+            raise
         if flags.detach:
             _print_endpoints(plan, cluster, local)
             print(f"stop it with stageline down --name {cluster.name}", flush=True)
@@ -49,7 +54,7 @@ def up_in_docker(plan: Plan, local: LocalOptions, router: Mapping[str, object], 
             _print_endpoints(plan, cluster, local)
             cluster.member(containers.ROUTER).wait(timeout=None, condition="removed")
         finally:
-            cluster.down()
+            cluster.clear_away()
 
 
 @contextmanager

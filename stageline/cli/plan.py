@@ -18,6 +18,7 @@ from stageline.cli.training import TrainingFlags, plan_training
 from stageline.errors import UsageError
 from stageline.plan.report import PlanReport
 from stageline.plan.stage_hardware import parse_stage_devices
+from stageline.units import counted
 
 CONTEXTS_SHOWN = 4
 
@@ -111,7 +112,11 @@ def _show(planned: ModelPlan, lines: list[str], *, as_json: bool) -> None:
         return
     _print_stages(summary)
     advised = ["", *(f"note: {hint}" for hint in hints)] if hints else []
-    fewer = [] if saved is None else [f"--weights         {saved:,} device(s) fewer than with the weights as shipped"]
+    fewer = (
+        []
+        if saved is None
+        else [f"--weights         {counted(saved, 'device')} fewer than with the weights as shipped"]
+    )
     towers = [f"beside the text   {text}"] if (text := planned.towers()) else []
     output.print_lines(_summary_lines(summary) + towers + fewer + advised + (["", *lines] if lines else []))
 

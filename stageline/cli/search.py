@@ -67,5 +67,6 @@ def search_command(
     if best.slo_met is False:
         raise SloMissed(
             f"no trial meets the objective; in the best {best.attainment or 0.0:.2%} of the requests are good"
+            f"{' with one replica lost' if best.only_one_lost else ''}"
         )
     return 0

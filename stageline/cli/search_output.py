@@ -75,6 +75,9 @@ def _counts(found: SearchResult) -> list[str]:
     lines += [f"{t.name} {t.settings} failed: {t.failure}" for t in failed[:3]]
     if any(t.slo_met is not None for t in trials):
         lines.append(f"{sum(bool(t.slo_met) for t in trials)} meet the objective")
+    lost = sum(t.only_one_lost for t in trials)
+    if lost:
+        lines.append(f"{lost} miss it with one replica lost; their figures are of that run, the only one made of them")
     return lines
 
 
@@ -143,10 +146,16 @@ def _left_out(found: SearchResult) -> list[str]:
 def _verdict(t: Trial, several: bool) -> str:
     """A trial in one phrase."""
     settings = f" {t.settings}" if t.settings else ""
-    lost = "" if t.attainment_one_lost is None else f", {t.attainment_one_lost:.2%} with one replica lost"
-    good = "" if t.attainment is None else f" ({t.attainment:.2%} good{lost})"
+    lost = "" if t.attainment_one_lost is None else f"{t.attainment_one_lost:.2%} with one replica lost"
+    whole = "" if t.attainment is None else f"{t.attainment:.2%} good"
+    good = f" ({whole} with one replica lost)" if t.only_one_lost else _bracketed(whole, lost)
     cost = "" if t.cost_per_hour is None else f", {t.cost_per_hour:,.2f} an hour"
     return f"{_name(t, several)}{settings}{good}{cost}"
+
+
+def _bracketed(*parts: str) -> str:
+    inside = ", ".join(part for part in parts if part)
+    return f" ({inside})" if inside else ""
 
 
 def _print_launch(found: SearchResult) -> None:
@@ -176,7 +185,7 @@ def _name(t: Trial, several: bool) -> str:
 
 def _cells(t: Trial, several: bool, priced: bool) -> list[str]:
     times = (t.ttft_p50_s, t.ttft_p99_s, t.tpot_p50_s, t.tpot_p99_s)
-    mark = "" if t.slo_met is not False else " (misses)"
+    mark = "" if t.slo_met is not False else " (one lost)" if t.only_one_lost else " (misses)"
     return [
         _name(t, several) + mark,
         str(t.devices),

@@ -69,8 +69,15 @@ class DockerCluster:
         except BaseException:
             if not old:
                 self._say(f"removing the unfinished cluster {self.name!r}")
-                self.down()
+                self.clear_away()
             raise
+
+    def clear_away(self) -> None:
+        """Removes the whole cluster, though Ctrl-C come meanwhile: it comes once (`until_signalled`)."""
+        try:
+            self.down()
+        except KeyboardInterrupt:
+            self.down()
 
     def down(self) -> int:
         """Removes the whole cluster; returns how many containers it had."""

@@ -15,6 +15,7 @@ from stageline.plan.fit import SMALLER_WEIGHTS, fits_with
 from stageline.plan.memory import Memory
 from stageline.plan.options import PlanOptions
 from stageline.plan.partition import fewest
+from stageline.units import counted
 
 
 class Planning(msgspec.Struct, frozen=True):
@@ -101,8 +102,8 @@ def _kv_binds(p: Planning) -> str:
         "The KV that was given" if p.planned.memory.kv_given else "Memory",
     )
     return (
-        f"{holder} holds {requests} request(s) of {context:,} tokens, {requests / stages:.1f} per stage: KV and state "
-        f"limit this plan long before compute ({_room_flags(p, f'{dtype}--context', '--devices')})."
+        f"{holder} holds {counted(requests, 'request')} of {context:,} tokens, {requests / stages:.1f} per stage: "
+        f"KV and state limit this plan long before compute ({_room_flags(p, f'{dtype}--context', '--devices')})."
     )
 
 

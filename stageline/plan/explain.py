@@ -9,7 +9,7 @@ from stageline.plan.axes import AxisRow, prefill_totals
 from stageline.plan.build import Planned
 from stageline.plan.report import ranges
 from stageline.plan.timing import decode_totals
-from stageline.units import bytes_text
+from stageline.units import bytes_text, counted
 
 SHOWN = 3  # examples of stages that are visited twice
 
@@ -63,19 +63,20 @@ def _published_rule(spec: ModelSpec, planned: Planned) -> list[str]:
 def _fewest(planned: Planned) -> list[str]:
     memory = planned.memory
     need = memory.run_need_bytes(0, memory.layers)
+    held = f"Weights and {counted(memory.concurrency, 'request')} of {memory.context_tokens:,} tokens"
     if "stage_devices" in planned.plan.info:
         rooms = ", ".join(
             f"{stage.name} {len(stage.layers)} layers on {stage.device} ({bytes_text(own.capacity_bytes)})"
             for stage, own in zip(planned.plan.stages, planned.memories, strict=True)
         )
-        return [f"Weights and {memory.concurrency} request(s) of {memory.context_tokens:,} tokens lie on {rooms}."]
+        return [f"{held} lie on {rooms}."]
     bound = -(-need // memory.capacity_bytes)
     counts = Counter(len(stage.layers) for stage in planned.plan.stages)
     shape = ", ".join(f"{n} x {size} layers" for size, n in sorted(counts.items(), reverse=True))
     return [
-        f"Weights and {memory.concurrency} request(s) of {memory.context_tokens:,} tokens need {bytes_text(need)}: at "
-        f"least {bound} stages of {bytes_text(memory.capacity_bytes)}. Cut into whole consecutive layers, with "
-        f"embedding and head, the model takes {len(planned.plan.stages)}: {shape}."
+        f"{held} need {bytes_text(need)}: at least {bound} stages of {bytes_text(memory.capacity_bytes)}. "
+        "Cut into whole consecutive layers, with embedding and head, "
+        f"the model takes {len(planned.plan.stages)}: {shape}."
     ]
 
 
@@ -107,7 +108,7 @@ def _visits(planned: Planned) -> str:
 def _axes(planned: Planned) -> list[str]:
     """The link of every axis, and what the other one would cost."""
     return [
-        f"{row.axis}: {row.ranks} ranks, {row.stride} device(s) apart, on "
+        f"{row.axis}: {row.ranks} ranks, {counted(row.stride, 'device')} apart, on "
         f"{'both links' if row.link == 'both' else f'the {row.link} link'}. {_elsewhere(row)}"
         for row in planned.axes
     ]

@@ -9,6 +9,7 @@ from stageline.plan.check_shape import ranks_divide
 from stageline.plan.memory import Memory
 from stageline.plan.options import PlanOptions
 from stageline.plan.partition import fewest
+from stageline.units import counted
 
 SMALLER_WEIGHTS = ("fp8", "int4")
 
@@ -43,7 +44,7 @@ def _layer_does_not_fit(
     short = need - memory.capacity_bytes
     what = f"layer {layer} of {spec.name}"
     what += " with the embedding" * (layer == 0) + " with the head" * (layer == memory.layers - 1)
-    requests = f" and {memory.concurrency} request(s) of {memory.context_tokens:,} tokens"
+    requests = f" and {counted(memory.concurrency, 'request')} of {memory.context_tokens:,} tokens"
     reason = (
         f"{what}{requests} need {need:,} bytes; a stage of {options.stage_devices} {device.name} has "
         f"{memory.capacity_bytes:,} usable: {short:,} bytes short"

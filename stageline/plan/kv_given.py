@@ -8,6 +8,7 @@ from stageline.errors import DoesNotFit, UsageError
 from stageline.model.spec import ModelSpec
 from stageline.plan.options import PlanOptions
 from stageline.plan.schema import StagePlan
+from stageline.units import counted
 
 
 def with_kv_bytes(stage: StagePlan, size: int | None, device_bytes: int) -> StagePlan:
@@ -56,7 +57,7 @@ def check_given_room(stages: Sequence[StagePlan], requests: Sequence[int], conte
     else:
         size = -(-stage.kv_bytes(blocks, options.concurrency) // stage.devices)
         given, need = f"--kv-cache-memory-bytes {options.kv_cache_bytes:,}", f"{size:,} bytes"
-    wanted = f"{options.concurrency} request(s) of {context:,} tokens"
+    wanted = f"{counted(options.concurrency, 'request')} of {context:,} tokens"
     least = f"a request of at most {held:,} tokens" if held else "no request of one token"
     raise DoesNotFit(
         f"{given}: the KV cache that was given to {stage.name} holds {least}; {wanted} take {need}",

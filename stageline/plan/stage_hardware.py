@@ -8,6 +8,7 @@ from stageline.hardware.device import Device
 from stageline.model.spec import ModelSpec
 from stageline.plan.memory import Memory
 from stageline.plan.options import PlanOptions
+from stageline.units import counted
 
 FLAG = "--stage-devices"
 MAX_STAGES = 4096
@@ -59,7 +60,7 @@ def check_stage_devices(options: PlanOptions, layers: int) -> None:
         raise UsageError(f"{FLAG} can't be combined with --profile, which was measured on one kind of device")
     each = options.stage_devices
     if options.devices is not None and options.devices != count * each:
-        reason = f"{count} stages of {each} device(s), but the replica has {options.devices}"
+        reason = f"{count} stages of {counted(each, 'device')}, but the replica has {options.devices}"
         raise BadInput(FLAG, _text(options.devices_by_stage), reason, f"give a device for each of its stages: {count}")
 
 

@@ -12,7 +12,7 @@ from stageline.engine.types import StageRecord
 from stageline.report.palette import BUSY, CAUSE_COLOURS, HATCHES, SERVICES
 from stageline.report.summary import Summary
 from stageline.report.timeline import StageTimeline
-from stageline.units import NS_PER_S, format_duration, shorten
+from stageline.units import NS_PER_S, counted, format_duration, shorten
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -69,7 +69,8 @@ def _figure(summary: Summary, stages: Sequence[StageRecord], timeline: StageTime
 
 def _title(summary: Summary) -> str:
     t = summary.topology
-    size = f"{t.replicas} x {t.stages} stages" if t.replicas > 1 else f"{t.stages} stages, {t.visits} visits"
+    stages = counted(t.stages, "stage")
+    size = f"{t.replicas} x {stages}" if t.replicas > 1 else f"{stages}, {counted(t.visits, 'visit')}"
     rate = summary.measured.served_output_tokens_per_s if summary.measured else 0.0
     return (
         f"{t.model} on {t.devices} x {t.device} ({size}): "

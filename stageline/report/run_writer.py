@@ -14,8 +14,7 @@ from stageline.report.advice import advise
 from stageline.report.canonical import canonical_line
 from stageline.report.claim import claim
 from stageline.report.digest import Digest
-from stageline.report.events import StageEventWriter
-from stageline.report.groups import MicrobatchWriter
+from stageline.report.inside import InsideWriter
 from stageline.report.measure import ARRIVALS, MeasureWindow
 from stageline.report.reorder import ReorderBuffer
 from stageline.report.rundir import (
@@ -31,7 +30,6 @@ from stageline.report.slo import Slo
 from stageline.report.spans.recorder import TraceRecorder
 from stageline.report.statistics import Statistics
 from stageline.report.summary import RunFacts, Summary, run_summary
-from stageline.report.tee import TeeStageObserver
 
 
 class RunWriter:
@@ -51,52 +49,60 @@ class RunWriter:
         events: bool = False,
         trace: TraceRecorder | None = None,
         inputs: Iterable[Path] = (),
+        second: bool = False,
     ) -> None:
+        """`second`: what is inside the stages is shown by a second run, for which `look_inside` is called."""
         self.statistics = Statistics(slo, window)
-        self.trace = trace
-        self._events: StageEventWriter | None = None
-        self._microbatches: MicrobatchWriter | None = None
-        self.members: MemberObserver | None = trace  # who is told the members of microbatches
+        self._trace, self._events = trace, events
+        self._inside = InsideWriter(None, None)
         self._plan = plan
         self._directory = directory
         self._digest = Digest()
         self._files = ExitStack()
         self._claim, self._claimed = ExitStack(), False  # until the last file is written
         self._lines: ReorderBuffer | None = None
-        if directory is not None:
-            self._open(directory, events, inputs)
-
-    def _open(self, directory: Path, events: bool, inputs: Iterable[Path]) -> None:
-        """Removes the files of an earlier run, so that a run that breaks off can't be taken for it."""
         try:
-            self._claim.callback(os.close, claim(directory, inputs))
-            self._claimed = True
-            for name in RUN_FILES:
-                (directory / name).unlink(missing_ok=True)
-            (directory / PLAN_FILE).write_bytes(self._plan.canonical() + b"\n")
-            requests = self._files.enter_context((directory / REQUESTS_FILE).open("wb"))
-            self._lines = ReorderBuffer(requests.write)
-            if events:
-                self._events = self._files.enter_context(StageEventWriter(directory / EVENTS_FILE))
-                microbatches = MicrobatchWriter(directory / MICROBATCHES_FILE, self.trace)
-                self.members = self._microbatches = self._files.enter_context(microbatches)
+            if directory is not None:
+                self._open(directory, inputs)
+            if not second:
+                self._inside = self.look_inside()
         except OSError as error:
             self._discard()
             raise UsageError(f"-o {directory}: can't be written: {error.strerror}; give another directory") from None
 
+    def _open(self, directory: Path, inputs: Iterable[Path]) -> None:
+        """Removes the files of an earlier run, so that a run that breaks off can't be taken for it."""
+        self._claim.callback(os.close, claim(directory, inputs))
+        self._claimed = True
+        for name in RUN_FILES:
+            (directory / name).unlink(missing_ok=True)
+        (directory / PLAN_FILE).write_bytes(self._plan.canonical() + b"\n")
+        requests = self._files.enter_context((directory / REQUESTS_FILE).open("wb"))
+        self._lines = ReorderBuffer(requests.write)
+
+    def look_inside(self) -> InsideWriter:
+        """Begins the events and spans, which are closed with the other files. Raises OSError."""
+        return self._files.enter_context(InsideWriter(self._directory if self._events else None, self._trace))
+
+    def forget_inside(self) -> None:
+        """Removes the events: they are not those of this run."""
+        self._remove(EVENTS_FILE, MICROBATCHES_FILE)
+
     @property
     def stage_observer(self) -> StageObserver | None:
         """The observer that the stages need; None if nobody watches them."""
-        if self._events and self.trace:
-            return TeeStageObserver(self._events, self.trace)
-        return self._events or self.trace
+        return self._inside.stage_observer
+
+    @property
+    def members(self) -> MemberObserver | None:
+        """Who is told the members of microbatches; None if nobody is."""
+        return self._inside.members
 
     def arrived(self, index: int, arrival_ns: int) -> None:
         """A request has arrived: its line comes after those that arrived before it."""
         if self._lines is not None:
             self._lines.expect(index)
-        if self.trace is not None:
-            self.trace.arrived(index, arrival_ns)
+        self._inside.arrived(index, arrival_ns)
 
     def token(self, index: int, now_ns: int, since_ns: int | None) -> None:
         """See Observer."""
@@ -110,10 +116,7 @@ class RunWriter:
         if self._lines is not None:
             self._lines.put(record.index, line)
         self.statistics.request(record)
-        if self._microbatches is not None:
-            self._microbatches.ended(record.replica, record.index)
-        if self.trace is not None:
-            self.trace.request(record)
+        self._inside.request(record)
 
     def begin(self, facts: RunFacts) -> None:
         """Writes a summary of nothing yet: a run that is killed leaves it, and nobody takes it for a complete one."""

@@ -22,7 +22,7 @@ from stageline.report.speculation import speculation_text
 from stageline.report.summary import Advice, Summary
 from stageline.report.tuned import TuneResult
 from stageline.report.utilisation import Utilisation
-from stageline.units import NS_PER_S, figure_text, format_duration
+from stageline.units import NS_PER_S, counted, figure_text, format_duration
 
 MAX_STAGE_ROWS = 32
 RANGE_SHARE = 0.01  # difference of shares of the window from which a row of several stages shows both ends
@@ -80,7 +80,8 @@ def figures_table(summary: Summary) -> Table:
     table.add_column()
     t, outcomes = summary.topology, summary.requests
     replicas = f", {t.replicas} replicas" if t.replicas > 1 else ""
-    table.add_row("cluster", f"{t.model} on {t.devices} x {t.device}: {t.stages} stages, {t.visits} visits{replicas}")
+    size = f"{counted(t.stages, 'stage')}, {counted(t.visits, 'visit')}"
+    table.add_row("cluster", f"{t.model} on {t.devices} x {t.device}: {size}{replicas}")
     if label := run_label(summary.plan, summary.settings):
         table.add_row("driven as", f"{label}: {settings_text(summary.settings)}")
     table.add_row("workload", Text(summary.workload))

@@ -18,6 +18,9 @@ class TraceFile:
         self.line = 0
         self.torn = False  # the latest line has no line break: the file ends within it, or after it
         self._consumed = 0
+        if path.exists() and not (path.is_file() or path.is_dir()):  # opening a pipe may wait for ever
+            reason = "a pipe or a device, and a workload is read from its beginning more than once"
+            raise BadInput(f"workload {path}", None, reason, "write it to a file, and give that")
         try:
             self._file: BinaryIO = path.open("rb")
             self._size = path.stat().st_size

@@ -125,6 +125,8 @@ class RecordedEnd(msgspec.Struct):
 def is_recording(path: Path) -> bool:
     """Whether a file begins like a recording."""
     try:
+        if not path.is_file():
+            return False
         with path.open("rb") as file:
             return MARK.encode() in file.readline(4096)
     except OSError:

@@ -67,8 +67,8 @@ async def test_emulated_rates_and_gaps_come_from_stamps_also_when_the_host_stand
     assert summary.calls["finished"] == 8, summary.remarks
     assert summary.emulated is not None
     emulated, wall = summary.emulated, summary.wall
-    assert wall.latencies.itl_s.max > 0.4
-    assert emulated.latencies.itl_s.max < 0.05
+    assert max(wall.latencies.itl_s.max, wall.latencies.ttft_s.max) > 0.4  # a slow start puts it before the tokens
+    assert max(emulated.latencies.itl_s.max, emulated.latencies.ttft_s.max) < 0.05
     assert emulated.latencies.itl_s.mean == pytest.approx(emulated.latencies.tpot_s.mean, rel=0.01)
     assert emulated.duration_s < wall.duration_s - 0.3
 

@@ -4,10 +4,12 @@ import re
 import shlex
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from bench.fidelity import ladder, sessions, static
+from bench.fidelity import ladder, leaderboard, mlenergy, sessions, static
 from bench.fidelity.board import Row, by_making, markdown
+from bench.fidelity.leaderboard import Sampling, Served
 from stageline.cli.main import app
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -67,3 +69,41 @@ def test_errors_are_split_by_how_rows_were_made() -> None:
 def test_settings_of_long_rows_are_plans() -> None:
     for plan in (ladder.PLAN, *(system.plan for system in sessions.SYSTEMS)):
         app.parse_args(["plan", *shlex.split(plan)], exit_on_error=False, print_error=False)
+
+
+def served(gpu: str = "H100", num_gpus: int = 1, itl_ms: float = 10.0, **fields: object) -> Served:
+    """A row of the leaderboard."""
+    known = {"model": "Qwen/Qwen3-8B", "task": "gpqa", "max_num_seqs": 8, "avg_batch": 8, "output_tokens_per_s": 800}
+    shape = {"gpu": gpu, "num_gpus": num_gpus, "tp": num_gpus, "ep": 1, "avg_output_len": 100}
+    return msgspec.convert(known | shape | {"median_itl_ms": itl_ms} | fields, Served)
+
+
+def test_rows_slower_than_on_less_hardware_are_not_counted() -> None:
+    row = served("B200", itl_ms=12)
+    assert mlenergy.slower_than_less([row, served(num_gpus=2)]) == {row}
+    others = (served(num_gpus=4), served(itl_ms=12), served(max_num_seqs=16), served(task="lm-arena-chat"))
+    for other in others:
+        assert not mlenergy.slower_than_less([row, other])
+
+
+def test_sampling_constants_come_back() -> None:
+    known = [(served(avg_batch=n, itl_ms=5 + 0.3 + 0.045 * n), 5.0) for n in (1, 8, 16)]
+    assert mlenergy.fitted(known) == Sampling(300, 45)
+
+
+def test_throughput_leaves_out_the_first_prefills_and_the_drain() -> None:
+    """One slot, four requests of three tokens 1 ms apart: counted until two are left."""
+    requests = [
+        {"first_token_ns": start * 10**6, "last_token_ns": (start + 2) * 10**6, "output_tokens": 3}
+        for start in (0, 3, 6, 9)
+    ]
+    assert leaderboard.steady_tokens_per_s(requests, 1) == pytest.approx(6 / 5e-3)
+
+
+def test_the_page_names_every_row_that_is_not_counted(shared_data: Path) -> None:
+    rows = [row for row in leaderboard.read(shared_data) if row.consistent]
+    apart = mlenergy.slower_than_less(rows)
+    assert len(apart) > 0
+    for row in apart:
+        assert f"{mlenergy.case(row)} ({row.median_itl_ms:.0f} ms, emulated " in PAGE
+    assert sum(map(int, re.findall(r"Not counted, (\d+) rows", PAGE))) == len(apart)

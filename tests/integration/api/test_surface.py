@@ -35,7 +35,7 @@ FUNCTIONS = {
         "plan", "workload", "over", "until", "slo", "requests", "rate_scale", "seed", "serving_engine", "jobs",
         "scheduling",
     ],
-    "tune": ["directory", "objective", "slo", "budget", "jobs", "save"],
+    "tune": ["directory", "objective", "slo", "budget", "jobs", "save", "trust"],
 }  # fmt: skip
 VALUES = {
     "ModelPlan",

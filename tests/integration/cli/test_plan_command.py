@@ -8,6 +8,7 @@ import pytest
 
 from stageline.cli.main import invoke as run
 from stageline.plan.parse import parse_plan
+from stageline.units import counted
 
 LLAMA = ["plan", "llama-3.1-70b", "h100-sxm"]
 
@@ -164,6 +165,6 @@ def test_other_weights_say_how_many_devices_they_save(capsys: pytest.CaptureFixt
     smaller = json.loads(capsys.readouterr().out)
     assert smaller["devices_fewer"] == shipped["devices"] - smaller["devices"] > 0
     assert run(["plan", "llama-3.1-405b", "h100-sxm", "--weights", "int4"]) == 0
-    assert f"{smaller['devices_fewer']} device(s) fewer" in capsys.readouterr().out
+    assert f"{counted(smaller['devices_fewer'], 'device')} fewer" in capsys.readouterr().out
     assert run(["plan", "llama-3.1-405b", "h100-sxm", "--weights", "int4", "--devices", "16", "--json"]) == 0
     assert "devices_fewer" not in json.loads(capsys.readouterr().out)

@@ -270,6 +270,25 @@ def test_a_lost_replica_must_still_meet_the_objective(capsys: pytest.CaptureFixt
     assert "--survive-loss" in capsys.readouterr().err
 
 
+def test_figures_of_a_run_with_one_replica_lost_are_not_those_of_the_division(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Two replicas are enough for the load and one is not: they were run as one only."""
+    words = ["search", "llama-3.1-8b", "h100-sxm", "--devices", "2", "--jobs", "1", "--requests", "100"]
+    words += ["--no-headroom", "--workload", "poisson:rate=30,input=1024,output=64", "--slo", "tpot=12ms"]
+    assert run([*words, "--json"]) == 0
+    assert {t["name"] for t in json.loads(capsys.readouterr().out)["trials"] if t["slo_met"]} >= {"dp2"}
+    assert run([*words, "--survive-loss", "--json"]) == 3
+    shown = capsys.readouterr()
+    best = json.loads(shown.out)["best"]
+    assert best["name"] == "dp2" and best["only_one_lost"] and best["attainment"] == best["attainment_one_lost"] < 0.9
+    assert "of the requests are good with one replica lost" in shown.err
+    assert run([*words, "--survive-loss"]) == 3
+    text = " ".join(capsys.readouterr().out.split())
+    assert "(one" in text and "(misses)" not in text and "1 miss it with one replica lost" in text
+    assert f"answer: dp2 ({best['attainment']:.2%} good with one replica lost)" in text
+
+
 def test_more_devices_are_left_when_fewer_are_enough(capsys: pytest.CaptureFixture[str]) -> None:
     _, found = search(capsys, "--slo", "ttft=100s", devices="4..6")
     assert {trial["devices"] for trial in found["trials"]} == {4}

@@ -55,7 +55,7 @@ def test_runs_reports_and_comparisons_name_the_devices(capsys: pytest.CaptureFix
         (["llama-3.1-8b", "l40s", "--stage-devices", "h100-sxm,l40s"], "the first stage is on h100-sxm"),
         (["llama-3.1-8b", "--stage-devices", "h100-sxm,l4s"], "l40s"),
         (["llama-3.1-8b", "--stage-devices", "h100-sxm,"], "write h100-sxm,l40s or h100-sxm:16,l40s:32"),
-        ([*MIXED, "--pp", "3"], "2 stages of 1 device(s), but the replica has 3"),
+        ([*MIXED, "--pp", "3"], "2 stages of 1 device, but the replica has 3"),
         ([*MIXED, "--training"], "--stage-devices: not for a training run"),
         (["llama-3.1-8b"], "DEVICE is missing"),
         ([], "MODEL is missing"),

@@ -59,7 +59,7 @@ def test_the_bubble_is_found_fixed_and_gone(
     assert tried is not None
     gains = {m.flags: m.gain for m in tried.measured}
     assert f"+{gains['--batching balanced']:.0%}".replace("%", " %") in TEXT
-    assert tried.best is not None and tried.best.flags == "--batched-tokens 512"
+    assert tried.best is not None and tried.best.flags == "--batched-tokens 256"
     assert read_summary(tmp_path / "on-the-cluster").digest == after.digest
     page = (tmp_path / "natural" / "report.html").read_text()
     assert '"groups":1,' in page  # one group over time

@@ -232,7 +232,7 @@ def test_a_collector_that_is_gone_does_not_cost_the_run(
         (["--otlp", "http://localhost:4318", "--trace-sample", "1.5"], "not between 0 and 1"),
         (["--otlp", "http://localhost:4318", "--trace-anchor", "-1"], "--trace-anchor"),
         (["--trace-sample", "0.5"], "--otlp"),
-        (["--otlp", "http://localhost:4318", "--engine", "cluster"], "--engine inprocess"),
+        (["--trace-anchor", "1", "--engine", "cluster"], "--otlp"),
     ],
 )
 def test_flags_that_make_no_sense(plan_file: Path, flags: list[str], says: str, capsys: pytest.CaptureFixture) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from stageline.api.halving import LEAST_WORK, MOST_WORK, PART, Halving, Lengths, lengths
+from stageline.api.halving import IN_FULL, LEAST_WORK, MOST_WORK, PART, Distinct, Halving, Lengths, lengths
 from stageline.api.scoreboard import Measured, Score, Try
 
 SIZES = [5, 4, 3]
@@ -78,3 +78,36 @@ def test_the_work_goes_to_axes_that_change_something() -> None:
     Halving(range(6), sizes, Lengths(100, 250, 1000), measure).run()
     assert max(full.values()) == (0.0,)
     assert len(full) < LEAST_WORK
+
+
+@pytest.mark.parametrize("apart", [4, 2, 1])
+def test_the_work_is_a_part_of_the_points_that_are_told_apart(apart: int) -> None:
+    """The last axis has five values, of which only `apart` run differently."""
+    sizes, work = [10, 10, 5], 0
+
+    def measure(tries: Sequence[Try], requests: int) -> dict[Try, Measured]:
+        nonlocal work
+        work += len(tries) * requests
+        return {t: Measured((float(-sum(t.point)),), requests) for t in tries}
+
+    def same(t: Try) -> Try:
+        return Try(t.design, (*t.point[:2], min(t.point[2], apart - 1)))
+
+    count = 4 * 10 * 10 * apart
+    Halving(range(4), sizes, Lengths(100, 250, 1000), measure, Distinct(same, count)).run()
+    assert work / 1000 <= min(MOST_WORK, count // PART) + 1
+
+
+def test_few_points_that_are_told_apart_run_in_full() -> None:
+    full: list[Try] = []
+
+    def measure(tries: Sequence[Try], requests: int) -> dict[Try, Measured]:
+        assert requests == 1000
+        full.extend(tries)
+        return {t: Measured((0.0,), requests) for t in tries}
+
+    def same(t: Try) -> Try:
+        return Try(t.design, (t.point[0], 0))
+
+    Halving([0, 1], [6, 9], Lengths(100, 250, 1000), measure, Distinct(same, IN_FULL)).run()
+    assert len(full) == IN_FULL

@@ -129,7 +129,7 @@ def test_tensor_ranks_stay_in_the_node_and_say_what_leaving_it_costs() -> None:
     tensor = found.axes[0]
     assert tensor.elsewhere_ns is not None and tensor.elsewhere_ns > tensor.trip_ns / 2
     assert plan_report(found).axes == found.axes
-    assert any("tp: 4 ranks, 1 device(s) apart, on the scale-up link." in line for line in explain(LLAMA, found))
+    assert any("tp: 4 ranks, 1 device apart, on the scale-up link." in line for line in explain(LLAMA, found))
 
 
 def test_the_chattier_axis_gets_the_fast_link() -> None:

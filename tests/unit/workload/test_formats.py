@@ -1,6 +1,7 @@
 """Each trace format: what is read from a good file, and how a bad row is reported."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -293,3 +294,10 @@ def test_identities_fit_64_bits(tmp_path: Path) -> None:
     path.write_text('{"timestamp":0,"input_length":9,"output_length":1,"hash_ids":[9223372036854775808]}\n')
     with pytest.raises(BadInput, match=r"hash_ids.*64-bit"):
         open_workload(str(path))
+
+
+@pytest.mark.parametrize("spec", ["{pipe}", "closed:users=2,trace={pipe}", "/dev/zero"])
+def test_a_pipe_is_refused_without_waiting_for_its_writer(tmp_path: Path, spec: str) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(BadInput, match="a pipe or a device, and a workload is read from its beginning more than once"):
+        open_workload(spec.format(pipe=tmp_path / "pipe"))
