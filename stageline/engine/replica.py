@@ -355,7 +355,7 @@ class Replica:
         del self.running[sequence.request.index]
         sequence.running = False
         self._unschedule(sequence)
-        self.mirror.free(sequence.blocks, 1, sequence.blocks)
+        self.mirror.free(sequence.blocks, 1, self.mirror.kept_of(sequence.blocks + sequence.cached_blocks))
         self.releases.append(sequence.request.index)
         self._written_tokens -= sequence.written_tokens
         sequence.blocks = sequence.written_tokens = 0
