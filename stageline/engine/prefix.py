@@ -158,12 +158,18 @@ class PrefixCache:
         mirror = self.mirror
         if mirror.fits(blocks, states, kept):
             return True
-        least = [n - self._windows * copy for n, copy in zip_longest(kept, self._window_kept, fillvalue=0)]
-        if not mirror.fits(blocks - self._idle_blocks * self.kv_blocks, states - self._snapshots, least):
+        idle_blocks, idle_states, idle_kept = self.evictable()
+        least = [n - idle for n, idle in zip_longest(kept, idle_kept, fillvalue=0)]
+        if not mirror.fits(blocks - idle_blocks, states - idle_states, least):
             return False
         while not mirror.fits(blocks, states, kept):
             self.evict_one()
         return True
+
+    def evictable(self) -> tuple[int, int, list[int]]:
+        """KV blocks, states and blocks kept in every window that eviction would free."""
+        kept = [self._windows * copy for copy in self._window_kept]
+        return self._idle_blocks * self.kv_blocks, self._snapshots, kept
 
     def evict_one(self) -> bool:
         """Evict the least recently used block, snapshot or window KV, deepest first. False when all are in use."""
