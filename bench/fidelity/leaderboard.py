@@ -33,12 +33,14 @@ EXPERTS = {
     "deepseek-ai/DeepSeek-R1-0528": "deepseek-v3",
 }
 DEVICES = {"H100": "h100-sxm", "B200": "b200"}
+POWER_W = {"H100": 700, "B200": 1000}  # limit of a GPU (NVIDIA's data sheets)
 LARGEST = 512  # sequences of a step
 STEPS = 8
 MOST = 1.3  # batch / ITL / throughput: beyond it a row contradicts itself
 LONG_TOKENS = 4000  # mean output: a run of longer ones takes long,
 STEADY_REQUESTS = 6  # and with so many per running sequence nearly all of it is decode steps of a full batch
 EMULATED_REQUESTS = 8  # per running sequence at most
+EMULATED_TOKENS = 2_000_000  # output of a run at most
 
 
 class Task(NamedTuple):
@@ -87,6 +89,7 @@ class Served(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Fa
     avg_output_len: float
     median_itl_ms: float
     output_tokens_per_s: float
+    avg_power_w: float  # of all GPUs
 
     @property
     def dense(self) -> bool:
@@ -105,14 +108,20 @@ class Served(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Fa
         return task.requests * next(times for most, times in task.repeats if self.batch <= most)
 
     @property
-    def steady(self) -> bool:
-        """Whether a run would be long, and nearly all of it decode steps of a full batch."""
-        return self.avg_output_len > LONG_TOKENS and self.requests >= STEADY_REQUESTS * self.batch
+    def stepwise(self) -> bool:
+        """Whether a run would be long, and either nearly all decode steps of a full batch or beyond all patience."""
+        steady, tokens = self.requests >= STEADY_REQUESTS * self.batch, self.requests * self.avg_output_len
+        return self.avg_output_len > LONG_TOKENS and (steady or tokens > EMULATED_TOKENS)
 
     @property
     def consistent(self) -> bool:
         """Whether batch, ITL and throughput agree."""
         return self.avg_batch / self.median_itl_ms * 1e3 / self.output_tokens_per_s <= MOST
+
+    @property
+    def idle(self) -> bool:
+        """Whether the GPUs draw less than half of their limit."""
+        return self.avg_power_w < self.num_gpus * POWER_W[self.gpu] / 2
 
     @property
     def planned(self) -> str:
@@ -132,8 +141,8 @@ class Served(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Fa
         return Emulated(found.command, found.tpot_ms, self.avg_batch / found.tpot_ms * 1e3)
 
     def emulated(self, data: Path, sampling: Sampling) -> "Emulated":
-        """The whole benchmark; where it would be long and steady, a step."""
-        if self.steady:
+        """The whole benchmark, or a step instead."""
+        if self.stepwise:
             return self.step(data, sampling)
         task = TASKS[self.task]
         requests = min(self.requests, EMULATED_REQUESTS * self.batch)

@@ -39,11 +39,11 @@ def rows(data: Path) -> list[Row]:
         good = [row for row in every if row.consistent]
         runs = pool.map(_emulated, good, [data] * len(good), [constants[row.model] for row in good])
         found = {row: run for row, run in zip(good, runs, strict=True) if run}
-    slow = slower_than_less(good)
+    waiting = not_bound(good)
     groups = [
         [row for row in every if (row.gpu, row.dense) == (gpu, dense)] for gpu in DEVICES for dense in (True, False)
     ]
-    return [row for group in groups for row in _group(group, found, constants, slow)]
+    return [row for group in groups for row in _group(group, found, constants, waiting)]
 
 
 def _step_ms(row: Served, data: Path) -> float:
@@ -59,27 +59,22 @@ def _emulated(row: Served, data: Path, sampling: Sampling) -> Emulated | None:
         return None
 
 
-def slower_than_less(every: Iterable[Served]) -> set[Served]:
-    """Rows of B200 with a longer ITL than the same model, task and batch on H100s of no more bandwidth and compute.
+def not_bound(every: Iterable[Served]) -> set[Served]:
+    """Rows whose devices wait for what no specification of theirs says: shown, and not counted.
 
-    Whatever they wait for, it is not what a device's specification says.
+    Their GPUs draw less than half of their limit, or those of B200 take longer than H100s of no more bandwidth and
+    compute took for the same model, task and batch.
     """
-
-    def same(row: Served) -> tuple[str, str, int]:
-        return row.model, row.task, row.max_num_seqs
-
+    every = list(every)
     h100 = [row for row in every if row.gpu == "H100"]
     return {
-        row
-        for row in every
-        if row.gpu == "B200"
-        and any(
-            same(row) == same(less)
-            and less.num_gpus <= H100S_PER_B200 * row.num_gpus
-            and less.median_itl_ms < row.median_itl_ms
-            for less in h100
-        )
+        row for row in every if row.idle or (row.gpu == "B200" and any(_less_and_faster(less, row) for less in h100))
     }
+
+
+def _less_and_faster(less: Served, row: Served) -> bool:
+    same = (less.model, less.task, less.max_num_seqs) == (row.model, row.task, row.max_num_seqs)
+    return same and less.num_gpus <= H100S_PER_B200 * row.num_gpus and less.median_itl_ms < row.median_itl_ms
 
 
 def fitted(known: Iterable[tuple[Served, float]]) -> Sampling:
@@ -96,14 +91,14 @@ def fitted(known: Iterable[tuple[Served, float]]) -> Sampling:
 
 
 def _group(
-    every: list[Served], emulated: Mapping[Served, Emulated], constants: Mapping[str, Sampling], slow: set[Served]
+    every: list[Served], emulated: Mapping[Served, Emulated], constants: Mapping[str, Sampling], waiting: set[Served]
 ) -> list[Row]:
-    """Rows of one device and kind of model; those that are slower than H100s last, in a table of their own."""
+    """Rows of one device and kind of model; those that their devices do not bind come last, and are not counted."""
     system = f"ML.ENERGY, {every[0].gpu}, {'dense models' if every[0].dense else 'models with experts'}"
     good = [row for row in every if row.consistent]
     fits = {row: _pair(row, emulated[row], system) for row in good if row in emulated}
-    counted = {row: pair for row, pair in fits.items() if row not in slow}
-    apart = [pair for row, pair in fits.items() if row in slow]
+    counted = {row: pair for row, pair in fits.items() if row not in waiting}
+    apart = [pair for row, pair in fits.items() if row in waiting]
     notes = _notes(counted, TARGETS.get((every[0].gpu, every[0].dense), EXPERTS_TARGET), constants)
     notes.append(f"{len(every) - len(good)} rows contradict themselves, {len(good) - len(fits)} do not fit as planned.")
     if apart:
@@ -133,8 +128,8 @@ def _pair(row: Served, ours: Emulated, system: str) -> tuple[Row, Row]:
 def _apart_note(apart: list[tuple[Row, Row]]) -> str:
     names = "; ".join(f"{itl.case} ({itl.measured:.0f} ms, emulated {itl.emulated:.0f})" for itl, _ in apart)
     return (
-        f"Not counted, {len(apart)} rows that took longer than the same model, task and batch on H100s with no more "
-        f"bandwidth and compute in total, so that the device does not bind: {names}."
+        f"Not counted, {len(apart)} rows that their devices do not bind: GPUs drew less than half of their limit, or "
+        f"took longer than H100s with no more bandwidth and compute in total: {names}."
     )
 
 
@@ -168,7 +163,8 @@ def _notes(
     )
     notes.append(
         "Whole runs, throughput from run/requests.jsonl as the benchmark takes it; where outputs are longer than "
-        f"{leaderboard.LONG_TOKENS:,} tokens and a run has {leaderboard.STEADY_REQUESTS} requests or more per running "
-        "sequence, decode steps. Prompts of 300 tokens and the spread of lengths are assumed, not published."
+        f"{leaderboard.LONG_TOKENS:,} tokens, decode steps if a run has {leaderboard.STEADY_REQUESTS} requests or more "
+        f"per running sequence, or more than {leaderboard.EMULATED_TOKENS:,} tokens. Prompts of 300 tokens and the "
+        "spread of lengths are assumed, not published."
     )
     return notes

@@ -74,16 +74,28 @@ def test_settings_of_long_rows_are_plans() -> None:
 def served(gpu: str = "H100", num_gpus: int = 1, itl_ms: float = 10.0, **fields: object) -> Served:
     """A row of the leaderboard."""
     known = {"model": "Qwen/Qwen3-8B", "task": "gpqa", "max_num_seqs": 8, "avg_batch": 8, "output_tokens_per_s": 800}
-    shape = {"gpu": gpu, "num_gpus": num_gpus, "tp": num_gpus, "ep": 1, "avg_output_len": 100}
+    shape = {
+        "gpu": gpu,
+        "num_gpus": num_gpus,
+        "tp": num_gpus,
+        "ep": 1,
+        "avg_output_len": 100,
+        "avg_power_w": 600 * num_gpus,
+    }
     return msgspec.convert(known | shape | {"median_itl_ms": itl_ms} | fields, Served)
 
 
 def test_rows_slower_than_on_less_hardware_are_not_counted() -> None:
     row = served("B200", itl_ms=12)
-    assert mlenergy.slower_than_less([row, served(num_gpus=2)]) == {row}
+    assert mlenergy.not_bound([row, served(num_gpus=2)]) == {row}
     others = (served(num_gpus=4), served(itl_ms=12), served(max_num_seqs=16), served(task="lm-arena-chat"))
     for other in others:
-        assert not mlenergy.slower_than_less([row, other])
+        assert not mlenergy.not_bound([row, other])
+
+
+def test_rows_below_half_of_the_power_limit_are_not_counted() -> None:
+    idle = served("B200", num_gpus=2, avg_power_w=999)
+    assert mlenergy.not_bound([idle, served("B200", num_gpus=2, avg_power_w=1000), served(avg_power_w=350)]) == {idle}
 
 
 def test_sampling_constants_come_back() -> None:
@@ -102,7 +114,7 @@ def test_throughput_leaves_out_the_first_prefills_and_the_drain() -> None:
 
 def test_the_page_names_every_row_that_is_not_counted(shared_data: Path) -> None:
     rows = [row for row in leaderboard.read(shared_data) if row.consistent]
-    apart = mlenergy.slower_than_less(rows)
+    apart = mlenergy.not_bound(rows)
     assert len(apart) > 0
     for row in apart:
         assert f"{mlenergy.case(row)} ({row.median_itl_ms:.0f} ms, emulated " in PAGE
