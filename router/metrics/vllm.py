@@ -191,7 +191,7 @@ class ServingMetrics(Collector):
         replicas: list[Replica | None] = [*self._replicas] or [None] * len(self._series)
         yield vllm.RUNNING.family(self._each(len(r.running) if r else 0 for r in replicas))
         yield vllm.WAITING.family(self._each(len(r.waiting) if r else 0 for r in replicas))
-        yield vllm.KV_USAGE.family(self._each(r.mirror.fill(0, 0) / 2**40 if r else 0 for r in replicas))
+        yield vllm.KV_USAGE.family(self._each(r.kv_in_use() / 2**40 if r else 0 for r in replicas))
         blocks = min((s.kv_budget_bytes // s.kv_block_bytes for s in self._plan.stages if s.kv_block_bytes), default=0)
         more = (str(self._plan.block_tokens), str(blocks))
         yield vllm.CACHE_CONFIG.family(((*labels, *more), 1) for labels in self._labels)

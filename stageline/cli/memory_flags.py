@@ -59,9 +59,7 @@ class MemoryFlags:
     block_tokens: Annotated[
         int | None, WHOLE, flag("Tokens per KV block; default: the engine's.", "--block-tokens", "--block-size")
     ] = None
-    whole_kv: Annotated[bool, flag("Keep the whole context in sliding-window layers too; --prefix-cache needs it.")] = (
-        False
-    )
+    whole_kv: Annotated[bool, flag("Keep the whole context in sliding-window layers too.")] = False
 
     def keywords(self) -> PlanKeywords:
         """As the API takes them. Raises BadInput for what is no number of tokens or bytes."""

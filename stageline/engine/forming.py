@@ -4,7 +4,7 @@
 """
 
 from stageline.cost.totals import BatchTotals
-from stageline.engine.microbatch import Microbatch
+from stageline.engine.microbatch import Grant, Microbatch
 from stageline.engine.sequence import Sequence
 
 
@@ -32,7 +32,7 @@ class Forming:
         self.limit = limit
         self.tokens_left = batched_tokens
         self.members: list[tuple[Sequence, int]] = []  # (sequence, rows sampled for it)
-        self.grants: list[tuple[int, int, int]] = []  # owner, blocks added, states added
+        self.grants: list[Grant] = []
         self.decode_sequences = self.decode_kv_tokens = 0
         self.draft_tokens = self.draft_pairs = 0  # what speculation adds to one token per decode step
         self.max_drafts = 0  # the most that one member has

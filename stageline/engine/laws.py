@@ -37,9 +37,10 @@ def check_l2(router: Router, pipelines: Seq[HeapPipeline]) -> None:
     for replica, pipeline in zip(router.replicas, pipelines, strict=True):
         mirror = replica.mirror
         held = sum(s.blocks for s in replica.running.values())
-        blocks, states = (0, 0) if replica.cache is None else replica.cache.resident()
+        blocks, states, kept = (0, 0, [0] * len(mirror.caps)) if replica.cache is None else replica.cache.resident()
         require(mirror.blocks == held + blocks, "L2", f"mirror: {mirror.blocks} blocks; held {held}, cached {blocks}")
-        kept = [sum(min(s.blocks, cap) for s in replica.running.values()) for cap in mirror.caps]
+        contexts = [s.blocks + s.cached_blocks for s in replica.running.values()]
+        kept = [copies + sum(min(n, cap) for n in contexts) for cap, copies in zip(mirror.caps, kept, strict=True)]
         require(mirror.kept == kept, "L2", f"mirror: windows keep {mirror.kept} blocks, not {kept}")
         running = len(replica.running)
         require(mirror.states == running + states, "L2", f"mirror: {mirror.states} states, not {running} + {states}")

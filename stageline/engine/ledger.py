@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from stageline.engine.microbatch import Grant
 from stageline.errors import KvOverdraw, LawBroken
 from stageline.plan.schema import StagePlan
 
@@ -9,7 +10,7 @@ from stageline.plan.schema import StagePlan
 class Ledger:
     """KV blocks of full-attention layers and constant states of linear layers, by owner (see Microbatch).
 
-    A layer with a sliding window keeps at most the window's blocks of each owner.
+    A layer with a sliding window keeps at most the window's blocks of each owner's context.
     """
 
     __slots__ = ("_block_bytes", "_held", "_stage", "_state_bytes", "_windows", "budget_bytes", "peak_bytes",
@@ -23,22 +24,22 @@ class Ledger:
         self.budget_bytes = stage.kv_budget_bytes
         self.used_bytes = 0
         self.peak_bytes = 0
-        self._held: dict[int, tuple[int, int]] = {}  # owner -> blocks, states
+        self._held: dict[int, tuple[int, int, int]] = {}  # owner -> blocks, states, blocks of its context
 
-    def apply(self, releases: Iterable[int], grants: Iterable[tuple[int, int, int]]) -> None:
+    def apply(self, releases: Iterable[int], grants: Iterable[Grant]) -> None:
         """Apply releases, then grants, then sample the peak. The ledger is unusable after a KvOverdraw."""
         for owner in releases:
             held = self._held.pop(owner, None)
             if held is None:
                 raise KvOverdraw(f"KV of owner {owner} is released, but this stage holds none of it")
-            self.used_bytes -= self._stage.kv_bytes(*held)
-        for owner, blocks, states in grants:
-            had = self._held.get(owner, (0, 0))
-            now = had[0] + blocks, had[1] + states
+            self.used_bytes -= self._bytes(held)
+        for owner, blocks, states, context in grants:
+            had = self._held.get(owner, (0, 0, 0))
+            now = had[0] + blocks, had[1] + states, had[2] + context
             self.used_bytes += blocks * self._block_bytes + states * self._state_bytes
             for w in self._windows:
-                self.used_bytes += (min(now[0], w.most_blocks) - min(had[0], w.most_blocks)) * w.block_bytes
-            if self.used_bytes > self.budget_bytes or now[0] < 0 or now[1] < 0:
+                self.used_bytes += (min(now[2], w.most_blocks) - min(had[2], w.most_blocks)) * w.block_bytes
+            if self.used_bytes > self.budget_bytes or min(now) < 0:
                 raise KvOverdraw(
                     f"owner {owner} asks for {blocks} blocks and {states} states beside its {had[0]} and {had[1]}: "
                     f"it would hold {self.used_bytes} of {self.budget_bytes} B, while the router's ledger has room"
@@ -48,7 +49,7 @@ class Ledger:
 
     def held_bytes(self, owners: Iterable[int]) -> int:
         """What these owners hold; nothing for one that is not here."""
-        return sum(self._stage.kv_bytes(*self._held[owner]) for owner in owners if owner in self._held)
+        return sum(self._bytes(self._held[owner]) for owner in owners if owner in self._held)
 
     def close(self, releases: Iterable[int]) -> None:
         """Apply the last releases of a run. Raises LawBroken when anything is still held (L2)."""
@@ -58,6 +59,10 @@ class Ledger:
 
     def check(self) -> None:
         """Recompute the sum (L2). Raises LawBroken when it differs."""
-        total = sum(self._stage.kv_bytes(*held) for held in self._held.values())
+        total = sum(map(self._bytes, self._held.values()))
         if total != self.used_bytes or not 0 <= total <= self.budget_bytes:
             raise LawBroken(f"L2: ledger says {self.used_bytes} B of {self.budget_bytes}, its entries {total} B")
+
+    def _bytes(self, held: tuple[int, int, int]) -> int:
+        blocks, states, context = held
+        return blocks * self._block_bytes + states * self._state_bytes + self._stage.window_bytes(context)

@@ -4,13 +4,17 @@ import msgspec
 
 from stageline.cost.totals import BatchTotals
 
+# Owner, KV blocks added, linear-attention states added, blocks added to the context whose end sliding windows keep. The
+# last is 0 on plans without windows; the context of a request includes the cached blocks that it uses.
+Grant = tuple[int, int, int, int]
+
 
 class Microbatch(msgspec.Struct, frozen=True, gc=False):
     """One microbatch. Times in ns.
 
-    KV belongs to owners: requests, and (as negative numbers) blocks of the prefix cache. `grants` lists changes only:
-    (owner, KV blocks added, linear-attention states added), negative where KV passes to another owner. The four stamps
-    are those of rule 7; together with its trail they explain every gap.
+    KV belongs to owners: requests, and (as negative numbers) blocks of the prefix cache. `grants` lists changes only,
+    negative where KV passes to another owner. The four stamps are those of rule 7; together with its trail they explain
+    every gap.
     """
 
     number: int  # of this microbatch, per replica from 0
@@ -20,7 +24,7 @@ class Microbatch(msgspec.Struct, frozen=True, gc=False):
     empty_since_ns: int  # when the replica ran out of requests, if it had none when that work came; else work_since_ns
     credit_since_ns: int  # credits 0 -> 1
     releases: tuple[int, ...] = ()  # owners whose KV is freed, before the grants
-    grants: tuple[tuple[int, int, int], ...] = ()
+    grants: tuple[Grant, ...] = ()
 
 
 class Trail(msgspec.Struct, frozen=True, gc=False):

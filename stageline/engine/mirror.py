@@ -13,8 +13,8 @@ from stageline.plan.schema import Plan, StagePlan
 class KvMirror:
     """Blocks and states held by a replica's sequences, as every stage will have them once it has caught up.
 
-    Sliding-window layers keep at most `caps[i]` of a sequence's blocks; `kept[i]` is what they keep of all sequences.
-    What a change means to windows depends on `held`: the blocks that their owner holds before it.
+    Sliding-window layers keep at most `caps[i]` of a context's blocks; `kept[i]` is what they keep of all sequences,
+    copies in the prefix cache included. What a change means to windows depends on its owner's context: see `kept_of`.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -36,23 +36,21 @@ class KvMirror:
         """KV blocks of a sequence of `tokens`."""
         return -(-tokens // self.block_tokens)
 
-    def kept_of(self, blocks: int, held: int = 0) -> list[int]:
-        """What windows keep of `blocks` more, in the order of `caps`."""
-        return [min(held + blocks, cap) - min(held, cap) for cap in self.caps]
+    def kept_of(self, blocks: int, before: int = 0) -> list[int]:
+        """What windows keep when a context of `before` blocks grows by `blocks`, in the order of `caps`."""
+        return [min(before + blocks, cap) - min(before, cap) for cap in self.caps]
 
-    def fits(self, blocks: int, states: int, held: int = 0) -> bool:
-        """Whether every stage has room for that much more."""
+    def fits(self, blocks: int, states: int, kept: Seq[int] = ()) -> bool:
+        """Whether every stage has room for that much more; `kept`, here and below, by windows."""
         if self.caps:
-            kept = self.kept_of(blocks, held)
             stages = self._stages
             return all(self._used(i, blocks, states, kept) <= stages[i].kv_budget_bytes for i in self._distinct)
         blocks += self.blocks
         states += self.states
         return all(blocks * b + states * s <= budget for b, s, budget in self._limits)
 
-    def count_refusal(self, blocks: int, states: int, held: int = 0) -> None:
+    def count_refusal(self, blocks: int, states: int, kept: Seq[int] = ()) -> None:
         """Count that there was no room, at the stage that is fullest."""
-        kept = self.kept_of(blocks, held)
         over = [self._fill(i, blocks, states, kept) for i in range(len(self._stages))]
         self.refusals[over.index(max(over))] += 1
 
@@ -60,19 +58,19 @@ class KvMirror:
         """Whether a sequence of that many blocks fits empty ledgers."""
         return all(s.kv_bytes(blocks, 1) <= s.kv_budget_bytes for s in self._stages)
 
-    def allocate(self, blocks: int, states: int, held: int = 0) -> None:
+    def allocate(self, blocks: int, states: int, kept: Seq[int] = ()) -> None:
         """Hold that much more. The caller has made sure that it fits."""
         self.blocks += blocks
         self.states += states
-        if self.caps:
-            self.kept = [a + b for a, b in zip(self.kept, self.kept_of(blocks, held), strict=True)]
+        if kept:
+            self.kept = [a + b for a, b in zip(self.kept, kept, strict=True)]
 
-    def free(self, blocks: int, states: int, held: int = 0) -> None:
+    def free(self, blocks: int, states: int, kept: Seq[int] = ()) -> None:
         """Hold that much less."""
         self.blocks -= blocks
         self.states -= states
-        if self.caps:
-            self.kept = [a - b for a, b in zip(self.kept, self.kept_of(blocks, held - blocks), strict=True)]
+        if kept:
+            self.kept = [a - b for a, b in zip(self.kept, kept, strict=True)]
 
     def sample_peaks(self) -> None:
         """Update the high-water marks, as each stage does after a microbatch's releases and grants."""

@@ -1,8 +1,9 @@
 """The prefix cache as sequences use it: cached blocks of a prompt, blocks that prompt and answer add, prefill saved."""
 
 from stageline.cost.totals import BatchTotals
+from stageline.engine.microbatch import Grant
 from stageline.engine.mirror import KvMirror
-from stageline.engine.prefix import Grant, PrefixCache
+from stageline.engine.prefix import PrefixCache
 from stageline.engine.route import Route
 from stageline.engine.sequence import Sequence
 from stageline.engine.settings import Scheduling
@@ -35,6 +36,7 @@ class PromptCache(PrefixCache):
         chain = self.match(sequence.block_ids, sequence.todo_tokens)
         for block in chain:
             self.hold(block)
+        self.use_windows(chain)
         sequence.chain = chain
         sequence.cached_blocks = len(chain) * self.kv_blocks
         return len(chain) * self.hash_block_tokens
@@ -54,10 +56,13 @@ class PromptCache(PrefixCache):
             return
         request = sequence.request
         known = min(request.prompt_tokens + sequence.generated, sequence.written_tokens)
-        for key in sequence.block_ids[len(sequence.chain) : known // self.hash_block_tokens]:
+        before = len(sequence.chain)
+        for key in sequence.block_ids[before : known // self.hash_block_tokens]:
             self.extend(sequence.chain, key, request.index, grants)
             sequence.blocks -= self.kv_blocks
             sequence.cached_blocks += self.kv_blocks
+        if self.window_hash_blocks:
+            self.keep_windows(sequence.chain[before:], grants)
 
     def count(self, sequence: Sequence) -> None:
         """Count an admission, once per request."""
@@ -103,11 +108,6 @@ def make_cache(mirror: KvMirror, route: Route, scheduling: Scheduling) -> Prompt
     if not scheduling.prefix_cache:
         return None
     plan = route.plan
-    if any(s.windows for s in plan.stages):
-        raise UsageError(
-            "--prefix-cache: sliding windows free KV that a cached prefix would need; plan with --whole-kv to keep "
-            "all of it"
-        )
     hash_block_tokens = scheduling.hash_block_tokens or plan.block_tokens
     chunk_tokens = scheduling.batched_tokens or plan.defaults.batched_tokens
     if hash_block_tokens % plan.block_tokens:

@@ -74,6 +74,13 @@ class Replica:
         """See `ReplicaState` of the routing policies."""
         return self.mirror.fill(self._waiting_blocks, len(self.waiting), self._waiting_kept)
 
+    def kv_in_use(self) -> int:
+        """KV of the fullest stage that no eviction would free, in units of 2**-40 of its budget."""
+        if self.cache is None:
+            return self.mirror.fill(0, 0)
+        blocks, states, kept = self.cache.evictable()
+        return self.mirror.fill(-blocks, -states, [-n for n in kept])
+
     def cached_blocks(self, request: Request) -> int:
         """See `ReplicaState` of the routing policies."""
         return len(self.cache.match(request.hash_ids, request.prompt_tokens)) if self.cache is not None else 0
@@ -355,7 +362,7 @@ class Replica:
         del self.running[sequence.request.index]
         sequence.running = False
         self._unschedule(sequence)
-        self.mirror.free(sequence.blocks, 1, sequence.blocks)
+        self.mirror.free(sequence.blocks, 1, self.mirror.kept_of(sequence.blocks + sequence.cached_blocks))
         self.releases.append(sequence.request.index)
         self._written_tokens -= sequence.written_tokens
         sequence.blocks = sequence.written_tokens = 0

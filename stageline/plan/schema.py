@@ -71,8 +71,11 @@ class StagePlan(PlanStruct, frozen=True):
 
     def kv_bytes(self, blocks: int, states: int) -> int:
         """Bytes in the ledger of a sequence with that many blocks and states."""
-        size = blocks * self.kv_block_bytes + states * self.state_bytes
-        return size + sum(min(blocks, w.most_blocks) * w.block_bytes for w in self.windows)
+        return blocks * self.kv_block_bytes + states * self.state_bytes + self.window_bytes(blocks)
+
+    def window_bytes(self, context_blocks: int) -> int:
+        """Bytes that sliding-window layers keep of a context of that many blocks."""
+        return sum(min(context_blocks, w.most_blocks) * w.block_bytes for w in self.windows)
 
 
 class Visit(PlanStruct, frozen=True):

@@ -49,17 +49,13 @@ def _batching(stages: int, options: PlanOptions, rules: EngineRules) -> str:
 
 
 def serving(stages: Sequence[StagePlan], options: PlanOptions) -> Serving | None:
-    """How the plan's engine schedules; None if the plan names no engine.
-
-    Sliding windows free KV that a cached prefix would need, so the prefix cache is off with them unless it was asked
-    for.
-    """
+    """How the plan's engine schedules; None if the plan names no engine."""
     rules = options.serving
     if rules is None:
         return None
     running = options.max_running
-    windows, states = any(s.windows for s in stages), any(s.state_bytes for s in stages)
-    by_default = rules.prefix_cache and not windows and (rules.prefix_cache_with_state or not states)
+    states = any(s.state_bytes for s in stages)
+    by_default = rules.prefix_cache and (rules.prefix_cache_with_state or not states)
     caching = by_default if options.prefix_cache is None else options.prefix_cache
     return Serving(
         engine=rules.engine,

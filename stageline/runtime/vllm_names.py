@@ -40,7 +40,10 @@ def _histogram(name: str, text: str, bounds: tuple[float, ...]) -> MetricSpec:
 
 RUNNING = _gauge("num_requests_running", "Requests admitted.")
 WAITING = _gauge("num_requests_waiting", "Requests that wait for admission.")
-KV_USAGE = _gauge("kv_cache_usage_perc", "KV in use on the fullest stage, as a share of its budget (1 is full).")
+KV_USAGE = _gauge(
+    "kv_cache_usage_perc",
+    "KV in use on the fullest stage, as a share of its budget (1 is full), without what the prefix cache could evict.",
+)
 CACHE_CONFIG = _gauge(
     "cache_config_info", "1; block size, and the fewest blocks of a stage.", "block_size", "num_gpu_blocks"
 )

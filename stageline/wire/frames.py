@@ -9,7 +9,7 @@ from typing import Literal, TypeVar
 from msgspec.structs import astuple
 
 from stageline.cost.totals import BatchTotals
-from stageline.engine.microbatch import Item, Microbatch, Trail
+from stageline.engine.microbatch import Grant, Item, Microbatch, Trail
 from stageline.engine.types import NEVER
 from stageline.errors import ProtocolError
 from stageline.sync.frames import Frame
@@ -146,7 +146,7 @@ class FrameDecoder:
         if count > 1:
             rows = zip(*[values[c : c + count] for c in range(0, _WIDTH * count, count)], strict=True)
         released: Iterable[tuple[int, ...]] = _NOTHING * count
-        granted: Iterable[tuple[tuple[int, int, int], ...]] = _NOTHING * count
+        granted: Iterable[tuple[Grant, ...]] = _NOTHING * count
         if kv is not None:
             released = self._split(kv.release_count, kv.release_owner[:], count, "release")
             granted = self._grants(kv, count)
@@ -165,15 +165,16 @@ class FrameDecoder:
             raise self._wrong("it has KV changes for microbatches but no microbatches")
         return tuple(kv.release_owner)
 
-    def _grants(self, kv: pb.KvChanges, count: int) -> Iterable[tuple[tuple[int, int, int], ...]]:
-        """(owner, blocks, states) of each microbatch."""
+    def _grants(self, kv: pb.KvChanges, count: int) -> Iterable[tuple[Grant, ...]]:
+        """The grants of each microbatch."""
         owners, blocks = kv.grant_owner[:], kv.grant_blocks[:]
-        states = kv.grant_states[:] or [0] * len(owners)
-        if not len(owners) == len(blocks) == len(states):
-            raise self._wrong("grant_owner, grant_blocks and grant_states differ in length")
-        if blocks and (max(blocks) > MAX_STAMP_NS or min(blocks) < -MAX_STAMP_NS):
-            raise self._wrong("column grant_blocks has a value out of range")
-        return self._split(kv.grant_count, list(zip(owners, blocks, states, strict=True)), count, "grant")
+        states, contexts = (column[:] or [0] * len(owners) for column in (kv.grant_states, kv.grant_context_blocks))
+        if not len(owners) == len(blocks) == len(states) == len(contexts):
+            raise self._wrong("grant_owner, grant_blocks, grant_states and grant_context_blocks differ in length")
+        for name, column in (("grant_blocks", blocks), ("grant_context_blocks", contexts)):
+            if column and (max(column) > MAX_STAMP_NS or min(column) < -MAX_STAMP_NS):
+                raise self._wrong(f"column {name} has a value out of range")
+        return self._split(kv.grant_count, list(zip(owners, blocks, states, contexts, strict=True)), count, "grant")
 
     def _split(self, counts: Sequence[int], values: list[T], count: int, name: str) -> Iterable[tuple[T, ...]]:
         """Splits flattened values into one tuple per microbatch."""
@@ -201,8 +202,10 @@ def _encode_ledger(frame: pb.Frame, microbatches: Sequence[Microbatch]) -> None:
     if any(grants):
         kv = frame.kv
         kv.grant_count.extend([len(changes) for changes in grants])
-        owners, blocks, states = zip(*chain.from_iterable(grants), strict=True)
+        owners, blocks, states, contexts = zip(*chain.from_iterable(grants), strict=True)
         kv.grant_owner.extend(owners)
         kv.grant_blocks.extend(blocks)
         if any(states):
             kv.grant_states.extend(states)
+        if any(contexts):
+            kv.grant_context_blocks.extend(contexts)

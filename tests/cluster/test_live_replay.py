@@ -3,10 +3,11 @@
 import asyncio
 from pathlib import Path
 
+import msgspec
 import pytest
 from openai import AsyncOpenAI
 
-from stageline.plan.schema import Plan
+from stageline.plan.schema import KvWindow, Plan
 from tests.cluster.live import MODEL, live, live_plan, recorded_digest, replayed_digest
 
 DRAFTS = '"speculate": 3, "acceptance_ppm": 700000, "draft_ns": 20000'
@@ -50,8 +51,16 @@ async def test_replay(plan: Plan, settings: dict[str, object], tmp_path: Path) -
     assert slipped > 0 or not too_slow
 
 
-async def test_a_session_with_a_prefix_cache(tmp_path: Path) -> None:
-    path, plan = tmp_path / "session.jsonl", live_plan(3)
+def windowed(plan: Plan) -> Plan:
+    """The same with sliding windows of two blocks in every stage."""
+    windows = (KvWindow(most_blocks=2, block_bytes=1),)
+    stages = tuple(msgspec.structs.replace(stage, kv_windows=windows) for stage in plan.stages)
+    return msgspec.structs.replace(plan, stages=stages)
+
+
+@pytest.mark.parametrize("plan", [live_plan(3), windowed(live_plan(3))], ids=["whole", "windows"])
+async def test_a_session_with_a_prefix_cache(plan: Plan, tmp_path: Path) -> None:
+    path = tmp_path / "session.jsonl"
     prompt = " ".join(f"w{i}" for i in range(200))
     async with live(plan, record=str(path), scheduling='{"prefix_cache": true}') as cluster, cluster.client() as client:
         times, cached = [], []

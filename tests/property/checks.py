@@ -197,7 +197,7 @@ def the_index_agrees(kind: str, number: int) -> Any:
     from tests.property.test_prefix import play_to_the_end
 
     with mock.patch.object(prefix, "SWEEP_ENTRIES", SWEEPS[kind]):
-        return play_to_the_end(random.Random(number))
+        return play_to_the_end(random.Random(number), windows=kind.startswith("windows"))
 
 
 def an_answer_holds(kind: str, number: int) -> Any:
@@ -219,7 +219,7 @@ def _on(check: Callable[[Scenario], Any], kinds: tuple[str, ...]) -> Check:
     return Check(lambda kind, number: check(numbered(kind, number)), kinds)
 
 
-SWEEPS = {"rare-sweeps": 4096, "eager-sweeps": 4}
+SWEEPS = {"rare-sweeps": 4096, "eager-sweeps": 4, "windows": 4096, "windows-eager-sweeps": 4}
 EVERY_KIND = tuple(KINDS)
 STAYING = tuple(kind for kind in KINDS if KINDS[kind] not in (build_leaving, build_leaving_front_end))
 CHECKS = {

@@ -13,7 +13,10 @@ from tests.property.checks import EVERY_KIND, numbers, run_case, run_product, ru
 from tests.reference.strategies import Scenario, numbered
 
 # Scenarios that hypothesis looks for.
-FOUND = {"plain": 150, "sharing": 100, "windows": 100, "speculating": 100, "ranks": 100, "front-end": 100}
+FOUND = {
+    "plain": 150, "sharing": 100, "windows": 100, "cached-windows": 50, "speculating": 100, "ranks": 100,
+    "front-end": 100,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", FOUND)
@@ -69,6 +72,18 @@ def test_records_are_equal_with_sliding_windows_on_numbered_scenarios() -> None:
         preempted += sum(record.preemptions for record in records)
         changed += records != run_reference(without_windows(numbered("windows", number)))[1].requests
     assert preempted > 20 and changed > 20
+
+
+def test_records_are_equal_with_cached_windows_on_numbered_scenarios() -> None:
+    """There are hits, and windows cut some of them: a plan without windows gives others."""
+    hits = cut = preempted = 0
+    for number in range(50):
+        agreed = run_case("reference", "cached-windows", number)
+        without = run_product(without_windows(numbered("cached-windows", number)), paranoid=False)
+        found, whole = (sum(c.hit_blocks for c in run.totals.prefix) for run in (agreed.run, without))
+        hits, cut = hits + found, cut + (found < whole)
+        preempted += sum(record.preemptions for record in agreed.wanted.requests)
+    assert hits > 50 and cut > 5 and preempted > 5
 
 
 def without_windows(scenario: Scenario) -> Scenario:

@@ -26,6 +26,12 @@ def test_any_delivery_gives_the_same_records_with_a_prefix_cache(window_frames: 
     assert sum(cache.stats().hit_blocks for cache in caches) > 50
 
 
+def test_any_delivery_gives_the_same_records_with_a_prefix_cache_and_sliding_windows() -> None:
+    met = deliver("cached-windows", 2, 50_000)
+    caches = [r.cache for p in met for r in p.router.replicas if r.cache is not None]
+    assert sum(cache.stats().hit_blocks for cache in caches) > 50
+
+
 @pytest.mark.parametrize("window_frames", [1, 3])
 def test_any_delivery_gives_the_same_records_with_speculation(window_frames: int) -> None:
     met = deliver("speculating", window_frames, 40_000 + 1000 * window_frames)

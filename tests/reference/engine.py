@@ -7,9 +7,9 @@ from stageline.engine.settings import Scheduling
 from stageline.engine.types import NEVER, Request, Workload
 from stageline.plan.schema import Plan
 from tests.reference import forming, groups, routing, sharing, speculation
-from tests.reference.ledger import Ledger
+from tests.reference.ledger import NOTHING, Ledger
 from tests.reference.link import Link
-from tests.reference.replica import Replica
+from tests.reference.replica import Replica, blocks_per_identity
 from tests.reference.sequence import Member, Microbatch, Sequence
 from tests.reference.stage import Services, Stage, Way
 
@@ -27,6 +27,7 @@ class Engine:
     def __init__(self, plan: Plan, scheduling: Scheduling, workload: Workload, seed: int) -> None:
         self.plan, self.scheduling, self.workload, self.seed = plan, scheduling, workload, seed
         self.services = Services(plan, seed)
+        identity_blocks = blocks_per_identity(plan, scheduling)
         replicas, visits = range(plan.replicas), range(len(plan.visits))
         self.links = [[Link(link, seed, r, v) for v, link in enumerate(plan.links)] for r in replicas]
         self.replicas = [
@@ -35,13 +36,16 @@ class Engine:
                 scheduling,
                 r,
                 self.links[r][0],
-                [Ledger(s, plan.block_tokens) for s in plan.stages],
+                [Ledger(s, plan.block_tokens, identity_blocks) for s in plan.stages],
                 cache=sharing.cache_of(plan, scheduling),
             )
             for r in replicas
         ]
         self.stages = [
-            [Stage(plan, i, self.services, Ledger(s, plan.block_tokens)) for i, s in enumerate(plan.stages)]
+            [
+                Stage(plan, i, self.services, Ledger(s, plan.block_tokens, identity_blocks))
+                for i, s in enumerate(plan.stages)
+            ]
             for r in replicas
         ]
         self.last_visit = len(visits) - 1
@@ -111,7 +115,7 @@ class Engine:
         for replica, stages in zip(self.replicas, self.stages, strict=True):
             for stage in stages:
                 stage.release(tuple(replica.releases))
-                stage.ledger.cached_blocks = stage.ledger.snapshots = 0
+                stage.ledger.cached = NOTHING
             replica.releases.clear()
 
     # ---- events

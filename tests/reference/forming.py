@@ -174,7 +174,7 @@ def seal(forming: Forming) -> Microbatch:
         number=replica.microbatches,
         members=tuple(forming.members),
         releases=tuple(replica.releases),
-        cached=(replica.ledgers[0].cached_blocks, replica.ledgers[0].snapshots),
+        cached=replica.ledgers[0].cached,
         dispatch_ns=forming.now_ns,
         work_since_ns=replica.work_since_ns,
         empty_since_ns=replica.empty_since_ns,

@@ -18,21 +18,25 @@ class Block:
     users: int
     last_use: int = 0
     snapshot: bool = False
+    window: bool = False  # whether its window KV is kept
+    window_use: int = 0
 
 
 @dataclass(slots=True)
 class PlainCache:
-    """Blocks and snapshots that may be held: `fits(blocks, snapshots)` decides about totals.
+    """Blocks, snapshots and window KV that are held.
 
-    `snapshot_every`: distance of snapshots in blocks; 0: the model has no state. Snapshots in `fresh` belong to the
-    microbatch that is being formed.
+    `snapshot_every`: distance of snapshots in blocks; 0: the model has no state. `window_reach`: blocks at the end of
+    a hit whose window KV it needs; 0: the model has no windows. What is in `fresh` belongs to the microbatch that is
+    being formed.
     """
 
     block_tokens: int
     snapshot_every: int
+    window_reach: int = 0
     held: dict[Past, Block] = field(default_factory=dict)
     order: list[Past] = field(default_factory=list)  # in the order of becoming resident
-    fresh: list[Past] = field(default_factory=list)
+    fresh: list[tuple[str, Past]] = field(default_factory=list)
     uses: int = 0
     given_up: list[tuple[str, Past]] = field(default_factory=list)  # in order: what, which
 
@@ -40,6 +44,11 @@ class PlainCache:
     def snapshots(self) -> int:
         """How many states are kept."""
         return sum(block.snapshot for block in self.held.values())
+
+    @property
+    def windows(self) -> int:
+        """How many blocks have their window KV beside them."""
+        return sum(block.window for block in self.held.values())
 
     def identities(self, request: Request) -> Past:
         """Of the blocks of its prompt, then of those that its answer completes; nothing after a block without one."""
@@ -56,14 +65,25 @@ class PlainCache:
             if ids[:n] not in self.held:
                 break
             found = n
-        if not self.snapshot_every:
-            return found
-        return max((n for n in range(1, found + 1) if self.held[ids[:n]].snapshot), default=0)
+        return max((n for n in range(1, found + 1) if self.may_begin_after(ids[:n])), default=0)
+
+    def may_begin_after(self, past: Past) -> bool:
+        """Whether states and windows are kept as they are after these blocks, all of which are resident."""
+        if self.snapshot_every and not self.held[past].snapshot:
+            return False
+        return all(self.held[block].window for block in self.last_ones(past))
+
+    def last_ones(self, past: Past) -> list[Past]:
+        """The blocks at the end of a chain that windows reach over."""
+        chain = [past[:n] for n in range(1, len(past) + 1)]
+        return chain[-self.window_reach :] if self.window_reach else []
 
     def hold(self, ids: Past, blocks: int) -> None:
         """A sequence uses the first `blocks` blocks of its prompt."""
         for n in range(1, blocks + 1):
             self.held[ids[:n]].users += 1
+        for past in self.last_ones(ids[:blocks]):
+            self.held[past].window_use = self.uses
 
     def let_go(self, ids: Past, blocks: int) -> None:
         """It no longer does."""
@@ -72,6 +92,8 @@ class PlainCache:
             block = self.held[ids[:n]]
             block.users -= 1
             block.last_use = self.uses
+        for past in self.last_ones(ids[:blocks]):
+            self.held[past].window_use = self.uses
 
     def add(self, past: Past) -> bool:
         """A block has been computed, by a sequence that uses it from now on; False: it was there already."""
@@ -90,31 +112,51 @@ class PlainCache:
         """It is."""
         self.held[past].snapshot = True
         self.held[past].last_use = self.uses
-        self.fresh.append(past)
+        self.fresh.append(("snapshot", past))
+
+    def wants_window(self, past: Past) -> bool:
+        """Whether window KV of this block, which has just been computed, is kept, if there is room."""
+        return bool(self.window_reach) and not self.held[past].window
+
+    def keep_window(self, past: Past) -> None:
+        """It is."""
+        self.held[past].window = True
+        self.held[past].window_use = self.uses
+        self.fresh.append(("window", past))
 
     def next_to_go(self) -> tuple[str, Past] | None:
-        """Used least recently, deepest first, youngest first, a snapshot before its block. None: all is in use."""
+        """Used least recently; then blocks, deepest first, youngest first, a snapshot before its block; then window KV.
+
+        Of that the least deep goes first. None: all is in use.
+        """
         candidates = []
         for age, past in enumerate(self.order):
             block = self.held[past]
-            key = (block.last_use, -len(past), -age)
-            if block.snapshot and past not in self.fresh:
+            key = (block.last_use, 0, -len(past), -age)
+            if block.snapshot and ("snapshot", past) not in self.fresh:
                 candidates.append((*key, 0, "snapshot", past))
             if not block.users and not any(other[:-1] == past for other in self.held):
                 candidates.append((*key, 1, "block", past))
+            if block.window and ("window", past) not in self.fresh:
+                candidates.append((block.window_use, 1, len(past), -age, 0, "window", past))
         return min(candidates)[-2:] if candidates else None
 
     def give_up(self, what: str, past: Past) -> None:
-        """Without a block its snapshot is of no use."""
+        """Without a block its snapshot and its window KV are of no use, and go with it."""
+        if what == "block" and self.held[past].window:
+            self.given_up.append(("window", past))
         self.given_up.append((what, past))
-        if what == "snapshot":
+        if what == "window":
+            self.held[past].window = False
+        elif what == "snapshot":
             self.held[past].snapshot = False
         else:
             del self.held[past]
             self.order.remove(past)
 
-    def could_free(self) -> tuple[int, int]:
-        """Blocks and snapshots that would go if everything that may go went."""
+    def could_free(self) -> tuple[int, int, int]:
+        """Blocks, snapshots and window KV (of how many blocks) that would go if everything that may go went."""
         blocks = sum(not block.users for block in self.held.values())
-        snapshots = sum(block.snapshot for past, block in self.held.items() if past not in self.fresh)
-        return blocks, snapshots
+        snapshots = sum(block.snapshot and ("snapshot", past) not in self.fresh for past, block in self.held.items())
+        windows = sum(block.window and ("window", past) not in self.fresh for past, block in self.held.items())
+        return blocks, snapshots, windows

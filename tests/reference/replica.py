@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from stageline.engine.settings import Scheduling
 from stageline.plan.schema import Plan
-from tests.reference.ledger import Ledger
+from tests.reference.ledger import NOTHING, Cached, Ledger
 from tests.reference.link import Link
 from tests.reference.prefix import PlainCache
 from tests.reference.sequence import Microbatch, Sequence
@@ -97,7 +97,7 @@ class Replica:
             return "gate"
         return "kv_blocked"
 
-    def has_room(self, sequence: Sequence, tokens: int, without: tuple[int, int] = (0, 0)) -> bool:
+    def has_room(self, sequence: Sequence, tokens: int, without: Cached = NOTHING) -> bool:
         """Whether every stage has room for `sequence` to hold `tokens`, if the cache held so much less."""
         return all(ledger.has_room(sequence.index, tokens, without) for ledger in self.ledgers)
 
@@ -111,13 +111,12 @@ class Replica:
         for ledger in self.ledgers:
             ledger.shared[sequence.index] = sequence.shared * self.blocks_per_identity
             if self.cache is not None:
-                ledger.cached_blocks = len(self.cache.held) * self.blocks_per_identity
-                ledger.snapshots = self.cache.snapshots
+                ledger.cached = (len(self.cache.held), self.cache.snapshots, self.cache.windows)
 
     @property
     def blocks_per_identity(self) -> int:
         """KV blocks that one identity stands for."""
-        return (self.scheduling.hash_block_tokens or self.plan.block_tokens) // self.plan.block_tokens
+        return blocks_per_identity(self.plan, self.scheduling)
 
     def held_tokens(self, sequence: Sequence) -> int:
         """What a running sequence holds; the same at every stage."""
@@ -131,3 +130,8 @@ class Replica:
             self.cache.let_go(self.cache.identities(sequence.request), sequence.shared)
         sequence.shared = 0
         self.releases.append(sequence.index)
+
+
+def blocks_per_identity(plan: Plan, scheduling: Scheduling) -> int:
+    """KV blocks that one identity stands for."""
+    return (scheduling.hash_block_tokens or plan.block_tokens) // plan.block_tokens

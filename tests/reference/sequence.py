@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from stageline.cost.totals import BatchTotals
 from stageline.engine.types import Request
+from tests.reference.ledger import Cached
 
 
 @dataclass(slots=True)
@@ -57,7 +58,7 @@ class Microbatch:
     number: int  # per replica, from 0
     members: tuple[Member, ...]
     releases: tuple[int, ...]  # request indices whose KV goes before this microbatch's is taken
-    cached: tuple[int, int]  # KV blocks and snapshots of the prefix cache from here on
+    cached: Cached  # the prefix cache from here on
     dispatch_ns: int
     work_since_ns: int
     empty_since_ns: int

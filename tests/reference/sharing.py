@@ -2,8 +2,9 @@
 
 from stageline.engine.settings import Scheduling
 from stageline.plan.schema import Plan
+from tests.reference.ledger import Cached
 from tests.reference.prefix import PlainCache
-from tests.reference.replica import Replica
+from tests.reference.replica import Replica, blocks_per_identity
 from tests.reference.sequence import Sequence
 
 
@@ -13,7 +14,12 @@ def cache_of(plan: Plan, scheduling: Scheduling) -> PlainCache | None:
         return None
     tokens = scheduling.hash_block_tokens or plan.block_tokens
     has_state = any(stage.state_bytes for stage in plan.stages)
-    return PlainCache(tokens, scheduling.snapshot_tokens // tokens if has_state else 0)
+    largest = max((window.most_blocks for stage in plan.stages for window in stage.kv_windows or ()), default=0)
+    return PlainCache(
+        tokens,
+        snapshot_every=scheduling.snapshot_tokens // tokens if has_state else 0,
+        window_reach=-(-largest // blocks_per_identity(plan, scheduling)),
+    )
 
 
 def reuse(replica: Replica, sequence: Sequence) -> int:
@@ -41,8 +47,7 @@ def find_room(replica: Replica, sequence: Sequence, tokens: int) -> bool:
     cache = replica.cache
     if cache is None:
         return replica.has_room(sequence, tokens)
-    blocks, snapshots = cache.could_free()
-    if not replica.has_room(sequence, tokens, (blocks * replica.blocks_per_identity, snapshots)):
+    if not replica.has_room(sequence, tokens, cache.could_free()):
         return False
     while not replica.has_room(sequence, tokens):
         give_up_one(replica, cache, sequence)
@@ -64,21 +69,26 @@ def share(replica: Replica, sequence: Sequence) -> None:
         return
     ids = cache.identities(request)
     computed = min(request.prompt_tokens + sequence.generated, sequence.written_tokens) // cache.block_tokens
-    for n in range(sequence.shared + 1, min(computed, len(ids)) + 1):
+    completed = range(sequence.shared + 1, min(computed, len(ids)) + 1)
+    for n in completed:
         is_new = cache.add(ids[:n])
         sequence.shared = n
         replica.mirror_cache(sequence)
-        if is_new and cache.wants_snapshot(ids[:n]) and room_for_snapshot(replica, cache, sequence):
+        if is_new and cache.wants_snapshot(ids[:n]) and room_for_copy(replica, cache, sequence, (0, 1, 0)):
             cache.keep_snapshot(ids[:n])
+            replica.mirror_cache(sequence)
+    for n in reversed(completed):
+        if cache.wants_window(ids[:n]) and room_for_copy(replica, cache, sequence, (0, 0, 1)):
+            cache.keep_window(ids[:n])
             replica.mirror_cache(sequence)
 
 
-def room_for_snapshot(replica: Replica, cache: PlainCache, sequence: Sequence) -> bool:
-    """Room for one state more, made like any other room."""
+def room_for_copy(replica: Replica, cache: PlainCache, sequence: Sequence, more: Cached) -> bool:
+    """Room for a state or window KV more, made like any other room."""
     tokens = replica.held_tokens(sequence)
-    blocks, snapshots = cache.could_free()
-    if not replica.has_room(sequence, tokens, (blocks * replica.blocks_per_identity, snapshots - 1)):
+    without_all = tuple(free - new for free, new in zip(cache.could_free(), more, strict=True))
+    if not replica.has_room(sequence, tokens, without_all):
         return False
-    while not replica.has_room(sequence, tokens, (0, -1)):
+    while not replica.has_room(sequence, tokens, tuple(-new for new in more)):
         give_up_one(replica, cache, sequence)
     return True

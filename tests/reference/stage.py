@@ -132,7 +132,7 @@ class Stage:
         for member in microbatch.members:
             self.ledger.held[member.sequence.index] = member.held_tokens
             self.ledger.shared[member.sequence.index] = member.cached_blocks
-        self.ledger.cached_blocks, self.ledger.snapshots = microbatch.cached
+        self.ledger.cached = microbatch.cached
         self.kv_peak_bytes = max(self.kv_peak_bytes, self.ledger.used_bytes())
 
     def release(self, indices: tuple[int, ...]) -> None:

@@ -91,6 +91,14 @@ def build_windows(rnd: random.Random) -> Scenario:
     return dataclasses.replace(scenario, plan=plans.with_windows(rnd, scenario.plan))
 
 
+def build_cached_windows(rnd: random.Random) -> Scenario:
+    """One scenario with a prefix cache on a plan with sliding windows, every third one with draft tokens too."""
+    scenario = build_sharing(rnd)
+    if rnd.randint(0, 2) == 0:
+        scenario = speculating(rnd, scenario)
+    return dataclasses.replace(scenario, plan=plans.with_windows(rnd, scenario.plan))
+
+
 def build_ranks(rnd: random.Random) -> Scenario:
     """One scenario of any other kind on data-parallel ranks, with prompts that are longer than a rank's budget."""
     scenario = rnd.choice([build, build_sharing, build_windows, build_speculating])(rnd)
@@ -251,6 +259,7 @@ KINDS: dict[str, Callable[[random.Random], Scenario]] = {
     "plain": build,
     "sharing": build_sharing,
     "windows": build_windows,
+    "cached-windows": build_cached_windows,
     "speculating": build_speculating,
     "leaving": build_leaving,
     "ranks": build_ranks,

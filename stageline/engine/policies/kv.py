@@ -1,6 +1,7 @@
 """When KV is allocated (rule 6): all of it up front (`reserve`), or block by block as tokens are written (`grow`)."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence as Seq
 from typing import Protocol
 
 from stageline.engine.forming import Forming
@@ -44,24 +45,28 @@ class KvPolicy(Policy, ABC):
 
     def admit(self, sequence: Sequence, chunk: int, forming: Forming) -> bool:
         """Allocate the KV of a waiting sequence, less the cached blocks; False: no room, nothing is allocated."""
-        blocks = self.mirror.blocks_for(self.admission_tokens(sequence, chunk)) - sequence.cached_blocks
-        if not self._has_room(blocks, 1):
+        context = self.mirror.blocks_for(self.admission_tokens(sequence, chunk))
+        blocks = context - sequence.cached_blocks
+        kept = self.mirror.kept_of(context)
+        if not self._has_room(blocks, 1, kept):
             return False
-        self._allocate(sequence, blocks, 1, forming)
+        self._allocate(sequence, (blocks, 1, context), kept, forming)
         return True
 
-    def _has_room(self, blocks: int, states: int, held: int = 0) -> bool:
-        """Evicts cached blocks if that helps; counts a refusal. `held`: blocks of the owner, which windows look at."""
-        cache = self.cache  # never together with windows
-        if cache.make_room(blocks, states) if cache is not None else self.mirror.fits(blocks, states, held):
+    def _has_room(self, blocks: int, states: int, kept: Seq[int]) -> bool:
+        """Evicts from the prefix cache if that helps; counts a refusal. `kept`: see `KvMirror`."""
+        room = self.mirror.fits if self.cache is None else self.cache.make_room
+        if room(blocks, states, kept):
             return True
-        self.mirror.count_refusal(blocks, states, held)
+        self.mirror.count_refusal(blocks, states, kept)
         return False
 
-    def _allocate(self, sequence: Sequence, blocks: int, states: int, forming: Forming) -> None:
-        self.mirror.allocate(blocks, states, sequence.blocks)
+    def _allocate(self, sequence: Sequence, more: tuple[int, int, int], kept: Seq[int], forming: Forming) -> None:
+        """`more`: blocks of its own, states, blocks of its context."""
+        blocks, states, context = more
+        self.mirror.allocate(blocks, states, kept)
         sequence.blocks += blocks
-        forming.grants.append((sequence.request.index, blocks, states))
+        forming.grants.append((sequence.request.index, blocks, states, context if kept else 0))
 
 
 class Reserve(KvPolicy):
@@ -89,12 +94,13 @@ class Grow(KvPolicy):
         blocks = self.mirror.blocks_for(sequence.written_tokens + tokens) - held
         if blocks <= 0:
             return True
-        while not self._has_room(blocks, 0, sequence.blocks):
+        kept = self.mirror.kept_of(blocks, held)
+        while not self._has_room(blocks, 0, kept):
             victim = preemptor.victim(sequence)
             if victim is None:
                 return False
             preemptor.preempt(victim)
-        self._allocate(sequence, blocks, 0, forming)
+        self._allocate(sequence, (blocks, 0, blocks), kept, forming)
         return True
 
 

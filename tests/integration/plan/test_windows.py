@@ -10,7 +10,7 @@ from stageline.engine import inprocess
 from stageline.engine.ledger import Ledger
 from stageline.engine.settings import Scheduling
 from stageline.engine.types import Request
-from stageline.errors import BadInput, KvOverdraw, UsageError
+from stageline.errors import BadInput, KvOverdraw
 from stageline.model.attention import Gqa
 from stageline.model.spec import ModelSpec
 from stageline.plan.build import make_plan
@@ -94,11 +94,21 @@ def held(blocks: int, states: int) -> int:
     return 3 * blocks + 7 * states + 5 * min(blocks, 2) + 11 * min(blocks, 4)
 
 
+def test_windows_look_at_the_context_not_at_what_an_owner_holds_of_it() -> None:
+    """A request that found 3 blocks cached and holds 1 has a context of 4; beside the blocks lie copies of one each."""
+    ledger = Ledger(msgspec.structs.replace(STAGE, kv_budget_bytes=10**6))
+    ledger.apply((), [(0, 1, 1, 4), (-1, 3, 0, 0), (-3, 0, 0, 1)])
+    assert ledger.used_bytes == 3 * 4 + 7 + 5 * 2 + 11 * 4 + 5 + 11
+    ledger.check()
+    ledger.apply((-3,), [])
+    assert ledger.used_bytes == 3 * 4 + 7 + 5 * 2 + 11 * 4
+
+
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3)), max_size=12))
 def test_the_ledger_counts_windows_however_blocks_come(steps: list[tuple[int, int]]) -> None:
     ledger, blocks = Ledger(msgspec.structs.replace(STAGE, kv_budget_bytes=10**6)), dict.fromkeys(range(3), 0)
     for owner, more in steps:
-        ledger.apply((), [(owner, more, 0)])
+        ledger.apply((), [(owner, more, 0, more)])
         blocks[owner] += more
         assert ledger.used_bytes == sum(held(n, 0) for n in blocks.values())
         ledger.check()
@@ -108,9 +118,9 @@ def test_the_ledger_counts_windows_however_blocks_come(steps: list[tuple[int, in
 
 def test_the_ledger_refuses_an_overdraw_by_windows_alone() -> None:
     ledger = Ledger(msgspec.structs.replace(STAGE, kv_budget_bytes=held(2, 1) + held(1, 0)))
-    ledger.apply((), [(0, 2, 1), (1, 1, 0)])
+    ledger.apply((), [(0, 2, 1, 2), (1, 1, 0, 1)])
     with pytest.raises(KvOverdraw, match="owner 1"):
-        ledger.apply((), [(1, 1, 0)])
+        ledger.apply((), [(1, 1, 0, 1)])
 
 
 def test_a_run_keeps_what_the_rule_says() -> None:
@@ -122,9 +132,3 @@ def test_a_run_keeps_what_the_rule_says() -> None:
             workload = ListWorkload([request])
             totals = inprocess.run(plan, Scheduling(kv=kv), workload, seed=0, observer=writer, paranoid=True)
             assert totals.stages[0].kv_peak_bytes == KV_BYTES * 16 * LAYERS // 2 * (blocks + 64)
-
-
-def test_a_prefix_cache_is_refused_with_the_hint() -> None:
-    plan = make_plan(windowed(1024, 0), H100, PlanOptions()).plan
-    with RunWriter(plan) as writer, pytest.raises(UsageError, match="--whole-kv"):
-        inprocess.run(plan, Scheduling(prefix_cache=True), ListWorkload([]), seed=0, observer=writer)

@@ -1,7 +1,7 @@
 """Small values for the engine's unit tests."""
 
 from stageline.cost.totals import BatchTotals
-from stageline.engine.microbatch import Microbatch
+from stageline.engine.microbatch import Grant, Microbatch
 from stageline.plan.schema import Plan
 from stageline.testing import uniform_plan
 
@@ -21,7 +21,7 @@ def microbatch(
     tokens: int = 1,
     stamps: tuple[int, int, int, int] = (0, 0, 0, 0),
     releases: tuple[int, ...] = (),
-    grants: tuple[tuple[int, int, int], ...] = (),
+    grants: tuple[Grant, ...] = (),
 ) -> Microbatch:
     """A decode microbatch; `stamps` are dispatch, work_since, empty_since, credit_since."""
     load = BatchTotals(tokens, tokens, tokens, tokens, sampled=tokens)

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from stageline.engine.ledger import Ledger
+from stageline.engine.microbatch import Grant
 from stageline.engine.mirror import KvMirror
 from stageline.errors import KvOverdraw, LawBroken
 from stageline.plan.schema import KvWindow, Plan, StagePlan
@@ -50,12 +51,12 @@ def test_what_is_freed_is_what_was_allocated_in_windows_too() -> None:
     base = with_stages((1, 10, 1000))
     windowed = msgspec.structs.replace(base.stages[0], kv_windows=(KvWindow(most_blocks=3, block_bytes=100),))
     mirror = KvMirror(msgspec.structs.replace(base, stages=(windowed,)))
-    mirror.allocate(2, 1)
-    mirror.allocate(4, 0, held=2)
+    mirror.allocate(2, 1, mirror.kept_of(2))
+    mirror.allocate(4, 0, mirror.kept_of(4, 2))
     assert mirror.used_bytes(0) == 6 + 10 + 300
-    mirror.free(4, 0, held=6)
+    mirror.free(4, 0, mirror.kept_of(4, 2))
     assert mirror.used_bytes(0) == 2 + 10 + 200
-    mirror.free(2, 1, held=2)
+    mirror.free(2, 1, mirror.kept_of(2))
     assert (mirror.used_bytes(0), mirror.blocks, mirror.states, mirror.kept) == (0, 0, 0, [0])
 
 
@@ -63,9 +64,9 @@ def test_peaks_are_those_of_the_ledgers() -> None:
     weights = [(1, 10, 1000), (4, 0, 1000)]
     the_plan = with_stages(*weights)
     mirror, ledgers = KvMirror(the_plan), [Ledger(s) for s in the_plan.stages]
-    for releases, grants in [((), ((0, 5, 1), (1, 2, 1))), ((0,), ()), ((), ((2, 1, 1),))]:
+    for releases, grants in [((), ((0, 5, 1, 0), (1, 2, 1, 0))), ((0,), ()), ((), ((2, 1, 1, 0),))]:
         mirror.free(5 if releases else 0, len(releases))
-        for _, blocks, states in grants:
+        for _, blocks, states, _ in grants:
             mirror.allocate(blocks, states)
         mirror.sample_peaks()
         for ledger in ledgers:
@@ -76,15 +77,15 @@ def test_peaks_are_those_of_the_ledgers() -> None:
 
 def test_releases_come_before_grants() -> None:
     ledger = Ledger(StagePlan(name="s", layers=(), kv_block_bytes=10, kv_budget_bytes=50))
-    ledger.apply((), ((1, 5, 1),))
-    ledger.apply((1,), ((2, 5, 1),))
+    ledger.apply((), ((1, 5, 1, 0),))
+    ledger.apply((1,), ((2, 5, 1, 0),))
     assert ledger.used_bytes == 50
     ledger.check()
 
 
 def test_nothing_may_be_held_at_the_end() -> None:
     ledger = Ledger(StagePlan(name="s", layers=(), kv_block_bytes=10, kv_budget_bytes=50))
-    ledger.apply((), ((1, 2, 1), (2, 3, 1)))
+    ledger.apply((), ((1, 2, 1, 0), (2, 3, 1, 0)))
     with pytest.raises(LawBroken, match="30 B are still held by 1 owners"):
         ledger.close((1,))
     ledger.close((2,))
@@ -92,10 +93,10 @@ def test_nothing_may_be_held_at_the_end() -> None:
 
 @pytest.mark.parametrize(
     ("releases", "grants", "complaint"),
-    [((9,), (), "owner 9 is released"), ((), ((1, 6, 1),), "60 of 50 B"), ((), ((1, -1, 0),), "-1 blocks")],
+    [((9,), (), "owner 9 is released"), ((), ((1, 6, 1, 0),), "60 of 50 B"), ((), ((1, -1, 0, 0),), "-1 blocks")],
 )
 def test_a_ledger_refuses_what_it_can_not_hold(
-    releases: tuple[int, ...], grants: tuple[tuple[int, int, int], ...], complaint: str
+    releases: tuple[int, ...], grants: tuple[Grant, ...], complaint: str
 ) -> None:
     ledger = Ledger(StagePlan(name="s", layers=(), kv_block_bytes=10, kv_budget_bytes=50))
     with pytest.raises(KvOverdraw, match=complaint):

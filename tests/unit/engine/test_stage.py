@@ -136,7 +136,7 @@ def test_service_below_the_plans_minimum_is_a_broken_law() -> None:
 
 def test_kv_changes_once_at_the_first_visit() -> None:
     s = stage()
-    granted = microbatch(grants=((7, 3, 1),))
+    granted = microbatch(grants=((7, 3, 1, 0),))
     s.serve(0, item(0, 0, granted))
     s.serve(2, item(500, 490, granted))
     assert s.ledger.used_bytes == 3
@@ -145,4 +145,4 @@ def test_kv_changes_once_at_the_first_visit() -> None:
 def test_overdraw_names_both_ledgers() -> None:
     s = stage(kv_budget_bytes=5)
     with pytest.raises(KvOverdraw, match=r"owner 7 asks for 6 blocks .* 6 of 5 B"):
-        s.serve(0, item(0, 0, microbatch(grants=((7, 6, 1),))))
+        s.serve(0, item(0, 0, microbatch(grants=((7, 6, 1, 0),))))

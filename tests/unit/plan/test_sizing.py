@@ -73,7 +73,7 @@ def test_a_batch_holds_a_share_of_what_runs() -> None:
         ({}, False, False),
         ({"state_bytes": 8}, None, False),
         ({"state_bytes": 8}, True, True),
-        ({"kv_windows": (KvWindow(most_blocks=1, block_bytes=1),)}, None, False),
+        ({"kv_windows": (KvWindow(most_blocks=1, block_bytes=1),)}, None, True),
     ],
 )
 def test_the_prefix_cache_by_default(stage: dict[str, object], asked: bool | None, caching: bool) -> None:

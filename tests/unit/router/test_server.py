@@ -30,7 +30,6 @@ def service(of: Plan, scheduling: str) -> None:
         (PLAN, '{"balance": "prefix"}', "--balance prefix needs a prefix cache"),
         (PLAN, '{"batching": "slo"}', "--batching slo needs a TPOT"),
         (PLAN, '{"credits": 0}', "--scheduling"),
-        (WINDOWED, '{"prefix_cache": true}', "--whole-kv"),
     ],
 )
 def test_scheduling_that_no_session_can_have(of: Plan, scheduling: str, reason: str) -> None:
@@ -40,4 +39,4 @@ def test_scheduling_that_no_session_can_have(of: Plan, scheduling: str, reason: 
 
 def test_scheduling_that_one_can_have() -> None:
     service(PLAN, '{"prefix_cache": true}')
-    service(WINDOWED, '{"kv": "grow"}')
+    service(WINDOWED, '{"kv": "grow", "prefix_cache": true}')

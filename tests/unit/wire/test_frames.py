@@ -14,6 +14,7 @@ from stageline.wire.frames import CAPPED_BYTES, CHUNK_BYTES, FRAME_COLUMNS, MODE
 
 COUNT = st.integers(0, 1 << 40)
 OWNER = st.integers(-(1 << 31), 1 << 31)
+BLOCKS = st.integers(-(1 << 20), 1 << 20) | st.just(0)
 MICROBATCHES = st.builds(
     Microbatch,
     number=COUNT,
@@ -23,7 +24,7 @@ MICROBATCHES = st.builds(
     empty_since_ns=COUNT,
     credit_since_ns=COUNT,
     releases=st.lists(OWNER, max_size=3).map(tuple),
-    grants=st.lists(st.tuples(OWNER, st.integers(-(1 << 20), 1 << 20), st.integers(-1, 1)), max_size=3).map(tuple),
+    grants=st.lists(st.tuples(OWNER, BLOCKS, st.integers(-1, 1), BLOCKS), max_size=3).map(tuple),
 )
 TRAILS = st.builds(Trail, COUNT, COUNT, COUNT)
 ITEMS = st.lists(st.builds(Item, arrival_ns=COUNT, trail=TRAILS, microbatch=MICROBATCHES), max_size=5).map(
@@ -96,6 +97,14 @@ def two(**columns):
         ({"kv": {"grant_count": [1, 0], "grant_owner": [4]}}, "differ in length"),
         ({"kv": {"grant_count": [1], "grant_owner": [4], "grant_blocks": [1]}}, "grant_count does not add up"),
         ({"kv": {"grant_count": [1, 0], "grant_owner": [4], "grant_blocks": [1 << 62]}}, "column grant_blocks"),
+        (
+            {"kv": {"grant_count": [1, 0], "grant_owner": [4], "grant_blocks": [1], "grant_context_blocks": [1, 1]}},
+            "differ in length",
+        ),
+        (
+            {"kv": {"grant_count": [1], "grant_owner": [4], "grant_blocks": [1], "grant_context_blocks": [-(1 << 62)]}},
+            "column grant_context_blocks",
+        ),
         ({"last": True}, "last frame carries microbatches"),
         ({"value": [], "kv": {"grant_owner": [1]}}, "KV changes for microbatches but no microbatches"),
     ],

@@ -40,7 +40,7 @@ def test_what_admission_allocates(name: str, blocks: int) -> None:
     assert kv.max_tokens(REQUEST) == 12
     assert kv.admit(sequence, 5, forming)
     assert (sequence.blocks, kv.mirror.blocks, kv.mirror.states) == (blocks, blocks, 1)
-    assert forming.grants == [(7, blocks, 1)]
+    assert forming.grants == [(7, blocks, 1, 0)]
 
 
 def test_without_room_nothing_is_allocated_and_a_refusal_is_counted() -> None:
