@@ -43,7 +43,7 @@ class Example:
         """One sequence, which decodes or prefills."""
         member = Member(Request(request(number), number, 0), not chunk, 1, 0, 1, 0, samples=True)
         credit_ns = self.credit_since_ns.get(number, 0)
-        return Microbatch(0, number, (member,), (), (0, 0), dispatch_ns, 0, 0, credit_ns)
+        return Microbatch(0, number, (member,), (), (0, 0, 0), dispatch_ns, 0, 0, credit_ns)
 
     def serve(self, visit: int, arrival_ns: int, microbatch: Microbatch, way: Way) -> Way:
         return self.stages[self.stage_of[visit]].serve(visit, arrival_ns, microbatch, way)
