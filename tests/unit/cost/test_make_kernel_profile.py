@@ -105,15 +105,6 @@ def attention_ns(profile: KernelProfile, totals: BatchTotals) -> int:
     return compile_cost(msgspec.structs.replace(entry, groups=groups, head=None)).service_ns(totals)
 
 
-def test_experts_of_four_bits_meet_the_activations_of_the_device(shared_data: Path) -> None:
-    """Blackwell multiplies them with fp8 activations: the tables have Kimi K3's very shape in that format."""
-    pytest.importorskip("pyarrow")
-    found = read_tables(shared_data / "kernels" / "aiconfigurator" / "b300_sxm", "sglang")
-    on = On(SHELF.model("kimi-k3").spec, SHELF.device("b300").device, Group(tensor=8))
-    notes = make_kernel_profile(found, on, "p", "").notes
-    assert not any("experts" in note for note in notes), notes
-
-
 def test_history_costs_more_than_none(profile: KernelProfile) -> None:
     without, with_it = (attention_ns(profile, prefill(1, 2048, history)) for history in (0, 16384))
     assert with_it > 4 * without
