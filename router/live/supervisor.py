@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -258,10 +259,18 @@ class LiveSupervisor:
     # -- sessions that are done again
 
     async def _goes_on(self, session: LiveSession, advertise: str, error: StagelineError) -> bool:
-        """After the loss of a stage: do it again, as often as it may be. False: this was its end."""
+        """After the loss of a stage: do it again, as often as it may be. False: this was its end.
+
+        Stages that serve but refuse to open a session are asked for as long as those that do not serve yet.
+        """
         found, failures = error, 0
+        opened, since_s = session.retries, time.monotonic()
         async with cancelled_after(asyncio.ensure_future(_stand_still(session))):
             while is_loss(found) and session.may_retry and await self._may_again(session, found):
+                if session.retries > opened:
+                    opened, since_s = session.retries, time.monotonic()
+                if failures and time.monotonic() - since_s > AGAIN_S:
+                    break
                 try:
                     async with self._watched(session.begin_again(), None):
                         await session.again(self._digest, advertise)

@@ -125,15 +125,22 @@ def _put(fields: dict[str, Any], path: Sequence[str], text: str, name: str) -> N
     for part in above:
         fields = fields.setdefault(part, {})
         if not isinstance(fields, dict):
-            raise BadInput(f"{PLACE} {name}", text, f"{part} has a value of its own", "give its fields, or its value")
+            raise _in_its_way(name, text, part)
     try:
         value = json.loads(text)
     except json.JSONDecodeError:
         value = text
     if last.endswith("+"):
-        fields.setdefault(last[:-1], []).append(value)
+        values = fields.setdefault(last[:-1], [])
+        if not isinstance(values, list):
+            raise _in_its_way(name, text, last[:-1])
+        values.append(value)
     else:
         fields[last] = value
+
+
+def _in_its_way(name: str, text: str, field: str) -> BadInput:
+    return BadInput(f"{PLACE} {name}", text, f"{field} has a value of its own", "give its fields, or its value")
 
 
 def _spelled(dialect: Dialect, name: str) -> str:

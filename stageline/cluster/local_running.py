@@ -54,11 +54,17 @@ class LocalRunning:
 
     def act(self, verb: str, part: str) -> str:
         """See `supervisor`."""
-        return [answer.part for answer in self._ask(Order(verb=verb, part=part))][-1]
+        return self._last(Order(verb=verb, part=part)).part
 
     def down(self) -> str:
         """Ends `stageline up` as Ctrl-C does."""
-        return [answer.line or "" for answer in self._ask(Order(verb="down"))][-1]
+        return self._last(Order(verb="down")).line or ""
+
+    def _last(self, order: Order) -> Answer:
+        answers = [*self._ask(order)]
+        if not answers:
+            raise Unavailable(f"cluster {self.name!r} ended before it answered")
+        return answers[-1]
 
     def _ask(self, order: Order) -> Iterator[Answer]:
         try:

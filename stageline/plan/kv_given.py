@@ -50,18 +50,21 @@ def check_given_room(stages: Sequence[StagePlan], requests: Sequence[int], conte
         return
     stage = stages[min(range(len(stages)), key=lambda i: requests[i])]
     ranks = options.group.attention_replicas
+    copies = options.concurrency * ranks
     held = _longest_in(stages, ranks, options.block_tokens, context)
-    blocks = options.concurrency * ranks * -(-context // options.block_tokens)
+    shorter = _longest_in(stages, copies, options.block_tokens, context)
+    blocks = -(-context // options.block_tokens)
     if options.kv_blocks is not None:
-        given, need = f"--num-gpu-blocks-override {options.kv_blocks:,}", f"{blocks:,} blocks"
+        given, need = f"--num-gpu-blocks-override {options.kv_blocks:,}", f"{copies * blocks:,} blocks"
     else:
-        size = -(-stage.kv_bytes(blocks, options.concurrency) // stage.devices)
+        size = max(-(-copies * s.kv_bytes(blocks, 1) // s.devices) for s in stages)
         given, need = f"--kv-cache-memory-bytes {options.kv_cache_bytes:,}", f"{size:,} bytes"
     wanted = f"{counted(options.concurrency, 'request')} of {context:,} tokens"
     least = f"a request of at most {held:,} tokens" if held else "no request of one token"
     raise DoesNotFit(
         f"{given}: the KV cache that was given to {stage.name} holds {least}; {wanted} take {need}",
-        f"{given.split()[0]} {need.split()[0].replace(',', '')}" + (f", or --max-model-len {held}" if held else ""),
+        f"{given.split()[0]} {need.split()[0].replace(',', '')}"
+        + (f", or --max-model-len {shorter}" if shorter else ""),
     )
 
 

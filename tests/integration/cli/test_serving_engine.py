@@ -1,6 +1,7 @@
 """What a serving engine means for plans and runs: sizes, limits, defaults, and how runs say what drove them."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,19 @@ def test_kv_bytes_given_are_those_of_every_device(tmp_path: Path, capsys: pytest
     assert "beside its weights" in capsys.readouterr().err
     assert run([*LLAMA, "--kv-cache-memory-bytes", "4 GB"]) == 2
     assert "write it like 25G" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("model", "ranks"), [("gpt-oss-20b", "1"), ("llama-3.1-8b", "2")])
+def test_the_way_out_of_too_little_given_kv_works(model: str, ranks: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """With windows and with several ranks, and a byte less does not do."""
+    asked = ["plan", model, "h100-sxm", "--concurrency", "16", "--tp", ranks]
+    assert run([*asked, "--kv-cache-memory-bytes", "100000000"]) == 4
+    found = re.search(r"--kv-cache-memory-bytes (\d+), or --max-model-len (\d+)", capsys.readouterr().err)
+    assert found is not None
+    size, length = found.groups()
+    assert run([*asked, "--kv-cache-memory-bytes", size]) == 0
+    assert run([*asked, "--kv-cache-memory-bytes", str(int(size) - 1)]) == 4
+    assert run([*asked, "--kv-cache-memory-bytes", "100000000", "--max-model-len", length]) == 0
 
 
 def test_the_longest_that_fits_is_a_limit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -251,6 +251,7 @@ def test_lines_of_the_engines_documents(text: str) -> None:
         ("vllm serve m --speculative-config.method", "--speculative-config.method: its value is missing"),
         ("vllm serve m --kv-transfer-config.kv_role kv_both", "--kv-transfer-config: not emulated"),
         ("vllm serve m --speculative-config.a 1 --speculative-config.a.b 1", "a has a value of its own"),
+        ("vllm serve m --compilation-config.a 1 --compilation-config.a+ 1", "a has a value of its own"),
         ("vllm serve m --rope-scaling yarn", "--rope-scaling: not JSON"),
         ("vllm serve m --performance-mode throughput", "other limits and graph sizes than the engine's defaults"),
         ("vllm serve m --mm-encoder-tp-mode rows", "give weights or data"),
