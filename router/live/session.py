@@ -176,8 +176,8 @@ class LiveSession:
         self._past_frames = self.frames
         self._attempt, self.resuming = self._newest, False
         if self._watch:
-            self._watch.resumed(self.router, self._retries.gate.sequences)
-        self._retries.gate.open()
+            self._watch.resumed(self.router, self._retries.held.sequences)
+        self._retries.held.release()
 
     def _eyes(self, dispatched: Dispatched | None) -> Eyes:
         retries = self._retries
