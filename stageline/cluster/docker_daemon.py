@@ -12,6 +12,7 @@ from stageline.errors import RunFailed, Unavailable
 
 CONNECTIONS = 16  # concurrent calls
 _TIMEOUT_S = 120  # to stop a container takes 10 s and more
+_HELLO_S = 10  # one that does not say its version in that time hangs
 
 
 @contextmanager
@@ -21,11 +22,12 @@ def docker_client(timeout_s: int = _TIMEOUT_S) -> Iterator[docker.DockerClient]:
     """
     where = os.environ.get("DOCKER_HOST") or "the default socket"
     try:
-        client = docker.from_env(timeout=timeout_s, max_pool_size=CONNECTIONS)
+        client = docker.from_env(timeout=min(timeout_s, _HELLO_S), max_pool_size=CONNECTIONS)
     except DockerException as error:
         raise Unavailable(
             f"no Docker daemon answers at {where} ({_reason(error)}); start it, or set DOCKER_HOST to one that runs"
         ) from None
+    client.api.timeout = timeout_s
     try:
         yield client
     except APIError as error:

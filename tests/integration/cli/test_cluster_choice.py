@@ -130,6 +130,15 @@ def test_of_two_clusters_one_must_be_chosen(
     assert "'mine' (local processes), 'boxed' (Docker); choose one with --name" in capsys.readouterr().err
 
 
+def test_containers_on_a_daemon_that_hangs(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("stageline.cluster.docker_daemon._HELLO_S", 0.2)
+    with silent(monkeypatch):
+        assert run(["up", str(root / "tests/data/fewest.plan.json"), "--docker"]) == 1
+    assert "no Docker daemon answers at tcp://127.0.0.1:" in capsys.readouterr().err
+
+
 def test_containers_do_not_take_the_name_of_a_local_cluster(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with sockets.claimed("stageline"):
         assert run(["up", str(root / "tests/data/fewest.plan.json"), "--docker"]) == 1

@@ -1,4 +1,4 @@
-"""Who is blamed for the end of a session: its neighbours notice the loss of a stage, too, and often before the router."""
+"""Who is blamed for the end of a session: neighbours notice the loss of a stage, too, and often before the router."""
 
 import asyncio
 from types import SimpleNamespace
