@@ -1,5 +1,6 @@
 """Whether servers that live through many accidents grow: descriptors, memory, processes that nobody has ended."""
 
+import contextlib
 import os
 from pathlib import Path
 from typing import NamedTuple
@@ -88,5 +89,6 @@ def children_of(pid: int) -> set[int]:
     """Its child processes, those included that have ended and were not waited for."""
     found = set()
     for task in Path(f"/proc/{pid}/task").iterdir():
-        found |= {int(child) for child in (task / "children").read_text().split()}
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread that has just ended
+            found |= {int(child) for child in (task / "children").read_text().split()}
     return found
