@@ -6,11 +6,13 @@ both ends of every connection are in this process: one that is left costs it two
 
 import asyncio
 import gc
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
+from router.runs.session import RunSession
 from stage_server import servicer
 from stageline.engine.types import Request
 from stageline.errors import ProtocolError, RunFailed, StagelineError, Unavailable
@@ -107,6 +109,17 @@ async def test_a_session_leaves_no_connection(servers: Cluster, way: Way) -> Non
         await until(lambda: _no_more_than(before))
 
 
+@pytest.mark.parametrize("way", [ends_well, loses_its_client])
+async def test_a_run_that_is_over_is_let_go(servers: Cluster, way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it holds in memory grows with its requests."""
+    begun: list[weakref.ref[RunSession]] = []
+    monkeypatch.setattr(servers.router, "_on_run", lambda run: begun.append(weakref.ref(run)) if run else None)
+    async with asyncio.timeout(20):
+        await way(servers)
+        await until(lambda: _idle(servers))
+        await until(lambda: _all_gone(begun))
+
+
 def descriptors() -> int:
     """How many this process has open."""
     return sum(1 for _ in Path("/proc/self/fd").iterdir())
@@ -114,6 +127,10 @@ def descriptors() -> int:
 
 async def _no_more_than(number: int) -> bool:
     return descriptors() <= number
+
+
+async def _all_gone(runs: list[weakref.ref[RunSession]]) -> bool:
+    return bool(runs) and not any(run() for run in runs)
 
 
 async def _idle(servers: Cluster) -> bool:
