@@ -9,12 +9,13 @@ from tests.property.checks import CHECKS, numbers, run_case
 @pytest.mark.parametrize("kind", CHECKS["fleets"].kinds)
 def test_records_are_equal_on_numbered_fleets(kind: str) -> None:
     """KV moves, under pressure too."""
-    moved = preempted = 0
+    moved = loaded = preempted = 0
     for number in range(40):
         records = run_case("fleets", kind, number).requests
         moved += sum(r.hand_over is not None and r.hand_over.landed_ns is not None for r in records)
+        loaded += sum(r.load is not None for r in records)
         preempted += sum(r.preemptions for r in records)
-    assert moved > 50 and preempted > 0
+    assert moved > 50 and preempted > 0 and (loaded > 20) == (kind == "tiers")
 
 
 @given(numbers)
