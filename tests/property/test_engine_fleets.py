@@ -18,6 +18,12 @@ def test_records_are_equal_on_numbered_fleets(kind: str) -> None:
     assert moved > 50 and preempted > 0 and (loaded > 20) == (kind == "tiers")
 
 
+@pytest.mark.parametrize("number", [9, 17, 218, 291, 379])
+def test_tiers_whose_rule_was_read_in_two_ways(number: int) -> None:
+    """Write-through of resident blocks, hand-overs behind a load, counted admissions, ends of writes, gone clients."""
+    run_case("fleets", "tiers", number)
+
+
 @given(numbers)
 @settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
 def test_records_are_equal(number: int) -> None:
