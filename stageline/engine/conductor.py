@@ -52,7 +52,7 @@ class Conductor:
         self.last_completion_ns = 0
         self.in_flight: list[deque[int]] = [deque() for _ in range(replicas)]  # arrivals at visit 0
         self.reactive = workload.reactive and replicas > 1
-        self._trip_ns = router.route.trip_ns
+        self._trip_ns = [route.trip_ns for route in router.fleet.routes]  # shortest, by replica
         self._agenda = Agenda(replicas) if replicas > 1 else SoloAgenda()
         self.next_arrival_ns = NEVER  # lower bound on the next arrival
         self.arrival_known = False  # whether the workload can name what arrives then
@@ -70,7 +70,7 @@ class Conductor:
         flight = self.in_flight[replica]
         if not flight:
             return NEVER
-        bound = max(self.promised_ns[replica], flight[0] + self._trip_ns)
+        bound = max(self.promised_ns[replica], flight[0] + self._trip_ns[replica])
         if self._forecast is not None:
             until_ns = min(self.next_arrival_ns, self.next_form_ns[replica])
             bound = max(bound, self._forecast.bound_ns(replica, until_ns))

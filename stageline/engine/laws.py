@@ -105,7 +105,8 @@ def check_all(conductor: Conductor, pipelines: Seq[HeapPipeline]) -> None:
 class OrderLaws:
     """L3 and L4 as a stage observer; passes everything on to `inner`."""
 
-    def __init__(self, stage_of: tuple[int, ...], inner: StageObserver | None = None) -> None:
+    def __init__(self, stage_of: Seq[tuple[int, ...]], inner: StageObserver | None = None) -> None:
+        """`stage_of`: the stage of each visit, by replica."""
         self._stage_of = stage_of
         self._inner = inner
         self._last: dict[tuple[int, int], tuple[int, int]] = {}  # (replica, stage) -> (arrival, end)
@@ -121,9 +122,11 @@ class OrderLaws:
         require(start_ns == max(end, arrival_ns) < end_ns, "L3", f"{where}: [{start_ns}, {end_ns}) after {end}")
         self._last[replica, stage] = arrival_ns, end_ns
         before, left = self._at.pop((replica, number), (-1, 0))
-        require(visit == before + 1 and stage == self._stage_of[visit], "L4", f"{where} comes after visit {before}")
+        require(
+            visit == before + 1 and stage == self._stage_of[replica][visit], "L4", f"{where} comes after visit {before}"
+        )
         require(arrival_ns >= left, "L3", f"{where} arrives at {arrival_ns}, leaving visit {before} at {left}")
-        if visit + 1 < len(self._stage_of):
+        if visit + 1 < len(self._stage_of[replica]):
             self._at[replica, number] = visit, end_ns
         if self._inner is not None:
             self._inner.served(replica, stage, visit, number, arrival_ns, start_ns, end_ns)

@@ -1,29 +1,24 @@
 """The router's rules (rules 5, 6 and 9): bind requests, count tokens, form microbatches. Time is an argument."""
 
-from typing import Literal
-
+from stageline.engine.binding import Binding, Refusal
 from stageline.engine.engine_replica import make_replica
 from stageline.engine.microbatch import Item
-from stageline.engine.policies.routing import ROUTING
 from stageline.engine.replica import Replica
-from stageline.engine.route import Route
 from stageline.engine.sequence import Sequence, refused
-from stageline.engine.settings import Scheduling
+from stageline.engine.served import ServedFleet
 from stageline.engine.types import MemberObserver, Observer, Outcome, Request
-
-Refusal = Literal["context", "kv"]
 
 
 class Router:
     """Order of calls at one instant: `complete` (by replica), `arrive` (file order), then `form` once per replica."""
 
     def __init__(
-        self, route: Route, scheduling: Scheduling, seed: int, observer: Observer, members: MemberObserver | None = None
+        self, fleet: ServedFleet, seed: int, observer: Observer, members: MemberObserver | None = None
     ) -> None:
-        self.route = route
-        self.replicas = [make_replica(route, i, scheduling, seed) for i in range(route.plan.replicas)]
-        self.front_end_ns = scheduling.front_end_ns
-        self._routing = ROUTING.make(scheduling)
+        self.fleet = fleet
+        self.replicas = [make_replica(p.route, i, p.scheduling, seed) for i, p in enumerate(fleet.pool_of)]
+        self.front_end_ns = fleet.routing.front_end_ns
+        self._binding = Binding(fleet, self.replicas)
         self._observer, self._members = observer, members
         self.sequences: dict[int, Sequence] = {}  # arrived and not ended, by request index
         self.arrived = 0
@@ -37,19 +32,15 @@ class Router:
             self.failed += 1
             self._observer.request(refused(request))
             return False
-        index = self._routing.choose(self.replicas, request)
+        index = self._binding.choose(request)
         sequence = Sequence(request, index)
         self.sequences[request.index] = sequence
         self.replicas[index].enqueue(sequence)
         return True
 
     def refusal(self, request: Request) -> Refusal | None:
-        """Why a request can never be served: longer than the model's context, or too large for empty KV ledgers."""
-        if request.prompt_tokens + request.max_output_tokens > self.route.max_context_tokens:
-            return "context"
-        if not self.replicas[0].fits_empty(request):
-            return "kv"
-        return None
+        """Why a request can never be served; None when it can."""
+        return self._binding.refusal(request)
 
     def complete(self, replica: int, now_ns: int) -> list[int]:
         """A replica's oldest microbatch in flight has completed. Returns the requests that ended with it."""

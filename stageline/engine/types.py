@@ -30,6 +30,7 @@ class Request(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     conversation: str = ""  # the user's chat: `session` in trace files and on the wire, `user` over HTTP
     hash_ids: tuple[int, ...] = ()  # identities of the prompt's blocks (prefix cache)
     output_hash_ids: tuple[int, ...] = ()  # of those that the answer completes, from block floor(prompt / block) on
+    model: str = ""  # that it asks for; empty: the fleet's only one
 
 
 class Cancellation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -168,6 +169,6 @@ class RunTotals(msgspec.Struct, frozen=True, kw_only=True):
     requests: int
     microbatches: int  # dispatched, all replicas
     stage_visits: int  # microbatches x visits
-    binding_stage: int | None  # the stage whose ledger had no room most often; None if all always had
+    binding_stage: int | None  # whose ledger had no room most often, by pool and stage; None if all always had
     prefix: tuple[PrefixStats, ...] = ()  # by replica; empty when there is no prefix cache
     speculation: tuple[SpeculationStats, ...] = ()  # by replica; empty without speculation
