@@ -53,12 +53,14 @@ def most_cached(replica: Replica, request: Request) -> tuple[int, ...]:
 
 def found(replica: Replica, request: Request) -> int:
     """Blocks of its prompt that it would find there."""
-    return 0 if replica.cache is None else replica.cache.longest(request.hash_ids, request.prompt_tokens)
+    return replica.cached_blocks(request)
 
 
 def outstanding_tokens(replica: Replica) -> int:
     """Tokens still to be computed for its requests, as far as the router may know."""
-    return sum(s.todo_tokens + s.request.max_output_tokens - s.generated for s in replica.running + replica.waiting)
+    everyone = replica.running + replica.waiting
+    to_prefill = sum(s.todo_tokens for s in everyone if not s.leaving)
+    return to_prefill + sum(s.request.max_output_tokens - s.generated for s in everyone)
 
 
 def kv_share(replica: Replica) -> int:
