@@ -25,6 +25,7 @@ from router.runs.status import RouterStatus
 from router.settings import RouterSettings, stage_addresses
 from stageline.engine.route import Route
 from stageline.engine.router import Router
+from stageline.engine.served import one_pool
 from stageline.engine.settings import plan_scheduling, read_scheduling
 from stageline.errors import BadInput, UsageError
 from stageline.plan.schema import Plan
@@ -84,7 +85,7 @@ def live_service(plan: Plan, table: StageTable, settings: RouterSettings, watch:
         reason = "the plan drafts tokens, which needs the probability that a draft is accepted"
         raise UsageError(f"{reason}: give --acceptance 0.7 (acceptance_ppm in --scheduling)")
     route = Route(plan)
-    Router(route, scheduling, settings.seed, watch)  # refuses here what it would refuse in every session
+    Router(one_pool(route, scheduling), settings.seed, watch)  # refuses here what it would refuse in every session
     options = LiveOptions(
         scheduling=scheduling,
         seed=settings.seed,

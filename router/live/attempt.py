@@ -11,6 +11,7 @@ from router.live.workload import LiveWorkload
 from stageline.engine.microbatch import Item
 from stageline.engine.route import Route
 from stageline.engine.router import Router
+from stageline.engine.served import one_pool
 from stageline.engine.types import Cancellation, Observer, Request
 from stageline.report.spans.recorder import TraceRecorder
 from stageline.runtime.shell import Follower, SessionShell
@@ -56,7 +57,7 @@ class Attempt:
         self.workload = LiveWorkload(options.quantum_ns, options.dilation)
         if past is not None:
             self.workload.resume(past.events, past.edge_ns)
-        self.router = Router(route, options.scheduling, options.seed, eyes.observer, eyes.trace)
+        self.router = Router(one_pool(route, options.scheduling), options.seed, eyes.observer, eyes.trace)
         ahead_ns = int(options.tolerance_ns / options.dilation)
         self.conductor = ForesightedConductor(self.router, self.workload, options.seed, eyes.trace, ahead_ns)
         self.machine = LiveMachine(self.conductor, self.workload, clock, options.tolerance_ns, eyes.dispatched)

@@ -15,6 +15,7 @@ from stageline.engine.closing import close_run, window_of
 from stageline.engine.conductor import Conductor
 from stageline.engine.route import Route
 from stageline.engine.router import Router
+from stageline.engine.served import one_pool
 from stageline.engine.settings import Scheduling
 from stageline.engine.types import Observer, Workload
 from stageline.runtime.names import session_name
@@ -50,7 +51,7 @@ class RunSession:
         self.total, self._seed, self._window = total, seed, window
         self.results = ResultBuffer(tokens=tokens)
         self._observer: Observer = TeeObserver(self.results, watch) if watch else self.results
-        self.router = Router(route, scheduling, seed, self._observer)
+        self.router = Router(one_pool(route, scheduling), seed, self._observer)
         if watch:
             watch.begin(self.router)
         self.conductor = Conductor(self.router, workload)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence as Seq
 
 from stageline.engine.conductor import Conductor
+from stageline.engine.router import Router
 from stageline.engine.types import RunTotals, StageRecord
 
 
@@ -16,13 +17,22 @@ def close_run(conductor: Conductor, records: Seq[StageRecord]) -> RunTotals:
     """The totals of a run, given its stage records by replica and stage."""
     start, end = window_of(conductor)
     router = conductor.router
-    refusals = [sum(r.mirror.refusals[i] for r in router.replicas) for i in range(len(router.route.plan.stages))]
+    refusals = _refusals(router)
     most = max(refusals, default=0)
     formed = sum(r.formed for r in router.replicas)
     prefix = tuple(r.cache.stats() for r in router.replicas if r.cache is not None)
     speculation = tuple(r.speculation.stats() for r in router.replicas if r.speculation is not None)
     return RunTotals(
         window_start_ns=start, window_end_ns=end, stages=tuple(records), requests=router.arrived, microbatches=formed,
-        stage_visits=formed * router.route.visits, binding_stage=refusals.index(most) if most else None,
-        prefix=prefix, speculation=speculation,
+        stage_visits=sum(r.formed * r.route.visits for r in router.replicas),
+        binding_stage=refusals.index(most) if most else None, prefix=prefix, speculation=speculation,
     )  # fmt: skip
+
+
+def _refusals(router: Router) -> list[int]:
+    """How often each stage had no room, by pool and stage."""
+    sums: list[int] = []
+    for pool in router.fleet.pools:
+        found = [r.mirror.refusals for r, p in zip(router.replicas, router.fleet.pool_of, strict=True) if p is pool]
+        sums += [sum(column) for column in zip(*found, strict=True)]
+    return sums

@@ -10,6 +10,7 @@ from stageline.engine.heap_pipeline import HeapPipeline
 from stageline.engine.laws import OrderLaws, check_all
 from stageline.engine.route import Route
 from stageline.engine.router import Router
+from stageline.engine.served import ServedFleet, one_pool
 from stageline.engine.settings import Scheduling
 from stageline.engine.types import NEVER, MemberObserver, Observer, RunTotals, StageObserver, Workload
 from stageline.engine.vector_pipeline import VectorPipeline, compile_models
@@ -34,12 +35,28 @@ def run(
 
     Raises LawBroken when a law fails. With `paranoid`, all that apply are checked after every round of safe events.
     """
-    route = Route(plan)
-    router = Router(route, scheduling, seed, observer, members)
+    return run_fleet(
+        one_pool(Route(plan), scheduling), workload, seed=seed, observer=observer, stage_observer=stage_observer,
+        members=members, paranoid=paranoid,
+    )  # fmt: skip
+
+
+def run_fleet(
+    fleet: ServedFleet,
+    workload: Workload,
+    *,
+    seed: int,
+    observer: Observer,
+    stage_observer: StageObserver | None = None,
+    members: MemberObserver | None = None,
+    paranoid: bool = False,
+) -> RunTotals:
+    """As `run`, through a fleet."""
+    router = Router(fleet, seed, observer, members)
     conductor = Conductor(router, workload)
     if paranoid:
-        stage_observer = OrderLaws(route.stage_of, stage_observer)
-    pipelines = make_pipelines(route, seed, stage_observer)
+        stage_observer = OrderLaws([route.stage_of for route in fleet.routes], stage_observer)
+    pipelines = make_pipelines(fleet, seed, stage_observer)
     drive(conductor, pipelines, (lambda: check_all(conductor, pipelines)) if paranoid else None)
     for pipeline, replica in zip(pipelines, router.replicas, strict=True):
         pipeline.release(replica.last_releases())
@@ -48,13 +65,15 @@ def run(
     return totals(conductor, pipelines)
 
 
-def make_pipelines(route: Route, seed: int, observer: StageObserver | None = None) -> Pipelines:
+def make_pipelines(fleet: ServedFleet, seed: int, observer: StageObserver | None = None) -> Pipelines:
     """One per replica: vectors where the route allows it and nobody observes single services, else event heaps."""
-    replicas = range(route.plan.replicas)
-    if observer is None and not route.revisits:
-        models = compile_models(route)
-        return [VectorPipeline(route, r, seed, models) for r in replicas]
-    return [HeapPipeline(route, r, seed, observer) for r in replicas]
+    vectors = {pool: compile_models(pool.route) for pool in fleet.pools if observer is None and not pool.route.revisits}
+    return [
+        VectorPipeline(pool.route, r, seed, vectors[pool])
+        if pool in vectors
+        else HeapPipeline(pool.route, r, seed, observer)
+        for r, pool in enumerate(fleet.pool_of)
+    ]
 
 
 def drive(conductor: Conductor, pipelines: Pipelines, check: Callable[[], None] | None = None) -> None:

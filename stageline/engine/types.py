@@ -30,6 +30,7 @@ class Request(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     conversation: str = ""  # the user's chat: `session` in trace files and on the wire, `user` over HTTP
     hash_ids: tuple[int, ...] = ()  # identities of the prompt's blocks (prefix cache)
     output_hash_ids: tuple[int, ...] = ()  # of those that the answer completes, from block floor(prompt / block) on
+    model: str = ""  # that it asks for; empty: the fleet's only one
 
 
 class Cancellation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -37,6 +38,17 @@ class Cancellation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     index: int
     at_ns: int
+
+
+class HandOverRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+    """How the KV of a request came from its replica to the one that decodes it. Times as in RequestRecord."""
+
+    decode_replica: int | None = None
+    reserved_ns: int | None = None  # when the decode replica had room: before the transfer, or before the prefill
+    start_ns: int | None = None  # of the (first) transfer
+    end_ns: int | None = None  # of the (last) one
+    landed_ns: int | None = None
+    sent_bytes: int = 0
 
 
 class RequestRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
@@ -53,6 +65,7 @@ class RequestRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_de
     preemptions: int
     outcome: Outcome
     cached_tokens: int | None = None  # prompt tokens found in the prefix cache; None (left out): there is none
+    hand_over: HandOverRecord | None = None  # None (left out): it was not bound to a prefill replica
 
 
 class StageRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -168,6 +181,6 @@ class RunTotals(msgspec.Struct, frozen=True, kw_only=True):
     requests: int
     microbatches: int  # dispatched, all replicas
     stage_visits: int  # microbatches x visits
-    binding_stage: int | None  # the stage whose ledger had no room most often; None if all always had
+    binding_stage: int | None  # whose ledger had no room most often, by pool and stage; None if all always had
     prefix: tuple[PrefixStats, ...] = ()  # by replica; empty when there is no prefix cache
     speculation: tuple[SpeculationStats, ...] = ()  # by replica; empty without speculation

@@ -16,6 +16,7 @@ from stageline.engine.heap_pipeline import HeapPipeline
 from stageline.engine.microbatch import Item
 from stageline.engine.route import Route
 from stageline.engine.router import Router
+from stageline.engine.served import ServedFleet
 from stageline.engine.types import NEVER, StageObserver, Workload
 from stageline.errors import LawBroken
 
@@ -52,8 +53,8 @@ class PredictedPipeline:
 class Prediction:
     """A conductor's forecast: one predicted pipeline per replica. `observer` sees services before they happen."""
 
-    def __init__(self, route: Route, seed: int, observer: StageObserver | None = None) -> None:
-        self.pipelines = [PredictedPipeline(route, r, seed, observer) for r in range(route.plan.replicas)]
+    def __init__(self, fleet: ServedFleet, seed: int, observer: StageObserver | None = None) -> None:
+        self.pipelines = [PredictedPipeline(route, r, seed, observer) for r, route in enumerate(fleet.routes)]
 
     def bound_ns(self, replica: int, until_ns: int) -> int:
         """See Forecast."""
@@ -85,7 +86,7 @@ class ForesightedConductor(Conductor):
     def __init__(
         self, router: Router, workload: Workload, seed: int, observer: StageObserver | None = None, ahead_ns: int = 0
     ) -> None:
-        prediction = Prediction(router.route, seed, observer)
+        prediction = Prediction(router.fleet, seed, observer)
         super().__init__(router, workload, prediction)
         self.reached_ns = -1
         self.acted_ns = -1  # a session that is done again acted on completions up to then before

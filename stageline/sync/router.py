@@ -36,12 +36,12 @@ class RouterMachine:
         self.promise_wanted = False  # a stage waits for a promise that could not be made at the last poll
         self._conductor, self._dispatched = conductor, dispatched
         self._replicas = conductor.router.replicas
-        route = conductor.router.route
-        self._promises = route.revisits  # without revisits FIFO is order enough, and no promise is ever needed
+        revisits = any(route.revisits for route in conductor.router.fleet.routes)
+        self._promises = revisits  # without revisits FIFO is order enough, and no promise is ever needed
         self._windows = [FrameWindow(window_frames) for _ in self._replicas] if window_frames else None
         self._senders = [SendingEnd() for _ in self._replicas]
         self._pacing = Pacing(clock, {r.index: r.link.latency_ns for r in self._replicas}) if clock else None
-        self._asking = Asking(lambda r: conductor.promised_ns[r]) if route.revisits else None
+        self._asking = Asking(lambda r: conductor.promised_ns[r]) if revisits else None
         self._news = True  # something to act on has come since the last poll
         self._confirmed = False  # so has a frame of what was acted on already
         self._settled = [False for _ in self._replicas]  # the last frame has come back: every ledger is empty

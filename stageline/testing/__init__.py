@@ -20,7 +20,7 @@ settings and seed gives the same records.
 
 from stageline.testing.observers import DigestObserver, Ignoring, Recorder, Token
 from stageline.testing.plans import uniform_plan
-from stageline.testing.runs import Run, run_plan
+from stageline.testing.runs import Run, run_fleet, run_plan
 from stageline.testing.workloads import ListWorkload, UsersWorkload, request
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "Token",
     "UsersWorkload",
     "request",
+    "run_fleet",
     "run_plan",
     "uniform_plan",
 ]

@@ -7,6 +7,8 @@ from typing import Any
 import msgspec
 
 from stageline.engine import inprocess
+from stageline.engine.route import Route
+from stageline.engine.served import ServedFleet, one_pool
 from stageline.engine.settings import Scheduling
 from stageline.engine.types import Cancellation, Request, RequestRecord, RunTotals, Workload
 from stageline.plan.schema import Plan
@@ -62,10 +64,21 @@ def run_plan(
     `stageline run`. Raises LawBroken, TypeError for a field that Scheduling does not have, and UsageError.
     """
     named = {name: _name(value) if isinstance(value, type) else value for name, value in changes.items()}
+    settings = msgspec.structs.replace(scheduling or Scheduling(), **named)
+    return run_fleet(one_pool(Route(plan), settings), requests, seed=seed, paranoid=paranoid)
+
+
+def run_fleet(
+    fleet: ServedFleet,
+    requests: Iterable[Request | Cancellation] | Workload,
+    *,
+    seed: int = 0,
+    paranoid: bool = True,
+) -> Run:
+    """As `run_plan`, through a fleet."""
     seen = Recorder()
-    totals = inprocess.run(
-        plan,
-        msgspec.structs.replace(scheduling or Scheduling(), **named),
+    totals = inprocess.run_fleet(
+        fleet,
         ListWorkload(list(requests)) if isinstance(requests, Iterable) else requests,
         seed=seed,
         observer=seen,

@@ -21,6 +21,7 @@ from stageline.engine.types import Request, RequestRecord, SpeculationStats
 from stageline.testing import Recorder, Run, run_plan
 from tests.property.delivery import Session
 from tests.property.differences import same
+from tests.property.fleets import agrees_on_a_fleet
 from tests.reference import fleet_laws, fleet_results, fleet_strategies, laws
 from tests.reference.attribution import by_stamps
 from tests.reference.engine import Engine
@@ -141,6 +142,11 @@ def a_fleet_keeps_the_laws(kind: str, number: int) -> tuple[FleetEngine, FleetRe
     return engine, results
 
 
+def both_engines_agree_on_a_fleet(kind: str, number: int) -> Run:
+    """A random fleet on both in-process engines."""
+    return agrees_on_a_fleet(fleet_strategies.numbered(kind, number))
+
+
 def one_pool_changes_nothing(scenario: Scenario) -> None:
     """A fleet of one `both` pool without tiers, and its plan alone; with clients that leave, on the product."""
     fleet = Fleet((Pool(scenario.plan, scenario.scheduling),), balance=scenario.scheduling.balance)
@@ -258,6 +264,7 @@ STAYING = tuple(kind for kind in KINDS if KINDS[kind] not in (build_leaving, bui
 CHECKS = {
     "reference": _on(agrees_with_the_reference, STAYING),
     "laws": _on(keeps_the_laws, STAYING),
+    "fleets": Check(both_engines_agree_on_a_fleet, ("handover", "handover-leaving", "handover-crowded")),
     "fleet-laws": Check(a_fleet_keeps_the_laws, tuple(fleet_strategies.KINDS)),
     "one-pool": _on(one_pool_changes_nothing, EVERY_KIND),
     "idle-drafts": _on(idle_drafts_change_nothing, EVERY_KIND),

@@ -8,6 +8,7 @@ from functools import partial
 from stageline.engine.conductor import Conductor
 from stageline.engine.route import Route
 from stageline.engine.router import Router
+from stageline.engine.served import one_pool
 from stageline.engine.types import NEVER, Observer, StageRecord
 from stageline.sync.frames import Frame
 from stageline.sync.machine import Machine
@@ -32,7 +33,7 @@ class Session:
     def __init__(self, scenario: Scenario, observer: Observer, *, window_frames: int, delivery: int) -> None:
         self._random = random.Random(delivery)
         self.route = Route(scenario.plan)
-        self.router = Router(self.route, scenario.scheduling, scenario.seed, observer)
+        self.router = Router(one_pool(self.route, scenario.scheduling), scenario.seed, observer)
         self.conductor = Conductor(self.router, scenario.workload())
         self._router = RouterMachine(self.conductor, window_frames)
         replicas, links = range(scenario.plan.replicas), range(self.route.visits + 1)

@@ -1,7 +1,9 @@
 """Which replica an arriving request is bound to: one policy, one class."""
 
 from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections.abc import Sequence as Seq
+from operator import attrgetter
 from typing import Protocol
 
 from stageline.engine.policies.registry import Policy, Registry
@@ -10,6 +12,11 @@ from stageline.engine.types import Request
 
 class ReplicaState(Protocol):
     """What a routing policy may read of a replica: what its router knows, never a stage. It must change nothing."""
+
+    @property
+    def index(self) -> int:
+        """Its number in the fleet."""
+        ...
 
     @property
     def outstanding_tokens(self) -> int:
@@ -26,23 +33,23 @@ class ReplicaState(Protocol):
 
 
 class RoutingPolicy(Policy, ABC):
-    """Chooses once, when a request arrives. Ties go to the lowest index."""
+    """Chooses once, when a request arrives, among the replicas that could hold it. Ties go to the lowest index."""
 
     @abstractmethod
     def choose(self, replicas: Seq[ReplicaState], request: Request) -> int:
-        """Index of the replica."""
+        """Index into `replicas`, which are in the order of their numbers."""
 
 
 class RoundRobin(RoutingPolicy):
     """One replica after the other, by arrival."""
 
     def __init__(self) -> None:
-        self._next = 0
+        self._last = -1
 
     def choose(self, replicas: Seq[ReplicaState], request: Request) -> int:
         """See the class."""
-        index = self._next
-        self._next = (index + 1) % len(replicas)
+        index = bisect_right(replicas, self._last, key=attrgetter("index")) % len(replicas)
+        self._last = replicas[index].index
         return index
 
 

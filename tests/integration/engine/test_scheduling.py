@@ -8,6 +8,7 @@ from stageline.engine import inprocess
 from stageline.engine.conductor import Conductor
 from stageline.engine.route import Route
 from stageline.engine.router import Router
+from stageline.engine.served import one_pool
 from stageline.engine.settings import Scheduling
 from stageline.engine.types import Cancellation, Request
 from stageline.testing import ListWorkload, Recorder
@@ -72,7 +73,7 @@ def test_nothing_happens_beyond_the_horizon() -> None:
     """A workload that knows only part of its future holds the router back, and no further than that."""
     workload = ListWorkload([request(0)])
     workload.horizon_ns = lambda: 5  # type: ignore[method-assign]
-    conductor = Conductor(Router(Route(plan()), Scheduling(), 0, Recorder()), workload)
+    conductor = Conductor(Router(one_pool(Route(plan()), Scheduling()), 0, Recorder()), workload)
     conductor.advance()
     assert [item.microbatch.dispatch_ns for item in conductor.dispatched[0]] == [0]
     conductor.returned(0, [300])

@@ -7,6 +7,7 @@ from stageline.engine.conductor import Conductor
 from stageline.engine.inprocess import drive, make_pipelines
 from stageline.engine.route import Route
 from stageline.engine.router import Router
+from stageline.engine.served import one_pool
 from stageline.engine.settings import Scheduling
 from stageline.engine.types import NEVER
 from stageline.testing import Ignoring, UsersWorkload, request, uniform_plan
@@ -56,9 +57,9 @@ class Counting(Conductor):
 def looks_per_microbatch(replicas: int) -> float:
     plan = uniform_plan(stages=2, replicas=replicas)
     users = UsersWorkload([[request()] * 4] * 2 * replicas, [0] * 2 * replicas, think_ns=0)
-    router = Router(Route(plan), Scheduling(microbatch=4), 0, Ignoring())
+    router = Router(one_pool(Route(plan), Scheduling(microbatch=4)), 0, Ignoring())
     conductor = Counting(router, users)
-    drive(conductor, make_pipelines(router.route, 0))
+    drive(conductor, make_pipelines(router.fleet, 0))
     assert router.finished == 8 * replicas
     return conductor.looks / sum(r.formed for r in router.replicas)
 

@@ -9,6 +9,7 @@ from stageline.engine.conductor import Conductor
 from stageline.engine.heap_pipeline import HeapPipeline
 from stageline.engine.route import Route
 from stageline.engine.router import Router
+from stageline.engine.served import one_pool
 from stageline.engine.settings import Scheduling
 from stageline.engine.types import NEVER, Cancellation, Request, RequestRecord
 from stageline.errors import LawBroken
@@ -92,7 +93,7 @@ def drive(scenario: Scenario, kind: type[Conductor], step_ns: int) -> list[Reque
 def finished(scenario: Scenario, kind: type[Conductor], step_ns: int) -> tuple[Conductor, list[RequestRecord]]:
     """See `drive`."""
     route, records = Route(scenario.plan), Records()
-    router = Router(route, scenario.scheduling, scenario.seed, records)
+    router = Router(one_pool(route, scenario.scheduling), scenario.seed, records)
     workload = Open(list(scenario.users[0]), step_ns)
     extra = () if kind is Conductor else (scenario.seed,)
     conductor = kind(router, workload, *extra)
@@ -145,7 +146,7 @@ def test_running_ahead_of_the_frames_changes_no_record() -> None:
 
 def test_it_runs_ahead_so_far_and_no_further() -> None:
     one = Request(index=0, arrival_ns=5, prompt_tokens=3, output_tokens=9, max_output_tokens=9)
-    router = Router(Route(pipeline([10, 20], latency_ns=1)), Scheduling(), 0, Records())
+    router = Router(one_pool(Route(pipeline([10, 20], latency_ns=1)), Scheduling()), 0, Records())
     conductor = ForesightedConductor(router, Open([one], NEVER), 0, ahead_ns=70)
     conductor.advance()
     assert conductor.foreseen_ns == 38
@@ -167,7 +168,7 @@ def test_it_runs_ahead_so_far_and_no_further() -> None:
 
 def test_another_time_than_foreseen_breaks_a_law() -> None:
     one = Request(index=0, arrival_ns=5, prompt_tokens=3, output_tokens=2, max_output_tokens=2)
-    router = Router(Route(pipeline([10, 20], latency_ns=1)), Scheduling(), 0, Records())
+    router = Router(one_pool(Route(pipeline([10, 20], latency_ns=1)), Scheduling()), 0, Records())
     conductor = ForesightedConductor(router, Open([one], NEVER), 0)
     conductor.advance()
     assert conductor.bound_ns(0) == conductor.overdue_ns == 5 + 10 + 20 + 3

@@ -10,6 +10,7 @@ from stageline.engine.policies.all_policies import POLICIES, check_policies
 from stageline.engine.policies.registry import Registry
 from stageline.engine.route import Route
 from stageline.engine.router import Router
+from stageline.engine.served import one_pool
 from stageline.engine.settings import Scheduling
 from stageline.errors import UsageError
 from stageline.testing import Ignoring
@@ -45,7 +46,7 @@ class WantsMore:
 
 def router_error(scheduling: Scheduling) -> str:
     with pytest.raises(UsageError) as caught:
-        Router(Route(plan()), scheduling, 0, Ignoring())
+        Router(one_pool(Route(plan()), scheduling), 0, Ignoring())
     return str(caught.value)
 
 

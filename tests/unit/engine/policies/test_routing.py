@@ -15,6 +15,7 @@ REQUEST = Request(index=0, arrival_ns=0, prompt_tokens=4, output_tokens=3, max_o
 class State:
     """What a policy may read of a replica."""
 
+    index: int
     outstanding_tokens: int
     fill: int
     blocks: int
@@ -28,7 +29,7 @@ class State:
         return self.blocks
 
 
-REPLICAS = [State(9, 5, 2), State(3, 7, 0), State(8, 4, 2), State(3, 4, 1)]
+REPLICAS = [State(0, 9, 5, 2), State(1, 3, 7, 0), State(2, 8, 4, 2), State(3, 3, 4, 1)]
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from router.live.machine import LiveMachine
 from router.live.workload import LiveWorkload
 from stageline.engine.route import Route
 from stageline.engine.router import Router
+from stageline.engine.served import one_pool
 from stageline.engine.settings import Scheduling
 from stageline.engine.types import NEVER, Observer, Request
 from stageline.sync.foresight import ForesightedConductor
@@ -70,7 +71,7 @@ class Cluster:
         self.arrived: list[Request] = before.arrived if before else []
         if before:
             self.workload.resume([(request.arrival_ns, request) for request in self.arrived], before.workload.edge_ns)
-        self.router = Router(route, Scheduling(), 0, observer)
+        self.router = Router(one_pool(route, Scheduling()), 0, observer)
         self.conductor = ForesightedConductor(self.router, self.workload, 0, None, TOLERANCE_NS)
         self.machine = LiveMachine(self.conductor, self.workload, self.clock, TOLERANCE_NS)
         if before:
