@@ -5,6 +5,7 @@ from typing import Literal
 
 import msgspec
 
+from stageline.engine.fleet import Fleet
 from stageline.engine.settings import Scheduling
 from stageline.engine.types import MemberObserver, Observer, RunTotals, StageObserver, Workload
 from stageline.errors import UsageError
@@ -37,7 +38,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def execute(
-    plan: Plan,
+    plan: Plan | Fleet,
     scheduling: Scheduling,
     workload: Workload,
     *,
@@ -51,15 +52,30 @@ def execute(
     again: Callable[[str], None] = lambda _: None,
 ) -> RunTotals:
     """Run to the end, in this process unless a cluster is given. Both give the same records, in the same order per
-    request. `again` is called whenever the run is done again, with why it ended. A cluster tells only `observer`.
+    request. A fleet has its own settings in place of `scheduling`. `again` is called whenever the run is done again,
+    with why it ended. A cluster tells only `observer`.
 
     Raises UsageError for `paranoid` on a cluster, and the StagelineError that the run ends with.
     """
     if cluster is not None:
         check_outside(cluster, paranoid=paranoid)
+        if isinstance(plan, Fleet):
+            raise UsageError("a fleet runs in this process: leave out --engine cluster and --cluster")
         return _on_cluster(cluster, plan, scheduling, workload, seed=seed, observer=observer, text=text, again=again)
     from stageline.engine import inprocess  # noqa: PLC0415  (other engines must not pay for loading it)
 
+    if isinstance(plan, Fleet):
+        from stageline.api.fleet_running import served_fleet  # noqa: PLC0415
+
+        return inprocess.run_fleet(
+            served_fleet(plan),
+            workload,
+            seed=seed,
+            observer=observer,
+            stage_observer=stage_observer,
+            members=members,
+            paranoid=paranoid,
+        )
     return inprocess.run(
         plan,
         scheduling,

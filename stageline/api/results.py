@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from stageline.api.arguments import require_path
+from stageline.engine.fleet import Fleet
 from stageline.engine.types import RequestRecord, StageRecord
 from stageline.errors import BadInput, UsageError
 from stageline.plan.schema import Plan
@@ -22,7 +23,7 @@ from stageline.units import NS_PER_S
 class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     """One run. `summary` holds its figures (seconds of emulated time), `stages` where each stage's window went (ns)."""
 
-    plan: Plan
+    plan: Plan | Fleet
     summary: Summary
     stages: tuple[StageRecord, ...]  # by replica, stage; empty for a run that broke off
     requests: tuple[RequestRecord, ...]  # in the order of arrival, times in ns; empty when they were not kept
@@ -74,7 +75,9 @@ def read_run(directory: str | os.PathLike[str]) -> RunResult:
         reason = f"summary.json says {summary.requests['total']} requests"
         raise BadInput(f"{path / rundir.REQUESTS_FILE}", len(requests), reason, rundir.RERUN)
     stages = tuple(rundir.read_stages(path)) if summary.complete else ()
-    return RunResult(plan=rundir.read_run_plan(path), summary=summary, stages=stages, requests=requests, directory=path)
+    return RunResult(
+        plan=rundir.read_run_pools(path).source, summary=summary, stages=stages, requests=requests, directory=path
+    )
 
 
 def compare(*runs: RunResult | str | os.PathLike[str]) -> Comparison:

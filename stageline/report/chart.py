@@ -59,7 +59,7 @@ def _figure(summary: Summary, stages: Sequence[StageRecord], timeline: StageTime
         figure, (occupancy, lanes) = plt.subplots(
             2, 1, figsize=(11, 4.4 + lower), height_ratios=(4.4, lower), layout="constrained"
         )
-        whose = " of replica 0" if summary.topology.replicas > 1 else ""
+        whose = f" of replica {summary.replica_name(0)}" if summary.topology.replicas > 1 else ""
         _draw_timeline(lanes, timeline, rows, whose)
     _draw_occupancy(occupancy, stages)
     figure.suptitle(_title(summary), x=0.01, ha="left", fontsize=11, fontweight="bold")

@@ -12,7 +12,7 @@ from stageline.errors import BadInput, UsageError
 from stageline.report.backtest import PREFIX
 from stageline.report.idle import cause_shares
 from stageline.report.rundir import RERUN, read_stages, read_summary
-from stageline.report.settings import run_label
+from stageline.report.settings import Facts, run_label
 from stageline.report.summary import Summary
 from stageline.units import NS_PER_S, figure_text, format_duration
 
@@ -88,12 +88,26 @@ def _settings(summary: Summary) -> dict[str, str]:
     topology = msgspec.structs.asdict(summary.topology)
     facts = {name: str(value) for name, value in topology.items()}
     facts["plan_digest"] = facts["plan_digest"][:12]
-    facts |= {"driven as": run_label(summary.plan, summary.settings)} if summary.plan else {}
+    facts |= {} if facts["fleet"] else {"fleet": "-"}
+    facts |= {"driven as": run_label(summary.plan, summary.settings)} if summary.plan and not summary.pools else {}
     facts |= {f"plan {name}": str(value) for name, value in summary.plan.items() if not _of_making(name)}
     facts |= {"workload": summary.workload, "seed": str(summary.seed), "credits": str(summary.credits)}
     facts |= {name: str(value) for name, value in summary.settings.items()}
+    facts |= _pool_settings(summary)
     facts["engine"] = summary.engine
     return facts | {k: v for k, v in command_flags(summary.command).items() if k.removeprefix("--") not in facts}
+
+
+def _pool_settings(summary: Summary) -> dict[str, str]:
+    """What each pool of a fleet is and how it is driven, as far as pools differ."""
+    found: dict[str, str] = {}
+    for pool in summary.pools:
+        facts: Facts = {"pool": pool.label, "role": pool.role, "device": pool.device, "model": pool.model}
+        facts |= {f"plan {name}": value for name, value in pool.plan.items() if not _of_making(name)}
+        facts |= pool.settings
+        shared = {f"plan {name}" for name in summary.plan} | set(summary.settings)
+        found |= {f"{pool.name}: {name}": str(value) for name, value in facts.items() if name not in shared}
+    return found
 
 
 def _of_making(name: str) -> bool:

@@ -1,7 +1,7 @@
 """A run as text: figures, latency percentiles, and where every stage spent its time. Fits 80 columns."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rich import box
@@ -16,6 +16,7 @@ from stageline.plan.report import ranges
 from stageline.report.backtest import backtest_text
 from stageline.report.distributions import Latency
 from stageline.report.grouping import StageGroup, group_stages
+from stageline.report.pool_summary import PoolSummary
 from stageline.report.prefix import prefix_text
 from stageline.report.settings import run_label, settings_text
 from stageline.report.speculation import speculation_text
@@ -43,7 +44,9 @@ def run_report(
 
     `tuned` is what an earlier tuning of the run in `directory` measured.
     """
-    parts: list[RenderableType] = [figures_table(summary), latency_table(summary), stage_table(stages)]
+    parts: list[RenderableType] = [figures_table(summary)]
+    parts += [pool_table(summary.pools)] if summary.pools else []
+    parts += [latency_table(summary), stage_table(stages, name=summary.replica_name)]
     if groups is not None:
         parts.append(groups)
     if summary.slo is not None:
@@ -79,10 +82,13 @@ def figures_table(summary: Summary) -> Table:
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
     t, outcomes = summary.topology, summary.requests
-    replicas = f", {t.replicas} replicas" if t.replicas > 1 else ""
-    size = f"{counted(t.stages, 'stage')}, {counted(t.visits, 'visit')}"
-    table.add_row("cluster", f"{t.model} on {t.devices} x {t.device}: {size}{replicas}")
-    if label := run_label(summary.plan, summary.settings):
+    if t.fleet:
+        table.add_row("fleet", f"{t.fleet}: {t.model} on {t.devices} x {t.device}")
+    else:
+        replicas = f", {t.replicas} replicas" if t.replicas > 1 else ""
+        size = f"{counted(t.stages, 'stage')}, {counted(t.visits, 'visit')}"
+        table.add_row("cluster", f"{t.model} on {t.devices} x {t.device}: {size}{replicas}")
+    if len(summary.pools) < 2 and (label := run_label(summary.plan, summary.settings)):
         table.add_row("driven as", f"{label}: {settings_text(summary.settings)}")
     table.add_row("workload", Text(summary.workload))
     others = [f"{n:,} {name}" for name, n in outcomes.items() if n and name not in ("total", "finished")]
@@ -147,9 +153,10 @@ _ODD = ("skipped_bad", "left_out_failed", "output_raised", "prompt_raised", "reo
 
 
 def _binding(summary: Summary) -> str:
-    parts = [f"busiest stage {summary.busiest_stage}"] if summary.busiest_stage is not None else []
+    name = summary.stage_name
+    parts = [f"busiest stage {name(summary.busiest_stage)}"] if summary.busiest_stage is not None else []
     if summary.binding_stage is not None:
-        parts.append(f"KV binds at stage {summary.binding_stage}")
+        parts.append(f"KV binds at stage {name(summary.binding_stage)}")
     return f"; {', '.join(parts)}" if parts else ""
 
 
@@ -172,9 +179,34 @@ def latency_table(summary: Summary) -> Table:
     return table
 
 
-def stage_table(stages: Sequence[StageRecord], max_rows: int = MAX_STAGE_ROWS) -> Table:
-    """Busy and idle shares of the window in %; similar neighbours share a row, only causes that occurred are shown."""
-    groups = group_stages(stages, max_rows)
+def pool_table(pools: Sequence[PoolSummary]) -> Table:
+    """What each pool of a fleet served, and how full it was."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
+    for name in ("pool", "requests", "tok/s", "busy%", "bubble%", "queue p50", "p99", "preempt", "kv top%"):
+        table.add_column(name, justify="left" if name == "pool" else "right", no_wrap=name != "pool")
+    for pool in pools:
+        queue = [None if v is None else v * NS_PER_S for v in (pool.queue_s.p50, pool.queue_s.p99)]
+        table.add_row(
+            pool.label,
+            f"{pool.requests:,}",
+            figure_text(pool.output_tokens_per_s),
+            _percent(pool.busy_ratio),
+            _percent(pool.bubble_ratio),
+            *("-" if value is None else format_duration(value) for value in queue),
+            f"{pool.preemptions:,}",
+            _percent(pool.kv_peak_ratio),
+        )
+    return table
+
+
+def stage_table(
+    stages: Sequence[StageRecord], max_rows: int = MAX_STAGE_ROWS, name: Callable[[int], str] = str
+) -> Table:
+    """Busy and idle shares of the window in %; similar neighbours share a row, only causes that occurred are shown.
+
+    `name` is what a replica is called.
+    """
+    groups = group_stages(stages, max_rows, name)
     causes = [c for c in SHOWN if any(g.idle_ratio[c] > 0 for g in groups)]
     kv = any(s.kv_budget_bytes for s in stages)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=0)
@@ -182,10 +214,10 @@ def stage_table(stages: Sequence[StageRecord], max_rows: int = MAX_STAGE_ROWS) -
     table.caption_justify = "left"
     table.add_column("stage", no_wrap=True)
     letters = None if len(causes) <= WORDY_CAUSES else LETTERS
-    for name in ("busy%", *((CAUSE[c].heading or c)[:letters] for c in causes), *(["kv top%"] if kv else [])):
-        table.add_column(name, justify="right", no_wrap=True)
+    for heading in ("busy%", *((CAUSE[c].heading or c)[:letters] for c in causes), *(["kv top%"] if kv else [])):
+        table.add_column(heading, justify="right", no_wrap=True)
     for group in groups:
-        cells = [_range(*group.ranges[name]) for name in ("busy", *causes)]
+        cells = [_range(*group.ranges[part]) for part in ("busy", *causes)]
         table.add_row(group.label, *cells, *([_percent(group.kv_peak_ratio)] if kv else []))
     return table
 

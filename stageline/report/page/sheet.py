@@ -4,7 +4,7 @@ Whatever stands there was measured in the run, or tried by an earlier `stageline
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from stageline.engine.causes import CAUSE, SHOWN
@@ -48,7 +48,7 @@ def write_sheet(directory: Path, path: Path) -> None:
             "SERVICE": _definitions(service_words(summary)),
             "ROOM": _definitions(room_words(summary, stages)),
             "COST": _definitions(cost_words(summary)),
-            "BARS": _bars(stages),
+            "BARS": _bars(stages, summary.replica_name),
             "BINDS": _items([line.seen for line in summary.binds[:MAX_BINDS]] or ["nothing stands out"]),
             "TRIED": _items(tried),
             "COMMAND": escape(shorten(summary.command or "-", MAX_TEXT)),
@@ -172,9 +172,9 @@ def _items(lines: Iterable[str]) -> str:
     return "".join(f"<li>{escape(line)}</li>" for line in lines)
 
 
-def _bars(stages: Sequence[StageRecord]) -> str:
+def _bars(stages: Sequence[StageRecord], name: Callable[[int], str]) -> str:
     """Where the time of each stage went, as bars of parts, and a legend of the parts that occur."""
-    groups = group_stages(stages, MAX_BARS)
+    groups = group_stages(stages, MAX_BARS, name)
     names = ["busy", *(c for c in SHOWN if any(g.idle_ratio[c] >= 0.005 for g in groups))]
     rows = []
     for group in groups:

@@ -41,7 +41,7 @@ function startGroups(raw) {
   const of = (g, i) => values[g * n + i] / 10;
   const sums = new Float64Array(n);
   for (let g = 0; g < groups; g++) for (let i = 0; i < n; i++) sums[i] += of(g, i);
-  const replicas = data.summary.topology.replicas > 1 ? ", replica 0" : "";
+  const replicas = data.summary.topology.replicas > 1 ? `, replica ${data.replicas[0] ?? 0}` : "";
   element("groups-title").textContent = `Groups: requests in flight, a band for each group that travels together (${data.summary.credits} microbatches may be in flight${replicas})`;
   timeCanvas("groups", (context, width, height) => {
     timeAxis(context, width, height);
@@ -114,7 +114,7 @@ function startWaterfall(raw) {
   }, (t, y) => {
     const i = rows[Math.floor(y / rowOf(element("waterfall").clientHeight))];
     if (i === undefined) return "";
-    const outcome = data.outcomes[r.outcome[i]];
+    const outcome = data.outcomes[r.outcome[i]] + (data.replicas.length ? ` on ${data.replicas[r.replica[i]]}` : "");
     if (!r.first_token[i]) return `Request ${r.index[i]}: ${outcome}`;
     return `Request ${r.index[i]}: ${outcome}, ${r.prompt_tokens[i]} + ${r.output_tokens[i]} tokens\nqueued ${duration(r.admitted[i] - 1)}, first token after ${duration(r.first_token[i] - 1)}, all after ${duration(r.last_token[i] - 1)}` + (r.preemptions[i] ? `\npreempted ${r.preemptions[i]} x` : "");
   });
