@@ -37,6 +37,7 @@ class PoolSummary(msgspec.Struct, frozen=True, kw_only=True):
     finished: int
     requests_per_s: float  # finished
     prompt_tokens: int
+    prompt_tokens_per_s: float
     output_tokens: int
     output_tokens_per_s: float
     preemptions: int
@@ -130,6 +131,7 @@ def _summary(
         finished=tally.finished,
         requests_per_s=_rate(tally.finished, window_ns),
         prompt_tokens=tally.prompt_tokens,
+        prompt_tokens_per_s=_rate(tally.prompt_tokens, window_ns),
         output_tokens=tally.output_tokens,
         output_tokens_per_s=_rate(tally.output_tokens, window_ns),
         preemptions=tally.preemptions,

@@ -123,6 +123,11 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
             stage -= pool.stages
         return str(stage)
 
+    @property
+    def first(self) -> "Summary | PoolSummary":
+        """What has the `visits` and `credits` of replica 0, which pictures of one replica show."""
+        return self.pools[0] if self.pools else self
+
     def replica_name(self, replica: int) -> str:
         """A replica by its number: "3", in a fleet "decode-1"."""
         first = 0

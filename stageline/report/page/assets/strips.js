@@ -42,7 +42,7 @@ function startGroups(raw) {
   const sums = new Float64Array(n);
   for (let g = 0; g < groups; g++) for (let i = 0; i < n; i++) sums[i] += of(g, i);
   const replicas = data.summary.topology.replicas > 1 ? `, replica ${data.replicas[0] ?? 0}` : "";
-  element("groups-title").textContent = `Groups: requests in flight, a band for each group that travels together (${data.summary.credits} microbatches may be in flight${replicas})`;
+  element("groups-title").textContent = `Groups: requests in flight, a band for each group that travels together (${(data.summary.pools[0] ?? data.summary).credits} microbatches may be in flight${replicas})`;
   timeCanvas("groups", (context, width, height) => {
     timeAxis(context, width, height);
     const from = Math.floor(view.begin / data.window.slice_ns), to = Math.min(n, Math.ceil(view.end / data.window.slice_ns));
