@@ -41,7 +41,7 @@ def read_fleet(path: Path, flags: FlagReader) -> Fleet:
 
 def read_plan_or_fleet(path: Path, flags: FlagReader) -> Plan | Fleet:
     """What `run` takes. Raises as `read_fleet` and `read_plan_file` do."""
-    return read_fleet(path, flags) if is_fleet_file(path) else read_plan_file(path)
+    return read_fleet(path, flags) if path.suffix == ".toml" or is_fleet_file(path) else read_plan_file(path)
 
 
 def as_plan_or_fleet(given: object) -> Plan | Fleet:

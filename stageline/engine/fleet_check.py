@@ -11,6 +11,7 @@ from stageline.engine.policies.routing import ROUTING
 from stageline.engine.settings import Scheduling
 from stageline.errors import BadInput, UsageError
 from stageline.plan.check import MAX_REPLICAS, check_plan
+from stageline.plan.schema import PLAN_FORMAT
 
 MAX_POOLS = 1024
 _MAKE_AGAIN = "make it again with stageline fleet -o"
@@ -23,6 +24,10 @@ def parse_fleet(data: bytes, place: str) -> Fleet:
         document = msgspec.json.decode(data)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise BadInput(place, None, f"not a fleet: {error}", _MAKE_AGAIN) from None
+    if isinstance(document, dict) and document.get("format", FLEET_FORMAT) == PLAN_FORMAT:
+        raise BadInput(
+            place, None, "it is a plan, and a fleet has pools of plans", 'name it in a [[pool]]: plan = "FILE"'
+        )
     fleet = convert(document, Fleet, place)
     check_fleet(fleet, place)
     return fleet

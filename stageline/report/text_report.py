@@ -181,8 +181,9 @@ def latency_table(summary: Summary) -> Table:
 
 def pool_table(pools: Sequence[PoolSummary]) -> Table:
     """What each pool of a fleet served, and how full it was."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
-    for name in ("pool", "requests", "in tok/s", "out tok/s", "busy%", "queue p50", "p99", "preempt", "kv top%"):
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=0)
+    preempted = ["preempt"] if any(pool.preemptions for pool in pools) else []
+    for name in ("pool", "requests", "in tok/s", "out tok/s", "busy%", "queue p50", "p99", *preempted, "kv top%"):
         table.add_column(name, justify="left" if name == "pool" else "right", no_wrap=name != "pool")
     for pool in pools:
         queue = [None if v is None else v * NS_PER_S for v in (pool.queue_s.p50, pool.queue_s.p99)]
@@ -193,7 +194,7 @@ def pool_table(pools: Sequence[PoolSummary]) -> Table:
             figure_text(pool.output_tokens_per_s),
             _percent(pool.busy_ratio),
             *("-" if value is None else format_duration(value) for value in queue),
-            f"{pool.preemptions:,}",
+            *([f"{pool.preemptions:,}"] if preempted else []),
             _percent(pool.kv_peak_ratio),
         )
     return table

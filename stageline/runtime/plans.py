@@ -44,7 +44,7 @@ def is_fleet_file(path: Path) -> bool:
 
 def _names_a_fleet(path: Path, data: bytes) -> bool:
     if path.suffix == ".toml":
-        return True
+        return b"pool" in data
     try:
         return msgspec.json.decode(data, type=_Format).format.startswith(_FLEET)
     except (msgspec.MsgspecError, ValueError, RecursionError):

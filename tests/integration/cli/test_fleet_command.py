@@ -122,9 +122,10 @@ def test_what_does_not_take_a_fleet_says_so(
 
 
 def test_search_takes_no_file(pair: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """It plans models itself, so a path is not a model."""
-    assert stageline(["search", pair, "h100-sxm", "--devices", "2", "--workload", SPEC]) == 2
-    assert "fleet" in capsys.readouterr().err
+    """It plans models itself, as plan does."""
+    for words in (["search", pair, "h100-sxm", "--devices", "2", "--workload", SPEC], ["plan", pair, "h100-sxm"]):
+        assert stageline(words) == 2
+        assert "a fleet file stands for no model" in capsys.readouterr().err
 
 
 def test_a_model_that_no_pool_serves(pair: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

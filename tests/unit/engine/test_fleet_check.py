@@ -121,6 +121,7 @@ def test_kv_is_moved_in_one_format() -> None:
         (b"[1]", "Expected `object`, got `array`"),
         (b'{"pools": [{"name": "A b"}]}', "pools[0].name"),
         (b'{"pools": [], "hand_over": {"bytes_per_s": 0}}', "Expected `int` >= 1 - at `$.hand_over.bytes_per_s`"),
+        (uniform_plan(1).canonical(), "it is a plan, and a fleet has pools of plans; name it in a [[pool]]: plan ="),
         (b'{"pool": []}', "did you mean pools? known: pools, hand_over, balance, front_end_ns, format"),
         (b'{"pools": [], "hand_over": {"bytes_per_s": 1, "latency": 2}}', "did you mean latency_ns? known:"),
     ],
