@@ -90,6 +90,9 @@ def figures_table(summary: Summary) -> Table:
         table.add_row("cluster", f"{t.model} on {t.devices} x {t.device}: {size}{replicas}")
     if len(summary.pools) < 2 and (label := run_label(summary.plan, summary.settings)):
         table.add_row("driven as", f"{label}: {settings_text(summary.settings)}")
+    for pool in summary.pools if len(summary.pools) > 1 else ():
+        label = run_label({**pool.plan, "dp": 1}, pool.settings)
+        table.add_row(f"pool {pool.name}", f"{label or pool.device}: {settings_text(pool.settings)}")
     table.add_row("workload", Text(summary.workload))
     others = [f"{n:,} {name}" for name, n in outcomes.items() if n and name not in ("total", "finished")]
     table.add_row("requests", ", ".join([f"{outcomes['finished']:,} of {outcomes['total']:,} finished", *others]))

@@ -1,11 +1,15 @@
 """A run of a fleet in pictures and files: replicas have the names of their pools, stages those of their plans."""
 
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 import stageline
+from stageline.engine.fleet import Fleet, Pool
 from stageline.engine.served import serve
+from stageline.engine.settings import Scheduling
 from stageline.report.chart import draw_chart
 from stageline.report.page.data import page_data
 from stageline.report.page.sheet import plan_words, room_words
@@ -14,6 +18,7 @@ from stageline.report.pools import RunPools
 from stageline.report.rundir import read_events, read_stages
 from stageline.report.spans.context import Sampler
 from stageline.report.spans.recorder import RequestTrace, TraceRecorder
+from stageline.report.text_report import run_report
 from stageline.report.timeline import first_microbatches
 from stageline.testing import ListWorkload, run_fleet
 from tests.known import known_fleet, known_requests
@@ -116,3 +121,27 @@ def test_what_binds_is_said_of_each_pool(run: stageline.RunResult) -> None:
     seen = [line.seen for line in run.summary.binds]
     assert any(line.startswith("Pool long: stages idle for ") for line in seen)
     assert not any("--replicas" in line.moved_by for line in run.summary.binds if line.seen.startswith("Pool"))
+
+
+def test_fleets_are_compared_pool_by_pool(run: stageline.RunResult) -> None:
+    """Pools that both runs have; a plan alone has none."""
+    fleet = known_fleet()
+    short = Fleet(pools=(Pool(name="short", plan=fleet.pools[1].plan, scheduling=Scheduling(kv="grow")),))
+    found = stageline.compare(run, stageline.run(short, SPEC))
+    rows = {row.name: row for row in found.rows if row.group == "pool short"}
+    assert rows["short requests"].values == [8, 12]
+    assert not any(row.name.startswith("long") for row in found.rows)
+    changes = dict(found.changes)
+    assert changes["fleet"] == ["1 x long + 2 x short", "2 x short"]
+    assert changes["long: role"] == ["both", "-"]
+    alone = stageline.compare(stageline.run(fleet.pools[0].plan, SPEC), run)
+    assert not any(row.group.startswith("pool") for row in alone.rows)
+
+
+def test_the_tables_fit_a_terminal(run: stageline.RunResult) -> None:
+    console = Console(width=80, record=True, file=StringIO())
+    console.print(run_report(run.summary, run.stages))
+    lines = console.export_text().splitlines()
+    assert any(line.startswith("1 x long ") for line in lines)
+    assert any(line.startswith("short-1/") for line in lines)
+    assert any(line.startswith("pool short") for line in lines)
