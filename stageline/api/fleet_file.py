@@ -4,6 +4,7 @@ Paths in it are relative to the file. Flags are those of `stageline plan` and `s
 """
 
 import shlex
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
@@ -125,6 +126,16 @@ def read_fleet_toml(path: Path, data: bytes, flags: FlagReader) -> Fleet:
     )
     check_fleet(fleet, place)
     return fleet
+
+
+def named_plans(path: Path) -> list[Path]:
+    """The plan files that a TOML file names; none for another file, or one that can't be read."""
+    try:
+        tables = tomllib.loads(path.read_text()).get("pool", []) if path.suffix == ".toml" else []
+        names = [table.get("plan") for table in tables]
+    except (OSError, ValueError, AttributeError, TypeError):
+        return []
+    return [path.parent / name for name in names if isinstance(name, str)]
 
 
 class _Reader:

@@ -7,6 +7,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from stageline.api.execution import Cluster, check_outside
+from stageline.api.fleet_file import named_plans
 from stageline.api.fleet_running import settled_fleet
 from stageline.api.fleets import read_plan_or_fleet
 from stageline.api.job import Job, RunStatus
@@ -91,7 +92,7 @@ def run_command(
         text=workload.text(),
         serving_engine=scheduling.engine,
         command=command_line(),
-        inputs=input_files(plan, workload.workload),
+        inputs=(*input_files(plan, workload.workload), *named_plans(plan)),
     )
     with (
         ending_in_order(),

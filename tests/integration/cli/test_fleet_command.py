@@ -91,6 +91,22 @@ def test_run_report_compare(pair: str, plan: str, tmp_path: Path, capsys: pytest
     assert digest_of(out) == digest_of(alone)  # no KV ran out: two pools of one plan are one pool of as many
 
 
+def test_a_run_keeps_what_it_is_made_of(
+    pair: str, plan: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its fleet file, and the plans that it names."""
+    out = tmp_path / "run"
+    assert stageline(["run", plan, "--workload", SPEC, "-o", str(out)]) == 0
+    named = tmp_path / "named.toml"
+    named.write_text('[[pool]]\nname = "a"\nplan = "run/plan.json"')
+    assert stageline(["run", str(named), "--workload", SPEC, "-o", str(out)]) == 2
+    assert "the run would overwrite its own input" in capsys.readouterr().err
+    assert (out / "plan.json").exists()
+    assert stageline(["run", pair, "--workload", SPEC, "-o", str(out)]) == 0
+    assert stageline(["run", str(out / "fleet.json"), "--workload", SPEC, "-o", str(out)]) == 2
+    assert (out / "fleet.json").exists()
+
+
 def test_flags_of_a_run_go_to_the_router_and_to_every_pool(pair: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert stageline(["run", pair, "--workload", SPEC, "--kv", "grow", "--balance", "kv", "--json"]) == 0
     summary = json.loads(capsys.readouterr().out)
