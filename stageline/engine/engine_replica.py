@@ -6,7 +6,7 @@ from stageline.engine.forming import Forming
 from stageline.engine.policies.batching_policy import Load
 from stageline.engine.policies.grouping import Grouping
 from stageline.engine.policies.queueing import QUEUEING
-from stageline.engine.replica import Formed, Members, Replica
+from stageline.engine.replica import Formed, Incoming, Members, Replica
 from stageline.engine.request_queue import RequestQueues
 from stageline.engine.route import Route
 from stageline.engine.sequence import Sequence
@@ -48,7 +48,7 @@ class EngineReplica(Replica):
         grouping = self.grouping
         returned, self._just_returned = self._just_returned, False
         if self.in_flight or returned:
-            self._credit_since_ns = now_ns  # what waited, waited for a return
+            self.stamps.credit_since_ns = now_ns  # what waited, waited for a return
         looks = grouping.own_loops or not self.in_flight
         if not (returned or (looks and self.has_work)):
             return
@@ -58,7 +58,7 @@ class EngineReplica(Replica):
             if forming.members:
                 grouping.dispatched(forming.members)
                 out.append(self._dispatch(forming, now_ns))
-                self._work_since_ns = self._empty_stamp_ns = now_ns
+                self.dispatched(now_ns)
 
     def schedule(self, now_ns: int) -> Forming:
         """See Replica."""
@@ -96,7 +96,7 @@ class EngineReplica(Replica):
             if self.cache is not None:
                 self.cache.cache_full_blocks(sequence, forming.grants)
         self._ready_count -= len(forming.members)
-        self._written_tokens += len(forming.members) + forming.draft_tokens
+        self.written_tokens += len(forming.members) + forming.draft_tokens
         for sequence in kept:
             if sequence.ready:
                 self._push_ready(sequence)
@@ -104,6 +104,22 @@ class EngineReplica(Replica):
     def may_admit(self) -> bool:
         """See Replica."""
         return self.grouping.may_admit(len(self.running))
+
+    def admit_head(self, incoming: Incoming, now_ns: int) -> bool:
+        """See Replica; where every group has a queue of its own, the first whose head there is room for."""
+        if self._queues is None:
+            return super().admit_head(incoming, now_ns)
+        for group in range(self.grouping.slots):
+            self._queues.turn(group)
+            if super().admit_head(incoming, now_ns):
+                return True
+        return False
+
+    def _hold(self, sequence: Sequence, incoming: Incoming) -> bool:
+        if not super()._hold(sequence, incoming):
+            return False
+        self.grouping.received(sequence)
+        return True
 
     def was_there(self, sequence: Sequence) -> bool:
         """See Replica."""
@@ -123,10 +139,9 @@ class EngineReplica(Replica):
             return None
         return found
 
-    def free(self, sequence: Sequence) -> None:
-        """See Replica."""
+    def _stop(self, sequence: Sequence) -> None:
         self.grouping.stopped(sequence)
-        super().free(sequence)
+        super()._stop(sequence)
 
     def leave(self, sequence: Sequence, now_ns: int) -> None:
         """See Replica."""
@@ -135,7 +150,8 @@ class EngineReplica(Replica):
 
     def count_waiting(self, sequence: Sequence, sign: int) -> None:
         """See Replica."""
-        self._waiting_tokens += sign * (sequence.request.prompt_tokens + sequence.generated)
+        if not sequence.incoming:
+            self._waiting_tokens += sign * (sequence.request.prompt_tokens + sequence.generated)
         super().count_waiting(sequence, sign)
 
 
