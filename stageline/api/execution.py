@@ -63,12 +63,11 @@ def execute(
             raise UsageError("a fleet runs in this process: leave out --engine cluster and --cluster")
         return _on_cluster(cluster, plan, scheduling, workload, seed=seed, observer=observer, text=text, again=again)
     from stageline.engine import inprocess  # noqa: PLC0415  (other engines must not pay for loading it)
+    from stageline.engine.served import serve  # noqa: PLC0415
 
     if isinstance(plan, Fleet):
-        from stageline.api.fleet_running import served_fleet  # noqa: PLC0415
-
         return inprocess.run_fleet(
-            served_fleet(plan),
+            serve(plan),
             workload,
             seed=seed,
             observer=observer,

@@ -48,6 +48,7 @@ class PoolTable(Table, frozen=True):
     slo: str | None = None  # of slo batching, such as tpot=50ms
     egress: str | None = None  # bandwidth of a replica's port for KV that leaves; None: that of [kv-transfer]
     ingress: str | None = None
+    port_latency: str | None = None  # None: that of [kv-transfer]
 
 
 class KvTransferTable(Table, frozen=True):
@@ -153,6 +154,8 @@ class _Reader:
             for way, text in (("egress", table.egress), ("ingress", table.ingress))
             if text is not None
         }
+        if table.port_latency is not None:
+            ports["port_latency_ns"] = parse_duration_ns(table.port_latency, f"{place}, port-latency")
         parts = {"name": table.name, "plan": plan, "role": table.role, "scheduling": self._settings(table, plan, place)}
         return convert(parts | ports, Pool, place)
 

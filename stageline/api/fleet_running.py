@@ -9,7 +9,6 @@ from stageline.api.scheduling import settle
 from stageline.engine.fleet import Fleet, Pool
 from stageline.engine.fleet_check import check_hash_blocks, pool_place
 from stageline.engine.policies.routing import ROUTING
-from stageline.engine.served import ServedFleet, serve
 from stageline.engine.settings import Scheduling
 from stageline.errors import UsageError
 from stageline.report.slo import Slo
@@ -31,34 +30,18 @@ def settled_fleet(
 
     Raises UsageError for what can't be used, and names the pool.
     """
-    _check_takes(fleet, workload, serving_engine)
+    _check_takes(workload, serving_engine)
     blocks = workload.hash_block_tokens
     own = {name: value for name, value in given.items() if name not in _OF_THE_ROUTER}
     shared = {name: value for name, value in given.items() if name in _OF_THE_ROUTER}
     pools = tuple(_settled(pool, own, blocks, slo) for pool in fleet.pools)
     found = msgspec.structs.replace(fleet, pools=pools, **shared)
-    ROUTING.check(_routing(found))
+    ROUTING.check(Scheduling(balance=found.balance, prefix_cache=any(pool.scheduling.prefix_cache for pool in pools)))
     check_hash_blocks(found, blocks, "fleet")
     return found
 
 
-def served_fleet(fleet: Fleet) -> ServedFleet:
-    """What the engine needs of it."""
-    served = serve(fleet)
-    served.routing = _routing(fleet)
-    return served
-
-
-def _routing(fleet: Fleet) -> Scheduling:
-    """The router's own settings. A routing policy may ask for cached blocks where some pool has a prefix cache."""
-    cached = any(pool.scheduling.prefix_cache for pool in fleet.pools)
-    return Scheduling(balance=fleet.balance, front_end_ns=fleet.front_end_ns, prefix_cache=cached)
-
-
-def _check_takes(fleet: Fleet, workload: DescribedWorkload, serving_engine: str | None) -> None:
-    apart = [pool.name for pool in fleet.pools if pool.role != "both"]
-    if apart:
-        raise UsageError(f"pool {apart[0]}: runs with the roles prefill and decode are not possible yet: give it both")
+def _check_takes(workload: DescribedWorkload, serving_engine: str | None) -> None:
     if serving_engine is not None:
         raise UsageError(
             f"--serving-engine {serving_engine}: each pool of a fleet has its own: give engine-profile in its [[pool]]"

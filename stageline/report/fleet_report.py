@@ -7,6 +7,7 @@ from stageline.engine.fleet_check import handing_over
 from stageline.plan.options import DEFAULT_CONTEXT_TOKENS
 from stageline.plan.report import device_text
 from stageline.plan.schema import Plan
+from stageline.report.hand_overs import port_latency_ns, port_rate
 from stageline.report.pools import RunPools
 from stageline.report.settings import plan_label
 from stageline.units import NS_PER_S
@@ -111,13 +112,12 @@ def _row(pool: Pool) -> PoolRow:
 
 
 def _transfer(hand_over: HandOver, source: Pool, target: Pool) -> TransferRow:
-    egress = source.egress_bytes_per_s or hand_over.bytes_per_s
-    rate = min(egress, target.ingress_bytes_per_s or hand_over.bytes_per_s)
+    rate = port_rate(hand_over, source, target)
     block = sum(stage.kv_block_bytes for stage in source.plan.stages)
     prompts = []
     for tokens in PROMPTS_TOKENS:
         size = prompt_bytes(source.plan, tokens)
-        time_ns = transfer_ns(size, rate) + hand_over.latency_ns
+        time_ns = transfer_ns(size, rate) + port_latency_ns(hand_over, source, target)
         prompts.append(PromptTransfer(prompt_tokens=tokens, bytes=size, time_ns=time_ns))
     return TransferRow(
         source=source.name,

@@ -5,9 +5,11 @@ from typing import TypeVar
 
 import msgspec
 
+from stageline.engine.fleet import Fleet
 from stageline.engine.types import PrefixStats, RequestRecord, RunTotals, SpeculationStats, StageRecord
 from stageline.plan.report import device_text
 from stageline.report.distributions import ExactValues, Latency, latency
+from stageline.report.hand_overs import HandOverTally, PortFigures
 from stageline.report.idle import run_bubble_ratio
 from stageline.report.pools import RunPool, RunPools
 from stageline.report.prefix import PrefixSummary, prefix_summary
@@ -33,20 +35,21 @@ class PoolSummary(msgspec.Struct, frozen=True, kw_only=True):
     visits: int  # of its route
     plan_digest: str
     credits: int  # per replica
-    requests: int  # bound to its replicas
-    finished: int
+    requests: int  # bound to its replicas, or handed over to them
+    finished: int  # that finished, here or where they were handed over to
     requests_per_s: float  # finished
     prompt_tokens: int
     prompt_tokens_per_s: float
     output_tokens: int
     output_tokens_per_s: float
-    preemptions: int
+    preemptions: int  # of requests that were handed over: counted where they decode
     queue_s: Latency  # of its admitted requests: arrival to first admission
     busy_ratio: float  # busy time of its stages over the window: occupancy
     bubble_ratio: float
     kv_peak_ratio: float  # the fullest ledger's peak over its budget
     utilisation: Utilisation | None = None  # None: the plan does not say what work its stages do
     prefix_cache: PrefixSummary | None = None  # None: the pool has none
+    ports: PortFigures | None = None  # of KV that is handed over; None: the fleet hands nothing over
     plan: Facts = {}  # how its plan was made
     settings: Facts = {}  # in force during the run
 
@@ -59,15 +62,34 @@ class _Tally:
         self.queue, self.work = ExactValues(), WorkDone()
 
     def request(self, record: RequestRecord) -> None:
-        """Adds one record."""
-        self.requests += 1
-        self.finished += record.outcome == "finished"
+        """Adds a record that belongs here alone."""
+        self._bound(record)
         self.prompt_tokens += record.prompt_tokens
         self.output_tokens += record.output_tokens
         self.preemptions += record.preemptions
         self.work.request(record)
         if record.admitted_ns is not None:
             self.queue.add(record.admitted_ns - record.arrival_ns)
+
+    def prefilled(self, record: RequestRecord, output_tokens: int) -> None:
+        """Adds a record that was handed over from here, and so many tokens that counted here."""
+        self._bound(record)
+        self.prompt_tokens += record.prompt_tokens
+        self.output_tokens += output_tokens
+        self.work.prefill(record)
+        if record.admitted_ns is not None:
+            self.queue.add(record.admitted_ns - record.arrival_ns)
+
+    def decoded(self, record: RequestRecord, output_tokens: int) -> None:
+        """Adds a record that was handed over to here, and so many tokens that it got here."""
+        self._bound(record)
+        self.output_tokens += output_tokens
+        self.preemptions += record.preemptions
+        self.work.decode(record, output_tokens)
+
+    def _bound(self, record: RequestRecord) -> None:
+        self.requests += 1
+        self.finished += record.outcome == "finished"
 
 
 class PoolTallies:
@@ -76,12 +98,24 @@ class PoolTallies:
     def __init__(self, pools: RunPools) -> None:
         self._pools = pools
         self._tallies = [_Tally() for _ in pools.pools]
+        self.hand_overs = HandOverTally(pools)
+        fleet = pools.source
+        hand_over = fleet.hand_over if isinstance(fleet, Fleet) else None
+        self._first_at_source = hand_over is not None and hand_over.first_token == "prefill"
         self._of = [i for i, pool in enumerate(pools.pools) for _ in pool.replicas]
 
     def request(self, record: RequestRecord) -> None:
         """Adds one record; a request that was refused belongs to no pool."""
-        if record.replica is not None:
-            self._tallies[self._of[record.replica]].request(record)
+        if record.replica is None:
+            return
+        source, moved = self._tallies[self._of[record.replica]], record.hand_over
+        self.hand_overs.request(record)
+        if moved is None or moved.decode_replica is None or moved.landed_ns is None:
+            source.request(record)
+            return
+        first = min(record.output_tokens, 1) if self._first_at_source else 0
+        source.prefilled(record, first)
+        self._tallies[self._of[moved.decode_replica]].decoded(record, record.output_tokens - first)
 
     def summaries(self, totals: RunTotals | None) -> tuple[PoolSummary, ...]:
         """The figures of all pools; those of stages are zero without totals."""
@@ -90,10 +124,12 @@ class PoolTallies:
         prefix = _by_pool(pools, totals.prefix if totals else (), "prefix_cache")
         drafts = _by_pool(pools, totals.speculation if totals else (), "speculate")
         parts = zip(pools, self._tallies, prefix, drafts, strict=True)
-        return tuple(
+        found = [
             _summary(pool, tally, pool.records(stages), window_ns, cached, drafted)
             for pool, tally, cached, drafted in parts
-        )
+        ]
+        ports = [self.hand_overs.ports(i, window_ns) for i in range(len(found))]
+        return tuple(msgspec.structs.replace(pool, ports=own) for pool, own in zip(found, ports, strict=True))
 
 
 def _by_pool(pools: Sequence[RunPool], stats: Sequence[T], setting: str) -> Iterator[Sequence[T]]:

@@ -6,6 +6,7 @@ import msgspec
 
 from stageline.engine.types import RunTotals, StageRecord
 from stageline.report.distributions import Latency
+from stageline.report.hand_overs import HandOverSummary
 from stageline.report.idle import run_bubble_ratio
 from stageline.report.measure import MeasuredRates
 from stageline.report.pool_summary import PoolSummary, PoolTallies
@@ -112,6 +113,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     binds: tuple[Advice, ...] = ()  # the most telling first
     rerun: Rerun | None = None  # what `tune` makes the run from; None: requests that can't be had again, as live ones
     pools: tuple[PoolSummary, ...] = ()  # of a fleet; empty for a plan alone
+    hand_over: HandOverSummary | None = None  # None: no KV is handed over
 
     def stage_name(self, stage: int | None) -> str:
         """A stage by its number: "3", in a fleet "decode/3"; "-" for None."""
@@ -197,6 +199,7 @@ def run_summary(
         plan=pools.common_info(),
         settings=facts.settings,
         pools=found,
+        hand_over=tallies.hand_overs.summary() if tallies is not None else None,
     )
 
 

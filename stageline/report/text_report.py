@@ -16,6 +16,7 @@ from stageline.plan.report import ranges
 from stageline.report.backtest import backtest_text
 from stageline.report.distributions import Latency
 from stageline.report.grouping import StageGroup, group_stages
+from stageline.report.hand_overs import HandOverSummary
 from stageline.report.pool_summary import PoolSummary
 from stageline.report.prefix import prefix_text
 from stageline.report.settings import run_label, settings_text
@@ -23,7 +24,7 @@ from stageline.report.speculation import speculation_text
 from stageline.report.summary import Advice, Summary
 from stageline.report.tuned import TuneResult
 from stageline.report.utilisation import Utilisation
-from stageline.units import NS_PER_S, counted, figure_text, format_duration
+from stageline.units import NS_PER_S, bytes_text, counted, figure_text, format_duration
 
 MAX_STAGE_ROWS = 32
 RANGE_SHARE = 0.01  # difference of shares of the window from which a row of several stages shows both ends
@@ -108,6 +109,8 @@ def figures_table(summary: Summary) -> Table:
         table.add_row("utilisation", f"{u.mfu:.1%} of peak FLOPs (MFU), {u.bandwidth:.1%} of memory bandwidth")
         for stages, text in bound_lines(u):
             table.add_row("bound by", f"{text} (stage {stages}; mean microbatch)")
+    if summary.hand_over is not None:
+        table.add_row("KV transfer", _transfers(summary.hand_over))
     if summary.prefix_cache is not None:
         table.add_row("prefix cache", prefix_text(summary.prefix_cache))
     if summary.speculation is not None:
@@ -182,11 +185,22 @@ def latency_table(summary: Summary) -> Table:
     return table
 
 
+def _transfers(found: HandOverSummary) -> str:
+    times = found.transfer_s
+    text = f"{counted(found.requests, 'hand-over')}, {bytes_text(found.sent_bytes)}"
+    if times.p50 is None or times.p99 is None:
+        return text
+    text += f"; {format_duration(times.p50 * NS_PER_S)} median, {format_duration(times.p99 * NS_PER_S)} p99 to landing"
+    gap = found.gap_s.p50
+    return text if gap is None else f"{text}; median {format_duration(gap * NS_PER_S)} after the first token"
+
+
 def pool_table(pools: Sequence[PoolSummary]) -> Table:
     """What each pool of a fleet served, and how full it was."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=0)
     preempted = ["preempt"] if any(pool.preemptions for pool in pools) else []
-    for name in ("pool", "requests", "in tok/s", "out tok/s", "busy%", "queue p50", "p99", *preempted, "kv top%"):
+    more = [*preempted, *(["port%"] if any(pool.ports for pool in pools) else [])]
+    for name in ("pool", "requests", "in tok/s", "out tok/s", "busy%", "queue p50", "p99", *more, "kv top%"):
         table.add_column(name, justify="left" if name == "pool" else "right", no_wrap=name != "pool")
     for pool in pools:
         queue = [None if v is None else v * NS_PER_S for v in (pool.queue_s.p50, pool.queue_s.p99)]
@@ -198,6 +212,7 @@ def pool_table(pools: Sequence[PoolSummary]) -> Table:
             _percent(pool.busy_ratio),
             *("-" if value is None else format_duration(value) for value in queue),
             *([f"{pool.preemptions:,}"] if preempted else []),
+            *([_percent(pool.ports.busiest)] if pool.ports else []),
             _percent(pool.kv_peak_ratio),
         )
     return table
