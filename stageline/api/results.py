@@ -9,7 +9,7 @@ import msgspec
 
 from stageline.api.arguments import require_path
 from stageline.engine.fleet import Fleet
-from stageline.engine.types import RequestRecord, StageRecord
+from stageline.engine.types import HandOverRecord, RequestRecord, StageRecord
 from stageline.errors import BadInput, UsageError
 from stageline.plan.schema import Plan
 from stageline.report import compare as comparing
@@ -18,6 +18,12 @@ from stageline.report.compare import Comparison
 from stageline.report.request_times import times_of
 from stageline.report.summary import Summary
 from stageline.units import NS_PER_S
+
+ROW_FIELDS = (
+    *(name for name in RequestRecord.__struct_fields__ if name != "hand_over"),
+    *(f"hand_over_{name}" for name in HandOverRecord.__struct_fields__),
+    "queue_s", "ttft_s", "tpot_s", "e2e_s",
+)  # fmt: skip
 
 
 class RunResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,8 +59,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
             import pandas as pd  # type: ignore[import-not-found,import-untyped,unused-ignore]  # noqa: PLC0415  (optional)
         except ImportError:
             raise UsageError("to_pandas needs pandas: pip install pandas; rows() needs nothing") from None
-        names = (*RequestRecord.__struct_fields__, "queue_s", "ttft_s", "tpot_s", "e2e_s")
-        return pd.DataFrame(self.rows(), columns=list(names)).set_index("index")
+        return pd.DataFrame(self.rows(), columns=list(ROW_FIELDS)).set_index("index")
 
 
 def read_run(directory: str | os.PathLike[str]) -> RunResult:
@@ -115,6 +120,8 @@ def sides(runs: Sequence[RunResult | str | os.PathLike[str]]) -> list[comparing.
 
 def _row(record: RequestRecord) -> dict[str, Any]:
     row: dict[str, Any] = msgspec.structs.asdict(record)
+    moved = row.pop("hand_over")
+    row |= {f"hand_over_{name}": getattr(moved, name, None) for name in HandOverRecord.__struct_fields__}
     times = times_of(record)
     for name in ("queue", "ttft", "tpot", "e2e"):
         value = None if times is None else getattr(times, f"{name}_ns")

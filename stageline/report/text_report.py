@@ -200,7 +200,7 @@ def pool_table(pools: Sequence[PoolSummary]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=0)
     preempted = ["preempt"] if any(pool.preemptions for pool in pools) else []
     more = [*preempted, *(["port%"] if any(pool.ports for pool in pools) else [])]
-    for name in ("pool", "requests", "in tok/s", "out tok/s", "busy%", "queue p50", "p99", *more, "kv top%"):
+    for name in ("pool", "reqs", "in tok/s", "out tok/s", "busy%", "queue p50", "p99", *more, "kv top%"):
         table.add_column(name, justify="left" if name == "pool" else "right", no_wrap=name != "pool")
     for pool in pools:
         queue = [None if v is None else v * NS_PER_S for v in (pool.queue_s.p50, pool.queue_s.p99)]

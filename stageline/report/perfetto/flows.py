@@ -19,9 +19,18 @@ def first_token_flows(
     """
     found: dict[tuple[int, int], list[int]] = {}
     for record in requests:
-        if record.first_token_ns is None or record.replica is None:
+        replica = _of_first_token(record)
+        if record.first_token_ns is None or replica is None:
             continue
-        number = bisect_right(ends_ns.get(record.replica, []), record.first_token_ns - latency_ns[record.replica]) - 1
+        number = bisect_right(ends_ns.get(replica, []), record.first_token_ns - latency_ns[replica]) - 1
         if number >= 0:
-            found.setdefault((record.replica, number), []).append(record.index)
+            found.setdefault((replica, number), []).append(record.index)
     return found
+
+
+def _of_first_token(record: RequestRecord) -> int | None:
+    """The replica that gave it: that of the prefill, unless KV had landed elsewhere before."""
+    moved, first = record.hand_over, record.first_token_ns
+    if moved is None or moved.landed_ns is None or first is None or first <= moved.landed_ns:
+        return record.replica
+    return moved.decode_replica

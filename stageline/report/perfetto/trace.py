@@ -166,7 +166,29 @@ def _phases(uuid: int, record: RequestRecord, admitted_ns: int, first_ns: int, e
     yield packets.begin(uuid, f"request {record.index}", record.arrival_ns, (), notes)
     if admitted_ns > record.arrival_ns:
         yield packets.slice_(uuid, "queued", record.arrival_ns, admitted_ns)
-    yield packets.slice_(uuid, "prefill", admitted_ns, first_ns, (record.index + 1,))
-    if end_ns > first_ns:
-        yield packets.slice_(uuid, "decode", first_ns, end_ns)
+    flow, moved = (record.index + 1,), record.hand_over
+    if moved is None or moved.start_ns is None or moved.landed_ns is None:
+        yield packets.slice_(uuid, "prefill", admitted_ns, first_ns, flow)
+        if end_ns > first_ns:
+            yield packets.slice_(uuid, "decode", first_ns, end_ns)
+    else:
+        yield from _handed_over(uuid, admitted_ns, first_ns, (moved.start_ns, moved.landed_ns), end_ns, flow)
     yield packets.end(uuid, end_ns)
+
+
+def _handed_over(
+    uuid: int, admitted_ns: int, first_ns: int, moved_ns: tuple[int, int], end_ns: int, flow: tuple[int, ...]
+) -> Iterator[bytes]:
+    """Prefill, the wait for room at a decode replica and for ports, the transfer, decode.
+
+    The flow of the first token leaves from the part that gave it. Chunks may travel while the prefill goes on.
+    """
+    start_ns, landed_ns = moved_ns
+    at_source = first_ns <= landed_ns
+    prefilled_ns = min(first_ns, landed_ns) if at_source else start_ns
+    yield packets.slice_(uuid, "prefill", admitted_ns, prefilled_ns, flow if at_source else ())
+    if start_ns > prefilled_ns:
+        yield packets.slice_(uuid, "waits for a port", prefilled_ns, start_ns)
+    yield packets.slice_(uuid, "transfer", max(start_ns, prefilled_ns), landed_ns)
+    if end_ns > landed_ns:
+        yield packets.slice_(uuid, "decode", landed_ns, end_ns, () if at_source else flow)

@@ -10,7 +10,7 @@ from opentelemetry.util.types import AttributeValue
 
 import stageline
 from stageline.engine.fleet import Fleet
-from stageline.engine.types import RequestRecord
+from stageline.engine.types import HandOverRecord, RequestRecord
 from stageline.plan.schema import Plan
 from stageline.report.pools import RunPools
 from stageline.report.spans.context import Sampler, TraceContext
@@ -102,6 +102,8 @@ class SpanMaker:
         if record.replica is not None:
             facts["stageline.replica"] = record.replica
             facts |= {"stageline.pool": pool.name} if pool.name else {}
+        if record.hand_over is not None:
+            facts |= self._moved(record.hand_over)
         if record.cached_tokens is not None:
             facts["stageline.cached_tokens"] = record.cached_tokens
         for name, at_ns in (
@@ -112,6 +114,14 @@ class SpanMaker:
             if at_ns is not None:
                 facts[f"gen_ai.latency.{name}"] = (at_ns - record.arrival_ns) / 1e9
         return facts
+
+    def _moved(self, moved: HandOverRecord) -> Attributes:
+        """Where the KV went, and how much."""
+        found: Attributes = {"stageline.kv_sent_bytes": moved.sent_bytes}
+        if moved.decode_replica is not None:
+            found["stageline.decode_replica"] = moved.decode_replica
+            found["stageline.decode_pool"] = self._pools.of(moved.decode_replica).name
+        return found
 
 
 def _stage_resource(replica: int, stage: int, name: str, pool: str) -> Resource:
@@ -146,6 +156,10 @@ def _moments(record: RequestRecord | None) -> Iterator[tuple[str, int]]:
         yield "admitted", record.admitted_ns
     if record and record.first_token_ns is not None:
         yield "first token", record.first_token_ns
+    if record and (moved := record.hand_over):
+        for name, at_ns in (("KV transfer begins", moved.start_ns), ("KV has landed", moved.landed_ns)):
+            if at_ns is not None:
+                yield name, at_ns
 
 
 def _error(record: RequestRecord | None) -> str:

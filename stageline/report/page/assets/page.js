@@ -36,9 +36,9 @@ function fillText() {
 function fillPools() {
   const pools = data.summary.pools, at = v => v === null ? "-" : duration(v * 1e9);
   if (!pools.length) { element("pools-section").remove(); return; }
-  const names = ["pool", "role", "devices", "requests", "prompt tokens/s", "output tokens/s", "busy", "bubbles", "queue p50", "queue p99", "preemptions", "KV peak"];
+  const names = ["pool", "role", "devices", "requests", "in tokens/s", "out tokens/s", "busy", "bubbles", "queue p50", "queue p99", "preemptions", "KV peak", ...(data.summary.hand_over ? ["egress", "ingress"] : [])];
   const rows = pools.map(p => {
-    const cells = [p.role, `${count(p.devices)} x ${p.device}`, count(p.requests), three(p.prompt_tokens_per_s), three(p.output_tokens_per_s), percent(p.busy_ratio), percent(p.bubble_ratio), at(p.queue_s.p50), at(p.queue_s.p99), count(p.preemptions), percent(p.kv_peak_ratio)];
+    const cells = [p.role, `${count(p.devices)} x ${p.device}`, count(p.requests), three(p.prompt_tokens_per_s), three(p.output_tokens_per_s), percent(p.busy_ratio), percent(p.bubble_ratio), at(p.queue_s.p50), at(p.queue_s.p99), count(p.preemptions), percent(p.kv_peak_ratio), ...(p.ports ? [percent(p.ports.egress_ratio), percent(p.ports.ingress_ratio)] : [])];
     return make("tr", {}, make("th", { scope: "row" }, p.label), ...cells.map(c => make("td", {}, c)));
   });
   element("pools").replaceChildren(make("thead", {}, make("tr", {}, ...names.map(n => make("th", { scope: "col" }, n)))), make("tbody", {}, ...rows));
