@@ -53,12 +53,12 @@ def execute(
 ) -> RunTotals:
     """Run to the end, in this process unless a cluster is given. Both give the same records, in the same order per
     request. A fleet has its own settings in place of `scheduling`. `again` is called whenever the run is done again,
-    with why it ended. A cluster tells only `observer`.
+    with why it ended. A cluster tells only `observer`, and `paranoid` is for runs in this process: a SecondRun has
+    both.
 
-    Raises UsageError for `paranoid` on a cluster, and the StagelineError that the run ends with.
+    Raises the StagelineError that the run ends with.
     """
     if cluster is not None:
-        check_outside(cluster, paranoid=paranoid)
         if isinstance(plan, Fleet):
             raise UsageError("a fleet runs in this process: leave out --engine cluster and --cluster")
         return _on_cluster(cluster, plan, scheduling, workload, seed=seed, observer=observer, text=text, again=again)
@@ -85,15 +85,6 @@ def execute(
         members=members,
         paranoid=paranoid,
     )
-
-
-def check_outside(cluster: Cluster | None, *, paranoid: bool) -> None:
-    """Raises UsageError for what looks inside the stages during the run, on a cluster."""
-    if cluster is not None and paranoid:
-        raise UsageError(
-            "--paranoid looks inside the stages during the run, which a cluster's servers do not show: use it with "
-            "--engine inprocess, which gives the same run"
-        )
 
 
 def _on_cluster(

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from stageline.api.execution import Cluster, check_outside
+from stageline.api.execution import Cluster
 from stageline.api.fleet_file import named_plans
 from stageline.api.fleet_running import settled_fleet
 from stageline.api.fleets import read_plan_or_fleet
@@ -40,6 +40,9 @@ from stageline.workload import DescribedWorkload
 from stageline.workload.recording import RecordedWorkload
 
 EVENTS_HELP = "Write events.jsonl too; needs -o. On a cluster it takes a second run in this process."
+PARANOID_HELP = (
+    "Check all invariants (laws) during the run; slow. On a cluster a second run in this process checks them."
+)
 
 
 def run_command(
@@ -63,14 +66,11 @@ def run_command(
     ] = None,
     events: Annotated[bool, Parameter(negative="", group=OUTPUT, help=EVENTS_HELP)] = False,
     json: Annotated[bool, Parameter(negative="", group=OUTPUT, help="Print summary.json instead of tables.")] = False,
-    paranoid: Annotated[
-        bool, Parameter(negative="", group=OUTPUT, help="Check all invariants (laws) during the run; slow.")
-    ] = False,
+    paranoid: Annotated[bool, Parameter(negative="", group=OUTPUT, help=PARANOID_HELP)] = False,
     place: PlaceFlags = PlaceFlags(),  # noqa: B008  (frozen)
 ) -> None:
     """Run a workload through a plan in emulated time and show where the time went."""
     target = place.target()
-    check_outside(target, paranoid=paranoid)
     objective = None if slo is None else parse_slo(slo)
     loaded = read_plan_or_fleet(plan, PoolFlags())
     if isinstance(loaded, Fleet):

@@ -155,7 +155,6 @@ def run_summary(
     outcomes = {"total": statistics.requests, **statistics.outcomes}
     times = statistics.latencies()
     on, measured = topology(pools), statistics.measured(closed=facts.closed)
-    found = tallies.summaries(totals) if tallies is not None else ()
     alone = pools.pools[0].plan if len(pools.pools) == 1 else None
     return Summary(
         digest=digest,
@@ -198,7 +197,7 @@ def run_summary(
         attempts=facts.attempts,
         plan=pools.common_info(),
         settings=facts.settings,
-        pools=found,
+        pools=tallies.summaries(totals) if tallies is not None else (),
         hand_over=tallies.hand_overs.summary() if tallies is not None else None,
     )
 

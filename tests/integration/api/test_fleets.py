@@ -61,6 +61,7 @@ def test_a_file_says_everything(write: Write) -> None:
         plan = "plan.json"
         replicas = 3
         egress = "100GB/s"
+        port-latency = "1ms"
         scheduling = "--kv grow --microbatch 7"
 
         [[pool]]
@@ -90,6 +91,7 @@ def test_a_file_says_everything(write: Write) -> None:
         (0, 25 * 10**9),
         (0, 0),
     ]
+    assert [p.port_latency_ns for p in fleet.pools] == [1_000_000, None, None]
     assert [(p.scheduling.kv, p.scheduling.microbatch) for p in fleet.pools] == [("grow", 7)] + [("reserve", None)] * 2
 
 
@@ -260,9 +262,6 @@ def test_what_a_fleet_does_not_take(write: Write, tmp_path: Path) -> None:
     text = '[[pool]]\nname = "a"\nplan = "plan.json"'
     with pytest.raises(BadInput, match="its pools are not planned yet; give run what plan_fleet returns"):
         stageline.run(write(text), SPEC)
-    apart = tuple(Pool(name=role, plan=PLAN, role=role) for role in ("prefill", "decode"))
-    with pytest.raises(UsageError, match="pool prefill: runs with the roles prefill and decode are not possible yet"):
-        stageline.run(Fleet(pools=apart, hand_over=HandOver(bytes_per_s=1)), SPEC)
     with pytest.raises(UsageError, match="--serving-engine sglang: each pool of a fleet has its own"):
         stageline.run(fleet, SPEC, serving_engine="sglang")
     with pytest.raises(UsageError, match="a fleet runs in this process"):
