@@ -51,6 +51,7 @@ class _Arrival(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     conversation: str = msgspec.field(name="session", default="")
     hash_ids: tuple[Identity, ...] = ()
     output_hash_ids: tuple[Identity, ...] = ()
+    model: str = ""
 
 
 class _Other(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
