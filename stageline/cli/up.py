@@ -57,7 +57,7 @@ def up_command(
     check_seed(live.seed)
     logs.configure(servers.log_format, servers.log_level)
     loaded = read_plan_file(plan)
-    factor = parse_dilation(live.dilation, Route(loaded))
+    factor = parse_dilation(live.dilation, [Route(loaded)])
     objective = None if slo is None else parse_slo(slo)
     scheduled = msgspec.json.encode(scheduling.settings(loaded, objective)).decode()
     router_flags = live.settings() | {"dilation": factor, "scheduling": scheduled}

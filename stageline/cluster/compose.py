@@ -13,6 +13,7 @@ from stageline.cluster.stack import (
 )
 from stageline.cluster.yaml_text import Alias, Anchor, Flow, Note, Spaced, Yaml, emit
 from stageline.plan.schema import Plan
+from stageline.runtime.deployment import Deployment
 
 PROMETHEUS_IMAGE = "prom/prometheus:v2.53.3"
 GRAFANA_IMAGE = "grafana/grafana:11.4.0"
@@ -98,7 +99,7 @@ def _stage(plan: Plan) -> dict[str, Yaml]:
         "<<": Alias("process"),
         "command": Flow(containers.STAGE_COMMAND),
         "networks": {"pipeline": stages},
-        "healthcheck": Note(_CHECK_COST, _check(containers.STAGE_CHECK, containers.check_interval_s(plan))),
+        "healthcheck": Note(_CHECK_COST, _check(containers.STAGE_CHECK, containers.check_interval_s(Deployment(plan)))),
     }
 
 
@@ -114,7 +115,7 @@ def _services(plan: Plan, options: ComposeOptions) -> dict[str, Yaml]:
 
 
 def _router(plan: Plan, options: ComposeOptions) -> Yaml:
-    healthy = _check(containers.ROUTER_CHECK, 10 if containers.check_interval_s(plan) > 5 else 5)
+    healthy = _check(containers.ROUTER_CHECK, 10 if containers.check_interval_s(Deployment(plan)) > 5 else 5)
     return {
         "<<": Alias("process"),
         **_build(options),
@@ -127,7 +128,7 @@ def _router(plan: Plan, options: ComposeOptions) -> Yaml:
         ],
         "depends_on": Note(
             "Started with it; it does not wait for them to be healthy.",
-            Flow([server.name for server in containers.stage_servers(plan)]),
+            Flow([server.name for server in containers.stage_servers(Deployment(plan))]),
         ),
         "healthcheck": Note("Healthy means that every stage is.", healthy),
     }

@@ -8,6 +8,7 @@ import msgspec
 
 from stageline.cluster import containers
 from stageline.plan.schema import Plan
+from stageline.runtime.deployment import Deployment
 from stageline.units import NS_PER_S
 
 CLUSTER_LABEL = "org.stageline.cluster"
@@ -48,7 +49,7 @@ def fingerprint(plan: Plan, options: DockerOptions, image_id: str) -> str:
 
 def stage_parts(plan: Plan, options: DockerOptions) -> list[ContainerSpec]:
     """The stage servers, which get the plan from the router."""
-    interval_s = containers.check_interval_s(plan)
+    interval_s = containers.check_interval_s(Deployment(plan))
     return [
         ContainerSpec(
             server.name,
@@ -60,7 +61,7 @@ def stage_parts(plan: Plan, options: DockerOptions) -> list[ContainerSpec]:
                 "healthcheck": _check(containers.STAGE_CHECK, interval_s),
             },
         )
-        for server in containers.stage_servers(plan)
+        for server in containers.stage_servers(Deployment(plan))
     ]
 
 
@@ -76,7 +77,7 @@ def router_part(plan: Plan, options: DockerOptions, volume: str) -> ContainerSpe
         "environment": _environment(
             options,
             PLAN=containers.PLAN_FILE,
-            STAGES=containers.stage_address_pattern(plan),
+            STAGES=containers.stage_address_pattern(Deployment(plan)),
             ADVERTISE=f"{containers.ROUTER}:{containers.GRPC_PORT}",
             PAYLOAD=options.payload,
             WINDOW=options.window,

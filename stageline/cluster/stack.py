@@ -3,6 +3,7 @@
 from stageline.cluster import containers
 from stageline.cluster.yaml_text import Alias, Flow, Yaml
 from stageline.plan.schema import Plan
+from stageline.runtime.deployment import Deployment
 
 # Settings that a variable of the shell sets in a container, where it is set. Not those that a file of services decides:
 # addresses, ports, the plan, and what ends with a parent.
@@ -46,7 +47,7 @@ def stage_services(plan: Plan) -> dict[str, Yaml]:
                 "STAGELINE_REPLICA": str(server.replica),
             },
         }
-        for server in containers.stage_servers(plan)
+        for server in containers.stage_servers(Deployment(plan))
     }
 
 
@@ -57,7 +58,7 @@ def router_environment(plan: Plan, *, dilation: str, payload: str, host: str) ->
         "STAGELINE_PUBLISHED": f"{host}:${{STAGELINE_HTTP_PORT:-{containers.HTTP_PORT}}},"
         f"{host}:${{STAGELINE_PORT:-{containers.GRPC_PORT}}}",
         "STAGELINE_PLAN": containers.PLAN_FILE,
-        "STAGELINE_STAGES": containers.stage_address_pattern(plan),
+        "STAGELINE_STAGES": containers.stage_address_pattern(Deployment(plan)),
         "STAGELINE_ADVERTISE": f"{containers.ROUTER}:{containers.GRPC_PORT}",
         "STAGELINE_PAYLOAD": f"${{STAGELINE_PAYLOAD:-{payload}}}",
         "STAGELINE_DILATION": f"${{STAGELINE_DILATION:-{dilation}}}",

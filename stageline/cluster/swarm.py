@@ -14,6 +14,7 @@ from stageline.cluster.stack import (
 )
 from stageline.cluster.yaml_text import Alias, Anchor, Flow, Note, Spaced, Yaml, emit
 from stageline.plan.schema import Plan
+from stageline.runtime.deployment import Deployment
 
 _DIGITS = 12  # of the digest, in the name of a config: Swarm configs are immutable, so each plan has its own
 
@@ -82,7 +83,7 @@ def _stage(plan: Plan) -> dict[str, Yaml]:
         "command": Flow(containers.STAGE_COMMAND),
         "networks": {"pipeline": {"aliases": Flow(["stages"])}},
         "deploy": _deploy() | {"resources": {"limits": {"memory": "256M"}}},
-        "healthcheck": healthcheck(containers.STAGE_CHECK, containers.check_interval_s(plan)),
+        "healthcheck": healthcheck(containers.STAGE_CHECK, containers.check_interval_s(Deployment(plan))),
     }
 
 

@@ -52,7 +52,8 @@ def one_pool(route: Route, scheduling: Scheduling) -> ServedFleet:
 
 def serve(fleet: Fleet) -> ServedFleet:
     """What engines need of a fleet file."""
-    routing = Scheduling(balance=fleet.balance, front_end_ns=fleet.front_end_ns)
+    cached = any(pool.scheduling.prefix_cache for pool in fleet.pools)
+    routing = Scheduling(balance=fleet.balance, front_end_ns=fleet.front_end_ns, prefix_cache=cached)
     return ServedFleet([_served(pool) for pool in fleet.pools], routing, fleet.hand_over)
 
 

@@ -43,6 +43,8 @@ def rows_of(events: Sequence[Request | Cancellation]) -> router_pb2.Rows:
     )
     if any(r.priority for r in requests):
         rows.priority.extend(r.priority for r in requests)
+    if any(r.model for r in requests):
+        rows.model.extend(r.model for r in requests)
     if any(r.conversation for r in requests):
         rows.session.extend(r.conversation for r in requests)
     if any(r.hash_ids for r in requests):
@@ -84,6 +86,7 @@ def requests_of(rows: router_pb2.Rows, first_index: int) -> list[Request | Cance
             ("hash_count", 0),
             ("cancels", 0),
             ("output_hash_count", 0),
+            ("model", ""),
         )
     }
     for name in ("arrival_ns", "prompt_tokens", "output_tokens", "max_output_tokens"):
@@ -111,6 +114,7 @@ def requests_of(rows: router_pb2.Rows, first_index: int) -> list[Request | Cance
                 conversation=row[5],
                 hash_ids=hash_ids,
                 output_hash_ids=output_hash_ids,
+                model=row[9],
             )
         )
     return requests

@@ -11,6 +11,7 @@ from router.settings import RouterSettings, stage_addresses
 from stage_server.settings import StageSettings
 from stageline.cli.main import invoke as run
 from stageline.plan.schema import Plan
+from stageline.runtime.deployment import Deployment
 from tests.cluster.plans import small_plan
 
 COMMITTED = {
@@ -51,7 +52,7 @@ def test_every_stage_has_a_service_that_the_router_finds(plan: Plan, checkout: P
     services = rendered(plan, checkout)["services"]
     environment = services["router"]["environment"]
     assert isinstance(environment, dict)
-    addresses = [a for row in stage_addresses(environment["STAGELINE_STAGES"], plan) for a in row]
+    addresses = [a for row in stage_addresses(environment["STAGELINE_STAGES"], Deployment(plan)) for a in row]
     others = {"router", "prometheus", "grafana", "load", "cli"}
     assert [f"{name}:50051" for name in services if name not in others] == addresses
 

@@ -10,8 +10,8 @@ import pytest
 from router.cluster.stages import StageTable
 from router.live import supervisor
 from router.live.options import LiveOptions
-from stageline.engine.route import Route
 from stageline.errors import Unavailable
+from stageline.runtime.deployment import Deployment
 from tests.unit.engine.builders import plan
 
 
@@ -23,7 +23,7 @@ class Broken:
     def __init__(self, *_: object) -> None:
         """As a LiveSession's."""
 
-    async def open(self, digest: str, advertise: str) -> None:
+    async def open(self, advertise: str) -> None:
         """See LiveSession."""
         raise ValueError("no such thing")
 
@@ -31,12 +31,18 @@ class Broken:
         """See LiveSession."""
 
 
+def supervised() -> supervisor.LiveSupervisor:
+    """Of stages that are healthy."""
+    served = Deployment(plan())
+    table = cast(StageTable, SimpleNamespace(healthy=True, deployment=served))
+    return supervisor.LiveSupervisor(served.fleet, table, LiveOptions())
+
+
 async def test_a_bug_is_logged_and_shown_to_clients(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(supervisor, "LiveSession", Broken)
-    table = cast(StageTable, SimpleNamespace(healthy=True))
-    kept = supervisor.LiveSupervisor(Route(plan()), table, LiveOptions())
+    kept = supervised()
     kept.start("")
     assert kept._task is not None
     await asyncio.wait({kept._task})
@@ -50,8 +56,7 @@ async def test_a_bug_is_logged_and_shown_to_clients(
 
 def test_a_refusal_always_has_a_reason() -> None:
     """Also while a session that had no trouble is being closed."""
-    table = cast(StageTable, SimpleNamespace(healthy=True))
-    kept = supervisor.LiveSupervisor(Route(plan()), table, LiveOptions())
+    kept = supervised()
     for reason in ("the live session is not open yet", ""):
         kept.reason = reason
         with pytest.raises(Unavailable, match=r"no live session is open: the live session is .*"):
