@@ -8,19 +8,20 @@ from stageline.engine.microbatch import Item, Microbatch, Trail
 
 TimeOrColumn = Any  # an integer of ns, or a column of them
 Later = Callable[[TimeOrColumn, TimeOrColumn], TimeOrColumn]
-ROUTER_CAUSES = 4  # as many as `router_ends` has
+ROUTER_CAUSES = 5  # as many as `router_ends` has
 
 
 def router_ends(stamps: Any, later: Later = max) -> tuple[TimeOrColumn, ...]:
     """When each of the router's causes ends, in the order of GAP_CAUSES; each begins where the one before it ended.
 
-    No work at the router before `work_since` (part of it without any request), no credit until `credit_since`, no KV
-    room until the dispatch. `stamps` is a microbatch; or columns of the same names, for many gaps at once, and `later`
-    numpy's maximum.
+    No work at the router before `work_since` (part of it without any request, part of it with KV on its way to all of
+    them), no credit until `credit_since`, no KV room until the dispatch. `stamps` is a microbatch; or columns of the
+    same names, for many gaps at once, and `later` numpy's maximum.
     """
     return (
         stamps.empty_since_ns,  # starved
-        stamps.work_since_ns,  # empty
+        stamps.work_since_ns - stamps.transfer_wait_ns,  # empty
+        stamps.work_since_ns,  # transfer
         later(stamps.work_since_ns, stamps.credit_since_ns),  # credit
         stamps.dispatch_ns,  # kv_blocked
     )

@@ -55,6 +55,16 @@ TABLE: tuple[Cause, ...] = (
         bubble=False,
     ),
     Cause(
+        name="transfer",
+        meaning="all requests wait for KV from elsewhere",
+        seen="Decode replicas wait for KV on its way to them for {share:.0%} of the time (transfer)",
+        advice="the bandwidth of the ports, how much KV is sent, and how many replicas prefill (the fleet's)",
+        colour="#56B4E9",
+        dark_colour="#56B4E9",
+        in_gap=True,
+        optional=True,
+    ),
+    Cause(
         name="credit",
         meaning="no credit free (in-flight limit)",
         seen="Work waits for one of {credits} credits for {share:.0%} of the stages' time",

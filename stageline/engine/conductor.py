@@ -51,7 +51,8 @@ class Conductor:
         self.first_arrival_ns: int | None = None
         self.last_completion_ns = 0
         self.in_flight: list[deque[int]] = [deque() for _ in range(replicas)]  # arrivals at visit 0
-        self.reactive = workload.reactive and replicas > 1
+        # Whether what happens at one replica may change what another one can do, so that none runs ahead of another.
+        self.reactive = (workload.reactive or router.fleet.hand_over is not None) and replicas > 1
         self._trip_ns = [route.trip_ns for route in router.fleet.routes]  # shortest, by replica
         self._agenda = Agenda(replicas) if replicas > 1 else SoloAgenda()
         self.next_arrival_ns = NEVER  # lower bound on the next arrival
@@ -61,7 +62,8 @@ class Conductor:
     @property
     def done(self) -> bool:
         """No request is in the system, and none will arrive."""
-        return self.next_arrival_ns >= NEVER and not self.router.sequences and not any(self.in_flight)
+        idle = self.next_arrival_ns >= NEVER and self.router.next_due_ns >= NEVER
+        return idle and not self.router.sequences and not any(self.in_flight)
 
     def bound_ns(self, replica: int) -> int:
         """Lower bound on the next completion of this replica that has not been processed."""
@@ -95,16 +97,19 @@ class Conductor:
     def own_event_ns(self) -> int:
         """The earliest event that the router knows of: an arrival, a formation or a known completion."""
         heads = (q[0] for q in self.returns if q)
-        return min(self.next_arrival_ns, *self.next_form_ns, *heads)
+        return min(self.next_arrival_ns, self.router.next_due_ns, *self.next_form_ns, *heads)
 
     @property
     def known_event_ns(self) -> int:
         """The earliest arrival, or event of a replica whose next one is known."""
         known = self._agenda.known()
-        return self.next_arrival_ns if known is None else min(self.next_arrival_ns, known[0])
+        own_ns = min(self.next_arrival_ns, self.router.next_due_ns)
+        return own_ns if known is None else min(own_ns, known[0])
 
     def next_event_ns(self, replica: int) -> int:
         """The earliest time at which this replica may dispatch something."""
+        if self.router.fleet.hand_over is not None:
+            return min(self.own_event_ns, self._all_bounds_ns())
         bound = self._all_bounds_ns() if self.reactive else self.bound_ns(replica)
         return min(self.next_arrival_ns, self.next_form_ns[replica], bound)
 
@@ -118,7 +123,7 @@ class Conductor:
 
     def proceed(self) -> None:
         """`advance` when the workload knows no more than it did after the last event."""
-        while self._step() or self._arrive():
+        while self._step() or self._do_due() or self._arrive():
             pass
 
     def _step(self) -> bool:
@@ -143,7 +148,7 @@ class Conductor:
     def _safe_before(self) -> Event:
         """Known events before this may be processed. Only a reactive workload waits for other replicas."""
         if self.reactive:
-            return min(self.next_arrival_ns, self._agenda.unknown_ns()), True, -1
+            return min(self.next_arrival_ns, self.router.next_due_ns, self._agenda.unknown_ns()), True, -1
         return self.next_arrival_ns, True, -1
 
     def _event(self, r: int) -> tuple[Event, bool]:
@@ -172,6 +177,7 @@ class Conductor:
             for index in ended:
                 self.workload.finished(index, now_ns)
             self._refresh_next_arrival()
+        self._form_touched(now_ns)
 
     def _form(self, r: int, now_ns: int) -> None:
         items = self.router.form(r, now_ns)
@@ -183,11 +189,31 @@ class Conductor:
                 self._forecast.dispatched(r, items)
             self.in_flight[r].extend([i.arrival_ns for i in items])
         self.next_form_ns[r] = self.router.replicas[r].next_timer_ns(now_ns)
+        self._form_touched(now_ns)
+
+    def _do_due(self) -> bool:
+        """What the router itself has to do next, if safe: after completions of that instant, before all else."""
+        now = self.router.next_due_ns
+        if now >= NEVER or now > self.next_arrival_ns or self._agenda.unknown_ns() <= now:
+            return False
+        known = self._agenda.known()
+        if known is not None and known < (now, True):
+            return False
+        for index in self.router.do_due(now):
+            self.last_completion_ns = max(self.last_completion_ns, now)
+            self.workload.finished(index, now)
+        self._form_touched(now)
+        self._refresh_next_arrival()
+        return True
+
+    def _form_touched(self, now_ns: int) -> None:
+        for r in self.router.take_touched():
+            self._form_at(r, now_ns)
 
     def _arrive(self) -> bool:
         """The next arrival or cancellation, if safe."""
         now = self.next_arrival_ns
-        if not self.arrival_known or self._agenda.unknown_ns() <= now:
+        if not self.arrival_known or self._agenda.unknown_ns() <= now or self.router.next_due_ns <= now:
             return False
         known = self._agenda.known()
         if known is not None and known < (now, True):
@@ -205,6 +231,7 @@ class Conductor:
             self.first_arrival_ns = self.last_completion_ns = now_ns
         if self.router.arrive(request):
             self._form_at(self.router.sequences[request.index].replica, now_ns)
+            self._form_touched(now_ns)
         else:
             self.workload.finished(request.index, now_ns)
 
@@ -214,6 +241,7 @@ class Conductor:
             if self.router.cancel(index, now_ns):
                 self.workload.finished(index, now_ns)
             self._form_at(sequence.replica, now_ns)
+            self._form_touched(now_ns)
 
     def _form_at(self, replica: int, now_ns: int) -> None:
         self.next_form_ns[replica] = min(self.next_form_ns[replica], now_ns)

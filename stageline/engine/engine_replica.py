@@ -48,7 +48,7 @@ class EngineReplica(Replica):
         grouping = self.grouping
         returned, self._just_returned = self._just_returned, False
         if self.in_flight or returned:
-            self._credit_since_ns = now_ns  # what waited, waited for a return
+            self.stamps.credit_since_ns = now_ns  # what waited, waited for a return
         looks = grouping.own_loops or not self.in_flight
         if not (returned or (looks and self.has_work)):
             return
@@ -58,7 +58,7 @@ class EngineReplica(Replica):
             if forming.members:
                 grouping.dispatched(forming.members)
                 out.append(self._dispatch(forming, now_ns))
-                self._work_since_ns = self._empty_stamp_ns = now_ns
+                self.dispatched(now_ns)
 
     def schedule(self, now_ns: int) -> Forming:
         """See Replica."""
@@ -96,7 +96,7 @@ class EngineReplica(Replica):
             if self.cache is not None:
                 self.cache.cache_full_blocks(sequence, forming.grants)
         self._ready_count -= len(forming.members)
-        self._written_tokens += len(forming.members) + forming.draft_tokens
+        self.written_tokens += len(forming.members) + forming.draft_tokens
         for sequence in kept:
             if sequence.ready:
                 self._push_ready(sequence)
@@ -123,10 +123,9 @@ class EngineReplica(Replica):
             return None
         return found
 
-    def free(self, sequence: Sequence) -> None:
-        """See Replica."""
+    def _stop(self, sequence: Sequence) -> None:
         self.grouping.stopped(sequence)
-        super().free(sequence)
+        super()._stop(sequence)
 
     def leave(self, sequence: Sequence, now_ns: int) -> None:
         """See Replica."""
@@ -135,7 +134,8 @@ class EngineReplica(Replica):
 
     def count_waiting(self, sequence: Sequence, sign: int) -> None:
         """See Replica."""
-        self._waiting_tokens += sign * (sequence.request.prompt_tokens + sequence.generated)
+        if not sequence.incoming:
+            self._waiting_tokens += sign * (sequence.request.prompt_tokens + sequence.generated)
         super().count_waiting(sequence, sign)
 
 

@@ -86,11 +86,28 @@ class Forming:
         self.tokens_left -= chunk
         self.members.append((sequence, int(samples)))
 
-    def seal(self, number: int, now_ns: int, stamps: tuple[int, int, int], releases: tuple[int, ...]) -> Microbatch:
-        """The finished microbatch; `stamps` are (work_since, empty_since, credit_since)."""
+    def take_grants(self) -> list[Grant]:
+        """Remove and return the grants so far."""
+        grants, self.grants = self.grants, []
+        return grants
+
+    def withdraw(self, owner: int) -> bool:
+        """Drop the grants to an owner whose KV is freed before they are sent; True if nothing was sent before them.
+
+        The first grant to a request has its state; a cached block is granted once.
+        """
+        mine = [grant for grant in self.grants if grant[0] == owner]
+        if mine:
+            self.grants = [grant for grant in self.grants if grant[0] != owner]
+        return bool(mine) and (owner < 0 or any(states > 0 for _, _, states, _ in mine))
+
+    def seal(
+        self, number: int, now_ns: int, stamps: tuple[int, int, int, int], releases: tuple[int, ...]
+    ) -> Microbatch:
+        """The finished microbatch; `stamps` are (work_since, empty_since, credit_since, transfer_wait)."""
         totals = BatchTotals(
             self.decode_sequences, self.decode_sequences + self.draft_tokens,
             self.decode_kv_tokens, self.decode_kv_tokens + self.draft_pairs,
             self.prefill_sequences, self.prefill_tokens, self.prefill_kv_tokens, self.prefill_pairs, self.sampled,
         )  # fmt: skip
-        return Microbatch(number, totals, now_ns, *stamps, releases, tuple(self.grants))
+        return Microbatch(number, totals, now_ns, *stamps[:3], releases, tuple(self.grants), stamps[3])

@@ -36,17 +36,19 @@ def check_l2(router: Router, pipelines: Seq[HeapPipeline]) -> None:
     """Ledgers add up. With nothing in flight the mirror equals every stage's ledger."""
     for replica, pipeline in zip(router.replicas, pipelines, strict=True):
         mirror = replica.mirror
-        held = sum(s.blocks for s in replica.running.values())
+        holders = [*replica.running.values(), *replica.pinned.values()]
+        held = sum(s.blocks for s in holders)
         blocks, states, kept = (0, 0, [0] * len(mirror.caps)) if replica.cache is None else replica.cache.resident()
         require(mirror.blocks == held + blocks, "L2", f"mirror: {mirror.blocks} blocks; held {held}, cached {blocks}")
-        contexts = [s.blocks + s.cached_blocks for s in replica.running.values()]
+        contexts = [s.blocks + s.cached_blocks for s in holders]
         kept = [copies + sum(min(n, cap) for n in contexts) for cap, copies in zip(mirror.caps, kept, strict=True)]
         require(mirror.kept == kept, "L2", f"mirror: windows keep {mirror.kept} blocks, not {kept}")
-        running = len(replica.running)
-        require(mirror.states == running + states, "L2", f"mirror: {mirror.states} states, not {running} + {states}")
+        count = len(holders)
+        require(mirror.states == count + states, "L2", f"mirror: {mirror.states} states, not {count} + {states}")
+        unsent = replica.in_flight or replica.releases or replica.between.grants
         for stage in pipeline.stages:
             stage.ledger.check()
-            if not replica.in_flight and not replica.releases and not (replica.cache and replica.cache.evicted):
+            if not unsent and not (replica.cache and replica.cache.evicted):
                 mine, theirs = mirror.used_bytes(stage.index), stage.ledger.used_bytes
                 require(mine == theirs, "L2", f"stage {stage.index}: router's ledger {mine} B, its own {theirs} B")
 
@@ -56,7 +58,8 @@ def check_prefix_cache(router: Router) -> None:
     for replica in router.replicas:
         if replica.cache is None:
             continue
-        users = Counter(block.owner for s in replica.running.values() for block in s.chain)
+        holders = [*replica.running.values(), *replica.pinned.values()]
+        users = Counter(block.owner for s in holders for block in s.chain)
         counted = {block.owner: block.users for block in replica.cache.hash_blocks()}
         require(users.keys() <= counted.keys(), "L2", f"replica {replica.index}: a block was evicted while in use")
         wrong = {owner for owner, n in counted.items() if n != users[owner]}

@@ -13,7 +13,7 @@ class Microbatch(msgspec.Struct, frozen=True, gc=False):
     """One microbatch. Times in ns.
 
     KV belongs to owners: requests, and (as negative numbers) blocks of the prefix cache. `grants` lists changes only,
-    negative where KV passes to another owner. The four stamps are those of rule 7; together with its trail they explain
+    negative where KV passes to another owner. The stamps are those of rule 7; together with its trail they explain
     every gap.
     """
 
@@ -25,6 +25,7 @@ class Microbatch(msgspec.Struct, frozen=True, gc=False):
     credit_since_ns: int  # credits 0 -> 1
     releases: tuple[int, ...] = ()  # owners whose KV is freed, before the grants
     grants: tuple[Grant, ...] = ()
+    transfer_wait_ns: int = 0  # up to work_since, in which all requests waited for KV from elsewhere
 
 
 class Trail(msgspec.Struct, frozen=True, gc=False):

@@ -30,16 +30,29 @@ class PromptCache(PrefixCache):
             hit_tokens=self._hit_tokens, evictions=self.evicted_blocks, saved_prefill_ns=self._total_saved_ns,
         )  # fmt: skip
 
-    def acquire(self, sequence: Sequence) -> int:
-        """Hold the longest usable chain for a sequence about to be admitted; returns how many tokens it covers."""
+    def acquire(self, sequence: Sequence, tokens: int) -> int:
+        """Hold the longest usable chain for a sequence about to be admitted, short of the last of `tokens`.
+
+        Returns how many tokens it covers.
+        """
         sequence.block_ids = self._identities(sequence.request)
-        chain = self.match(sequence.block_ids, sequence.todo_tokens)
+        chain = self.match(sequence.block_ids, tokens)
         for block in chain:
             self.hold(block)
         self.use_windows(chain)
         sequence.chain = chain
         sequence.cached_blocks = len(chain) * self.kv_blocks
         return len(chain) * self.hash_block_tokens
+
+    def prepare(self, sequence: Sequence, *, acquire: bool) -> None:
+        """A hand-over is about to be held: its blocks can be cached once they have landed.
+
+        With `acquire` it holds the chain that is cached here already, so that less is sent.
+        """
+        if acquire:
+            self.acquire(sequence, sequence.written_tokens + 1)
+        else:
+            sequence.block_ids = self._identities(sequence.request)
 
     def release(self, sequence: Sequence) -> None:
         """Release its blocks: it stopped running, or was not admitted. The blocks stay until they are evicted."""

@@ -2,33 +2,44 @@
 
 import heapq
 from collections import deque
+from typing import Protocol
 
 from stageline.engine.forming import Forming
+from stageline.engine.idle_stamps import IdleStamps
 from stageline.engine.microbatch import Item, Trail
-from stageline.engine.mirror import KvMirror
 from stageline.engine.policies.batching import BATCHING
-from stageline.engine.policies.kv import KV
-from stageline.engine.policies.queueing import QUEUEING, QueueState
-from stageline.engine.prompt_cache import PromptCache, make_cache
-from stageline.engine.request_queue import RequestQueue, RequestQueues
+from stageline.engine.policies.queueing import QueueState
+from stageline.engine.replica_kv import ReplicaKv
 from stageline.engine.rng import STREAM_EXPERTS, draw_at, stream_key
 from stageline.engine.route import Route
 from stageline.engine.sequence import Sequence
 from stageline.engine.settings import Scheduling, data_parallel_ranks
 from stageline.engine.speculation import make_speculation
-from stageline.engine.types import NEVER, Request
+from stageline.engine.types import NEVER
 from stageline.errors import LawBroken
+
+
+class Incoming(Protocol):
+    """Who hands KV over to a decode replica."""
+
+    acquires_cached: bool  # whether blocks that are cached there are not sent
+
+    def admitted(self, sequence: Sequence, now_ns: int) -> None:
+        """The replica holds KV for it."""
+        ...
+
 
 Members = list[tuple[Sequence, int]]  # with the rows sampled for each
 Formed = tuple[Item, Members]  # a microbatch on link 0, and who is in it
 
 
-class Replica:
+class Replica(ReplicaKv):
     """The credits (in-flight limit), gate, mirror, waiting and running sequences of one pipeline."""
 
     def __init__(self, route: Route, index: int, scheduling: Scheduling, seed: int) -> None:
+        super().__init__(route, scheduling)
         defaults = route.plan.defaults
-        self.route, self.index = route, index
+        self.index = index
         self.credits = self.all_credits = scheduling.credits or defaults.credits
         self.batched_tokens = scheduling.batched_tokens or defaults.batched_tokens
         self._chunk_tokens = -(-self.batched_tokens // data_parallel_ranks(route.plan))  # most of one prompt
@@ -36,21 +47,13 @@ class Replica:
         self.overhead_ns = scheduling.overhead_ns
         largest = scheduling.microbatch or defaults.microbatch
         self.batching = BATCHING.find(scheduling)(route, self.credits, largest, scheduling)
-        self.waiting: RequestQueue | RequestQueues = RequestQueue(QUEUEING.make(scheduling))
-        self.running: dict[int, Sequence] = {}  # by request index
-        self.mirror = KvMirror(route.plan)
-        self.cache = make_cache(self.mirror, route, scheduling)
-        self.kv = KV.find(scheduling)(self.mirror, self.cache)
         self.speculation = make_speculation(scheduling, seed)
         self.link = route.link(0, index, seed)
         self.in_flight: deque[Formed] = deque()
-        self.releases: list[int] = []
-        self.outstanding_tokens = 0
-        self._waiting_blocks = 0  # the most that the waiting sequences will hold
-        self._waiting_kept = [0] * len(self.mirror.caps)  # of that, what windows will keep
+        self.prefills = False  # whether requests leave it once their prompt is done
+        self.incoming: Incoming | None = None  # told of hand-overs that are admitted here; None: there are none
         self.formed = 0
         self.admissions = 0
-        self._written_tokens = 0  # of all running sequences
         self._ready: list[tuple[int, int, Sequence]] = []  # heap by admission number; may hold stale entries
         self._ready_count = 0
         self._pushes = 0
@@ -58,32 +61,10 @@ class Replica:
         self._gate_free_ns = 0
         self._depart_ns = 0
         self._draw_key = stream_key(seed, STREAM_EXPERTS, index, 0)
-        self._had_work = False
-        self._work_since_ns = 0
-        self._empty_since_ns: int | None = None  # when the last request left; None once one has come
-        self._empty_stamp_ns = 0
-        self._credit_since_ns = 0
+        self.stamps = IdleStamps()
+        self._away = 0  # running sequences that wait for KV from elsewhere
 
     # -- what policies and the router read
-
-    def fits_empty(self, request: Request) -> bool:
-        """Whether its KV fits the ledgers while nobody else uses them."""
-        return self.mirror.fits_empty(self.mirror.blocks_for(self.kv.max_tokens(request)))
-
-    def kv_fill(self) -> int:
-        """See `ReplicaState` of the routing policies."""
-        return self.mirror.fill(self._waiting_blocks, len(self.waiting), self._waiting_kept)
-
-    def kv_in_use(self) -> int:
-        """KV of the fullest stage that no eviction would free, in units of 2**-40 of its budget."""
-        if self.cache is None:
-            return self.mirror.fill(0, 0)
-        blocks, states, kept = self.cache.evictable()
-        return self.mirror.fill(-blocks, -states, [-n for n in kept])
-
-    def cached_blocks(self, request: Request) -> int:
-        """See `ReplicaState` of the routing policies."""
-        return len(self.cache.match(request.hash_ids, request.prompt_tokens)) if self.cache is not None else 0
 
     @property
     def gate_ns(self) -> int:
@@ -107,7 +88,7 @@ class Replica:
         """The oldest microbatch in flight is back; returns its members. The caller finishes the sequences that end."""
         _, members = self.in_flight.popleft()
         if not self.credits:
-            self._credit_since_ns = now_ns
+            self.stamps.credit_since_ns = now_ns
         self.credits += 1
         for sequence, _ in members:
             sequence.in_flight -= 1
@@ -124,7 +105,7 @@ class Replica:
         right, kept = self.speculation.verify(sequence, rows - 1)
         rejected = rows - 1 - right
         sequence.written_tokens -= rejected
-        self._written_tokens -= rejected
+        self.written_tokens -= rejected
         return kept
 
     def set_ready(self, sequence: Sequence) -> None:
@@ -150,33 +131,16 @@ class Replica:
         sequence.todo_tokens = 0
         self._unschedule(sequence)
 
-    def take_releases(self) -> tuple[int, ...]:
-        """Owners whose KV was freed since the last microbatch."""
-        releases, self.releases = tuple(self.releases), []
-        if self.cache is not None:
-            releases += self.cache.take_evicted()
-        return releases
-
-    def last_releases(self) -> tuple[int, ...]:
-        """The run is over: owners of everything that is still held, cached blocks included."""
-        if self.cache is not None:
-            self.cache.clear()
-        return self.take_releases()
-
     # -- forming microbatches
 
     def form(self, now_ns: int) -> list[Formed]:
         """Every microbatch that may leave now."""
         out: list[Formed] = []
-        work = self.has_work
-        if work and not self._had_work:
-            self._work_since_ns = now_ns
-            empty = self._empty_since_ns
-            self._empty_stamp_ns = now_ns if empty is None else empty
-        if work:
-            self._empty_since_ns = None
+        self._admit_incoming(now_ns)
+        self.stamps.looked(now_ns, work=self.has_work)
         self.form_all(now_ns, out)
-        self._had_work = self.has_work
+        self.stamps.had_work = self.has_work
+        self._note_waiting(now_ns)
         return out
 
     def form_all(self, now_ns: int, out: list[Formed]) -> None:
@@ -186,18 +150,23 @@ class Replica:
             if not forming.members:
                 return
             out.append(self._dispatch(forming, now_ns))
-            self._work_since_ns = self._empty_stamp_ns = now_ns
+            self.dispatched(now_ns)
+
+    def dispatched(self, now_ns: int) -> None:
+        """A microbatch has left: what it could not take may come in now, and is work left over."""
+        self.stamps.dispatched(now_ns)
+        self._admit_incoming(now_ns)
 
     def next_timer_ns(self, now_ns: int) -> int:
         """When the gate alone would let work start; NEVER if something else is missing."""
-        if self._had_work and self.credits and self.gate_ns > now_ns:
+        if self.stamps.had_work and self.credits and self.gate_ns > now_ns:
             return self.gate_ns
         return NEVER
 
     def schedule(self, now_ns: int) -> Forming:
         """The members of one microbatch; none when nothing that could join has room."""
         running = len(self.running)
-        context = self._written_tokens // running if running else 0
+        context = self.written_tokens // running if running else 0
         forming = Forming(self.batching.limit(running, len(self.waiting), context), self.batched_tokens)
         self._schedule_decodes(forming)
         if self._partial and forming.has_room:
@@ -233,7 +202,7 @@ class Replica:
             else:
                 kept.append(sequence)
         self._ready_count -= len(forming.members)
-        self._written_tokens += len(forming.members) + forming.draft_tokens
+        self.written_tokens += len(forming.members) + forming.draft_tokens
         for sequence in kept:
             if sequence.ready:
                 self._push_ready(sequence)
@@ -259,13 +228,12 @@ class Replica:
             self.waiting.reorder(QueueState(now_ns, len(self.running), len(self.waiting), self.cache))
         while forming.has_room and self.may_admit():
             sequence = self.waiting.peek()
-            if sequence is None or not self.was_there(sequence):
+            if sequence is None or sequence.incoming or not self.was_there(sequence):
                 break
-            if self.cache is not None:
-                self._acquire_prefix(self.cache, sequence)
+            self.acquire_prefix(sequence)
             chunk = min(sequence.todo_tokens, forming.tokens_left, self._chunk_tokens)
             if not self.kv.admit(sequence, chunk, forming):
-                self._release_prefix(sequence)
+                self.release_prefix(sequence)
                 break  # head-of-line blocking
             self.admit(self.waiting.take(), chunk, forming)
 
@@ -294,15 +262,17 @@ class Replica:
 
     def _prefill(self, forming: Forming, sequence: Sequence, chunk: int) -> None:
         forming.add_prefill(sequence, chunk)
-        self._written_tokens += chunk
+        self.written_tokens += chunk
         self.outstanding_tokens -= chunk
         if self.cache is not None:
             self.cache.cache_full_blocks(sequence, forming.grants)
 
     def _dispatch(self, forming: Forming, now_ns: int) -> Formed:
         self.credits -= 1
-        stamps = (self._work_since_ns, self._empty_stamp_ns, self._credit_since_ns)
-        microbatch = forming.seal(self.formed, now_ns, stamps, self.take_releases())
+        releases = self.take_releases()
+        if self.between.grants:
+            forming.grants[:0] = self.between.take_grants()
+        microbatch = forming.seal(self.formed, now_ns, self.stamps.of_next(), releases)
         for sequence, _ in forming.members:
             if sequence.admitted_ns is None:
                 sequence.admitted_ns = now_ns
@@ -319,26 +289,6 @@ class Replica:
         if microbatch.grants or microbatch.releases:
             self.mirror.sample_peaks()
         return formed
-
-    # -- the prefix cache
-
-    def _acquire_prefix(self, cache: PromptCache, sequence: Sequence) -> None:
-        """Hold the cached blocks of its prompt: their tokens are not prefilled."""
-        cached = cache.acquire(sequence)
-        sequence.todo_tokens -= cached
-        sequence.written_tokens = cached
-        self.outstanding_tokens -= cached
-        self._written_tokens += cached
-
-    def _release_prefix(self, sequence: Sequence) -> None:
-        """It can't be admitted: undo `_acquire_prefix`."""
-        cached = sequence.written_tokens
-        if self.cache is not None:
-            self.cache.release(sequence)
-        sequence.todo_tokens += cached
-        sequence.written_tokens = 0
-        self.outstanding_tokens += cached
-        self._written_tokens -= cached
 
     # -- preemption, finishing
 
@@ -359,21 +309,79 @@ class Replica:
 
     def free(self, sequence: Sequence) -> None:
         """It no longer runs and holds no KV; the prefix cache keeps its full blocks."""
-        del self.running[sequence.request.index]
-        sequence.running = False
-        self._unschedule(sequence)
-        self.mirror.free(sequence.blocks, 1, self.mirror.kept_of(sequence.blocks + sequence.cached_blocks))
-        self.releases.append(sequence.request.index)
-        self._written_tokens -= sequence.written_tokens
-        sequence.blocks = sequence.written_tokens = 0
-        if self.cache is not None:
-            self.cache.release(sequence)
+        self._stop(sequence)
+        self.free_kv(sequence)
 
     def leave(self, sequence: Sequence, now_ns: int) -> None:
-        """It has finished or was cancelled."""
+        """It has finished, was cancelled, or goes on elsewhere."""
         self.outstanding_tokens -= sequence.outstanding_tokens
         if not self.running and not len(self.waiting):
-            self._empty_since_ns = now_ns
+            self.stamps.emptied(now_ns)
+        self._note_waiting(now_ns)
+
+    def _stop(self, sequence: Sequence) -> None:
+        """It no longer runs."""
+        del self.running[sequence.request.index]
+        sequence.running = False
+        self._away -= sequence.incoming
+        self._unschedule(sequence)
+        self.written_tokens -= sequence.written_tokens
+
+    # -- hand-overs (rule 11)
+
+    def pin(self, sequence: Sequence, now_ns: int) -> None:
+        """Its prompt is done and it decodes elsewhere: it is no longer here, but its KV is, until `unpin`."""
+        self._stop(sequence)
+        self.pinned[sequence.request.index] = sequence
+        self.leave(sequence, now_ns)
+
+    def unpin(self, sequence: Sequence) -> None:
+        """Its KV has been sent, or is not wanted."""
+        del self.pinned[sequence.request.index]
+        self.free_kv(sequence)
+
+    def land(self, sequence: Sequence) -> None:
+        """Its KV is here: it decodes, and others can hit its full blocks."""
+        sequence.incoming = False
+        sequence.in_flight -= 1
+        self._away -= 1
+        if self.cache is not None:
+            self.cache.cache_full_blocks(sequence, self.between.grants)
+        self.set_ready(sequence)
+
+    def _admit_incoming(self, now_ns: int) -> None:
+        """Hold hand-overs at the head of the queue while there is room: they need nothing else."""
+        if self.incoming is None or not len(self.waiting):
+            return
+        if self.waiting.state_aware:
+            self.waiting.reorder(QueueState(now_ns, len(self.running), len(self.waiting), self.cache))
+        while True:
+            sequence = self.waiting.peek()
+            if sequence is None or not sequence.incoming or not self._hold(sequence):
+                return
+            self.incoming.admitted(self.waiting.take(), now_ns)
+
+    def _hold(self, sequence: Sequence) -> bool:
+        """Hold the KV of a hand-over, as far as it is not cached here; False: no room."""
+        if self.cache is not None:
+            self.cache.prepare(sequence, acquire=self.incoming is not None and self.incoming.acquires_cached)
+        if not self.kv.admit(sequence, 0, self.between):
+            if self.cache is not None:
+                self.cache.release(sequence)
+            return False
+        self.count_waiting(sequence, -1)
+        sequence.number = self.admissions
+        self.admissions += 1
+        sequence.running = True
+        sequence.in_flight += 1
+        self.running[sequence.request.index] = sequence
+        self.written_tokens += sequence.written_tokens
+        self._away += 1
+        return True
+
+    def _note_waiting(self, now_ns: int) -> None:
+        if 0 < self._away == len(self.running) and not len(self.waiting):
+            self.stamps.wait_for_kv(now_ns)
 
     def _unschedule(self, sequence: Sequence) -> None:
         if sequence.ready:
@@ -385,14 +393,6 @@ class Replica:
     def _push_ready(self, sequence: Sequence) -> None:
         self._pushes += 1
         heapq.heappush(self._ready, (_number(sequence), self._pushes, sequence))
-
-    def count_waiting(self, sequence: Sequence, sign: int) -> None:
-        """It starts (1) or stops (-1) waiting: count the most KV that it will hold."""
-        blocks = self.mirror.blocks_for(self.kv.max_tokens(sequence.request))
-        self._waiting_blocks += sign * blocks
-        if self._waiting_kept:
-            kept = self.mirror.kept_of(blocks)
-            self._waiting_kept = [a + sign * b for a, b in zip(self._waiting_kept, kept, strict=True)]
 
 
 def _number(sequence: Sequence) -> int:

@@ -2,11 +2,13 @@
 
 from stageline.engine.binding import Binding, Refusal
 from stageline.engine.engine_replica import make_replica
+from stageline.engine.handover import HandOvers
 from stageline.engine.microbatch import Item
 from stageline.engine.replica import Replica
 from stageline.engine.sequence import Sequence, refused
 from stageline.engine.served import ServedFleet
-from stageline.engine.types import MemberObserver, Observer, Outcome, Request
+from stageline.engine.types import NEVER, MemberObserver, Observer, Outcome, Request
+from stageline.errors import LawBroken
 
 
 class Router:
@@ -17,10 +19,13 @@ class Router:
     ) -> None:
         self.fleet = fleet
         self.replicas = [make_replica(p.route, i, p.scheduling, seed) for i, p in enumerate(fleet.pool_of)]
+        for replica, pool in zip(self.replicas, fleet.pool_of, strict=True):
+            replica.prefills = pool.role == "prefill"
         self.front_end_ns = fleet.routing.front_end_ns
         self._binding = Binding(fleet, self.replicas)
         self._observer, self._members = observer, members
         self.sequences: dict[int, Sequence] = {}  # arrived and not ended, by request index
+        self._hand_overs = HandOvers(fleet, self.replicas, self._binding, self.sequences) if fleet.hand_over else None
         self.arrived = 0
         self.finished = 0
         self.failed = 0  # refused, cancelled or failed
@@ -32,10 +37,12 @@ class Router:
             self.failed += 1
             self._observer.request(refused(request))
             return False
-        index = self._binding.choose(request)
-        sequence = Sequence(request, index)
-        self.sequences[request.index] = sequence
-        self.replicas[index].enqueue(sequence)
+        replica = self._binding.choose(request)
+        if self._hand_overs is not None and replica.prefills and self._binding.hands_over(request):
+            self.sequences[request.index] = self._hand_overs.arrive(request, replica)
+            return True
+        sequence = self.sequences[request.index] = Sequence(request, replica.index)
+        replica.enqueue(sequence)
         return True
 
     def refusal(self, request: Request) -> Refusal | None:
@@ -45,6 +52,8 @@ class Router:
     def complete(self, replica: int, now_ns: int) -> list[int]:
         """A replica's oldest microbatch in flight has completed. Returns the requests that ended with it."""
         rep = self.replicas[replica]
+        if rep.prefills and self._hand_overs is not None:
+            return self._complete_prefill(rep, self._hand_overs, now_ns)
         ended = []
         token = self._observer.token
         for sequence, rows in rep.complete(now_ns):
@@ -70,9 +79,60 @@ class Router:
                 ended.append(sequence.request.index)
         return ended
 
+    def _complete_prefill(self, rep: Replica, hand_overs: HandOvers, now_ns: int) -> list[int]:
+        """As `complete`, at a prefill replica: whose prompt is done, has its only token or is handed over."""
+        number, ended = rep.in_flight[0][0].microbatch.number, []
+        for member, (sequence, rows) in enumerate(rep.complete(now_ns)):
+            index, passage = sequence.request.index, sequence.passage
+            if sequence.cancelled:
+                if not sequence.in_flight:
+                    self._end(sequence, now_ns, "cancelled")
+                    ended.append(index)
+                continue
+            if not rows:
+                continue
+            if passage is None or hand_overs.counts_at_prefill:
+                sequence.generated = 1
+                rep.outstanding_tokens -= 1
+                self._observer.token(index, now_ns, None)
+                sequence.first_ns = sequence.last_ns = now_ns
+                if passage is None or passage.request.output_tokens == 1:
+                    self._end(sequence, now_ns, "finished")
+                    ended.append(index)
+                    continue
+            hand_overs.prefilled(passage, now_ns, (rep.index, number, member))
+        return ended
+
+    @property
+    def next_due_ns(self) -> int:
+        """When the router itself has something to do: rule 11's bindings, ends and landings of transfers."""
+        return self._hand_overs.next_ns if self._hand_overs is not None else NEVER
+
+    def do_due(self, now_ns: int) -> list[int]:
+        """Do the next of it. Returns the requests that ended with it."""
+        if self._hand_overs is None:
+            raise LawBroken(f"nothing is due at {now_ns} ns")
+        left = self._hand_overs.fire()
+        if left is None:
+            return []
+        self._end(self.sequences[left.request.index], now_ns, "cancelled")
+        return [left.request.index]
+
+    def take_touched(self) -> list[int]:
+        """Replicas that may form now because of what has happened elsewhere."""
+        if self._hand_overs is None or not self._hand_overs.touched:
+            return []
+        touched, self._hand_overs.touched = self._hand_overs.touched, []
+        return touched
+
     def cancel(self, index: int, now_ns: int) -> bool:
         """A client left. True when its request has ended; False when it will end with its microbatches in flight."""
         sequence = self.sequences[index]
+        if self._hand_overs is not None and (passage := self._hand_overs.passages.get(index)) is not None:
+            if not self._hand_overs.abandon(passage, now_ns):
+                return False
+            self._end(sequence, now_ns, "cancelled")
+            return True
         replica = self.replicas[sequence.replica]
         if sequence.in_flight:
             sequence.cancelled = True
@@ -106,7 +166,10 @@ class Router:
 
     def _end(self, sequence: Sequence, now_ns: int, outcome: Outcome) -> None:
         del self.sequences[sequence.request.index]
-        if sequence.running:
+        passage = None if self._hand_overs is None else self._hand_overs.passages.get(sequence.request.index)
+        if passage is not None and self._hand_overs is not None:
+            self._hand_overs.let_go(passage, "ended" if outcome == "finished" else "cancelled", now_ns)
+        elif sequence.running:
             self.replicas[sequence.replica].finish(sequence, now_ns)
         if outcome == "finished":
             self.finished += 1

@@ -1,7 +1,12 @@
 """A request inside the router, with its progress."""
 
+from typing import TYPE_CHECKING
+
 from stageline.engine.prefix import HashBlock
 from stageline.engine.types import Outcome, Request, RequestRecord
+
+if TYPE_CHECKING:
+    from stageline.engine.passage import Passage
 
 
 class Sequence:
@@ -23,8 +28,10 @@ class Sequence:
         "generated",
         "group",
         "in_flight",
+        "incoming",
         "last_ns",
         "number",
+        "passage",
         "preemptions",
         "ready",
         "replica",
@@ -54,6 +61,8 @@ class Sequence:
         self.in_flight = 0  # microbatches in flight that it is a member of
         self.preemptions = 0
         self.cancelled = False  # its client left while it was in flight
+        self.passage: Passage | None = None  # between a prefill replica and a decode replica
+        self.incoming = False  # a decode replica waits for its KV: in the queue, or on the way
         self.admitted_ns: int | None = None
         self.first_ns: int | None = None
         self.last_ns: int | None = None
@@ -70,7 +79,7 @@ class Sequence:
             index=r.index, replica=self.replica, arrival_ns=r.arrival_ns, admitted_ns=self.admitted_ns,
             first_token_ns=self.first_ns, last_token_ns=self.last_ns, prompt_tokens=r.prompt_tokens,
             output_tokens=self.generated, preemptions=self.preemptions, outcome=outcome,
-            cached_tokens=self.cached_tokens,
+            cached_tokens=self.cached_tokens, hand_over=self.passage.record() if self.passage is not None else None,
         )  # fmt: skip
 
 

@@ -40,6 +40,18 @@ class Cancellation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     at_ns: int
 
 
+class HandOverRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+    """How the KV of a request came from a prefill replica to a decode replica. Times as in RequestRecord."""
+
+    prefill_replica: int
+    decode_replica: int | None = None
+    reserved_ns: int | None = None  # when the decode replica had room: before the transfer, or before the prefill
+    start_ns: int | None = None  # of the (first) transfer
+    end_ns: int | None = None  # of the (last) one
+    landed_ns: int | None = None
+    sent_bytes: int = 0
+
+
 class RequestRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """The outcome of a request: one line of requests.jsonl. A time is None when that event did not happen."""
 
@@ -54,6 +66,7 @@ class RequestRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_de
     preemptions: int
     outcome: Outcome
     cached_tokens: int | None = None  # prompt tokens found in the prefix cache; None (left out): there is none
+    hand_over: HandOverRecord | None = None  # None (left out): it was not bound to a prefill replica
 
 
 class StageRecord(msgspec.Struct, frozen=True, kw_only=True):

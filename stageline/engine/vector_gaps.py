@@ -13,6 +13,7 @@ from stageline.cost.arrays import IntArray
 from stageline.engine.attribution import ROUTER_CAUSES, router_ends, way_ends
 from stageline.engine.causes import GAP_CAUSES
 
+TRANSFER = GAP_CAUSES.index("transfer")
 CELLS = 1 << 14  # are split at once: a few arrays of that many stay in a core's cache
 
 
@@ -23,6 +24,7 @@ class Stamps(NamedTuple):
     work_since_ns: IntArray
     empty_since_ns: IntArray
     credit_since_ns: IntArray
+    transfer_wait_ns: IntArray | int  # 0 where it is 0 for all
 
 
 class Services(NamedTuple):
@@ -91,6 +93,9 @@ def split_gaps(stamps: Stamps, ends: IntArray, starts: IntArray, late: Lateness,
         causes, cause = router_ends(stamps, np.maximum) + causes, 0
     mark, so_far = before, before.sum(axis=1)
     for stamp in causes:
+        if cause == TRANSFER and isinstance(stamps.transfer_wait_ns, int):
+            cause += 1
+            continue
         mark = np.minimum(np.maximum(stamp, mark), starts)
         upto = mark.sum(axis=1)
         sums[:, cause] = upto - so_far

@@ -161,7 +161,14 @@ class Batch:
         self.columns = {name: column([getattr(x, name) for x in loads]) for name in TOTALS_FIELDS}
         self.tokens = self.columns["decode_tokens"] + self.columns["prefill_tokens"]
         self.sampled = self.columns["sampled"]
-        self.stamps = Stamps(*(column([getattr(m, name) for m in microbatches]) for name in Stamps._fields))
+        waits = [m.transfer_wait_ns for m in microbatches]
+        self.stamps = Stamps(
+            dispatch_ns=column([m.dispatch_ns for m in microbatches]),
+            work_since_ns=column([m.work_since_ns for m in microbatches]),
+            empty_since_ns=column([m.empty_since_ns for m in microbatches]),
+            credit_since_ns=column([m.credit_since_ns for m in microbatches]),
+            transfer_wait_ns=column(waits) if any(waits) else 0,
+        )
 
 
 def column(values: list[int]) -> IntArray:

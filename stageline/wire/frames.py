@@ -80,6 +80,9 @@ class FrameEncoder:
             if m.releases or m.grants:
                 ledger = True
         frame.value.extend(rows[0] if len(rows) == 1 else chain.from_iterable(zip(*rows, strict=True)))
+        waits = [item.microbatch.transfer_wait_ns for item in items]
+        if any(waits):
+            frame.transfer_wait_ns.extend(waits)
         if ledger:
             _encode_ledger(frame, [item.microbatch for item in items])
         size = tokens * self._bytes_per_token
@@ -150,10 +153,13 @@ class FrameDecoder:
         if kv is not None:
             released = self._split(kv.release_count, kv.release_owner[:], count, "release")
             granted = self._grants(kv, count)
+        waits = frame.transfer_wait_ns[:] or (0,) * count
+        if len(waits) != count or max(waits) > MAX_STAMP_NS:
+            raise self._wrong("transfer_wait_ns does not have one value in range per microbatch")
         items = []
-        for row, releases, grants in zip(rows, released, granted, strict=True):
+        for row, releases, grants, wait_ns in zip(rows, released, granted, waits, strict=True):
             totals = BatchTotals(*row[_TOTALS:])
-            microbatch = Microbatch(row[0], totals, row[5], row[6], row[7], row[8], releases, grants)
+            microbatch = Microbatch(row[0], totals, row[5], row[6], row[7], row[8], releases, grants, wait_ns)
             items.append(Item(row[1], Trail(row[2], row[3], row[4]), microbatch))
         return items
 

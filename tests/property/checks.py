@@ -24,9 +24,11 @@ from stageline.testing import Recorder, Run, run_fleet, run_plan
 from tests.property.delivery import Session
 from tests.property.differences import same
 from tests.property.fleet_scenarios import FLEET_KINDS, FleetScenario, fleet_numbered
-from tests.reference import laws
+from tests.reference import fleet_laws, fleet_results, fleet_strategies, laws
 from tests.reference.attribution import by_stamps
 from tests.reference.engine import Engine
+from tests.reference.fleet import FleetEngine
+from tests.reference.fleet_types import Fleet, FleetResults, Pool
 from tests.reference.results import Results, replica_splits, results_of
 from tests.reference.stage import Service
 from tests.reference.strategies import KINDS, Scenario, build_leaving, build_leaving_front_end, numbered
@@ -123,6 +125,37 @@ def keeps_the_laws(scenario: Scenario) -> tuple[Engine, Results]:
         for stage, splits in zip(stages, replica_splits(engine, r), strict=True):
             same("gaps", [by_stamps(gap) for gap in stage.gaps], splits)
     return engine, results
+
+
+def run_fleet_scenario(
+    kind: str, number: int, after_event: Callable[[Engine], None] | None = None
+) -> tuple[FleetEngine, FleetResults]:
+    """A random fleet on the plain engine."""
+    scenario = fleet_strategies.numbered(kind, number)
+    engine = FleetEngine(scenario.fleet, scenario.workload(), scenario.like.seed, scenario.models)
+    engine.run(after_event)
+    return engine, fleet_results.results_of(engine)
+
+
+def a_fleet_keeps_the_laws(kind: str, number: int) -> tuple[FleetEngine, FleetResults]:
+    """The reference on a fleet: every law after every event, both ways to split a gap."""
+    engine, results = run_fleet_scenario(kind, number, fleet_laws.check_event)
+    fleet_laws.check_end(engine, results)
+    return engine, results
+
+
+def one_pool_changes_nothing(scenario: Scenario) -> None:
+    """A fleet of one `both` pool without tiers, and its plan alone; with clients that leave, on the product."""
+    fleet = Fleet((Pool(scenario.plan, scenario.scheduling),), balance=scenario.scheduling.balance)
+    got = fleet_results.run_fleet(fleet, scenario.workload(), scenario.seed)
+    wanted = run_product(scenario, paranoid=False)
+    same("requests", [record.request for record in got.requests], wanted.requests)
+    same("stages", got.stages, list(wanted.totals.stages))
+    same("tokens", {index: times for index, times in got.tokens_ns.items() if times}, wanted.tokens_ns)
+    if not scenario.leaving:
+        plain = run_reference(scenario)[1]
+        same("stages", got.stages, plain.stages)
+        same("requests", [record.request for record in got.requests], plain.requests)
 
 
 def vectors_equal_heap(scenario: Scenario, small_batch: int) -> bool:
@@ -252,6 +285,8 @@ STAYING = tuple(kind for kind in KINDS if KINDS[kind] not in (build_leaving, bui
 CHECKS = {
     "reference": _on(agrees_with_the_reference, STAYING),
     "laws": _on(keeps_the_laws, STAYING),
+    "fleet-laws": Check(a_fleet_keeps_the_laws, tuple(fleet_strategies.KINDS)),
+    "one-pool": _on(one_pool_changes_nothing, EVERY_KIND),
     "idle-drafts": _on(idle_drafts_change_nothing, EVERY_KIND),
     "front-end": _on(a_front_end_is_a_later_arrival, EVERY_KIND),
     "cluster": _on(a_cluster_agrees, STAYING),

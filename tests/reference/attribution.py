@@ -45,7 +45,8 @@ def by_stamps(gap: Gap) -> dict[str, int]:
     m = gap.start_ns
     for cause, until_ns in (
         ("starved", mb.empty_since_ns),
-        ("empty", mb.work_since_ns),
+        ("empty", mb.transfer_since_ns),
+        ("transfer", mb.work_since_ns),
         ("credit", max(mb.work_since_ns, mb.credit_since_ns)),
         ("kv_blocked", mb.dispatch_ns),
         ("upstream", gap.prev_end_ns - gap.chunk_wait_ns - gap.lag_ns),

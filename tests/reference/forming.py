@@ -55,12 +55,12 @@ def form(replica: Replica, now_ns: int, group: int = 0) -> Microbatch | None:
     for sequence in by_number:
         if forming.full() or sequence not in replica.running or not groups.belongs(replica, sequence, group):
             continue
-        if sequence.todo_tokens and not forming.holds(sequence):
+        if sequence.has_chunk and not forming.holds(sequence):
             add_chunk(forming, sequence)
     for sequence in queueing.order(replica):  # taken once: who is admitted changes nobody's turn
         if replica.scheduling.batching in groups.VIRTUAL and sequence.slot != group:
             continue  # it waits at another engine
-        if not groups.may_admit(replica, sequence, forming.admitted):
+        if sequence.awaited or not groups.may_admit(replica, sequence, forming.admitted):
             break
         if forming.full() or not groups.has_room(replica, group) or not admit(forming, sequence):
             break
@@ -96,6 +96,8 @@ def admit(forming: Forming, sequence: Sequence) -> bool:
     cached_tokens = sharing.reuse(replica, sequence)
     tokens = min(sequence.todo_tokens - cached_tokens, forming.chunk_tokens())
     held_tokens = kv.admission_tokens(replica.scheduling, sequence.request, cached_tokens + tokens)
+    if sequence.whole:
+        held_tokens = kv.max_tokens(replica.scheduling, sequence.request)
     if not sharing.find_room(replica, sequence, held_tokens):
         sharing.forget(replica, sequence)
         return False
@@ -111,6 +113,7 @@ def admit(forming: Forming, sequence: Sequence) -> bool:
         replica.admissions += 1
         sequence.admitted_ns = forming.now_ns
         sequence.cached_tokens = None if replica.cache is None else cached_tokens
+    replica.note("admit", sequence)
     add(forming, sequence, tokens, decode=False)
     return True
 
@@ -123,7 +126,8 @@ def make_room(forming: Forming, grower: Sequence, tokens: int) -> bool:
     held_tokens = replica.held_tokens(grower)  # more than are written, if drafts were rejected
     wanted_tokens = max(held_tokens, grower.written_tokens + tokens)
     while not sharing.find_room(replica, grower, wanted_tokens):
-        victims = [s for s in replica.running if s is not grower and not s.in_flight and not forming.holds(s)]
+        idle = [s for s in replica.running if not s.in_flight and not s.fixed]
+        victims = [s for s in idle if s is not grower and not forming.holds(s)]
         if replica.scheduling.batching in groups.STEPPED + groups.SLOTTED + groups.VIRTUAL:
             victims = [s for s in victims if number_of(s) > number_of(grower)]
         if not victims:
@@ -142,6 +146,7 @@ def preempt(replica: Replica, victim: Sequence) -> None:
     victim.ready = False
     victim.written_tokens = 0
     victim.todo_tokens = victim.request.prompt_tokens + victim.generated
+    replica.note("preempt", victim)
 
 
 def add(forming: Forming, sequence: Sequence, tokens: int, decode: bool) -> None:
@@ -180,6 +185,8 @@ def seal(forming: Forming) -> Microbatch:
         empty_since_ns=replica.empty_since_ns,
         credit_since_ns=replica.credit_since_ns,
         group=forming.group,
+        grants=replica.take_grants(),
+        transfer_since_ns=replica.transfer_since_ns,
     )
     replica.microbatches += 1
     replica.releases.clear()

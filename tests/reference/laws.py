@@ -45,7 +45,7 @@ def l4_route(engine: Engine) -> None:
         services = sorted((s for stage in stages for s in stage.log), key=lambda s: s.start_ns)
         for number in range(replica.microbatches):
             mine = [service for service in services if service.number == number]
-            assert [service.visit for service in mine] == list(range(len(engine.plan.visits))), "L4"
+            assert [service.visit for service in mine] == list(range(len(replica.plan.visits))), "L4"
             for before, after in pairwise(mine):
                 assert before.end_ns <= after.arrival_ns, "L4"
 

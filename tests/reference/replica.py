@@ -7,7 +7,7 @@ from stageline.plan.schema import Plan
 from tests.reference.ledger import NOTHING, Cached, Ledger
 from tests.reference.link import Link
 from tests.reference.prefix import PlainCache
-from tests.reference.sequence import Microbatch, Sequence
+from tests.reference.sequence import Grant, Microbatch, Sequence
 
 
 @dataclass(slots=True)
@@ -32,6 +32,7 @@ class Replica:
     had_work: bool = False
     work_since_ns: int = 0
     empty_since_ns: int = 0
+    transfer_since_ns: int = 0
     ran_out_ns: int = 0  # when the last request left
     arrived_at_empty: bool = False  # the first request since then came at this instant
     credit_since_ns: int = 0
@@ -73,13 +74,20 @@ class Replica:
         """Requests in the system."""
         return len(self.running) + len(self.preempted) + len(self.queue)
 
+    def note(self, event: str, sequence: Sequence) -> None:
+        """A sequence is admitted or preempted; only fleets write a story."""
+
+    def take_grants(self) -> tuple[Grant, ...]:
+        """KV that came without a microbatch; only fleets have such."""
+        return ()
+
     def has_credit(self) -> bool:
         """Whether one more microbatch may be in flight."""
         return len(self.in_flight) < self.credits_total
 
     def has_work(self) -> bool:
         """Whether anything could be put into a microbatch, room or no room."""
-        return bool(self.preempted or self.queue) or any(s.ready or s.todo_tokens for s in self.running)
+        return bool(self.preempted or self.queue) or any(s.ready or s.has_chunk for s in self.running)
 
     def gate_ns(self) -> int:
         """The gate is open from here on."""

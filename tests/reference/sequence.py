@@ -6,6 +6,8 @@ from stageline.cost.totals import BatchTotals
 from stageline.engine.types import Request
 from tests.reference.ledger import Cached
 
+Grant = tuple[int, int, int]  # request index, tokens held, KV blocks of them that the prefix cache holds
+
 
 @dataclass(slots=True)
 class Sequence:
@@ -29,12 +31,21 @@ class Sequence:
     shared: int = 0  # blocks of the prefix cache that it uses
     cached_tokens: int | None = None  # found at its first admission
     slot: int | None = None  # the slot or virtual engine that it belongs to, where there are any
+    awaited: bool = False  # its KV comes from elsewhere and has not landed (rules 11 and 12)
+    fixed: bool = False  # its KV is reserved or under way, from or to here: no victim
+    whole: bool = False  # it takes all its KV at admission, whatever the policy: its chunks are sent as they come
+    leaving: bool = False  # its client has left: it joins no microbatch, and what comes back for it does not count
     sampling_step: int | None = None  # number of the last step that samples for it, where steps have numbers
 
     @property
     def index(self) -> int:
         """Names the request everywhere."""
         return self.request.index
+
+    @property
+    def has_chunk(self) -> bool:
+        """Whether prompt tokens are left that a microbatch may take."""
+        return bool(self.todo_tokens) and not self.leaving and not self.awaited
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +75,8 @@ class Microbatch:
     empty_since_ns: int
     credit_since_ns: int
     group: int = 0  # its step, slot or virtual engine
+    grants: tuple[Grant, ...] = ()  # KV that came without a microbatch, to be taken after the releases (rule 11)
+    transfer_since_ns: int = 0
 
     @property
     def tokens(self) -> int:

@@ -129,6 +129,8 @@ class Stage:
     def apply(self, microbatch: Microbatch) -> None:
         """Releases, then allocations, then the peak."""
         self.release(microbatch.releases)
+        for index, tokens, cached_blocks in microbatch.grants:
+            self.ledger.held[index], self.ledger.shared[index] = tokens, cached_blocks
         for member in microbatch.members:
             self.ledger.held[member.sequence.index] = member.held_tokens
             self.ledger.shared[member.sequence.index] = member.cached_blocks

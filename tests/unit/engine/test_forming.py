@@ -15,7 +15,7 @@ def sequence(written: int, todo: int = 0) -> Sequence:
 def test_a_step_without_drafts_is_one_token_against_its_context() -> None:
     forming = Forming(4, 100)
     forming.add_decode(sequence(9))
-    assert forming.seal(0, 0, (0, 0, 0), ()).totals == BatchTotals(1, 1, 10, 10, sampled=1)
+    assert forming.seal(0, 0, (0, 0, 0, 0), ()).totals == BatchTotals(1, 1, 10, 10, sampled=1)
     assert (forming.max_drafts, forming.tokens_left) == (0, 99)
 
 
@@ -25,7 +25,7 @@ def test_every_verified_token_is_a_query_against_all_before_it_and_itself() -> N
     forming.add_verification(first, 4)
     forming.add_verification(second, 2)
     forming.add_prefill(sequence(0, todo=5), 5)
-    totals = forming.seal(0, 0, (0, 0, 0), ()).totals
+    totals = forming.seal(0, 0, (0, 0, 0, 0), ()).totals
     pairs = (21 + 22 + 23 + 24) + (8 + 9)
     assert totals == BatchTotals(2, 6, 24 + 9, pairs, 1, 5, 5, 15, sampled=7)
     assert (first.written_tokens, second.written_tokens) == (24, 9)

@@ -25,6 +25,7 @@ MICROBATCHES = st.builds(
     credit_since_ns=COUNT,
     releases=st.lists(OWNER, max_size=3).map(tuple),
     grants=st.lists(st.tuples(OWNER, BLOCKS, st.integers(-1, 1), BLOCKS), max_size=3).map(tuple),
+    transfer_wait_ns=st.just(0) | COUNT,
 )
 TRAILS = st.builds(Trail, COUNT, COUNT, COUNT)
 ITEMS = st.lists(st.builds(Item, arrival_ns=COUNT, trail=TRAILS, microbatch=MICROBATCHES), max_size=5).map(
