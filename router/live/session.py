@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from router.cluster.connections import StageConnections
 from router.cluster.stages import StageTable
+from router.counts import requests_waiting
 from router.live.again import Retries, replayed
 from router.live.attempt import Attempt, Eyes, Ground
 from router.live.delivery import Delivery, Lateness
@@ -207,7 +208,7 @@ class LiveSession:
     @property
     def waiting(self) -> int:
         """Requests that wait for admission."""
-        return self._attempt.workload.pending + sum(len(r.waiting) for r in self.router.replicas)
+        return self._attempt.workload.pending + requests_waiting(self.router)
 
     def next_arrival(self) -> tuple[int, int]:
         """Index and arrival of a request that comes now; valid until the event loop's next iteration."""

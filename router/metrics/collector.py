@@ -8,6 +8,7 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 import stageline
+from router.counts import requests_running, requests_waiting
 from router.metrics.places import place_of
 from router.runs.session import RunSession
 from stageline.engine.conductor import Conductor
@@ -69,9 +70,8 @@ class RouterCollector(Collector):
 
     def _gauges(self, activity: Activity | None) -> Iterator[Metric]:
         deployment, replicas = self._deployment, activity.router.replicas if activity else []
-        running = sum(len(r.running) for r in replicas)
-        yield names.RUNNING.single(running)
-        yield names.WAITING.single(len(activity.router.sequences) - running if activity else 0)
+        yield names.RUNNING.single(requests_running(activity.router) if activity else 0)
+        yield names.WAITING.single(requests_waiting(activity.router) if activity else 0)
         yield names.EMULATED.single(activity.conductor.last_completion_ns / NS_PER_S if activity else 0)
         yield names.RUN_OPEN.single(int(self._run is not None))
         labels = [(str(r.index), deployment.pool(r.index)) for r in replicas]

@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Iterable
 import stageline
 from router.cluster.connections import StageConnections
 from router.cluster.stages import StageTable
+from router.counts import requests_running, requests_waiting
 from router.live.watchdog import DEADLINE_NS, Watchdog
 from router.metrics.vllm import Watch
 from router.runs.result_buffer import ResultBuffer, TeeObserver
@@ -119,13 +120,12 @@ class RunSession:
 
     def progress(self) -> router_pb2.Progress:
         """How far the run is."""
-        replicas = self.router.replicas
         return router_pb2.Progress(
             now_ns=self.conductor.last_completion_ns,
             done=self.router.finished + self.router.failed,
             total=self.total,
-            running=sum(len(r.running) for r in replicas),
-            waiting=len(self.router.sequences) - sum(len(r.running) for r in replicas),
+            running=requests_running(self.router),
+            waiting=requests_waiting(self.router),
         )
 
     async def _reports(self) -> AsyncGenerator[router_pb2.RunReply, None]:

@@ -4,14 +4,15 @@ import dataclasses
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import cast
 
 import msgspec
 
-from stageline.engine.fleet import Fleet, Pool
+from stageline.engine.fleet import Fleet, HandOver, Pool, Role
 from stageline.engine.served import ServedFleet, serve
 from stageline.engine.settings import Scheduling
 from stageline.engine.types import Cancellation, Request, Workload
-from tests.reference import routing
+from tests.reference import fleet_strategies, routing
 from tests.reference.strategies import Scenario, numbered, without
 
 POOL_KINDS = ("plain", "plain", "sharing", "windows", "cached-windows", "speculating", "ranks")
@@ -95,9 +96,60 @@ def _asking(rnd: random.Random, traffic: Scenario, models: tuple[str, ...]) -> S
     return dataclasses.replace(traffic, users=users)
 
 
+def build_hand_over(rnd: random.Random) -> FleetScenario:
+    """Pools of all roles, and KV that is handed over in every way that there is."""
+    return _of_twin(fleet_strategies.build(rnd))
+
+
+def build_hand_over_leaving(rnd: random.Random) -> FleetScenario:
+    """As `build_hand_over`, with clients who leave at any time."""
+    return _of_twin(fleet_strategies.build_leaving(rnd))
+
+
+def build_hand_over_crowded(rnd: random.Random) -> FleetScenario:
+    """Reserved prompts that have to make room for each other."""
+    return _of_twin(fleet_strategies.build_crowded(rnd))
+
+
+def _of_twin(scenario: fleet_strategies.FleetScenario) -> FleetScenario:
+    """A scenario of the reference as a fleet file; transfers take the longest of its latencies."""
+    fleet, plain = scenario.fleet, Scheduling()
+    pools = tuple(
+        Pool(
+            name=f"pool-{i}", plan=pool.plan, role=cast(Role, pool.role),
+            scheduling=msgspec.structs.replace(
+                pool.scheduling, balance=plain.balance, front_end_ns=plain.front_end_ns
+            ),
+            egress_bytes_per_s=pool.port.egress_bytes_per_s, ingress_bytes_per_s=pool.port.ingress_bytes_per_s,
+        )
+        for i, pool in enumerate(fleet.pools)
+    )  # fmt: skip
+    hand_over = {
+        "bytes_per_s": 1, "latency_ns": max(pool.port.latency_ns for pool in fleet.pools), "order": fleet.handover,
+        "first_token": fleet.first_token, "transfer": fleet.transfer, "streamed": fleet.streamed,
+        "local_prefill_tokens": fleet.conditional_tokens or 0, "decode_on_both": fleet.both_decodes,
+    }  # fmt: skip
+    users = tuple(
+        tuple(msgspec.structs.replace(r, model=scenario.models.get(r.index, "")) for r in user)
+        for user in scenario.like.users
+    )
+    return FleetScenario(
+        Fleet(
+            pools=pools,
+            hand_over=msgspec.convert(hand_over, HandOver),
+            balance=fleet.balance,
+            front_end_ns=fleet.front_end_ns,
+        ),
+        dataclasses.replace(scenario.like, users=users),
+    )
+
+
 FLEET_KINDS: dict[str, Callable[[random.Random], FleetScenario]] = {
     "both": build_both,
     "both-leaving": build_leaving,
+    "hand-over": build_hand_over,
+    "hand-over-leaving": build_hand_over_leaving,
+    "hand-over-crowded": build_hand_over_crowded,
 }
 
 

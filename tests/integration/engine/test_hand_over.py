@@ -126,7 +126,5 @@ def test_only_missing_blocks_are_sent() -> None:
     """The second prompt shares two full blocks with the first; 3 blocks are sent of the first, 1 of the second."""
     shared = {"hash_ids": (7, 8), "prompt_tokens": 33}
     for transfer, sent in (("all", [30, 30]), ("missing", [30, 10])):
-        seen = run(
-            request(0, **shared), request(1, 1000, **shared), settings={"prefix_cache": True}, transfer=transfer
-        )
+        seen = run(request(0, **shared), request(1, 1000, **shared), settings={"prefix_cache": True}, transfer=transfer)
         assert [h.sent_bytes for r in seen.requests if (h := r.hand_over)] == sent
