@@ -1,11 +1,12 @@
 """Which replica a request is bound to (rule 10): those of its model that could ever hold it, chosen by the policy."""
 
+import copy
 from collections.abc import Sequence as Seq
 from typing import Literal
 
 import msgspec
 
-from stageline.engine.policies.routing import ROUTING
+from stageline.engine.policies.routing import ROUTING, RoutingPolicy
 from stageline.engine.replica import Replica
 from stageline.engine.served import ServedFleet
 from stageline.engine.types import Request
@@ -26,6 +27,10 @@ class Binding:
 
     def choose(self, request: Request) -> Replica:
         """The replica of an arriving request that is not refused."""
+        near = self._near(request)
+        if near is not None:
+            replica, self._decode_routing = near
+            return replica
         allowed = self._pools[0]
         if len(self._pools) > 1:
             allowed = [r for i, pool in enumerate(self._pools) if self._refusal_at(i, request) is None for r in pool]
@@ -45,9 +50,21 @@ class Binding:
     def refusal(self, request: Request) -> Refusal | None:
         """Why no replica could ever serve it: another model, longer than the context, too large for empty ledgers."""
         reasons = [self._refusal_at(i, request) for i in range(len(self._pools))]
-        if None in reasons:
+        if None in reasons or self._near(request) is not None:
             return None
         return max((reason for reason in reasons if reason), key=_NEARNESS.index)
+
+    def _near(self, request: Request) -> tuple[Replica, RoutingPolicy] | None:
+        """The decode replica whose turn it is, if little has to be prefilled there; and the policy once it is taken."""
+        most_tokens = self._hand_over.local_prefill_tokens if self._hand_over is not None else 0
+        allowed = [r for pool in self._decode_pools(request) for r in pool] if most_tokens else []
+        if not allowed:
+            return None
+        turned = copy.copy(self._decode_routing)
+        replica = allowed[turned.choose(allowed, request)]
+        if request.prompt_tokens - replica.cached_tokens(request) > most_tokens:
+            return None
+        return replica, turned
 
     def _refusal_at(self, index: int, request: Request) -> Refusal | None:
         """Why a pool does not take an arriving request."""
@@ -70,7 +87,7 @@ class Binding:
         first = pool[0]
         if request.model != first.route.plan.model and (request.model or len(self._models) > 1):
             return "model"
-        if request.prompt_tokens + request.max_output_tokens > first.route.max_context_tokens:
+        if held.prompt_tokens + held.max_output_tokens > first.route.max_context_tokens:
             return "context"
         return None if first.fits_empty(held) else "kv"
 

@@ -6,7 +6,7 @@ from stageline.engine.forming import Forming
 from stageline.engine.policies.batching_policy import Load
 from stageline.engine.policies.grouping import Grouping
 from stageline.engine.policies.queueing import QUEUEING
-from stageline.engine.replica import Formed, Members, Replica
+from stageline.engine.replica import Formed, Incoming, Members, Replica
 from stageline.engine.request_queue import RequestQueues
 from stageline.engine.route import Route
 from stageline.engine.sequence import Sequence
@@ -104,6 +104,22 @@ class EngineReplica(Replica):
     def may_admit(self) -> bool:
         """See Replica."""
         return self.grouping.may_admit(len(self.running))
+
+    def admit_head(self, incoming: Incoming, now_ns: int) -> bool:
+        """See Replica; where every group has a queue of its own, the first whose head there is room for."""
+        if self._queues is None:
+            return super().admit_head(incoming, now_ns)
+        for group in range(self.grouping.slots):
+            self._queues.turn(group)
+            if super().admit_head(incoming, now_ns):
+                return True
+        return False
+
+    def _hold(self, sequence: Sequence, incoming: Incoming) -> bool:
+        if not super()._hold(sequence, incoming):
+            return False
+        self.grouping.received(sequence)
+        return True
 
     def was_there(self, sequence: Sequence) -> bool:
         """See Replica."""

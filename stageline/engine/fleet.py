@@ -28,13 +28,14 @@ class Pool(PlanStruct, frozen=True):
     scheduling: Scheduling = Scheduling()
     egress_bytes_per_s: Natural = 0  # of the port through which a replica sends KV; 0: the hand-over's bandwidth
     ingress_bytes_per_s: Natural = 0  # of the port through which it receives KV
+    port_latency_ns: Natural | None = None  # None: the hand-over's; of both ends of a transfer the larger one counts
 
 
 class HandOver(PlanStruct, frozen=True):
     """How KV goes from a prefill replica to a decode replica (rule 11)."""
 
     bytes_per_s: Count  # of a port, unless its pool says otherwise
-    latency_ns: Natural = 0  # from the end of a transfer until its KV can be used
+    latency_ns: Natural = 0  # of a port: from the end of a transfer until its KV can be used
     order: Order = "source-first"
     first_token: Literal["prefill", "decode"] = "prefill"  # where the first token counts
     transfer: Literal["all", "missing"] = "all"  # "missing": not what the decode replica has cached

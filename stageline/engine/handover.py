@@ -1,13 +1,14 @@
-"""KV that is handed over from prefill to decode replicas (rule 11): who waits where, the ports, what is due when."""
+"""KV that is handed over from prefill to decode replicas (rule 11): who waits where, and what is due when."""
 
 import heapq
 from collections.abc import Sequence as Seq
 
 from stageline.engine.binding import Binding, prefill_part
-from stageline.engine.passage import Event, Passage
+from stageline.engine.fleet import HandOver
+from stageline.engine.passage import Passage
+from stageline.engine.ports import Ports
 from stageline.engine.replica import Replica
 from stageline.engine.sequence import Sequence
-from stageline.engine.served import ServedFleet
 from stageline.engine.types import NEVER, Request
 from stageline.errors import LawBroken
 
@@ -15,42 +16,19 @@ BIND, END, LAND = range(3)  # the order of what is due at one instant
 Due = tuple[int, int, tuple[int, int, int], Passage]  # time, kind, who goes first among equals
 
 
-class Ports:
-    """One egress and one ingress port per replica; each serves one transfer after the other."""
-
-    def __init__(self, fleet: ServedFleet, bytes_per_s: int, latency_ns: int) -> None:
-        self._egress = [pool.egress_bytes_per_s or bytes_per_s for pool in fleet.pool_of]
-        self._ingress = [pool.ingress_bytes_per_s or bytes_per_s for pool in fleet.pool_of]
-        self._egress_free_ns = [0] * fleet.replicas
-        self._ingress_free_ns = [0] * fleet.replicas
-        self._latency_ns = latency_ns
-        self.busy_ns = [[0, 0] for _ in range(fleet.replicas)]  # egress and ingress, by replica
-
-    def book(self, source: int, destination: int, size: int, now_ns: int) -> tuple[int, int, int]:
-        """Start, end and landing of a transfer of `size` bytes that may start now."""
-        start = max(now_ns, self._egress_free_ns[source], self._ingress_free_ns[destination])
-        bytes_per_s = min(self._egress[source], self._ingress[destination])
-        took = max(1, -(-size * 10**9 // bytes_per_s))
-        end = start + took
-        self._egress_free_ns[source] = self._ingress_free_ns[destination] = end
-        self.busy_ns[source][0] += took
-        self.busy_ns[destination][1] += took
-        return start, end, end + self._latency_ns
-
-
 class HandOvers:
-    """All requests between their prefill replica and their decode replica."""
+    """All requests between their prefill replica and their decode replica.
+
+    `sequences` are the router's, by request index: of each the one that is queued or runs, the decode replica's last.
+    """
 
     def __init__(
-        self, fleet: ServedFleet, replicas: Seq[Replica], binding: Binding, sequences: dict[int, Sequence]
+        self, settings: HandOver, replicas: Seq[Replica], ports: Ports, binding: Binding, sequences: dict[int, Sequence]
     ) -> None:
-        """`sequences`: the router's, by request index; at any time one that a cancellation would form at."""
-        settings = fleet.hand_over
-        assert settings is not None
-        self.settings = settings
+        self.settings, self.replicas, self.ports, self._binding = settings, replicas, ports, binding
+        self.sequences = sequences
         self.acquires_cached = settings.transfer == "missing"
-        self.replicas, self.sequences, self._binding = replicas, sequences, binding
-        self.ports = Ports(fleet, settings.bytes_per_s, settings.latency_ns)
+        self.counts_at_prefill = settings.first_token == "prefill"
         self.passages: dict[int, Passage] = {}  # by request index, until it decodes or has ended
         self.touched: list[int] = []  # replicas that may form because of what happened at another one
         self._due: list[Due] = []
@@ -60,15 +38,10 @@ class HandOvers:
 
     @property
     def next_ns(self) -> int:
-        """When the next of these events is due."""
+        """When the next binding, end or landing is due."""
         return self._due[0][0] if self._due else NEVER
 
-    @property
-    def counts_at_prefill(self) -> bool:
-        """Whether the first token counts where the prompt is prefilled."""
-        return self.settings.first_token == "prefill"
-
-    # -- requests
+    # -- on the way to the transfer
 
     def arrive(self, request: Request, replica: Replica) -> Sequence:
         """A request was bound to a prefill replica: it joins its queue, or first that of a decode replica."""
@@ -78,22 +51,34 @@ class HandOvers:
             replica.enqueue(part)
             return part
         passage = self.passages[request.index] = Passage(request, part, "asking")
+        part.fixed_kv = self.settings.streamed
         return self._queue(passage)
 
     def admitted(self, sequence: Sequence, now_ns: int) -> None:
-        """A decode replica has room for a hand-over and holds it."""
+        """A decode replica holds KV for a hand-over from now on."""
         passage = self.passages[sequence.request.index]
         passage.reserved_ns = now_ns
         if passage.state == "waiting":
             self._start(passage, sequence, now_ns)
             return
         passage.move("reserved", now_ns)
-        self.sequences[sequence.request.index] = passage.prefill
-        self.replicas[passage.prefill.replica].enqueue(passage.prefill)
-        self.touched.append(passage.prefill.replica)
+        part = self.sequences[sequence.request.index] = passage.prefill
+        self.replicas[part.replica].enqueue(part)
+        self.touched.append(part.replica)
+
+    def chunk_returned(self, passage: Passage, now_ns: int) -> None:
+        """A chunk of the prompt is back, which is not the last: with `streamed` its blocks leave."""
+        written_tokens = passage.chunk_ends.popleft()
+        if not self.settings.streamed or passage.decode is None:
+            return
+        size = self._kv_bytes(passage, passage.decode, written_tokens) - passage.sent_bytes
+        if size > 0:
+            passage.prefill.fixed = True
+            self._book(passage, passage.decode, size, now_ns)
 
     def prefilled(self, passage: Passage, now_ns: int, order: tuple[int, int, int]) -> None:
         """The prompt is done: its KV stays pinned until it is sent. `order`: replica, microbatch, member."""
+        passage.chunk_ends.popleft()
         self.replicas[passage.prefill.replica].pin(passage.prefill, now_ns)
         if passage.decode is None:
             passage.move("prefilled", now_ns)
@@ -104,46 +89,106 @@ class HandOvers:
             self.replicas[passage.decode.replica].outstanding_tokens -= 1
         self._start(passage, passage.decode, now_ns)
 
-    def abandon(self, passage: Passage, now_ns: int) -> bool:
-        """Its client left. False when something of it is in flight, so that it ends later."""
-        part, decode = passage.prefill, passage.decode
-        if decode is not None and passage.state in ("moving", "landing"):
-            decode.cancelled = True
-            return False
-        if part.in_flight:
-            part.cancelled = True
-            self.replicas[part.replica].abort_running(part)
-            return False
-        return True
-
-    def let_go(self, passage: Passage, event: Event, now_ns: int) -> None:
-        """It ends before it decodes: nothing of it stays anywhere."""
-        state, part, decode = passage.state, passage.prefill, passage.decode
-        passage.move(event, now_ns)
-        del self.passages[passage.request.index]
-        source = self.replicas[part.replica]
-        if state == "prefill":
-            self._leave(source, part, now_ns)
-        elif state == "waiting":
-            source.unpin(part)
-            self.touched.append(source.index)
-        if decode is not None:
-            self._leave(self.replicas[decode.replica], decode, now_ns)
+    # -- what is due
 
     def fire(self) -> Passage | None:
         """Do what is due next; returns who has landed after its client had left, for the caller to end."""
         now_ns, kind, _, passage = heapq.heappop(self._due)
-        part = passage.prefill
         if kind == BIND:
             passage.move("queued", now_ns)
             self._queue(passage)
         elif kind == END:
-            passage.move("sent", now_ns)
-            self.replicas[part.replica].unpin(part)
-            self.touched.append(part.replica)
+            self._sent(passage)
         else:
-            return self._land(passage, passage.decode, now_ns)
+            return self._landed(passage, now_ns)
         return None
+
+    def _sent(self, passage: Passage) -> None:
+        part = passage.prefill
+        passage.ends_due -= 1
+        source = self.replicas[part.replica]
+        if not passage.ends_due and part.request.index in source.pinned:
+            source.unpin(part)
+        self.touched.append(source.index)
+
+    def _landed(self, passage: Passage, now_ns: int) -> Passage | None:
+        sequence = passage.decode
+        if sequence is None:
+            raise LawBroken(f"request {passage.request.index}: KV lands, and no decode replica holds it")
+        passage.landings_due -= 1
+        self.touched.append(sequence.replica)
+        if passage.landings_due or passage.state == "prefill":
+            return None
+        if passage.has_ended:
+            self.let_go(passage, now_ns)
+            return None
+        if sequence.cancelled:
+            return passage
+        passage.move("landed", now_ns)
+        del self.passages[passage.request.index]
+        self.replicas[sequence.replica].land(sequence)
+        return None
+
+    # -- ends
+
+    def abandon(self, passage: Passage, now_ns: int) -> bool:
+        """Its client left. False when something of it is in flight or under way, so that it ends later."""
+        part, decode = passage.prefill, passage.decode
+        if decode is not None:
+            decode.cancelled = True
+        if part.in_flight:
+            part.cancelled = True
+            self.replicas[part.replica].abort_running(part)
+            return False
+        if passage.landings_due and passage.state == "prefill":
+            self._stop_prefill(passage, now_ns)
+        return not passage.landings_due
+
+    def returned_after_leaving(self, passage: Passage, now_ns: int) -> bool:
+        """What was in flight of a request whose client has left is back. True when nothing is under way either."""
+        if passage.landings_due:
+            self._stop_prefill(passage, now_ns)
+            return False
+        return True
+
+    def has_its_token(self, passage: Passage, now_ns: int) -> None:
+        """A request ends with the token of its prefill; chunks that are under way still land."""
+        if passage.landings_due:
+            passage.has_ended = True
+            self._stop_prefill(passage, now_ns)
+        else:
+            self.let_go(passage, now_ns)
+
+    def let_go(self, passage: Passage, now_ns: int) -> None:
+        """It ends before it decodes: nothing of it stays anywhere."""
+        state, part, decode = passage.state, passage.prefill, passage.decode
+        passage.move("gone", now_ns)
+        del self.passages[passage.request.index]
+        source = self.replicas[part.replica]
+        if part.request.index in source.pinned:
+            source.unpin(part)
+            self.touched.append(source.index)
+        elif state == "prefill":
+            self._leave(source, part, now_ns)
+        if decode is not None:
+            self._leave(self.replicas[decode.replica], decode, now_ns)
+
+    def _stop_prefill(self, passage: Passage, now_ns: int) -> None:
+        """Nothing more is prefilled, but chunks are under way: the source keeps its KV until they are sent."""
+        passage.move("left", now_ns)
+        part = passage.prefill
+        source = self.replicas[part.replica]
+        source.pin(part, now_ns)
+        if not passage.ends_due:
+            source.unpin(part)
+        self.touched.append(source.index)
+
+    def _leave(self, replica: Replica, sequence: Sequence, now_ns: int) -> None:
+        self.touched.append(replica.index)
+        if sequence.running:
+            replica.finish(sequence, now_ns)
+        else:
+            replica.abort_waiting(sequence, now_ns)
 
     # -- inside
 
@@ -170,36 +215,33 @@ class HandOvers:
         sequence.preemptions, sequence.cached_tokens = part.preemptions, part.cached_tokens
 
     def _start(self, passage: Passage, sequence: Sequence, now_ns: int) -> None:
-        source = self.replicas[passage.prefill.replica]
+        """All that has not been sent goes, and the states with it."""
         passage.move("started", now_ns)
-        size = passage.sent_bytes = self._bytes(source, passage.prefill, sequence)
-        passage.start_ns, passage.end_ns, landed_ns = self.ports.book(source.index, sequence.replica, size, now_ns)
+        stages = self.replicas[passage.prefill.replica].route.plan.stages
+        size = self._kv_bytes(passage, sequence, passage.request.prompt_tokens) + sum(s.state_bytes for s in stages)
+        passage.landed_ns = self._book(passage, sequence, size - passage.sent_bytes, now_ns)
+
+    def _kv_bytes(self, passage: Passage, sequence: Sequence, tokens: int) -> int:
+        """KV of the first `tokens` tokens at all stages of the source, less what the destination has cached."""
+        source = self.replicas[passage.prefill.replica]
+        blocks = source.mirror.blocks_for(tokens)
+        missing = blocks
+        if self.acquires_cached:
+            cached_tokens = self.replicas[sequence.replica].cached_tokens_of(sequence)
+            missing = max(0, blocks - cached_tokens // source.mirror.block_tokens)
+        return sum(missing * s.kv_block_bytes + s.window_bytes(blocks) for s in source.route.plan.stages)
+
+    def _book(self, passage: Passage, sequence: Sequence, size: int, now_ns: int) -> int:
+        """Take both ports; returns when it lands."""
+        booked = self.ports.book(passage.prefill.replica, sequence.replica, size, now_ns)
+        passage.sent_bytes += size
+        passage.ends_due += 1
+        passage.landings_due += 1
+        if passage.start_ns is None:
+            passage.start_ns = booked.start_ns
+        passage.end_ns = booked.end_ns
+        order = (self._booked, 0, 0)
         self._booked += 1
-        heapq.heappush(self._due, (passage.end_ns, END, (source.index, self._booked, 0), passage))
-        heapq.heappush(self._due, (landed_ns, LAND, (sequence.replica, self._booked, 0), passage))
-
-    def _bytes(self, source: Replica, part: Sequence, sequence: Sequence) -> int:
-        """What is sent: the blocks of the prompt and the states, of all stages of the source."""
-        blocks = source.mirror.blocks_for(part.written_tokens)
-        if self.settings.transfer == "missing":
-            blocks -= self.replicas[sequence.replica].cached_tokens_of(sequence) // source.mirror.block_tokens
-        return sum(stage.kv_bytes(blocks, 1) for stage in source.route.plan.stages)
-
-    def _land(self, passage: Passage, sequence: Sequence | None, now_ns: int) -> Passage | None:
-        if sequence is None:
-            raise LawBroken(f"request {passage.request.index}: its KV lands, and no decode replica holds it")
-        self.touched.append(sequence.replica)
-        if sequence.cancelled:
-            return passage
-        passage.move("landed", now_ns)
-        passage.landed_ns = now_ns
-        del self.passages[passage.request.index]
-        self.replicas[sequence.replica].land(sequence)
-        return None
-
-    def _leave(self, replica: Replica, sequence: Sequence, now_ns: int) -> None:
-        self.touched.append(replica.index)
-        if sequence.running:
-            replica.finish(sequence, now_ns)
-        else:
-            replica.abort_waiting(sequence, now_ns)
+        heapq.heappush(self._due, (booked.end_ns, END, order, passage))
+        heapq.heappush(self._due, (booked.landed_ns, LAND, order, passage))
+        return booked.landed_ns

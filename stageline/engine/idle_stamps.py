@@ -4,40 +4,45 @@
 class IdleStamps:
     """The stamps that the next microbatch of a replica will carry."""
 
-    __slots__ = ("_empty_since_ns", "_empty_stamp_ns", "_transfer_since_ns", "_transfer_stamp_ns", "credit_since_ns",
-                 "had_work", "work_since_ns")  # fmt: skip
+    __slots__ = ("_came_to_none", "_empty_stamp_ns", "_ran_out_ns", "_transfer_since_ns", "_transfer_stamp_ns",
+                 "credit_since_ns", "had_work", "work_since_ns")  # fmt: skip
 
     def __init__(self) -> None:
         self.had_work = False  # when the replica last formed
         self.work_since_ns = 0
         self.credit_since_ns = 0
-        self._empty_since_ns: int | None = None  # when the last request left; None once there was work
+        self._ran_out_ns = 0  # when the last request of its own left
+        self._came_to_none = False  # a request has come since the last formation, when there was none of its own
         self._empty_stamp_ns = 0
-        self._transfer_since_ns: int | None = None  # since when all requests wait for KV from elsewhere
+        self._transfer_since_ns: int | None = None  # since when there are requests that all wait for KV from elsewhere
         self._transfer_stamp_ns = 0
+
+    def came(self, *, to_none: bool) -> None:
+        """A request has come, or its KV has."""
+        self._came_to_none |= to_none
 
     def looked(self, now_ns: int, *, work: bool) -> None:
         """The replica is about to form."""
-        if not work:
-            return
-        if not self.had_work:
+        if work and not self.had_work:
             self.work_since_ns = now_ns
-            transfer, empty = self._transfer_since_ns, self._empty_since_ns
-            self._transfer_stamp_ns = now_ns if transfer is None else transfer
-            self._empty_stamp_ns = self._transfer_stamp_ns if empty is None else empty
-        self._empty_since_ns = self._transfer_since_ns = None
+            since = self._transfer_since_ns
+            self._transfer_stamp_ns = now_ns if since is None else since
+            self._empty_stamp_ns = self._ran_out_ns if self._came_to_none else self._transfer_stamp_ns
+        self._came_to_none = False
 
     def dispatched(self, now_ns: int) -> None:
         """A microbatch has left; what it left behind is work from now on."""
         self.work_since_ns = self._empty_stamp_ns = self._transfer_stamp_ns = now_ns
 
-    def emptied(self, now_ns: int) -> None:
-        """The last request has left."""
-        self._empty_since_ns, self._transfer_since_ns = now_ns, None
+    def ran_out(self, now_ns: int) -> None:
+        """The last request of its own has left."""
+        self._ran_out_ns = now_ns
 
-    def wait_for_kv(self, now_ns: int) -> None:
-        """All requests wait for KV from elsewhere."""
-        if self._transfer_since_ns is None:
+    def note_waiting(self, now_ns: int, *, all_wait: bool) -> None:
+        """Whether there are requests, and all wait for KV from elsewhere."""
+        if not all_wait:
+            self._transfer_since_ns = None
+        elif self._transfer_since_ns is None:
             self._transfer_since_ns = now_ns
 
     def of_next(self) -> tuple[int, int, int, int]:

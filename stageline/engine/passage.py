@@ -4,20 +4,21 @@ Each row says what may happen in a state, and what state follows. Whatever else 
 the request's story so far.
 
     state      event -> state
-    asking     reserved -> prefill    cancelled -> over
-    prefill    prefilled -> bound     reserved already: started -> moving    ended, cancelled -> over
+    asking     reserved -> prefill    gone -> over
+    prefill    prefilled -> bound     started -> moving    left -> leaving    gone -> over
     bound      queued -> waiting
-    waiting    started -> moving      cancelled -> over
-    moving     sent -> landing
-    landing    landed -> decode       cancelled -> over
-    decode     ended, cancelled -> over
+    waiting    started -> moving      gone -> over
+    moving     landed -> decode       gone -> over
+    leaving    gone -> over
 
-`asking`: destination-first, it waits in the decode replica's queue. `prefill`: it waits or runs at the prefill replica.
-`bound`: source-first, its prompt is done at this instant. `waiting`: it waits for the decode replica's KV, and its own
-is pinned at the source. `moving`: until the source's KV is sent. `landing`: until it can be used. `decode`: it runs, or
-waits to be prefilled again, at the decode replica. Who leaves while KV is under way ends at its landing.
+`asking`: destination-first, it waits in the decode replica's queue. `prefill`: it waits or runs at the prefill replica;
+destination-first, the decode replica has reserved its KV. `bound`: source-first, its prompt is done at this instant.
+`waiting`: source-first, it waits for KV at the decode replica, and its own is pinned. `moving`: its KV is under way.
+`decode`: it decodes like any other, or waits to be prefilled again, at the decode replica. `leaving`: it has ended, or
+its client has left, and chunks of its prompt are still under way.
 """
 
+from collections import deque
 from collections.abc import Mapping
 from typing import Literal
 
@@ -25,17 +26,17 @@ from stageline.engine.sequence import Sequence
 from stageline.engine.types import HandOverRecord, Request
 from stageline.errors import LawBroken
 
-State = Literal["asking", "prefill", "bound", "waiting", "moving", "landing", "decode", "over"]
-Event = Literal["reserved", "prefilled", "queued", "started", "sent", "landed", "ended", "cancelled"]
+State = Literal["asking", "prefill", "bound", "waiting", "moving", "leaving", "decode", "over"]
+Event = Literal["reserved", "prefilled", "queued", "started", "landed", "left", "gone"]
 
 TABLE: Mapping[State, Mapping[Event, State]] = {
-    "asking": {"reserved": "prefill", "cancelled": "over"},
-    "prefill": {"prefilled": "bound", "started": "moving", "ended": "over", "cancelled": "over"},
+    "asking": {"reserved": "prefill", "gone": "over"},
+    "prefill": {"prefilled": "bound", "started": "moving", "left": "leaving", "gone": "over"},
     "bound": {"queued": "waiting"},
-    "waiting": {"started": "moving", "cancelled": "over"},
-    "moving": {"sent": "landing"},
-    "landing": {"landed": "decode", "cancelled": "over"},
-    "decode": {"ended": "over", "cancelled": "over"},
+    "waiting": {"started": "moving", "gone": "over"},
+    "moving": {"landed": "decode", "gone": "over"},
+    "leaving": {"gone": "over"},
+    "decode": {},
     "over": {},
 }
 
@@ -44,8 +45,8 @@ class Passage:
     """One request, its sequences at both replicas, and when its KV moves. Times in ns, None: not yet."""
 
     __slots__ = (
-        "booked_blocks", "decode", "end_ns", "landed_ns", "prefill", "request", "reserved_ns", "sent_bytes", "start_ns",
-        "state", "story",
+        "chunk_ends", "decode", "end_ns", "ends_due", "has_ended", "landed_ns", "landings_due", "prefill", "request",
+        "reserved_ns", "sent_bytes", "start_ns", "state", "story",
     )  # fmt: skip
 
     def __init__(self, request: Request, prefill: Sequence, state: State) -> None:
@@ -54,8 +55,10 @@ class Passage:
         self.decode: Sequence | None = None
         self.state: State = state
         self.story: list[tuple[int, Event, State]] = []
-        self.booked_blocks = 0  # of the source's KV, that transfers have been booked for
-        self.sent_bytes = 0
+        self.has_ended = False  # its record is written
+        self.chunk_ends: deque[int] = deque()  # tokens written after each chunk of the prompt that is in flight
+        self.sent_bytes = 0  # or booked to be
+        self.ends_due = self.landings_due = 0  # of booked transfers
         self.reserved_ns: int | None = None
         self.start_ns: int | None = None
         self.end_ns: int | None = None
@@ -76,7 +79,7 @@ class Passage:
     def record(self) -> HandOverRecord:
         """What is told of it."""
         return HandOverRecord(
-            prefill_replica=self.prefill.replica, decode_replica=self.decode.replica if self.decode else None,
+            decode_replica=self.decode.replica if self.decode else None,
             reserved_ns=self.reserved_ns, start_ns=self.start_ns, end_ns=self.end_ns, landed_ns=self.landed_ns,
             sent_bytes=self.sent_bytes,
         )  # fmt: skip

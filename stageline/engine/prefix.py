@@ -85,6 +85,17 @@ class PrefixCache:
         del chain[usable:]
         return chain
 
+    def resident_chain(self, hash_ids: Seq[int], tokens: int) -> list[HashBlock]:
+        """The longest resident chain of full blocks of the first `tokens` tokens."""
+        chain: list[HashBlock] = []
+        block: HashBlock | None = self._root
+        for key in hash_ids[: tokens // self.hash_block_tokens]:
+            block = block.children.get(key) if block is not None else None
+            if block is None:
+                break
+            chain.append(block)
+        return chain
+
     def hold(self, block: HashBlock) -> None:
         """Add a user."""
         if not block.users:
@@ -109,7 +120,9 @@ class PrefixCache:
             block.window_use = self._tick
             self._offer_window(block)
 
-    def extend(self, chain: list[HashBlock], key: int, request: int, grants: list[Grant]) -> None:
+    def extend(
+        self, chain: list[HashBlock], key: int, request: int, grants: list[Grant], *, computed: bool = True
+    ) -> None:
         """Cache the next block of a prompt, which has just been dispatched, and append it to `chain`, held.
 
         Its KV passes from the request to the block. If the same block is already resident, the request's KV is freed.
@@ -125,7 +138,7 @@ class PrefixCache:
             block = parent.children[key] = HashBlock(key, parent, WINDOW - self._made)
             block.users = 1
             grants.append((block.owner, self.kv_blocks, 0, 0))
-            if self.snapshot_hash_blocks and block.depth % self.snapshot_hash_blocks == 0:
+            if computed and self.snapshot_hash_blocks and block.depth % self.snapshot_hash_blocks == 0:
                 self._keep_state(block, grants)
         chain.append(block)
 

@@ -3,7 +3,7 @@
 from stageline.cost.totals import BatchTotals
 from stageline.engine.microbatch import Grant
 from stageline.engine.mirror import KvMirror
-from stageline.engine.prefix import PrefixCache
+from stageline.engine.prefix import HashBlock, PrefixCache
 from stageline.engine.route import Route
 from stageline.engine.sequence import Sequence
 from stageline.engine.settings import Scheduling
@@ -30,29 +30,22 @@ class PromptCache(PrefixCache):
             hit_tokens=self._hit_tokens, evictions=self.evicted_blocks, saved_prefill_ns=self._total_saved_ns,
         )  # fmt: skip
 
-    def acquire(self, sequence: Sequence, tokens: int) -> int:
-        """Hold the longest usable chain for a sequence about to be admitted, short of the last of `tokens`.
-
-        Returns how many tokens it covers.
-        """
+    def acquire(self, sequence: Sequence) -> int:
+        """Hold the longest usable chain for a sequence about to be admitted; returns how many tokens it covers."""
         sequence.block_ids = self._identities(sequence.request)
-        chain = self.match(sequence.block_ids, tokens)
-        for block in chain:
-            self.hold(block)
-        self.use_windows(chain)
-        sequence.chain = chain
-        sequence.cached_blocks = len(chain) * self.kv_blocks
+        chain = self.match(sequence.block_ids, sequence.todo_tokens)
+        self._hold_chain(sequence, chain)
         return len(chain) * self.hash_block_tokens
 
     def prepare(self, sequence: Sequence, *, acquire: bool) -> None:
         """A hand-over is about to be held: its blocks can be cached once they have landed.
 
-        With `acquire` it holds the chain that is cached here already, so that less is sent.
+        With `acquire` it holds those full blocks of its prompt that are cached here already, whatever states and window
+        KV lie beside them: those are sent.
         """
+        sequence.block_ids = self._identities(sequence.request)
         if acquire:
-            self.acquire(sequence, sequence.written_tokens + 1)
-        else:
-            sequence.block_ids = self._identities(sequence.request)
+            self._hold_chain(sequence, self.resident_chain(sequence.block_ids, sequence.request.prompt_tokens))
 
     def release(self, sequence: Sequence) -> None:
         """Release its blocks: it stopped running, or was not admitted. The blocks stay until they are evicted."""
@@ -60,10 +53,11 @@ class PromptCache(PrefixCache):
         sequence.chain = []
         sequence.cached_blocks = 0
 
-    def cache_full_blocks(self, sequence: Sequence, grants: list[Grant]) -> None:
+    def cache_full_blocks(self, sequence: Sequence, grants: list[Grant], *, computed: bool = True) -> None:
         """Cache the blocks full of known tokens that a dispatched step or chunk completes: they can be hit from now on.
 
-        Drafts that are being verified are not known; `generated` counts neither them nor what they may yield.
+        Drafts that are being verified are not known; `generated` counts neither them nor what they may yield. Of blocks
+        that were not computed here, but have landed, neither states nor window KV are kept.
         """
         if len(sequence.chain) == len(sequence.block_ids):
             return
@@ -71,10 +65,10 @@ class PromptCache(PrefixCache):
         known = min(request.prompt_tokens + sequence.generated, sequence.written_tokens)
         before = len(sequence.chain)
         for key in sequence.block_ids[before : known // self.hash_block_tokens]:
-            self.extend(sequence.chain, key, request.index, grants)
+            self.extend(sequence.chain, key, request.index, grants, computed=computed)
             sequence.blocks -= self.kv_blocks
             sequence.cached_blocks += self.kv_blocks
-        if self.window_hash_blocks:
+        if self.window_hash_blocks and computed:
             self.keep_windows(sequence.chain[before:], grants)
 
     def count(self, sequence: Sequence) -> None:
@@ -90,6 +84,13 @@ class PromptCache(PrefixCache):
         if hit not in self._saved_ns:
             self._saved_ns[hit] = self._prefill_ns(hit)
         self._total_saved_ns += self._saved_ns[hit]
+
+    def _hold_chain(self, sequence: Sequence, chain: list[HashBlock]) -> None:
+        for block in chain:
+            self.hold(block)
+        self.use_windows(chain)
+        sequence.chain = chain
+        sequence.cached_blocks = len(chain) * self.kv_blocks
 
     def _identities(self, request: Request) -> tuple[int, ...]:
         """Of the prompt's full blocks and those that the answer completes, up to the first that has none."""

@@ -62,7 +62,7 @@ class Replica(ReplicaKv):
         self._depart_ns = 0
         self._draw_key = stream_key(seed, STREAM_EXPERTS, index, 0)
         self.stamps = IdleStamps()
-        self._away = 0  # running sequences that wait for KV from elsewhere
+        self._own = 0  # requests here but those whose KV comes from elsewhere and has not landed
 
     # -- what policies and the router read
 
@@ -83,6 +83,8 @@ class Replica(ReplicaKv):
         self.outstanding_tokens += sequence.outstanding_tokens
         self.count_waiting(sequence, 1)
         self.waiting.add(sequence)
+        self.stamps.came(to_none=not self._own)
+        self._own += not sequence.incoming
 
     def complete(self, now_ns: int) -> Members:
         """The oldest microbatch in flight is back; returns its members. The caller finishes the sequences that end."""
@@ -262,6 +264,8 @@ class Replica(ReplicaKv):
 
     def _prefill(self, forming: Forming, sequence: Sequence, chunk: int) -> None:
         forming.add_prefill(sequence, chunk)
+        if sequence.passage is not None and self.prefills:
+            sequence.passage.chunk_ends.append(sequence.written_tokens)
         self.written_tokens += chunk
         self.outstanding_tokens -= chunk
         if self.cache is not None:
@@ -294,7 +298,7 @@ class Replica(ReplicaKv):
 
     def victim(self, grower: Sequence) -> Sequence | None:
         """The youngest running sequence with nothing in flight; members of the one being formed count as in flight."""
-        idle = (s for s in self.running.values() if not s.in_flight and s is not grower)
+        idle = (s for s in self.running.values() if not s.in_flight and not s.fixed and s is not grower)
         return max(idle, key=_number, default=None)
 
     def preempt(self, sequence: Sequence) -> None:
@@ -315,15 +319,15 @@ class Replica(ReplicaKv):
     def leave(self, sequence: Sequence, now_ns: int) -> None:
         """It has finished, was cancelled, or goes on elsewhere."""
         self.outstanding_tokens -= sequence.outstanding_tokens
-        if not self.running and not len(self.waiting):
-            self.stamps.emptied(now_ns)
-        self._note_waiting(now_ns)
+        if not sequence.incoming:
+            self._own -= 1
+            if not self._own:
+                self.stamps.ran_out(now_ns)
 
     def _stop(self, sequence: Sequence) -> None:
         """It no longer runs."""
         del self.running[sequence.request.index]
         sequence.running = False
-        self._away -= sequence.incoming
         self._unschedule(sequence)
         self.written_tokens -= sequence.written_tokens
 
@@ -335,39 +339,36 @@ class Replica(ReplicaKv):
         self.pinned[sequence.request.index] = sequence
         self.leave(sequence, now_ns)
 
-    def unpin(self, sequence: Sequence) -> None:
-        """Its KV has been sent, or is not wanted."""
-        del self.pinned[sequence.request.index]
-        self.free_kv(sequence)
-
     def land(self, sequence: Sequence) -> None:
         """Its KV is here: it decodes, and others can hit its full blocks."""
         sequence.incoming = False
         sequence.in_flight -= 1
-        self._away -= 1
+        self.stamps.came(to_none=not self._own)
+        self._own += 1
         if self.cache is not None:
-            self.cache.cache_full_blocks(sequence, self.between.grants)
+            self.cache.cache_full_blocks(sequence, self.between.grants, computed=False)
         self.set_ready(sequence)
 
     def _admit_incoming(self, now_ns: int) -> None:
         """Hold hand-overs at the head of the queue while there is room: they need nothing else."""
         if self.incoming is None or not len(self.waiting):
             return
+        while self.admit_head(self.incoming, now_ns):
+            pass
+
+    def admit_head(self, incoming: Incoming, now_ns: int) -> bool:
+        """Hold the hand-over at the head of the queue; False: there is none, or no room."""
         if self.waiting.state_aware:
             self.waiting.reorder(QueueState(now_ns, len(self.running), len(self.waiting), self.cache))
-        while True:
-            sequence = self.waiting.peek()
-            if sequence is None or not sequence.incoming or not self._hold(sequence):
-                return
-            self.incoming.admitted(self.waiting.take(), now_ns)
+        sequence = self.waiting.peek()
+        if sequence is None or not sequence.incoming or not self._hold(sequence, incoming):
+            return False
+        incoming.admitted(self.waiting.take(), now_ns)
+        return True
 
-    def _hold(self, sequence: Sequence) -> bool:
+    def _hold(self, sequence: Sequence, incoming: Incoming) -> bool:
         """Hold the KV of a hand-over, as far as it is not cached here; False: no room."""
-        if self.cache is not None:
-            self.cache.prepare(sequence, acquire=self.incoming is not None and self.incoming.acquires_cached)
-        if not self.kv.admit(sequence, 0, self.between):
-            if self.cache is not None:
-                self.cache.release(sequence)
+        if not self.take_kv(sequence, acquire=incoming.acquires_cached):
             return False
         self.count_waiting(sequence, -1)
         sequence.number = self.admissions
@@ -376,12 +377,12 @@ class Replica(ReplicaKv):
         sequence.in_flight += 1
         self.running[sequence.request.index] = sequence
         self.written_tokens += sequence.written_tokens
-        self._away += 1
         return True
 
     def _note_waiting(self, now_ns: int) -> None:
-        if 0 < self._away == len(self.running) and not len(self.waiting):
-            self.stamps.wait_for_kv(now_ns)
+        if self.incoming is not None:
+            waits = bool(self.running) and not self._own and not len(self.waiting)
+            self.stamps.note_waiting(now_ns, all_wait=waits)
 
     def _unschedule(self, sequence: Sequence) -> None:
         if sequence.ready:

@@ -49,6 +49,10 @@ class ReplicaKv:
         """See `ReplicaState` of the routing policies."""
         return len(self.cache.match(request.hash_ids, request.prompt_tokens)) if self.cache is not None else 0
 
+    def cached_tokens(self, request: Request) -> int:
+        """Tokens of its prompt that the request would find in the prefix cache."""
+        return self.cached_blocks(request) * self.cache.hash_block_tokens if self.cache is not None else 0
+
     def take_releases(self) -> tuple[int, ...]:
         """Owners whose KV was freed since the last microbatch."""
         releases, self.releases = tuple(self.releases), []
@@ -66,7 +70,7 @@ class ReplicaKv:
         """Hold the cached blocks of its prompt: their tokens are not prefilled."""
         if self.cache is None:
             return
-        cached = self.cache.acquire(sequence, sequence.todo_tokens)
+        cached = self.cache.acquire(sequence)
         sequence.todo_tokens -= cached
         sequence.written_tokens = cached
         self.outstanding_tokens -= cached
@@ -90,6 +94,22 @@ class ReplicaKv:
         sequence.blocks = sequence.written_tokens = 0
         if self.cache is not None:
             self.cache.release(sequence)
+
+    def take_kv(self, sequence: Sequence, *, acquire: bool) -> bool:
+        """Allocate the KV of a hand-over; with `acquire` less what is cached here. False: no room."""
+        if self.cache is not None:
+            self.cache.prepare(sequence, acquire=acquire)
+        still_to_write = sequence.request.prompt_tokens - sequence.written_tokens  # room for it is taken all the same
+        if self.kv.admit(sequence, still_to_write, self.between):
+            return True
+        if self.cache is not None:
+            self.cache.release(sequence)
+        return False
+
+    def unpin(self, sequence: Sequence) -> None:
+        """Its KV has been sent, or is not wanted."""
+        del self.pinned[sequence.request.index]
+        self.free_kv(sequence)
 
     def cached_tokens_of(self, sequence: Sequence) -> int:
         """Tokens of a hand-over whose KV it found here."""

@@ -4,6 +4,7 @@ from stageline.engine.binding import Binding, Refusal
 from stageline.engine.engine_replica import make_replica
 from stageline.engine.handover import HandOvers
 from stageline.engine.microbatch import Item
+from stageline.engine.ports import Ports
 from stageline.engine.replica import Replica
 from stageline.engine.sequence import Sequence, refused
 from stageline.engine.served import ServedFleet
@@ -25,7 +26,10 @@ class Router:
         self._binding = Binding(fleet, self.replicas)
         self._observer, self._members = observer, members
         self.sequences: dict[int, Sequence] = {}  # arrived and not ended, by request index
-        self._hand_overs = HandOvers(fleet, self.replicas, self._binding, self.sequences) if fleet.hand_over else None
+        self._hand_overs: HandOvers | None = None
+        if fleet.hand_over is not None:
+            ports = Ports([pool.port for pool in fleet.pool_of])
+            self._hand_overs = HandOvers(fleet.hand_over, self.replicas, ports, self._binding, self.sequences)
         self.arrived = 0
         self.finished = 0
         self.failed = 0  # refused, cancelled or failed
@@ -85,11 +89,15 @@ class Router:
         for member, (sequence, rows) in enumerate(rep.complete(now_ns)):
             index, passage = sequence.request.index, sequence.passage
             if sequence.cancelled:
-                if not sequence.in_flight:
+                if sequence.in_flight:
+                    continue
+                if passage is None or hand_overs.returned_after_leaving(passage, now_ns):
                     self._end(sequence, now_ns, "cancelled")
                     ended.append(index)
                 continue
             if not rows:
+                if passage is not None:
+                    hand_overs.chunk_returned(passage, now_ns)
                 continue
             if passage is None or hand_overs.counts_at_prefill:
                 sequence.generated = 1
@@ -166,9 +174,11 @@ class Router:
 
     def _end(self, sequence: Sequence, now_ns: int, outcome: Outcome) -> None:
         del self.sequences[sequence.request.index]
-        passage = None if self._hand_overs is None else self._hand_overs.passages.get(sequence.request.index)
-        if passage is not None and self._hand_overs is not None:
-            self._hand_overs.let_go(passage, "ended" if outcome == "finished" else "cancelled", now_ns)
+        if self._hand_overs is not None and (passage := self._hand_overs.passages.get(sequence.request.index)):
+            if outcome == "finished":
+                self._hand_overs.has_its_token(passage, now_ns)
+            else:
+                self._hand_overs.let_go(passage, now_ns)
         elif sequence.running:
             self.replicas[sequence.replica].finish(sequence, now_ns)
         if outcome == "finished":

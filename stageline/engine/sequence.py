@@ -25,6 +25,8 @@ class Sequence:
         "cancelled",
         "chain",
         "first_ns",
+        "fixed",
+        "fixed_kv",
         "generated",
         "group",
         "in_flight",
@@ -62,6 +64,8 @@ class Sequence:
         self.preemptions = 0
         self.cancelled = False  # its client left while it was in flight
         self.passage: Passage | None = None  # between a prefill replica and a decode replica
+        self.fixed_kv = False  # it takes all its KV at admission, whatever the policy
+        self.fixed = False  # its KV is being sent away: it can't be preempted
         self.incoming = False  # a decode replica waits for its KV: in the queue, or on the way
         self.admitted_ns: int | None = None
         self.first_ns: int | None = None
@@ -75,8 +79,9 @@ class Sequence:
     def record(self, outcome: Outcome) -> RequestRecord:
         """Its line of requests.jsonl."""
         r = self.request
+        first = self.replica if self.passage is None else self.passage.prefill.replica
         return RequestRecord(
-            index=r.index, replica=self.replica, arrival_ns=r.arrival_ns, admitted_ns=self.admitted_ns,
+            index=r.index, replica=first, arrival_ns=r.arrival_ns, admitted_ns=self.admitted_ns,
             first_token_ns=self.first_ns, last_token_ns=self.last_ns, prompt_tokens=r.prompt_tokens,
             output_tokens=self.generated, preemptions=self.preemptions, outcome=outcome,
             cached_tokens=self.cached_tokens, hand_over=self.passage.record() if self.passage is not None else None,

@@ -3,6 +3,7 @@
 from collections.abc import Sequence as Seq
 
 from stageline.engine.fleet import Fleet, HandOver, Pool, Role
+from stageline.engine.ports import Port
 from stageline.engine.route import Route
 from stageline.engine.settings import Scheduling
 
@@ -12,7 +13,7 @@ class ServedPool:
 
     def __init__(self, name: str, route: Route, scheduling: Scheduling, role: Role = "both") -> None:
         self.name, self.route, self.scheduling, self.role = name, route, scheduling, role
-        self.egress_bytes_per_s = self.ingress_bytes_per_s = 0  # of a replica's ports; 0: the hand-over's bandwidth
+        self.port = Port(1, 1, 0)  # of each replica; counts only where KV is handed over
 
     @property
     def replicas(self) -> int:
@@ -52,12 +53,18 @@ def one_pool(route: Route, scheduling: Scheduling) -> ServedFleet:
 
 def serve(fleet: Fleet) -> ServedFleet:
     """What engines need of a fleet file."""
-    cached = any(pool.scheduling.prefix_cache for pool in fleet.pools)
-    routing = Scheduling(balance=fleet.balance, front_end_ns=fleet.front_end_ns, prefix_cache=cached)
-    return ServedFleet([_served(pool) for pool in fleet.pools], routing, fleet.hand_over)
+    caches = any(pool.scheduling.prefix_cache for pool in fleet.pools)
+    routing = Scheduling(balance=fleet.balance, front_end_ns=fleet.front_end_ns, prefix_cache=caches)
+    pools = [ServedPool(p.name, Route(p.plan), p.scheduling, p.role) for p in fleet.pools]
+    if fleet.hand_over is not None:
+        for served, pool in zip(pools, fleet.pools, strict=True):
+            served.port = _port(pool, fleet.hand_over)
+    return ServedFleet(pools, routing, fleet.hand_over)
 
 
-def _served(pool: Pool) -> ServedPool:
-    served = ServedPool(pool.name, Route(pool.plan), pool.scheduling, pool.role)
-    served.egress_bytes_per_s, served.ingress_bytes_per_s = pool.egress_bytes_per_s, pool.ingress_bytes_per_s
-    return served
+def _port(pool: Pool, hand_over: HandOver) -> Port:
+    return Port(
+        egress_bytes_per_s=pool.egress_bytes_per_s or hand_over.bytes_per_s,
+        ingress_bytes_per_s=pool.ingress_bytes_per_s or hand_over.bytes_per_s,
+        latency_ns=hand_over.latency_ns if pool.port_latency_ns is None else pool.port_latency_ns,
+    )

@@ -41,9 +41,8 @@ class Cancellation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class HandOverRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """How the KV of a request came from a prefill replica to a decode replica. Times as in RequestRecord."""
+    """How the KV of a request came from its replica to the one that decodes it. Times as in RequestRecord."""
 
-    prefill_replica: int
     decode_replica: int | None = None
     reserved_ns: int | None = None  # when the decode replica had room: before the transfer, or before the prefill
     start_ns: int | None = None  # of the (first) transfer

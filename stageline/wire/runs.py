@@ -163,7 +163,6 @@ def records_of(records: Iterable[RequestRecord]) -> router_pb2.Records:
 
 def _add_hand_over(columns: router_pb2.HandOvers, record: int, found: HandOverRecord) -> None:
     columns.record.append(record)
-    columns.prefill_replica.append(found.prefill_replica)
     columns.sent_bytes.append(found.sent_bytes)
     for name in _MOMENTS:
         getattr(columns, name).append(_or_minus(getattr(found, name)))
@@ -172,12 +171,10 @@ def _add_hand_over(columns: router_pb2.HandOvers, record: int, found: HandOverRe
 def _hand_overs(columns: router_pb2.HandOvers) -> dict[int, HandOverRecord]:
     """By position of their record."""
     moments = [getattr(columns, name) for name in _MOMENTS]
-    rows = zip(columns.record, columns.prefill_replica, columns.sent_bytes, *moments, strict=True)
+    rows = zip(columns.record, columns.sent_bytes, *moments, strict=True)
     return {
-        record: HandOverRecord(
-            prefill_replica=prefill, sent_bytes=sent, **dict(zip(_MOMENTS, map(_or_none, values), strict=True))
-        )
-        for record, prefill, sent, *values in rows
+        record: HandOverRecord(sent_bytes=sent, **dict(zip(_MOMENTS, map(_or_none, values), strict=True)))
+        for record, sent, *values in rows
     }
 
 

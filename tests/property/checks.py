@@ -24,6 +24,7 @@ from stageline.testing import Recorder, Run, run_fleet, run_plan
 from tests.property.delivery import Session
 from tests.property.differences import same
 from tests.property.fleet_scenarios import FLEET_KINDS, FleetScenario, fleet_numbered
+from tests.property.fleets import agrees_on_a_fleet
 from tests.reference import fleet_laws, fleet_results, fleet_strategies, laws
 from tests.reference.attribution import by_stamps
 from tests.reference.engine import Engine
@@ -142,6 +143,11 @@ def a_fleet_keeps_the_laws(kind: str, number: int) -> tuple[FleetEngine, FleetRe
     engine, results = run_fleet_scenario(kind, number, fleet_laws.check_event)
     fleet_laws.check_end(engine, results)
     return engine, results
+
+
+def both_engines_agree_on_a_fleet(kind: str, number: int) -> Run:
+    """A random fleet on both in-process engines."""
+    return agrees_on_a_fleet(fleet_strategies.numbered(kind, number))
 
 
 def one_pool_changes_nothing(scenario: Scenario) -> None:
@@ -276,7 +282,7 @@ def _on(check: Callable[[Scenario], Any], kinds: tuple[str, ...]) -> Check:
 
 
 def _on_fleets(check: Callable[[FleetScenario], Any]) -> Check:
-    return Check(lambda kind, number: check(fleet_numbered(kind, number)), tuple(FLEET_KINDS))
+    return Check(lambda kind, number: check(fleet_numbered(kind, number)), FLEET_KINDS)
 
 
 SWEEPS = {"rare-sweeps": 4096, "eager-sweeps": 4, "windows": 4096, "windows-eager-sweeps": 4}
@@ -285,6 +291,7 @@ STAYING = tuple(kind for kind in KINDS if KINDS[kind] not in (build_leaving, bui
 CHECKS = {
     "reference": _on(agrees_with_the_reference, STAYING),
     "laws": _on(keeps_the_laws, STAYING),
+    "fleets": Check(both_engines_agree_on_a_fleet, tuple(fleet_strategies.KINDS)),
     "fleet-laws": Check(a_fleet_keeps_the_laws, tuple(fleet_strategies.KINDS)),
     "one-pool": _on(one_pool_changes_nothing, EVERY_KIND),
     "idle-drafts": _on(idle_drafts_change_nothing, EVERY_KIND),

@@ -4,14 +4,14 @@ import dataclasses
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import cast
 
 import msgspec
 
-from stageline.engine.fleet import Fleet, HandOver, Pool, Role
+from stageline.engine.fleet import Fleet, Pool
 from stageline.engine.served import ServedFleet, serve
 from stageline.engine.settings import Scheduling
 from stageline.engine.types import Cancellation, Request, Workload
+from tests.property.fleets import product_fleet
 from tests.reference import fleet_strategies, routing
 from tests.reference.strategies import Scenario, numbered, without
 
@@ -80,9 +80,7 @@ def build_leaving(rnd: random.Random) -> FleetScenario:
 def _pool(rnd: random.Random, index: int, of: Scenario, model: str) -> Pool:
     """The plan and the settings of a scenario; routing policy and front end are the router's."""
     plan = msgspec.structs.replace(of.plan, model=model, replicas=rnd.choice([1, 1, 2]))
-    plain = Scheduling()
-    scheduling = msgspec.structs.replace(of.scheduling, balance=plain.balance, front_end_ns=plain.front_end_ns)
-    return Pool(name=f"pool-{index}", plan=plan, scheduling=scheduling)
+    return Pool(name=f"pool-{index}", plan=plan, scheduling=_of_a_pool(of.scheduling))
 
 
 def _asking(rnd: random.Random, traffic: Scenario, models: tuple[str, ...]) -> Scenario:
@@ -96,63 +94,29 @@ def _asking(rnd: random.Random, traffic: Scenario, models: tuple[str, ...]) -> S
     return dataclasses.replace(traffic, users=users)
 
 
-def build_hand_over(rnd: random.Random) -> FleetScenario:
-    """Pools of all roles, and KV that is handed over in every way that there is."""
-    return _of_twin(fleet_strategies.build(rnd))
-
-
-def build_hand_over_leaving(rnd: random.Random) -> FleetScenario:
-    """As `build_hand_over`, with clients who leave at any time."""
-    return _of_twin(fleet_strategies.build_leaving(rnd))
-
-
-def build_hand_over_crowded(rnd: random.Random) -> FleetScenario:
-    """Reserved prompts that have to make room for each other."""
-    return _of_twin(fleet_strategies.build_crowded(rnd))
-
-
 def _of_twin(scenario: fleet_strategies.FleetScenario) -> FleetScenario:
-    """A scenario of the reference as a fleet file; transfers take the longest of its latencies."""
-    fleet, plain = scenario.fleet, Scheduling()
-    pools = tuple(
-        Pool(
-            name=f"pool-{i}", plan=pool.plan, role=cast(Role, pool.role),
-            scheduling=msgspec.structs.replace(
-                pool.scheduling, balance=plain.balance, front_end_ns=plain.front_end_ns
-            ),
-            egress_bytes_per_s=pool.port.egress_bytes_per_s, ingress_bytes_per_s=pool.port.ingress_bytes_per_s,
-        )
-        for i, pool in enumerate(fleet.pools)
-    )  # fmt: skip
-    hand_over = {
-        "bytes_per_s": 1, "latency_ns": max(pool.port.latency_ns for pool in fleet.pools), "order": fleet.handover,
-        "first_token": fleet.first_token, "transfer": fleet.transfer, "streamed": fleet.streamed,
-        "local_prefill_tokens": fleet.conditional_tokens or 0, "decode_on_both": fleet.both_decodes,
-    }  # fmt: skip
+    """A scenario of the reference, as a fleet file has it."""
+    fleet = product_fleet(scenario.fleet)
+    pools = tuple(msgspec.structs.replace(p, scheduling=_of_a_pool(p.scheduling)) for p in fleet.pools)
     users = tuple(
         tuple(msgspec.structs.replace(r, model=scenario.models.get(r.index, "")) for r in user)
         for user in scenario.like.users
     )
-    return FleetScenario(
-        Fleet(
-            pools=pools,
-            hand_over=msgspec.convert(hand_over, HandOver),
-            balance=fleet.balance,
-            front_end_ns=fleet.front_end_ns,
-        ),
-        dataclasses.replace(scenario.like, users=users),
-    )
+    return FleetScenario(msgspec.structs.replace(fleet, pools=pools), dataclasses.replace(scenario.like, users=users))
 
 
-FLEET_KINDS: dict[str, Callable[[random.Random], FleetScenario]] = {
-    "both": build_both,
-    "both-leaving": build_leaving,
-    "hand-over": build_hand_over,
-    "hand-over-leaving": build_hand_over_leaving,
-    "hand-over-crowded": build_hand_over_crowded,
-}
+def _of_a_pool(scheduling: Scheduling) -> Scheduling:
+    """Without the settings of the router, which all pools share."""
+    plain = Scheduling()
+    return msgspec.structs.replace(scheduling, balance=plain.balance, front_end_ns=plain.front_end_ns)
+
+
+BOTH_KINDS: dict[str, Callable[[random.Random], FleetScenario]] = {"both": build_both, "both-leaving": build_leaving}
+FLEET_KINDS = (*BOTH_KINDS, *fleet_strategies.KINDS)
 
 
 def fleet_numbered(kind: str, number: int) -> FleetScenario:
     """The scenario of this name: always the same one, until this module or those of its pools change."""
-    return FLEET_KINDS[kind](random.Random(number))
+    if kind in BOTH_KINDS:
+        return BOTH_KINDS[kind](random.Random(number))
+    return _of_twin(fleet_strategies.numbered(kind, number))

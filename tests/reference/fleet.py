@@ -33,6 +33,7 @@ class FleetEngine(Engine):
         self.routes = Routes(fleet, self.fleet_replicas, models or {})
         self.transfers: list[Transfer] = []
         self.landed_bytes = 0
+        self.last_end_at_landing_ns = 0
         self.coming: dict[Event, Sequence | Transfer] = {}
         self.joins = 0
         self.to_form: set[int] = set()  # replicas that have a formation to come at this instant
@@ -160,6 +161,8 @@ class FleetEngine(Engine):
         else:
             assert journey.first is not None
             leaving.returned(self, journey.first)
+            if journey.ended_ns is not None:
+                self.last_end_at_landing_ns = self.now_ns
 
     # ---- formations
 

@@ -37,9 +37,8 @@ def results_of(engine: FleetEngine) -> FleetResults:
 
 
 def window_end_ns(engine: FleetEngine, start_ns: int) -> int:
-    """The last completion, or the last end of a request that was taken."""
-    ends_ns = [journey.ended_ns for journey in engine.book.journeys.values() if journey.ended_ns is not None]
-    return max([start_ns, engine.last_completion_ns or 0, *ends_ns])
+    """The last completion, or the last landing with which a request ended."""
+    return max(start_ns, engine.last_completion_ns or 0, engine.last_end_at_landing_ns)
 
 
 def record_of(engine: FleetEngine, journey: Journey) -> FleetRecord:

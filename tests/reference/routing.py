@@ -58,7 +58,9 @@ def found(replica: Replica, request: Request) -> int:
 
 def outstanding_tokens(replica: Replica) -> int:
     """Tokens still to be computed for its requests, as far as the router may know."""
-    return sum(s.todo_tokens + s.request.max_output_tokens - s.generated for s in replica.running + replica.waiting)
+    everyone = replica.running + replica.waiting
+    to_prefill = sum(s.todo_tokens for s in everyone if not s.leaving)
+    return to_prefill + sum(s.request.max_output_tokens - s.generated for s in everyone)
 
 
 def kv_share(replica: Replica) -> int:

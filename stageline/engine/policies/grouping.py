@@ -56,8 +56,12 @@ class Grouping(ABC):
     def admitted(self, sequence: Sequence) -> None:  # noqa: B027 - most groupings need not know
         """A waiting sequence joins the group."""
 
+    def received(self, sequence: Sequence) -> None:
+        """A hand-over is held from now on: it runs, though it joined no group's microbatch."""
+        self.admitted(sequence)
+
     def stopped(self, sequence: Sequence) -> None:  # noqa: B027 - most groupings need not know
-        """A running sequence has ended or was preempted."""
+        """A running sequence has ended, was preempted, or goes on elsewhere."""
 
     def dispatched(self, members: list[tuple[Sequence, int]]) -> None:
         """The group's microbatch leaves; members come with the rows that are sampled for them."""
@@ -132,6 +136,10 @@ class Cadence(Grouping):
         self._running += 1
         self._places -= 1
 
+    def received(self, sequence: Sequence) -> None:
+        """It takes none of the places of the chosen step."""
+        self._running += 1
+
     def stopped(self, sequence: Sequence) -> None:
         """See Grouping."""
         self._running -= 1
@@ -187,6 +195,11 @@ class Turns(Grouping):
         sequence.group = self.group
         self._running[self.group] += 1
 
+    def received(self, sequence: Sequence) -> None:
+        """In the slot with the fewest running sequences."""
+        sequence.group = self._running.index(min(self._running))
+        self._running[sequence.group] += 1
+
     def stopped(self, sequence: Sequence) -> None:
         """See Grouping."""
         if sequence.group is not None:
@@ -211,6 +224,11 @@ class VirtualEngines(Turns):
     def may_admit(self, running: int) -> bool:
         """The engine's own limit."""
         return self._running[self.group] < self.max_running
+
+    def received(self, sequence: Sequence) -> None:
+        """In the engine whose queue it was in."""
+        if sequence.group is not None:
+            self._running[sequence.group] += 1
 
     def arrived(self, sequence: Sequence) -> None:
         """See Grouping."""

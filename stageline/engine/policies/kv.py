@@ -45,7 +45,9 @@ class KvPolicy(Policy, ABC):
 
     def admit(self, sequence: Sequence, chunk: int, forming: Forming) -> bool:
         """Allocate the KV of a waiting sequence, less the cached blocks; False: no room, nothing is allocated."""
-        context = self.mirror.blocks_for(self.admission_tokens(sequence, chunk))
+        whole = sequence.fixed_kv
+        tokens = self.max_tokens(sequence.request) if whole else self.admission_tokens(sequence, chunk)
+        context = self.mirror.blocks_for(tokens)
         blocks = context - sequence.cached_blocks
         kept = self.mirror.kept_of(context)
         if not self._has_room(blocks, 1, kept):

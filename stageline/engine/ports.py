@@ -1,0 +1,45 @@
+"""The ports of a fleet's replicas, through which KV travels (rule 11)."""
+
+from collections.abc import Sequence as Seq
+from typing import NamedTuple
+
+
+class Port(NamedTuple):
+    """One way out of a replica and one into it. `latency_ns`: from the end of a transfer until its KV can be used."""
+
+    egress_bytes_per_s: int
+    ingress_bytes_per_s: int
+    latency_ns: int
+
+
+class Booked(NamedTuple):
+    """A transfer, which takes the egress of its source and the ingress of its destination."""
+
+    start_ns: int
+    end_ns: int
+    landed_ns: int
+
+
+class Ports:
+    """One port per replica; each way serves one transfer after the other, in the order of booking."""
+
+    def __init__(self, ports: Seq[Port]) -> None:
+        self._ports = ports
+        self._egress_free_ns = [0] * len(ports)
+        self._ingress_free_ns = [0] * len(ports)
+        self.egress_busy_ns = [0] * len(ports)
+        self.ingress_busy_ns = [0] * len(ports)
+        self.egress_bytes = [0] * len(ports)
+        self.ingress_bytes = [0] * len(ports)
+
+    def book(self, source: int, destination: int, size: int, now_ns: int) -> Booked:
+        """A transfer of `size` bytes that may start now: it takes at least 1 ns, and both ways stay booked."""
+        out, into = self._ports[source], self._ports[destination]
+        start = max(now_ns, self._egress_free_ns[source], self._ingress_free_ns[destination])
+        took = max(1, -(-size * 10**9 // min(out.egress_bytes_per_s, into.ingress_bytes_per_s)))
+        end = self._egress_free_ns[source] = self._ingress_free_ns[destination] = start + took
+        self.egress_busy_ns[source] += took
+        self.ingress_busy_ns[destination] += took
+        self.egress_bytes[source] += size
+        self.ingress_bytes[destination] += size
+        return Booked(start, end, end + max(out.latency_ns, into.latency_ns))

@@ -1,0 +1,24 @@
+"""The product's engine against the plain one on fleets: every record of every random fleet, to the nanosecond."""
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from tests.property.checks import numbers, run_case
+from tests.reference import fleet_strategies
+
+
+@pytest.mark.parametrize("kind", fleet_strategies.KINDS)
+def test_records_are_equal_on_numbered_fleets(kind: str) -> None:
+    """KV moves, under pressure too."""
+    moved = preempted = 0
+    for number in range(40):
+        records = run_case("fleets", kind, number).requests
+        moved += sum(r.hand_over is not None and r.hand_over.landed_ns is not None for r in records)
+        preempted += sum(r.preemptions for r in records)
+    assert moved > 50 and preempted > 0
+
+
+@given(numbers)
+@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+def test_records_are_equal(number: int) -> None:
+    run_case("fleets", "handover-leaving", number)
