@@ -36,6 +36,7 @@ MAYBE = st.none() | COUNT
             conversation=st.sampled_from(["", "a"]),
             hash_ids=st.lists(COUNT, max_size=3).map(tuple),
             output_hash_ids=st.lists(COUNT, max_size=3).map(tuple),
+            model=st.sampled_from(["", "m"]),
         ),
         max_size=4,
     )
