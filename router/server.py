@@ -7,7 +7,7 @@ import msgspec
 from prometheus_client import CollectorRegistry, ProcessCollector
 
 from router.api.generation import OutputLengths
-from router.api.keys import Gate
+from router.api.keys import AccessControl
 from router.api.openai.http_server import OpenAiServer
 from router.api.tokenizer import open_tokenizer
 from router.cluster.stages import StageTable
@@ -55,7 +55,7 @@ def build(settings: RouterSettings) -> Server:
     if live:
         live.supervisor.on_session = collector.on_session
         registry.register(LiveCollector(live.supervisor))
-    gate = Gate(settings.api_key, settings.rate_limit)
+    access = AccessControl(settings.api_key, settings.rate_limit)
     status = RouterStatus(table, live.supervisor if live else None, partial(encode, registry))
     servicer = RouterServicer(
         table,
@@ -66,8 +66,8 @@ def build(settings: RouterSettings) -> Server:
         watch=serving,
         live=live,
         trust_runs=settings.trust_runs,
-        gate=gate,
-        http=openai_server(live, settings, registry, gate, status) if live and settings.http_port >= 0 else None,
+        access=access,
+        http=openai_server(live, settings, registry, access, status) if live and settings.http_port >= 0 else None,
         status=status,
         deadline_ns=deadline_ns(settings.stage_deadline),
     )
@@ -126,7 +126,11 @@ def _traces(fleet: ServedFleet, settings: RouterSettings) -> LiveTraces | None:
 
 
 def openai_server(
-    live: LiveService, settings: RouterSettings, registry: CollectorRegistry, gate: Gate, status: RouterStatus
+    live: LiveService,
+    settings: RouterSettings,
+    registry: CollectorRegistry,
+    access: AccessControl,
+    status: RouterStatus,
 ) -> OpenAiServer:
     """The OpenAI-compatible server, not yet started."""
     host = settings.http_host or settings.grpc_host
@@ -134,8 +138,8 @@ def openai_server(
     asks = "" if settings.api_key else "a key (--api-key)"
     warn_of_open_port("HTTP", settings.reachable(host), tls=tls is not None, asks=asks)
     state = partial(status.reply, metrics=True)
-    page = Page(live, state, dashboards=settings.dashboards, wants_key=bool(gate.keys))
-    return OpenAiServer(live, registry, host=host, port=settings.http_port, gate=gate, tls=tls, page=page)
+    page = Page(live, state, dashboards=settings.dashboards, wants_key=bool(access.keys))
+    return OpenAiServer(live, registry, host=host, port=settings.http_port, access=access, tls=tls, page=page)
 
 
 async def main(settings: RouterSettings) -> None:

@@ -8,7 +8,7 @@
     |- SloMissed           the run is complete, but missed its SLO                    exit 3
     |- RunFailed           a run failed after it had begun                            exit 1
     |- PlanMismatch        two processes hold different plans                         exit 1
-    |- VersionMismatch     two servers run different versions of Stageline            exit 1
+    |- VersionMismatch     two servers, or a command and an image, differ in version  exit 1
     |- KvOverdraw          a frame asks for more KV than the stage's ledger has       exit 1
     |- ProtocolError       a peer broke the protocol                                  exit 1
     |- SessionUnknown      the session that a peer names is not open here             exit 1
@@ -92,7 +92,7 @@ class PlanMismatch(StagelineError):
 
 
 class VersionMismatch(StagelineError):
-    """Two servers of a cluster run different versions of Stageline; the message names both."""
+    """Two servers, or a command and the image it starts, are of different versions; the message names both."""
 
     grpc_code = "FAILED_PRECONDITION"
 

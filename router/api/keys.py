@@ -22,7 +22,7 @@ class RateLimited(Busy):
         super().__init__(f"this key may make {limit} calls; the next one is possible in {self.retry_after_s} s")
 
 
-class Gate:
+class AccessControl:
     """Checks keys and counts calls. `api_keys`: separated by commas; empty: no key is required.
 
     `rate_limit` is such as 60/m: so many calls at once, and as many again in that time. Without keys it counts by the

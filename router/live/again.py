@@ -16,34 +16,34 @@ log = logging.getLogger(__name__)
 MAX_EVENTS = 100_000  # of a session that can be done again: they are kept in memory, and all are replayed
 
 
-class Gate:
-    """An Observer that keeps what it sees while it is `closed`, and passes it on, in order, when it is opened.
+class HoldBack:
+    """An Observer that keeps what it sees while it is `holding`, and passes it on, in order, at `release`.
 
     Replicas do not catch up at the same moment, and until all have, the figures of the session are those of the attempt
     before, which knows nothing of what is new. `sequences`: those of the tokens that it keeps.
     """
 
     def __init__(self, observer: Observer) -> None:
-        self.closed = False
+        self.holding = False
         self.sequences: dict[int, Sequence] = {}
         self._observer = observer
         self._kept: list[Callable[[], None]] = []
         self._find: Callable[[int], Sequence] = self.sequences.__getitem__
 
-    def close(self, find: Callable[[int], Sequence]) -> None:
+    def hold(self, find: Callable[[int], Sequence]) -> None:
         """Keep what comes; `find` gives the sequence of a request that has not ended."""
-        self.closed, self._find = True, find
+        self.holding, self._find = True, find
 
-    def open(self) -> None:
+    def release(self) -> None:
         """Pass on what was kept, and all that follows."""
-        kept, self._kept, self.closed = self._kept, [], False
+        kept, self._kept, self.holding = self._kept, [], False
         for call in kept:
             call()
         self.sequences.clear()
 
     def token(self, index: int, now_ns: int, since_ns: int | None) -> None:
         """See Observer."""
-        if self.closed:
+        if self.holding:
             self.sequences[index] = self._find(index)
             self._kept.append(lambda: self._observer.token(index, now_ns, since_ns))
         else:
@@ -51,7 +51,7 @@ class Gate:
 
     def request(self, record: RequestRecord) -> None:
         """See Observer."""
-        if self.closed:
+        if self.holding:
             self._kept.append(lambda: self._observer.request(record))
         else:
             self._observer.request(record)
@@ -78,13 +78,13 @@ class Journal:
 class Retries:
     """What a session with `session_retries` keeps, and its attempts after the first one.
 
-    A new attempt shows nothing new before it has been through all that the one before had: then the `gate` is opened.
+    A new attempt shows nothing new before it has been through all that the one before had: until then it is `held`.
     """
 
     def __init__(self, observer: Observer, dispatched: Callable[[int, Iterable[Item]], None] | None) -> None:
         self.journal = Journal()
-        self.gate = Gate(observer)
-        self.observer = Resumed(self.gate)
+        self.held = HoldBack(observer)
+        self.observer = Resumed(self.held)
         self.made = 0  # attempts after the first one that were opened
         self._dispatched = dispatched
         self._next: dict[int, int] = {}  # number of the next microbatch to tell of, by replica
@@ -102,7 +102,7 @@ class Retries:
         self.observer.begin()
         past = Past(self.journal.events, before.machine.told_ns, before.workload.edge_ns)
         attempt = Attempt(uuid.uuid4().hex, ground, eyes, past)
-        self.gate.close(attempt.router.sequences.__getitem__)
+        self.held.hold(attempt.router.sequences.__getitem__)
         return attempt
 
 

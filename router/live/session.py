@@ -55,7 +55,7 @@ class LiveSession:
         self._retries = Retries(self._delivery, dispatched) if options.retries else None
         self._attempt = self._newest = Attempt(first, self._ground, self._eyes(dispatched))
         self._caught_up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._past_frames = (0, 0)
+        self._past_frames = (0, 0)  # of attempts that are over
         if watch:
             watch.begin(self.router)
         self._recorder, self._watch = recorder, watch
@@ -86,9 +86,9 @@ class LiveSession:
 
     @property
     def frames(self) -> tuple[int, int]:
-        """Frames that came back, and the microbatches in them, of all attempts."""
-        frames, items = self._attempt.connections.frames
-        return self._past_frames[0] + frames, self._past_frames[1] + items
+        """Frames that came back, and the microbatches in them, of all attempts, also those that did not catch up."""
+        counts = [self._past_frames, *(attempt.connections.frames for attempt in {self._attempt, self._newest})]
+        return sum(frames for frames, _ in counts), sum(items for _, items in counts)
 
     def connections_of(self, session: str) -> StageConnections | None:
         """Its links, if that is what it is called at the stages."""
@@ -156,6 +156,8 @@ class LiveSession:
         """The next attempt, which `again` opens."""
         assert self._retries is not None, "asked only where it may be done again"
         self._caught_up = asyncio.get_running_loop().create_future()
+        if self._newest is not self._attempt:
+            self._over(self._newest)
         self._newest = self._retries.attempt(self._ground, self._eyes(None), self._attempt)
         return self._newest
 
@@ -175,11 +177,16 @@ class LiveSession:
     def _take_over(self) -> None:
         """The newest attempt has caught up: it is the session from now on."""
         assert self._retries
-        self._past_frames = self.frames
+        self._over(self._attempt)
         self._attempt, self.resuming = self._newest, False
         if self._watch:
-            self._watch.resumed(self.router, self._retries.gate.sequences)
-        self._retries.gate.open()
+            self._watch.resumed(self.router, self._retries.held.sequences)
+        self._retries.held.release()
+
+    def _over(self, attempt: Attempt) -> None:
+        """Keep what it counted; another attempt takes its place."""
+        (frames, items), (past_frames, past_items) = attempt.connections.frames, self._past_frames
+        self._past_frames = past_frames + frames, past_items + items
 
     def _eyes(self, dispatched: Dispatched | None) -> Eyes:
         retries = self._retries

@@ -11,7 +11,7 @@ import msgspec
 from grpc import aio
 
 from router.api.generate import GenerateContext, generate
-from router.api.keys import Gate
+from router.api.keys import AccessControl
 from router.api.openai.http_server import OpenAiServer
 from router.cluster.stages import StageTable
 from router.live.service import LiveService
@@ -57,12 +57,12 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
         live: LiveService | None = None,
         http: OpenAiServer | None = None,
         trust_runs: bool = False,
-        gate: Gate | None = None,
+        access: AccessControl | None = None,
         status: RouterStatus | None = None,
         deadline_ns: int = DEADLINE_NS,
     ) -> None:
         self._deadline_ns = deadline_ns
-        self._gate, self._trust_runs = gate or Gate(), trust_runs
+        self._access, self._trust_runs = access or AccessControl(), trust_runs
         self._table, self._advertise, self._payload = table, advertise, payload
         self._window = window or max(2, 2 * len(os.sched_getaffinity(0)))
         self._on_run, self._watch = on_run, watch
@@ -117,7 +117,7 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
     ) -> None:
         """See router.proto."""
         try:
-            self._gate.check(_authorization(context))
+            self._access.check(_authorization(context))
             await self._claim()
             try:
                 if self._supervisor:
@@ -144,7 +144,7 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
     ) -> None:
         """See router.proto."""
         try:
-            self._gate.admit(_authorization(context), context.peer().rpartition(":")[0])
+            self._access.admit(_authorization(context), context.peer().rpartition(":")[0])
             await generate(self._live, request, context)
         except StagelineError as error:
             await abort(context, error)
@@ -154,7 +154,7 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
     ) -> router_pb2.StatusReply:
         """See router.proto."""
         try:
-            self._gate.check(_authorization(context))
+            self._access.check(_authorization(context))
         except StagelineError as error:
             await abort(context, error)
         return await self.status.reply(metrics=request.metrics)

@@ -7,7 +7,6 @@ import msgspec
 
 from stageline.engine.settings import Scheduling
 from stageline.engine.types import MemberObserver, Observer, RunTotals, StageObserver, Workload
-from stageline.errors import UsageError
 from stageline.plan.schema import Plan
 from stageline.runtime import deadline
 from stageline.wire.tls import TlsFiles
@@ -51,12 +50,12 @@ def execute(
     again: Callable[[str], None] = lambda _: None,
 ) -> RunTotals:
     """Run to the end, in this process unless a cluster is given. Both give the same records, in the same order per
-    request. `again` is called whenever the run is done again, with why it ended. A cluster tells only `observer`.
+    request. `again` is called whenever the run is done again, with why it ended. A cluster tells only `observer`, and
+    `paranoid` is for runs in this process: a SecondRun has both.
 
-    Raises UsageError for `paranoid` on a cluster, and the StagelineError that the run ends with.
+    Raises the StagelineError that the run ends with.
     """
     if cluster is not None:
-        check_outside(cluster, paranoid=paranoid)
         return _on_cluster(cluster, plan, scheduling, workload, seed=seed, observer=observer, text=text, again=again)
     from stageline.engine import inprocess  # noqa: PLC0415  (other engines must not pay for loading it)
 
@@ -70,15 +69,6 @@ def execute(
         members=members,
         paranoid=paranoid,
     )
-
-
-def check_outside(cluster: Cluster | None, *, paranoid: bool) -> None:
-    """Raises UsageError for what looks inside the stages during the run, on a cluster."""
-    if cluster is not None and paranoid:
-        raise UsageError(
-            "--paranoid looks inside the stages during the run, which a cluster's servers do not show: use it with "
-            "--engine inprocess, which gives the same run"
-        )
 
 
 def _on_cluster(

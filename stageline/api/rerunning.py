@@ -42,8 +42,8 @@ class StoredRun(msgspec.Struct, frozen=True, kw_only=True):
         return self.summary.requests["total"]
 
 
-class Attempt(msgspec.Struct, frozen=True, kw_only=True):
-    """One trial; picklable, so that another process can run it. `changes` are fields of `Scheduling`."""
+class Variation(msgspec.Struct, frozen=True, kw_only=True):
+    """A stored run with other settings; picklable, for other processes. `changes` are fields of `Scheduling`."""
 
     plan: Plan
     rerun: Rerun
@@ -51,7 +51,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     requests: int | None = None  # only the first; None: all
 
 
-RunAttempts = Callable[[Sequence[Attempt]], Iterator[Figures | str]]
+RunVariations = Callable[[Sequence[Variation]], Iterator[Figures | str]]
 
 
 def stored_run(directory: Path) -> StoredRun:
@@ -93,12 +93,12 @@ def with_one_window(stored: StoredRun) -> StoredRun:
     return msgspec.structs.replace(stored, rerun=msgspec.structs.replace(rerun, **kept))
 
 
-def rerun_job(attempt: Attempt) -> Job:
-    """The run of an attempt. Raises UsageError or BadInput for settings or a workload that can't be used."""
-    r = attempt.rerun
+def rerun_job(variation: Variation) -> Job:
+    """The run of a variation. Raises UsageError or BadInput for settings or a workload that can't be used."""
+    r = variation.rerun
     limit = r.requests or None
-    if attempt.requests is not None:
-        limit = min(attempt.requests, limit or attempt.requests)
+    if variation.requests is not None:
+        limit = min(variation.requests, limit or variation.requests)
     opened = open_workload(
         r.workload,
         seed=r.seed,
@@ -109,9 +109,9 @@ def rerun_job(attempt: Attempt) -> Job:
     )
     slo = parse_slo(r.slo) if r.slo else None
     return Job(
-        plan=attempt.plan,
+        plan=variation.plan,
         workload=opened,
-        scheduling=settle(r.scheduling, attempt.changes, attempt.plan, slo=slo, own=True),
+        scheduling=settle(r.scheduling, variation.changes, variation.plan, slo=slo, own=True),
         seed=r.seed,
         slo=slo,
         window=parse_measure(r.warmup or None, r.measure_window or None),
@@ -138,26 +138,26 @@ def other_loads(stored: StoredRun) -> Iterator[tuple[str, Plan, Rerun]]:
     yield f"--rate-scale {scale}", plan, msgspec.structs.replace(rerun, rate_scale=str(scale))
 
 
-def run_attempt(attempt: Attempt) -> Figures | str:
+def run_variation(variation: Variation) -> Figures | str:
     """Its figures, or why it can't be run."""
     try:
-        return figures_of(carry_out(rerun_job(attempt)).summary, attempt.plan.devices)
+        return figures_of(carry_out(rerun_job(variation)).summary, variation.plan.devices)
     except StagelineError as error:
         return str(error)
 
 
-def run_attempts(attempts: Sequence[Attempt], jobs: int) -> Iterator[Figures | str]:
+def run_variations(variations: Sequence[Variation], jobs: int) -> Iterator[Figures | str]:
     """In the order given, over `jobs` processes; one job stays in this process."""
-    if jobs == 1 or len(attempts) < 2:
-        yield from map(run_attempt, attempts)
+    if jobs == 1 or len(variations) < 2:
+        yield from map(run_variation, variations)
         return
-    with worker_pool(min(jobs, len(attempts))) as pool:
-        yield from pool.map(run_attempt, attempts)
+    with worker_pool(min(jobs, len(variations))) as pool:
+        yield from pool.map(run_variation, variations)
 
 
 def checked_again(stored: StoredRun) -> Figures:
     """The figures of the run, made once more. Raises UsageError when it is no longer the same run."""
-    found = run_attempt(Attempt(plan=stored.plan, rerun=stored.rerun))
+    found = run_variation(Variation(plan=stored.plan, rerun=stored.rerun))
     if isinstance(found, str):
         raise UsageError(f"{stored.directory}: the run can't be made again: {found}")
     if found.digest != stored.summary.digest:

@@ -10,7 +10,7 @@ from typing import Unpack
 import msgspec
 
 from stageline.api.arguments import require, require_flags, require_path, scale_text
-from stageline.api.execution import Cluster, WorkloadText, check_outside, execute
+from stageline.api.execution import Cluster, WorkloadText, execute
 from stageline.api.job import Job, RunStatus, WatchRun, opened
 from stageline.api.keywords import SchedulingKeywords, checked
 from stageline.api.planning import ModelPlan, as_plan
@@ -110,8 +110,8 @@ def carry_out(
     """
     if events and directory is None:
         raise UsageError("--events writes events.jsonl into a run directory: give one with -o DIR")
-    check_outside(job.cluster, paranoid=job.paranoid)
-    again = needed(job, inside=events or trace is not None)
+    inside = events or trace is not None
+    again = needed(job, inside=inside)
     started = time.perf_counter()
     with RunWriter(
         job.plan, directory, slo=job.slo, window=job.window, events=events, trace=trace, inputs=job.inputs,
@@ -128,7 +128,8 @@ def carry_out(
             announced = directory is not None or trace is not None
             totals = _execute(job, writer, first if again else kept or writer, attempts, announced=announced)
             if again is not None:
-                say("the cluster's run is done; for its events it is made again in this process, and compared")
+                what = " and ".join(["its events"] * inside + ["its laws"] * job.paranoid)
+                say(f"the cluster's run is done; for {what} it is made again in this process, and compared")
                 SecondRun(job, first, writer).run(status.again(opened(again)), totals)
         except BaseException as error:
             writer.abort(_facts(job, time.perf_counter() - started, attempts))
@@ -214,7 +215,7 @@ def _execute(job: Job, writer: RunWriter, observer: Observer, attempts: _Attempt
         observer=observer,
         stage_observer=writer.stage_observer,
         members=writer.members,
-        paranoid=job.paranoid,
+        paranoid=job.paranoid and job.cluster is None,
         cluster=job.cluster,
         text=job.text,
         again=attempts.again,

@@ -1,4 +1,4 @@
-"""The events and spans of a cluster's run, whose servers show only results: the same run is made again in this process.
+"""The events, spans and laws of a cluster's run, whose servers show only results: it is made again in this process.
 
 Both engines give the same records. The second run is compared with the first one request by request, and at its end
 stage by stage, so that what it shows of the stages belongs to the run that the cluster made, or is not kept.
@@ -57,6 +57,7 @@ class SecondRun:
                 observer=self,
                 stage_observer=self._inside.stage_observer,
                 members=self._inside.members,
+                paranoid=self._job.paranoid,
             )
             if found != wanted:
                 raise self._another("in what the stages did")
@@ -75,7 +76,7 @@ class SecondRun:
 
     def _another(self, where: str) -> RunFailed:
         return RunFailed(
-            f"made again in this process for its events, the cluster's run went another way {where}: "
+            f"made again in this process, the cluster's run went another way {where}: "
             f"{_suspect(self._job, self._first.began_ns)}; neither is kept as a result"
         )
 
@@ -99,12 +100,15 @@ class Announced:
 
 
 def needed(job: Job, *, inside: bool) -> WorkloadText | None:
-    """What a second run reads, if what is `inside` the stages needs one. Raises UsageError if there can be none."""
-    if job.cluster is None or not inside:
+    """What a second run reads, if what is `inside` the stages, or their laws, need one.
+
+    Raises UsageError if there can be none.
+    """
+    if job.cluster is None or not (inside or job.paranoid):
         return None
     if job.text is None:
         raise UsageError(
-            "the events of a cluster's run are made by a second run in this process, and a workload that is open can "
+            "the events and laws of a cluster's run take a second run in this process, and a workload that is open can "
             "be run once: give its file or text instead"
         )
     return job.text

@@ -13,12 +13,12 @@ import msgspec
 from stageline.api.files import write_file
 from stageline.api.moves import MAX_VALUE, Move, Value, moves
 from stageline.api.rerunning import (
-    Attempt,
-    RunAttempts,
+    RunVariations,
     StoredRun,
+    Variation,
     checked_again,
     other_loads,
-    run_attempts,
+    run_variations,
     stored_run,
     with_one_window,
 )
@@ -100,7 +100,7 @@ def run_tune(
     if value(before, objective) is None:
         none = "output token was served" if objective == "cost" else "request had two tokens"
         raise UsageError(f"--objective {objective}: the run has none, as no {none}: give another one")
-    result = _Tuner(stored, objective, before, budget, partial(run_attempts, jobs=jobs), watch).result()
+    result = _Tuner(stored, objective, before, budget, partial(run_variations, jobs=jobs), watch).result()
     if save:
         write_file(directory / TUNE_FILE, msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n")
     return result
@@ -138,7 +138,7 @@ class _Tuner:
     """One tuning. `_left` is what remains of the budget, in requests, so that no part of it is lost by rounding."""
 
     def __init__(
-        self, stored: StoredRun, objective: Objective, before: Figures, budget: int, run: RunAttempts, watch: Watch
+        self, stored: StoredRun, objective: Objective, before: Figures, budget: int, run: RunVariations, watch: Watch
     ) -> None:
         self._stored, self._objective, self._before, self._run, self._watch = stored, objective, before, run, watch
         self._left = (budget - 1) * stored.requests  # the run itself, made again, is the first trial
@@ -243,13 +243,13 @@ class _Tuner:
 
     def _try(self, sets: Sequence[tuple[Move, ...]], requests: int | None) -> list[Figures | None]:
         stored = self._stored
-        attempts = [
-            Attempt(plan=stored.plan, rerun=stored.rerun, changes=self._changes(made), requests=requests)
+        variations = [
+            Variation(plan=stored.plan, rerun=stored.rerun, changes=self._changes(made), requests=requests)
             for made in sets
         ]
         self._left -= len(sets) * (requests or stored.requests)
         figures: list[Figures | None] = []
-        for made, found in zip(sets, self._run(attempts), strict=True):
+        for made, found in zip(sets, self._run(variations), strict=True):
             if isinstance(found, str):
                 self._left_out[self._words(made)] = found
             figures.append(None if isinstance(found, str) else found)
@@ -294,7 +294,7 @@ class _Tuner:
                 continue
             self._left -= stored.requests
             self._full_trials += 1
-            (after,) = self._run([Attempt(plan=plan, rerun=rerun, changes=self._changes(made))])
+            (after,) = self._run([Variation(plan=plan, rerun=rerun, changes=self._changes(made))])
             if isinstance(after, str):
                 self._left_out[flags] = after
                 continue

@@ -23,11 +23,10 @@ class _Pool(ProcessPoolExecutor):
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def end(self) -> None:
-        """Ends the processes in the middle of their trials."""
-        processes = list((self._processes or {}).values())
-        self.shutdown(wait=False, cancel_futures=True)
-        for process in processes:
+        """Ends the processes in the middle of their trials. Returns when they are gone and every future is done."""
+        for process in (self._processes or {}).values():
             process.terminate()
+        self.shutdown(cancel_futures=True)
 
 
 @contextmanager

@@ -1,12 +1,11 @@
 """Commands on a cluster that `up` has started, of local processes or in Docker: ps, logs, stats, down, cluster ..."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from stageline.cli.docker_flags import DEFAULT_NAME
 from stageline.cli.numbers import WHOLE
 from stageline.cli.output import AsJson, print_json, print_table
 from stageline.cluster import sockets
@@ -14,27 +13,28 @@ from stageline.cluster.docker_cluster import DockerCluster
 from stageline.cluster.docker_daemon import docker_client
 from stageline.cluster.docker_running import DockerRunning, cluster_names
 from stageline.cluster.local_running import LocalRunning
-from stageline.cluster.parts import DONE, Running, choose
-from stageline.errors import Unavailable, UsageError
+from stageline.cluster.parts import DONE, Running, choose, none_of
+from stageline.errors import RunFailed, Unavailable, UsageError
 from stageline.runtime.logs import say
 from stageline.units import bytes_text
 
 PartName = Annotated[str, Parameter(help="Part of the cluster: stage-03, 3, or router.")]
-Which = Annotated[str, Parameter(show_default=False, help="Name of the cluster; not needed when only one runs here.")]
+Which = Annotated[
+    str,
+    Parameter(
+        show_default=False, help="Name of the cluster, of local processes first; not needed when only one runs here."
+    ),
+]
+
+_LOOK_S = 3  # for which Docker may look for clusters: the user may mean a local one
 
 cluster_app = App(name="cluster")
 
 
 def down(*, name: Which = "") -> None:
-    """End a cluster that `up` has started, if there is one: its processes, or its containers, network and volume."""
-    with _clusters() as running:
-        if any(name in ("", cluster.name) for cluster in running):
-            chosen = choose(running, name)
-            print(f"removed {chosen.down()} of cluster {chosen.name!r}")
-            return
-    with docker_client() as client:  # a network without containers
-        left = DockerCluster(client, name or DEFAULT_NAME, say)
-        print(f"removed {left.down()} containers of cluster {left.name!r}")
+    """End a cluster that `up` has started: its processes, or its containers, network and volume."""
+    with _reached(name) as cluster:
+        print(f"removed {cluster.down()} of cluster {cluster.name!r}")
 
 
 def ps(*, name: Which = "", json: AsJson = False) -> None:
@@ -134,21 +134,21 @@ def _act(name: str, stage: str, verb: str) -> None:
 
 @contextmanager
 def _reached(name: str) -> Iterator[Running]:
-    with _clusters() as running:
-        yield choose(running, name)
+    """The cluster of that name, or the only one there is. Docker is not asked for one that runs without it.
 
-
-@contextmanager
-def _clusters() -> Iterator[list[Running]]:
-    """All clusters of this user: processes of this host, and containers if a Docker daemon answers."""
-    here: list[Running] = [LocalRunning(name) for name in sockets.names()]
-    with ExitStack() as stack:
-        try:
-            client = stack.enter_context(docker_client())
-        except Unavailable as error:
-            if not here:
-                raise Unavailable(f"no cluster of local processes runs here, and {error}") from None
-            yield here
-            return
-        in_docker = [DockerRunning(DockerCluster(client, name, say)) for name in cluster_names(client)]
-        yield [*here, *in_docker]
+    Raises UsageError, naming what runs; Unavailable or RunFailed when only Docker could know and does not say.
+    """
+    local: list[Running] = [LocalRunning(each) for each in sockets.names()]
+    if any(cluster.name == name for cluster in local):
+        yield choose(local, name)
+        return
+    try:
+        with docker_client(_LOOK_S) as client:
+            in_docker = cluster_names(client)
+    except (Unavailable, RunFailed) as error:
+        if name or not local:
+            raise Unavailable(f"{none_of(local, name, 'local cluster')}, and {error}") from None
+        yield choose(local, name)
+        return
+    with docker_client() as client:
+        yield choose([*local, *(DockerRunning(DockerCluster(client, each, say)) for each in in_docker)], name)

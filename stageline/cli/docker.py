@@ -4,16 +4,16 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from stageline.cli.docker_flags import DEFAULT_NAME, DockerFlags
+from stageline.cli.docker_flags import DOCKER_NAME, DockerFlags
 from stageline.cli.next_steps import next_steps
 from stageline.cli.render import checkout
 from stageline.cli.signals import until_signalled
-from stageline.cluster import containers
+from stageline.cluster import containers, sockets
 from stageline.cluster.docker_cluster import DockerCluster
 from stageline.cluster.docker_daemon import docker_client
 from stageline.cluster.docker_parts import FINGERPRINT_LABEL, DockerOptions
 from stageline.cluster.local import LocalOptions
-from stageline.errors import UsageError
+from stageline.errors import Busy, UsageError
 from stageline.plan.schema import Plan
 from stageline.runtime.logs import say
 
@@ -39,7 +39,10 @@ def up_in_docker(plan: Plan, local: LocalOptions, router: Mapping[str, object], 
         router={name: str(value) for name, value in router.items() if name not in ("http-port", "record")}
         | ({"api-key": local.api_key} if local.api_key else {}),
     )
-    with until_signalled(well=not flags.detach), _named(flags.name or DEFAULT_NAME) as cluster:
+    name = flags.name or DOCKER_NAME
+    if name in sockets.names():
+        raise Busy(f"a cluster {name!r} of local processes runs here, and would be the one found; give another --name")
+    with until_signalled(well=not flags.detach), _named(name) as cluster:
         try:
             cluster.up(plan, options, _checkout_of(options.image))
         except KeyboardInterrupt:

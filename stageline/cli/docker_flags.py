@@ -16,7 +16,7 @@ Name = Annotated[
         help="Name of the cluster, by which other commands find it (default: stageline in Docker, else local).",
     ),
 ]
-DEFAULT_NAME, PUBLISH = "stageline", "127.0.0.1"
+DOCKER_NAME, PUBLISH = "stageline", "127.0.0.1"  # of a cluster without a name, and of its ports
 
 
 @Parameter(name="*", group=DOCKER)

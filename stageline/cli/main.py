@@ -24,6 +24,7 @@ from stageline.cli.report import report_command
 from stageline.cli.run import run_command
 from stageline.cli.search import search_command
 from stageline.cli.signals import Ended
+from stageline.cli.start import interrupted_code
 from stageline.cli.sweep import sweep_command
 from stageline.cli.top import top
 from stageline.cli.tune import tune_command
@@ -94,7 +95,7 @@ def invoke(argv: Sequence[str]) -> int:
         _close_stdout()
         return _complain(f"the output can't be written: {error.strerror}; make room, or send it elsewhere", 1)
     except KeyboardInterrupt as end:
-        return end.exit_code if isinstance(end, Ended) else 130
+        return end.exit_code if isinstance(end, Ended) else interrupted_code(argv)
     return result if isinstance(result, int) else 0
 
 
@@ -135,7 +136,7 @@ def _complain(text: str, code: int) -> int:
 
 
 def main() -> None:
-    """Entry point of the console script."""
+    """Run the command that the process was called with."""
     prepare()
     if sys.stdout is None:  # closed by the caller
         sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - until the end

@@ -6,7 +6,6 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from stageline.api.execution import check_outside
 from stageline.api.job import Job, RunStatus
 from stageline.api.placement_limits import check_price
 from stageline.api.results import RunResult
@@ -33,6 +32,9 @@ from stageline.workload import DescribedWorkload
 from stageline.workload.recording import RecordedWorkload
 
 EVENTS_HELP = "Write events.jsonl too; needs -o. On a cluster it takes a second run in this process."
+PARANOID_HELP = (
+    "Check all invariants (laws) during the run; slow. On a cluster a second run in this process checks them."
+)
 
 
 def run_command(
@@ -56,14 +58,11 @@ def run_command(
     ] = None,
     events: Annotated[bool, Parameter(negative="", group=OUTPUT, help=EVENTS_HELP)] = False,
     json: Annotated[bool, Parameter(negative="", group=OUTPUT, help="Print summary.json instead of tables.")] = False,
-    paranoid: Annotated[
-        bool, Parameter(negative="", group=OUTPUT, help="Check all invariants (laws) during the run; slow.")
-    ] = False,
+    paranoid: Annotated[bool, Parameter(negative="", group=OUTPUT, help=PARANOID_HELP)] = False,
     place: PlaceFlags = PlaceFlags(),  # noqa: B008  (frozen)
 ) -> None:
     """Run a workload through a plan in emulated time and show where the time went."""
     target = place.target()
-    check_outside(target, paranoid=paranoid)
     objective = None if slo is None else parse_slo(slo)
     loaded = read_plan_file(plan)
     if replicas is not None:

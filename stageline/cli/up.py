@@ -20,8 +20,8 @@ from stageline.cli.security_flags import SecurityFlags
 from stageline.cli.server_flags import ServerFlags
 from stageline.cli.signals import ignore_endings, until_signalled
 from stageline.cluster import sockets
+from stageline.cluster.control import ControlServer, controlled
 from stageline.cluster.local import LocalCluster, LocalOptions
-from stageline.cluster.supervisor import Supervisor, supervised
 from stageline.engine.route import Route
 from stageline.errors import BadInput, RunFailed, UsageError
 from stageline.plan.schema import Plan
@@ -118,8 +118,8 @@ async def _serve(plan: Plan, path: Path, options: LocalOptions, dilation: float,
         async with AsyncExitStack() as stack:
             claimed = stack.enter_context(sockets.claimed(name))
             servers = LocalCluster(plan, path, options, say)
-            supervisor = Supervisor(servers, claimed.name, say, stop)
-            await stack.enter_async_context(supervised(claimed.listener, supervisor))
+            control = ControlServer(servers, claimed.name, say, stop)
+            await stack.enter_async_context(controlled(claimed.listener, control))
             await stack.enter_async_context(servers)
             await servers.healthy()
             listening = True

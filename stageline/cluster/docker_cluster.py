@@ -14,6 +14,7 @@ from docker.models.containers import Container
 from docker.types import EndpointConfig
 
 from stageline.cluster import containers
+from stageline.cluster.docker_image import stale_image
 from stageline.cluster.docker_parts import (
     CLUSTER_LABEL,
     FINGERPRINT_LABEL,
@@ -25,7 +26,7 @@ from stageline.cluster.docker_parts import (
     stage_parts,
 )
 from stageline.cluster.parts import find_part
-from stageline.errors import RunFailed, Unavailable, UsageError
+from stageline.errors import RunFailed, Unavailable, UsageError, VersionMismatch
 from stageline.plan.schema import Plan
 
 READY_S = 180.0
@@ -55,9 +56,13 @@ class DockerCluster:
     def up(self, plan: Plan, options: DockerOptions, checkout: Path | None) -> None:
         """Creates what is missing, replaces a cluster of another plan, and waits until every stage serves.
 
-        On failure it removes the cluster, unless it kept containers that existed before. Raises StagelineError.
+        On failure it removes the cluster, unless it kept containers that existed before. Raises StagelineError;
+        VersionMismatch where the image holds another Stageline than this command.
         """
-        mark = fingerprint(plan, options, self._image(options.image, checkout))
+        image = self._image(options.image, checkout)
+        if stale := self._stale(options.image, image):
+            self._say(stale)
+        mark = fingerprint(plan, options, image)
         old = self.members()
         if any(container.labels.get(FINGERPRINT_LABEL) != mark for container in old.values()):
             self._say(f"replacing cluster {self.name!r}: it has another plan, image or options")
@@ -66,10 +71,12 @@ class DockerCluster:
         try:
             self._create_missing(plan, options, mark, old)
             self._await_health()
-        except BaseException:
+        except BaseException as error:
             if not old:
                 self._say(f"removing the unfinished cluster {self.name!r}")
                 self.clear_away()
+            if stale and isinstance(error, RunFailed | Unavailable):
+                raise VersionMismatch(f"{stale} ({error})") from None
             raise
 
     def clear_away(self) -> None:
@@ -126,6 +133,9 @@ class DockerCluster:
         self._say(f"building {image}; it takes a minute")
         built, _ = self._client.images.build(path=str(checkout), dockerfile="deploy/Dockerfile", tag=image, rm=True)
         return str(built.id)
+
+    def _stale(self, image: str, image_id: str) -> str:
+        return stale_image(self._client, image, image_id)
 
     def _create_missing(self, plan: Plan, options: DockerOptions, mark: str, old: dict[str, Container]) -> None:
         labels = {CLUSTER_LABEL: self.name, FINGERPRINT_LABEL: mark}

@@ -6,9 +6,10 @@ import docker
 from docker.models.containers import Container
 
 from stageline.cluster.docker_cluster import DockerCluster
-from stageline.cluster.docker_parts import CLUSTER_LABEL
+from stageline.cluster.docker_parts import CLUSTER_LABEL, PART_LABEL
 from stageline.cluster.docker_stats import usage
 from stageline.cluster.parts import Usage
+from stageline.errors import Unavailable
 
 ACTIONS: dict[str, Callable[[DockerCluster, Container], object]] = {
     "stop": lambda _, container: container.stop(),
@@ -52,17 +53,29 @@ class DockerRunning:
         """See `ACTIONS`."""
         container = self._cluster.member(part)
         ACTIONS[verb](self._cluster, container)
-        return str(container.name)
+        return str(container.labels[PART_LABEL])
 
     def down(self) -> str:
         """Containers, network and volume."""
-        return f"{self._cluster.down()} containers"
+        containers = self._cluster.down()
+        return f"{containers} containers" if containers else "what was left (no containers)"
 
 
 def cluster_names(client: docker.DockerClient) -> list[str]:
-    """The clusters of a daemon."""
-    found = client.containers.list(all=True, filters={"label": CLUSTER_LABEL}, ignore_removed=True)
-    return sorted({str(container.labels[CLUSTER_LABEL]) for container in found})
+    """The clusters of a daemon, also those of which only a network or a volume is left.
+
+    Raises Unavailable when what answers is no Docker daemon.
+    """
+    labelled = {"label": CLUSTER_LABEL}
+    try:
+        found = [
+            *client.api.containers(all=True, filters=labelled),
+            *client.api.networks(filters=labelled),
+            *(client.api.volumes(filters=labelled)["Volumes"] or ()),
+        ]
+        return sorted({str(each["Labels"][CLUSTER_LABEL]) for each in found})
+    except (KeyError, TypeError, AttributeError):
+        raise Unavailable("what answers there is no Docker daemon: its list of containers has another form") from None
 
 
 def _lines(pieces: Iterator[bytes]) -> Iterator[str]:

@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 HOST = "127.0.0.1"
 STAGES_HEALTHY_S = 60.0
-_GRACE_S = 8.0
+GRACE_S = 8.0  # between SIGTERM and SIGKILL; more than the servers take to drain
 
 
 class LocalOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,6 +72,7 @@ class LocalCluster:
         self._secrets = {"STAGELINE_STAGE_KEY": secrets.token_hex(16)}  # other users of the host open no session here
         self.stages = [self._stage(r, s) for r, s in self._deployment.stages]
         self.router: Child | None = None
+        self.started = False  # all servers have been healthy: from now on one that ends is started again
         self._keepers: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> "LocalCluster":
@@ -97,16 +98,16 @@ class LocalCluster:
         return self._endpoints(self.router)
 
     def parts(self) -> dict[str, Child]:
-        """The servers by the names that they would have as containers, the router first."""
-        if self.router is None:
-            raise Unavailable("the cluster is starting; try again in a moment")
+        """The servers by the names that they would have as containers, the router first once there is one."""
         names = (server.name for server in stage_servers(self._deployment))
-        return {ROUTER: self.router, **dict(zip(names, self.stages, strict=True))}
+        router = {ROUTER: self.router} if self.router else {}
+        return router | dict(zip(names, self.stages, strict=True))
 
     async def healthy(self) -> None:
         """Waits until every stage serves. Raises Unavailable, naming the stages that do not."""
         async with RouterClient(self.address, self._dialer) as client:
             await client.healthy(STAGES_HEALTHY_S, self._check)
+        self.started = True
 
     def kill(self) -> None:
         """Kills all servers. It freezes them first, so that none logs that another has ended."""
@@ -194,8 +195,8 @@ class LocalCluster:
     async def _stop(self) -> None:
         """Stops the router first: it closes the stages' sessions."""
         if self.router:
-            await self.router.stop(_GRACE_S)
-        await asyncio.gather(*(child.stop(_GRACE_S) for child in self.stages))
+            await self.router.stop(GRACE_S)
+        await asyncio.gather(*(child.stop(GRACE_S) for child in self.stages))
         for keeper in self._keepers:
             keeper.cancel()
         await asyncio.gather(*self._keepers, return_exceptions=True)

@@ -9,11 +9,12 @@ from typing import Any
 import msgspec
 
 from stageline.cluster import sockets
+from stageline.cluster.control import Answer, ControlCall
 from stageline.cluster.parts import Usage
-from stageline.cluster.supervisor import Answer, Order
 from stageline.errors import RunFailed, StagelineError, Unavailable, UsageError
 
-_ANSWER_S = 90.0  # a restart waits until the server listens
+_ANSWER_S = 10.0
+_ACT_S = 90.0  # a restart waits until the server listens
 _BETWEEN_SAMPLES_S = 1.0
 _PROC = Path("/proc")
 
@@ -28,12 +29,12 @@ class LocalRunning:
 
     def rows(self) -> list[dict[str, str | int]]:
         """One row per process."""
-        states = (answer.state for answer in self._ask(Order(verb="rows")))
+        states = (answer.state for answer in self._ask(ControlCall(verb="rows")))
         return [msgspec.structs.asdict(state) for state in states if state is not None]
 
     def logs(self, part: str, tail: int, *, follow: bool) -> Iterator[tuple[str, str]]:
         """What its servers wrote to stderr, at most the last 1,000 lines of each."""
-        for answer in self._ask(Order(verb="logs", part=part, tail=tail, follow=follow)):
+        for answer in self._ask(ControlCall(verb="logs", part=part, tail=tail, follow=follow)):
             yield answer.part, answer.line or ""
 
     def usage(self) -> list[Usage]:
@@ -53,31 +54,34 @@ class LocalRunning:
         return found
 
     def act(self, verb: str, part: str) -> str:
-        """See `supervisor`."""
-        return self._last(Order(verb=verb, part=part)).part
+        """See `control`."""
+        return self._last(ControlCall(verb=verb, part=part)).part
 
     def down(self) -> str:
         """Ends `stageline up` as Ctrl-C does."""
-        return self._last(Order(verb="down")).line or ""
+        return self._last(ControlCall(verb="down")).line or ""
 
-    def _last(self, order: Order) -> Answer:
-        answers = [*self._ask(order)]
+    def _last(self, call: ControlCall) -> Answer:
+        answers = [*self._ask(call)]
         if not answers:
             raise Unavailable(f"cluster {self.name!r} ended before it answered")
         return answers[-1]
 
-    def _ask(self, order: Order) -> Iterator[Answer]:
+    def _ask(self, call: ControlCall) -> Iterator[Answer]:
+        patience_s = _ANSWER_S if call.verb in ("rows", "logs") else _ACT_S
         try:
             with sockets.reach(self.name) as connection:
-                connection.settimeout(None if order.follow else _ANSWER_S)
-                connection.sendall(msgspec.json.encode(order) + b"\n")
+                connection.settimeout(None if call.follow else patience_s)
+                connection.sendall(msgspec.json.encode(call) + b"\n")
                 for line in connection.makefile("rb"):
                     answer = msgspec.json.decode(line, type=Answer)
                     if answer.error:
                         raise _refusal(answer)
                     yield answer
-        except TimeoutError:
-            raise Unavailable(f"cluster {self.name!r} does not answer within {_ANSWER_S:g} s") from None
+        except (TimeoutError, BlockingIOError):
+            raise Unavailable(
+                f"cluster {self.name!r} does not answer; if its stageline up is stopped (Ctrl-Z), continue that with fg"
+            ) from None
         except (OSError, msgspec.MsgspecError) as error:
             raise Unavailable(f"cluster {self.name!r} can't be reached: {error}") from None
 

@@ -64,12 +64,18 @@ def choose(running: Sequence[Running], name: str) -> Running:
     found = [cluster for cluster in running if name in ("", cluster.name)]
     if len(found) == 1:
         return found[0]
-    known = ", ".join(f"{cluster.name!r} ({cluster.kind})" for cluster in running)
     if not running:
-        missing = f"no cluster {name!r} runs" if name else "no cluster runs"
-        raise UsageError(f"{missing} here; start one with stageline up PLAN, in Docker with --docker")
+        raise UsageError(f"{none_of(running, name)}; start one with stageline up PLAN, in Docker with --docker")
     if not found:
-        raise UsageError(f"no cluster {name!r} runs here; there is {known}")
-    if name:
-        raise UsageError(f"two clusters have that name: {known}; start one of them again under another --name")
-    raise UsageError(f"{len(found)} clusters run here: {known}; choose one with --name")
+        raise UsageError(none_of(running, name))
+    raise UsageError(f"{len(found)} clusters run here: {_listed(running)}; choose one with --name")
+
+
+def none_of(running: Sequence[Running], name: str, kind: str = "cluster") -> str:
+    """That none of these has that name, or that there are none."""
+    missing = f"no {kind} {name!r} runs here" if name else f"no {kind} runs here"
+    return f"{missing}; there is {_listed(running)}" if running else missing
+
+
+def _listed(running: Sequence[Running]) -> str:
+    return ", ".join(f"{cluster.name!r} ({cluster.kind})" for cluster in running)

@@ -64,7 +64,9 @@ class Child:
     def status(self) -> str:
         """running, starting, paused, exited (and held down) or restarting (after a crash)."""
         process = self._process
-        if process is None or process.returncode is not None:
+        if process is None:
+            return "starting"
+        if process.returncode is not None:
             return "restarting" if self._released.is_set() else "exited"
         if process is self._paused:
             return "paused"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from stageline.errors import BadInput, Busy, UsageError
 
-DEFAULT_NAME = "local"
+LOCAL_NAME = "local"  # of the first cluster of local processes without a name; the next is `local-2`
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}")
 _SUFFIX = ".sock"
 _BACKLOG = 16
@@ -42,14 +42,14 @@ def folder() -> Path:
 
 
 def names() -> list[str]:
-    """The clusters of this user that answer on this host."""
+    """The clusters of this user on this host, also those that are stopped and don't answer."""
     found = sorted(path.name.removesuffix(_SUFFIX) for path in folder().glob(f"*{_SUFFIX}"))
-    return [name for name in found if _answers(_path(name))]
+    return [name for name in found if not _is_free(_path(name))]
 
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """The name of a cluster, and the socket at which it takes orders."""
+    """The name of a cluster, and the socket at which it takes calls."""
 
     name: str
     listener: socket.socket
@@ -59,20 +59,24 @@ class Claimed:
 def claimed(name: str) -> Iterator[Claimed]:
     """A socket that listens under a name; if that is empty, under the first of `local`, `local-2`, ... that is free.
 
-    Its file is gone afterwards. Raises Busy when another cluster has the name, BadInput for what is no name.
+    Its file is gone afterwards, if it is still the one made here. Raises Busy when another cluster has the name, and
+    BadInput for what is no name.
     """
     if name and not _NAME.fullmatch(name):
         raise BadInput("--name", name, "not 1 to 40 letters, digits, dots, dashes and underscores", "give another name")
     with _lock():
-        chosen = next((tried for tried in ([name] if name else _numbered()) if not _answers(_path(tried))), None)
+        chosen = next((tried for tried in ([name] if name else _numbered()) if _is_free(_path(tried))), None)
         if chosen is None:
             raise Busy(f"a cluster {name!r} runs already; end it with stageline down --name {name}, or name another")
-        listener = _listen(_path(chosen))
+        path = _path(chosen)
+        listener = _listen(path)
+        made = _identity(path)
     try:
         yield Claimed(chosen, listener)
     finally:
-        with contextlib.suppress(OSError):
-            _path(chosen).unlink()
+        with contextlib.suppress(OSError), _lock():
+            if _identity(path) == made:
+                path.unlink()
         listener.close()
 
 
@@ -97,28 +101,44 @@ def _listen(path: Path) -> socket.socket:
         listener.listen(_BACKLOG)
     except OSError as error:
         listener.close()
-        raise BadInput(
-            "socket", str(path), str(error), "set XDG_RUNTIME_DIR to another folder, with a short path"
-        ) from None
+        raise _unusable(path, error) from None
     return listener
 
 
 def _numbered() -> Iterator[str]:
-    return (DEFAULT_NAME if n == 1 else f"{DEFAULT_NAME}-{n}" for n in count(1))
+    return (LOCAL_NAME if n == 1 else f"{LOCAL_NAME}-{n}" for n in count(1))
 
 
 def _path(name: str) -> Path:
     return folder() / f"{name}{_SUFFIX}"
 
 
-def _answers(path: Path) -> bool:
+def _is_free(path: Path) -> bool:
+    """Whether nobody listens there. One that is stopped (Ctrl-Z) listens, though its queue of connections may be full.
+
+    Raises BadInput for a path at which no socket can be.
+    """
     with socket.socket(socket.AF_UNIX) as probe:
         probe.settimeout(_CONNECT_S)
         try:
             probe.connect(str(path))
-        except OSError:
+        except (FileNotFoundError, ConnectionRefusedError):
+            return True
+        except (BlockingIOError, TimeoutError):
             return False
-        return True
+        except OSError as error:
+            raise _unusable(path, error) from None
+        return False
+
+
+def _unusable(path: Path, error: OSError) -> BadInput:
+    return BadInput("socket", str(path), str(error), "set XDG_RUNTIME_DIR to another folder, with a short path")
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    """What tells a file from another one that takes its place. Raises OSError when there is none."""
+    found = path.lstat()
+    return found.st_dev, found.st_ino
 
 
 @contextlib.contextmanager

@@ -133,6 +133,10 @@ class SessionShell:
         self.ended.set_result(error)
         if self._timer is not None:
             self._timer.cancel()
+        # All of these refer back to it: whoever lets go of the session frees it at once, with all that a run has left.
+        self._upstream.clear()
+        self._downstream.clear()
+        self._follower = self._after_poll = None
 
     # -- driving the machine
 

@@ -15,6 +15,7 @@ from stageline.errors import RunFailed, StagelineError, Unauthenticated, Unavail
 
 ERROR_KEY = "stageline-error"
 PARTY_KEY = "stageline-party"
+_BROKEN = "Internal error from Core"  # gRPC sometimes says so of a connection that breaks
 
 _CLASSES: dict[str, type[StagelineError]] = {
     name: value for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, StagelineError)
@@ -81,7 +82,8 @@ def error_from(error: aio.AioRpcError, place: str) -> StagelineError:
         found = rebuilt(name, details)
         party = metadata.get(PARTY_KEY)
         return LocatedError(found, party) if party else found
-    match error.code():
+    broken = error.code() is grpc.StatusCode.INTERNAL and details.startswith(_BROKEN)
+    match grpc.StatusCode.UNAVAILABLE if broken else error.code():
         case grpc.StatusCode.UNAVAILABLE if reason := _handshake(details):
             return Unauthenticated(f"{place} can't be reached: {reason}")
         case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.DEADLINE_EXCEEDED | grpc.StatusCode.CANCELLED:

@@ -73,20 +73,9 @@ class OutLink:
 
     async def open(self) -> None:
         """Connect, say hello and wait for the welcome. Raises StagelineError, Unavailable after the deadline."""
-        stub = RouterStub(self._channel) if self._to.is_router else StageStub(self._channel)
-        method: Callable[..., FlowCall] = stub.Flow
-        call = self._call = method(wait_for_ready=True)
-        try:
-            async with asyncio.timeout(grpc_options.CONNECT_S):
-                await call.write(pb.FlowRequest(hello=self._hello))
-                reply = await call.read()
-        except TimeoutError:
-            raise await self._silence(method) from None
-        except (aio.AioRpcError, asyncio.InvalidStateError):
-            raise await self._why() from None
-        if not isinstance(reply, pb.FlowReply) or reply.WhichOneof("message") != "welcome":
-            raise ProtocolError(f"{self.place} did not welcome link {self._hello.link}")
-        self._tasks = [asyncio.create_task(self._write(call)), asyncio.create_task(self._read(call))]
+        error = await self._try_open()
+        if error is not None:
+            raise error
 
     def push(self, frame: Frame) -> None:
         """Send a frame as soon as the one before it is out."""
@@ -95,13 +84,38 @@ class OutLink:
             self._wake.set_result(None)
 
     async def close(self) -> None:
-        """Close the stream and the connection. Never raises."""
+        """Close the stream and the connection. Never raises.
+
+        gRPC keeps a closed channel's connection open for as long as a call of it is referenced, even one that has
+        ended. A session is a cycle of references, which Python collects late: so nothing that is kept, not the frames
+        in an error's traceback either, may hold the call.
+        """
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._call is not None:
             self._call.cancel()
+        self._call = None
+        self._tasks.clear()
         await self._channel.close()
+
+    async def _try_open(self) -> StagelineError | None:
+        """Open it, as `open` says; why that failed, if it did."""
+        stub = RouterStub(self._channel) if self._to.is_router else StageStub(self._channel)
+        method: Callable[..., FlowCall] = stub.Flow
+        call = self._call = method(wait_for_ready=True)
+        try:
+            async with asyncio.timeout(grpc_options.CONNECT_S):
+                await call.write(pb.FlowRequest(hello=self._hello))
+                reply = await call.read()
+        except TimeoutError:
+            return await self._silence(method)
+        except (aio.AioRpcError, asyncio.InvalidStateError):
+            return await self._why(call)
+        if not isinstance(reply, pb.FlowReply) or reply.WhichOneof("message") != "welcome":
+            return ProtocolError(f"{self.place} did not welcome link {self._hello.link}")
+        self._tasks = [asyncio.create_task(self._write(call)), asyncio.create_task(self._read(call))]
+        return None
 
     async def _write(self, call: FlowCall) -> None:
         loop = asyncio.get_running_loop()
@@ -126,15 +140,13 @@ class OutLink:
         try:
             while isinstance(reply := await call.read(), pb.FlowReply):
                 if reply.WhichOneof("message") != "ask":
-                    raise ProtocolError(f"{self.place} sent something that is not an ask")
+                    self._owner.fail(ProtocolError(f"{self.place} sent something that is not an ask"))
+                    return
                 self._owner.asked(self._key, reply.ask.time_ns)
         except (aio.AioRpcError, asyncio.InvalidStateError):
             pass
-        except StagelineError as error:
-            self._owner.fail(error)
-            return
         if not self._last or await call.code() != grpc.StatusCode.OK:
-            self._owner.fail(await self._why())
+            self._owner.fail(await self._why(call))
 
     async def _silence(self, method: Callable[..., FlowCall]) -> StagelineError:
         """Why nobody answers: gRPC tells a call that does not wait for its connection why there is none."""
@@ -145,10 +157,8 @@ class OutLink:
         call.cancel()
         return Unavailable(f"{self.place} did not answer within {grpc_options.CONNECT_S:g} s; is it running?")
 
-    async def _why(self, call: FlowCall | None = None) -> StagelineError:
+    async def _why(self, call: FlowCall) -> StagelineError:
         """What ended the stream."""
-        call = call or self._call
-        assert call is not None
         error = aio.AioRpcError(
             await call.code(), await call.initial_metadata(), await call.trailing_metadata(), await call.details()
         )

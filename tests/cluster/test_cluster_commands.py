@@ -140,14 +140,16 @@ def test_pauses_logs_and_stats_and_the_end(up: Up, capsys: pytest.CaptureFixture
     assert capsys.readouterr().out == "removed 4 processes of cluster 'local'\n"
     assert not [pid for pid in children if is_running(pid)]
     assert up.process.wait() == 0
-    assert "no cluster of local processes runs here, and no Docker daemon" in refused(capsys, "ps")
+    assert "no local cluster runs here, and no Docker daemon" in refused(capsys, "ps")
 
 
 def test_two_clusters_are_told_apart_by_name(up: Up, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "two").mkdir()
     other = Up(tmp_path / "two", "--name", "two")
     assert "2 clusters run here: 'local' (local processes), 'two' (local processes)" in refused(capsys, "ps")
-    assert "no cluster 'three' runs here" in refused(capsys, "cluster", "kill", "1", "--name", "three")
+    assert "no local cluster 'three' runs here; there is 'local' (local processes), 'two' (local processes)" in refused(
+        capsys, "cluster", "kill", "1", "--name", "three"
+    )
     assert run(["cluster", "kill", "1", "--name", "two"]) == 0
     assert run(["down", "--name", "two"]) == 0
     assert other.process.wait() == 0

@@ -2,15 +2,19 @@
 
 import asyncio
 import json
+import os
+import signal
 import time
 from pathlib import Path
 
 import pytest
 
+from stageline.cluster.local import LocalCluster, LocalOptions
 from stageline.errors import Unavailable
 from stageline.load.clock import WallClock
 from stageline.load.driver import Turns
 from stageline.load.options import Endpoint, LoadOptions, PromptKind
+from stageline.load.recorder import LoadRecorder
 from stageline.load.run import LoadResult, run_load
 from stageline.workload import open_workload
 from tests.certificates import Authority
@@ -57,17 +61,25 @@ async def test_what_arrives_is_what_the_workload_says(endpoint: str, prompts: Pr
 
 
 @pytest.mark.parametrize("door", ["http", "grpc"])
-async def test_emulated_rates_and_gaps_come_from_stamps_also_when_the_host_stands_still(door: str) -> None:
-    """The client stands still for half a second; nothing of that is in the emulated figures."""
+async def test_emulated_rates_and_gaps_come_from_stamps_also_when_the_host_stands_still(
+    door: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After its first token the client stands still for half a second; nothing of that is in the emulated figures."""
+    credit, stalls = LoadRecorder.credit, [0.5]
+
+    def credit_late(recorder: LoadRecorder, time_ns: int, tokens: int) -> None:
+        credit(recorder, time_ns, tokens)
+        if stalls:
+            time.sleep(stalls.pop())
+
+    monkeypatch.setattr(LoadRecorder, "credit", credit_late)
     async with live(live_plan()) as cluster:
         url = cluster.url if door == "http" else f"grpc://{cluster.grpc}"
-        loop = asyncio.get_running_loop()
-        loop.call_later(0.1, time.sleep, 0.5)
         summary = (await load(url, "closed:users=2,requests=8,input=20,output=40")).summary
     assert summary.calls["finished"] == 8, summary.remarks
     assert summary.emulated is not None
     emulated, wall = summary.emulated, summary.wall
-    assert max(wall.latencies.itl_s.max, wall.latencies.ttft_s.max) > 0.4  # a slow start puts it before the tokens
+    assert wall.latencies.itl_s.max > 0.4
     assert max(emulated.latencies.itl_s.max, emulated.latencies.ttft_s.max) < 0.05
     assert emulated.latencies.itl_s.mean == pytest.approx(emulated.latencies.tpot_s.mean, rel=0.01)
     assert emulated.duration_s < wall.duration_s - 0.3
@@ -131,6 +143,31 @@ async def test_a_lost_stage_fails_its_calls_and_the_run_goes_on(door: str) -> No
         assert calls["failed"] >= 2
     assert set(result.summary.reasons) <= {"error event", "HTTP 503", "UNAVAILABLE", "unreachable", "cut"}
     assert any("stage" in remark for remark in result.summary.remarks)
+
+
+async def test_a_router_that_dies_cuts_its_streams_and_what_had_no_output_is_sent_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It dies at the first token that the client gets; the other call may or may not have had one by then."""
+    plan, path = live_plan(), tmp_path / "plan.json"
+    path.write_bytes(plan.canonical())
+    options = LocalOptions(router_flags=("--http-port=0", "--dilation=1"))
+    async with LocalCluster(plan, path, options, lambda sentence: None) as servers:
+        await servers.healthy()
+        credit, dying = LoadRecorder.credit, [servers.router.pid]
+
+        def kill_at_first(recorder: LoadRecorder, time_ns: int, tokens: int) -> None:
+            credit(recorder, time_ns, tokens)
+            if dying:
+                os.kill(dying.pop(), signal.SIGKILL)
+
+        monkeypatch.setattr(LoadRecorder, "credit", kill_at_first)
+        url = f"http://{servers.router_endpoints.http}"
+        summary = (await load(url, "closed:users=2,requests=6,input=10,output=500", retries=10)).summary
+    failed = summary.calls["failed"]
+    assert 1 <= failed <= 2
+    assert summary.calls["finished"] == 6 - failed
+    assert summary.reasons == {"cut": failed}
 
 
 async def test_a_certificate_that_is_not_trusted_is_named_as_that(tmp_path: Path) -> None:

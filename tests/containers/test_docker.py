@@ -14,6 +14,7 @@ import pytest
 
 from stageline.cli.main import invoke as run
 from stageline.cluster.docker_parts import CLUSTER_LABEL
+from stageline.cluster.parts import DONE
 from tests.cluster.plans import small_plan
 from tests.containers.runs import assert_same_digest
 
@@ -35,7 +36,7 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def cluster(engine: docker.DockerClient, image: str, plan: Path) -> Iterator[str]:
     """The cluster's name, once it is up; removed afterwards, and nothing of it is left."""
-    assert run(["down", "--name", NAME]) == 0
+    run(["down", "--name", NAME])  # of a run that was killed
     try:
         assert run(["up", str(plan), *FLAGS, "--image", image]) == 0
         yield NAME
@@ -98,9 +99,17 @@ def test_logs_and_stats_name_every_part(cluster: str, capsys: pytest.CaptureFixt
     ("breaks", "mends"), [("kill", "restart"), ("stop", "restart"), ("pause", "resume"), ("disconnect", "connect")]
 )
 def test_a_broken_part_is_mended_and_the_next_run_is_good(
-    cluster: str, engine: docker.DockerClient, plan: Path, tmp_path: Path, breaks: str, mends: str
+    cluster: str,
+    engine: docker.DockerClient,
+    plan: Path,
+    tmp_path: Path,
+    breaks: str,
+    mends: str,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    capsys.readouterr()
     assert run(["cluster", breaks, "1", "--name", NAME]) == 0
+    assert capsys.readouterr().out == f"stage-01 {DONE[breaks]}\n"
     stage = engine.containers.get(f"{NAME}-stage-01")
     broken = {
         "kill": stage.status == "exited",
@@ -137,7 +146,7 @@ def test_what_is_not_labelled_is_never_touched(
     try:
         assert run(["up", str(plan), "--docker", "-d", "--name", name, "--image", image, *ANY_PORT]) == 1
         assert "already in use" in capsys.readouterr().err
-        assert run(["down", "--name", name]) == 0
+        assert run(["down", "--name", name]) == 2
         assert [c.name for c in engine.containers.list(all=True, ignore_removed=True, filters={"name": name})] == [
             stranger.name
         ]

@@ -8,6 +8,8 @@ from typing import Any
 
 import docker
 
+from stageline.cluster.docker_image import stale_image
+
 # What every container of ours is given, and no more.
 CONFINED: dict[str, Any] = {
     "read_only": True,
@@ -24,6 +26,10 @@ SECRET = re.compile(r"(?i)(password|secret|token|api_?key)=")
 def test_every_part_imports_confined(engine: docker.DockerClient, image: str) -> None:
     printed = engine.containers.run(image, ["python", "-c", IMPORTS], **CONFINED).decode().strip()
     assert printed.startswith("/app/lib/")
+
+
+def test_it_holds_the_sources_of_this_checkout(engine: docker.DockerClient, image: str) -> None:
+    assert stale_image(engine, image, engine.images.get(image).id) == ""
 
 
 def test_it_runs_as_nobody_in_particular(engine: docker.DockerClient, image: str) -> None:

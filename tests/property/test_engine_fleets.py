@@ -3,11 +3,10 @@
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from tests.property.checks import numbers, run_case
-from tests.reference import fleet_strategies
+from tests.property.checks import CHECKS, numbers, run_case
 
 
-@pytest.mark.parametrize("kind", fleet_strategies.KINDS)
+@pytest.mark.parametrize("kind", CHECKS["fleets"].kinds)
 def test_records_are_equal_on_numbered_fleets(kind: str) -> None:
     """KV moves, under pressure too."""
     moved = preempted = 0

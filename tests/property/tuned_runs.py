@@ -10,7 +10,7 @@ from pathlib import Path
 
 import stageline
 from stageline.api.moves import Move, moves
-from stageline.api.rerunning import Attempt, StoredRun, run_attempt, stored_run
+from stageline.api.rerunning import StoredRun, Variation, run_variation, stored_run
 from stageline.cli.main import invoke
 from stageline.engine.settings import plan_scheduling
 from stageline.report.tuned import OBJECTIVES, Figures, Objective, TuneResult, figures_of, gain
@@ -104,7 +104,7 @@ def grid_gains(stored: StoredRun, before: Figures, objective: Objective) -> list
     tried = {*moves(stored.plan, stored.rerun.scheduling, stored.summary, stored.stages), *wider}
     gains = [0.0]
     for move in sorted(tried, key=str):
-        after = run_attempt(Attempt(plan=stored.plan, rerun=stored.rerun, changes={move.setting: move.value}))
+        after = run_variation(Variation(plan=stored.plan, rerun=stored.rerun, changes={move.setting: move.value}))
         if not isinstance(after, str) and after.finished >= before.finished and not after.breaks(before):
             gains.append(gain(before, after, objective) or 0.0)
     return gains

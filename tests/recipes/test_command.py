@@ -82,7 +82,7 @@ def test_a_fault(scratch: Scratch) -> None:
     """The case is collected; it runs only where there is a Docker daemon."""
     commands, test, page = "stageline/cli/cluster.py", "tests/containers/test_docker.py", "docs/cli.md"
     words, docker = "stageline/cluster/parts.py", "stageline/cluster/docker_running.py"
-    local = "stageline/cluster/supervisor.py"
+    local = "stageline/cluster/control.py"
     scratch.insert(words, '    "restart": "restarted",\n', WORDS)
     scratch.insert(docker, '    "connect": lambda', ACTIONS)
     scratch.insert(local, ONLY_CONTAINERS, '"slow", "hasten", ')

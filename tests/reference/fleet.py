@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from stageline.engine.types import Cancellation, Request, Workload
-from tests.reference import groups, handover, leaving, sharing
+from tests.reference import groups, handover, leaving, loading, sharing, tiers
 from tests.reference.engine import BINDING, END, FORMATION, LANDING, Engine, Event, parts
 from tests.reference.fleet_replica import Book, FleetReplica, Journey, Transfer
 from tests.reference.fleet_routing import Routes, part_of
@@ -23,18 +23,24 @@ class FleetEngine(Engine):
         self.begin(workload, seed, fleet.front_end_ns)
         self.fleet, self.book = fleet, Book()
         self.fleet_replicas: list[FleetReplica] = []
+        store = tiers.TierState(fleet.store) if fleet.store is not None else None
         for pool in fleet.pools:
             services = Services(pool.plan, seed)
             for _ in range(pool.plan.replicas):
                 made_of = parts(pool.plan, pool.scheduling, len(self.replicas), seed)
                 cache = sharing.cache_of(pool.plan, pool.scheduling)
-                self.fleet_replicas.append(FleetReplica(*made_of, cache=cache, pool=pool, book=self.book))
-                self.add(self.fleet_replicas[-1], services)
+                host = tiers.TierState(pool.host, below=store) if pool.host is not None else None
+                replica = FleetReplica(*made_of, cache=cache, pool=pool, book=self.book, host=host, store=store)
+                replica.offload, replica.load_policy, replica.sees_host = fleet.offload, fleet.load, fleet.sees_host
+                self.fleet_replicas.append(replica)
+                self.add(replica, services)
         self.routes = Routes(fleet, self.fleet_replicas, models or {})
         self.transfers: list[Transfer] = []
         self.landed_bytes = 0
         self.last_end_at_landing_ns = 0
-        self.coming: dict[Event, Sequence | Transfer] = {}
+        self.store = store
+        self.coming: dict[Event, Sequence | Transfer | tiers.Load] = {}
+        self.bookings = 0
         self.joins = 0
         self.to_form: set[int] = set()  # replicas that have a formation to come at this instant
 
@@ -60,16 +66,23 @@ class FleetEngine(Engine):
         elif kind == END:
             assert isinstance(what, Transfer)
             handover.end(self, what)
+        elif kind == LANDING and isinstance(what, tiers.Load):
+            loading.land(self, what)
         elif kind == LANDING:
             assert isinstance(what, Transfer)
             handover.land(self, what)
         else:
             super().handle(kind, event)
 
-    def post(self, event: Event, what: Sequence | Transfer) -> None:
+    def post(self, event: Event, what: Sequence | Transfer | tiers.Load) -> None:
         """To come."""
         self.coming[event] = what
         self.push(event)
+
+    def next_booking(self) -> int:
+        """Transfers and loads are numbered in the order of booking."""
+        self.bookings += 1
+        return self.bookings - 1
 
     def take(self, event: Request | Cancellation) -> None:
         """One row of the workload."""
@@ -128,6 +141,8 @@ class FleetEngine(Engine):
         """One member of a microbatch is back."""
         assert isinstance(replica, FleetReplica)
         member = microbatch.members[position]
+        if not member.sequence.leaving:
+            tiers.write_back(replica, member.written_before, member.written_before + member.tokens, member.sequence)
         if member.sequence.leaving:
             member.sequence.in_flight -= 1
             leaving.returned(self, member.sequence)
@@ -174,7 +189,14 @@ class FleetEngine(Engine):
             self.to_form.remove(replica.index)
             handover.admit(self, replica)
             self.form(replica)
+            self.begin_loads()
             self.note_reason(replica)
+
+    def begin_loads(self) -> None:
+        """What the formation has booked lands some time."""
+        for load in self.book.loads:
+            self.post((load.landed_ns, LANDING, self.next_booking(), 0, 0), load)
+        self.book.loads.clear()
 
     def dispatch(self, replica: Replica, microbatch: Microbatch) -> None:
         """It leaves; then whoever of the hand-overs has room now."""
@@ -205,6 +227,7 @@ class FleetEngine(Engine):
             came_to_nothing = before in ("empty", "transfer") and replica.ran_out_ns == self.now_ns
             if vanished or came_to_nothing or (before, reason) == ("transfer", "empty"):
                 self.tell_otherwise(replica, reason)
+        replica.had_own = bool(replica.own)
         super().note_reason(replica)
 
     def tell_otherwise(self, replica: FleetReplica, reason: str) -> None:

@@ -13,6 +13,7 @@ from tests.reference.fleet_types import FleetResults
 from tests.reference.results import replica_splits
 from tests.reference.sequence import Sequence
 from tests.reference.states import ENDS, State
+from tests.reference.tiers import Load
 
 # Where both parts of a request are, by its state: w waits, r runs, p is pinned, - is nowhere.
 PLACES: dict[State, set[str]] = {
@@ -94,6 +95,16 @@ def used_blocks_are_resident(engine: FleetEngine) -> None:
         assert all(block.users == users[past] for past, block in replica.cache.held.items()), "users"
 
 
+def tiers_hold_what_they_can(engine: FleetEngine) -> None:
+    """L2 for every tier: within its capacity, and pinned by the loads that are under way and by nobody else."""
+    hosts = [replica.host for replica in engine.fleet_replicas]
+    loads = [load for load in engine.coming.values() if isinstance(load, Load)]
+    for tier in [tier for tier in (*hosts, engine.store) if tier is not None]:
+        assert tier.used_bytes() <= tier.tier.capacity_bytes, "L2"
+        pins = Counter(key for load in loads for other, keys in load.items if other is tier for key in keys)
+        assert {key: item.pins for key, item in tier.items.items() if item.pins} == dict(pins), "pins"
+
+
 def ports_are_fifos(engine: FleetEngine) -> None:
     """One transfer after the other through each port, in the order of booking."""
     for replica in engine.fleet_replicas:
@@ -117,6 +128,7 @@ def check_event(engine: Engine) -> None:
     ledgers_are_their_holders(engine)
     used_blocks_are_resident(engine)
     bytes_are_conserved(engine)
+    tiers_hold_what_they_can(engine)
     laws.l2_ledgers(engine)
     laws.l3_time(engine)
     laws.l5_decode(engine)

@@ -3,10 +3,13 @@
 from dataclasses import dataclass, field
 
 from stageline.engine.types import Request
+from tests.reference import tiers
 from tests.reference.fleet_types import LoadRecord, Pool
+from tests.reference.prefix import Past
 from tests.reference.replica import Replica
 from tests.reference.sequence import Grant, Sequence
 from tests.reference.states import Story
+from tests.reference.tiers import Load, TierState
 
 
 @dataclass(slots=True)
@@ -50,6 +53,7 @@ class Book:
 
     now_ns: int = 0
     journeys: dict[int, Journey] = field(default_factory=dict)
+    loads: list[Load] = field(default_factory=list)  # begun, and not in the heap yet
 
     def move(self, index: int, event: str, replica: int | None = None) -> None:
         """A request goes into another state."""
@@ -69,7 +73,45 @@ class FleetReplica(Replica):
     egress_free_ns: int = 0
     ingress_free_ns: int = 0
     last_dispatch_ns: int = 0
+    host: TierState | None = None
+    store: TierState | None = None
+    offload: str = "evict"
+    load_policy: str = "cheaper"
+    sees_host: bool = False
+    had_own: bool = False  # whether it had requests of its own after the last formation
     all_await_since_ns: int | None = None  # since when there is no work, as all requests here await KV
+
+    @property
+    def tiers(self) -> list[TierState]:
+        """What lies below its prefix cache, from the top."""
+        return [tier for tier in (self.host, self.store) if tier is not None] if self.cache is not None else []
+
+    def gave_up(self, items: list[tuple[str, Past]]) -> None:
+        """They go down, unless all has gone there before."""
+        if self.tiers and self.offload == "evict":
+            for what, past in items:
+                self.tiers[0].write(tiers.key_of(self, what, past), self.book.now_ns)
+
+    def cached_blocks(self, request: Request) -> int:
+        """As on any replica; with host memory, if the router sees that."""
+        if not self.sees_host or self.host is None or self.cache is None:
+            return super().cached_blocks(request)
+        ids, block_tokens = request.hash_ids, self.cache.block_tokens
+        usable = [ids[:n] for n in range(1, len(ids) + 1) if n * block_tokens < request.prompt_tokens]
+        return tiers.longest(self, usable, [self.host])
+
+    def load_below(self, sequence: Sequence) -> bool | None:
+        """Admit it by loading what lies below the device. None: it has nothing to load."""
+        load = tiers.find_load(self, sequence, -(-self.token_limit // self.ranks))
+        if load is None:
+            return None
+        if not tiers.start(self, load):
+            return False
+        if not self.own and self.had_own:
+            self.ran_out_ns = self.book.now_ns
+        self.book.journeys[sequence.index].load = tiers.record(self, load)
+        self.book.loads.append(load)
+        return True
 
     @property
     def here(self) -> list[Sequence]:

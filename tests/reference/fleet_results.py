@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from stageline.engine.types import RequestRecord, Workload
 from tests.reference.fleet import FleetEngine
 from tests.reference.fleet_replica import Journey
-from tests.reference.fleet_types import Fleet, FleetRecord, FleetResults, HandOverRecord, PortRecord
+from tests.reference.fleet_types import Fleet, FleetRecord, FleetResults, HandOverRecord, PortRecord, TierRecord
 from tests.reference.results import replica_splits, stage_record
+from tests.reference.tiers import Key, TierState
 
 
 def run_fleet(fleet: Fleet, workload: Workload, seed: int, models: Mapping[int, str] | None = None) -> FleetResults:
@@ -32,6 +33,7 @@ def results_of(engine: FleetEngine) -> FleetResults:
         window_end_ns=end_ns,
         tokens_ns={index: journey.tokens_ns for index, journey in journeys.items() if journey.first is not None},
         ports=[port_record(engine, r) for r in range(len(engine.replicas))] if engine.transfers else [],
+        tiers=tier_records(engine),
         stories={index: str(journey.story) for index, journey in journeys.items()},
     )
 
@@ -80,6 +82,31 @@ def handover_record(engine: FleetEngine, journey: Journey) -> HandOverRecord | N
         landed_ns=landed[0] if landed else None,
         sent_bytes=sum(t.size_bytes for t in transfers),
     )
+
+
+def tier_records(engine: FleetEngine) -> list[TierRecord]:
+    """Host memory by replica, then the store."""
+    states = [(replica.index, replica.host) for replica in engine.fleet_replicas]
+    return [tier_record(replica, state) for replica, state in [*states, (None, engine.store)] if state is not None]
+
+
+def tier_record(replica: int | None, state: TierState) -> TierRecord:
+    """What a tier did."""
+    return TierRecord(
+        replica=replica,
+        hit_blocks=state.loaded_blocks,
+        written_blocks=count_blocks(state.written),
+        evicted_blocks=count_blocks(state.evicted),
+        dropped_blocks=count_blocks(state.dropped),
+        read_bytes=state.read_bytes,
+        written_bytes=sum(key[1] for key in state.written),
+        peak_bytes=state.peak_bytes,
+    )
+
+
+def count_blocks(keys: list[Key]) -> int:
+    """Snapshots and window KV left out."""
+    return sum(key[2] == "block" for key in keys)
 
 
 def port_record(engine: FleetEngine, replica: int) -> PortRecord:

@@ -11,7 +11,7 @@ from stageline.engine.settings import Scheduling
 from stageline.engine.types import Cancellation, Request, Workload
 from stageline.plan.schema import Plan, Serving
 from tests.reference import plans, queueing, routing, strategies
-from tests.reference.fleet_types import FIRST_TOKENS, TRANSFERS, Fleet, Pool, Port
+from tests.reference.fleet_types import FIRST_TOKENS, LOADS, OFFLOADS, TRANSFERS, Fleet, Pool, Port, Tier
 from tests.reference.strategies import Scenario
 
 MODELS = ("one", "two")
@@ -70,9 +70,9 @@ def random_fleet(rnd: random.Random, like: Scenario, pools: tuple[Pool, ...]) ->
     )
 
 
-def random_pool(rnd: random.Random, like: Scenario, role: str, worst_tokens: int) -> Pool:
-    """A plan and settings of its own; caches as those of the workload."""
-    pressed = rnd.randint(0, 2) == 0
+def random_pool(rnd: random.Random, like: Scenario, role: str, worst_tokens: int, *, pressing: int = 1) -> Pool:
+    """A plan and settings of its own, pressed for KV in `pressing` of three cases; caches as those of the workload."""
+    pressed = rnd.randint(0, 2) < pressing
     plan = plans.random_plan(rnd, worst_tokens, pressed=pressed)
     plan = msgspec.structs.replace(plan, replicas=rnd.choice([1, 1, 2]))
     if rnd.randint(0, 2) == 0:
@@ -164,10 +164,67 @@ def build_crowded(rnd: random.Random) -> FleetScenario:
     return FleetScenario(dataclasses.replace(fleet, conditional_tokens=None), like, {})
 
 
+def build_tiers(rnd: random.Random) -> FleetScenario:
+    """Caches that are too small for what they are asked for, tiers below them, and hand-overs in half of the fleets."""
+    like = retold(rnd, strategies.build_sharing(rnd))
+    worst_tokens = max(r.prompt_tokens + r.max_output_tokens for r in like.users[0])
+    roles = rnd.choice([("both",), ("both",), ("both", "both"), ("prefill", "decode"), ("prefill", "both")])
+    pools = []
+    for role in roles:
+        pool = random_pool(rnd, like, role, worst_tokens, pressing=2)
+        pool = dataclasses.replace(pool, plan=whole_attention(pool.plan) if rnd.randint(0, 3) else pool.plan)
+        block_bytes = 1 + sum(stage.kv_block_bytes + stage.state_bytes for stage in pool.plan.stages)
+        host = random_tier(rnd, 80 * block_bytes) if pool.scheduling.prefix_cache and rnd.randint(0, 4) else None
+        pools.append(dataclasses.replace(pool, host=host))
+    fleet = dataclasses.replace(
+        random_fleet(rnd, like, tuple(pools)),
+        store=random_tier(rnd, 3000) if rnd.randint(0, 1) else None,
+        offload=rnd.choice(OFFLOADS),
+        load=rnd.choice(["always", "always", *LOADS]),
+        sees_host=rnd.randint(0, 1) == 1,
+    )
+    return FleetScenario(fleet, like, {})
+
+
+def whole_attention(plan: Plan) -> Plan:
+    """The same without states and windows, in which most hits would end."""
+    stages = tuple(msgspec.structs.replace(s, state_bytes=0, kv_windows=msgspec.UNSET) for s in plan.stages)
+    return msgspec.structs.replace(plan, stages=stages)
+
+
+def retold(rnd: random.Random, like: Scenario) -> Scenario:
+    """Many requests whose prompts come back after others; one client in six leaves."""
+    tokens = rnd.choice([1, 2, 4])
+    families = [[rnd.randint(1, 3) for _ in range(30)] for _ in range(rnd.randint(2, 5))]
+    sizes = [strategies.request_sizes(rnd, 20, 4) for _ in range(rnd.randint(8, 24))]
+    every_ns = rnd.choice([1, 50, 300, 1000])
+    requests = tuple(
+        strategies.with_identities(rnd, msgspec.structs.replace(r, index=i, arrival_ns=i * every_ns), tokens, families)
+        for i, r in enumerate(sizes)
+    )
+    leaving = tuple(left_at(rnd, r) for r in requests if rnd.randint(0, 5) == 0)
+    scheduling = msgspec.structs.replace(like.scheduling, hash_block_tokens=tokens, balance="round-robin")
+    return dataclasses.replace(
+        like, users=(requests,), starts_ns=(), think_ns=0, leaving=leaving, scheduling=scheduling
+    )
+
+
+def random_tier(rnd: random.Random, capacity_bytes: int) -> Tier:
+    """From one that holds next to nothing to one that holds all; slow, or fast enough to be worth it."""
+    capacity_bytes = rnd.choice([capacity_bytes, rnd.randint(0, capacity_bytes)])
+    return Tier(
+        capacity_bytes,
+        rnd.choice([10**8, 10**9, 10**10]),
+        rnd.choice([10**7, 10**9, 10**11]),
+        rnd.choice([0, 0, 2, 40]),
+    )
+
+
 KINDS: dict[str, Callable[[random.Random], FleetScenario]] = {
     "handover": build,
     "handover-leaving": build_leaving,
     "handover-crowded": build_crowded,
+    "tiers": build_tiers,
 }
 
 

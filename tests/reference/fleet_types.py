@@ -60,6 +60,7 @@ class Fleet:
     store: Tier | None = None  # shared by all
     offload: str = "evict"
     load: str = "cheaper"
+    sees_host: bool = False  # the `prefix` policy and the conditional hand-over count blocks in host memory, too
 
     def __post_init__(self) -> None:
         for name, value, values in (
@@ -74,6 +75,8 @@ class Fleet:
                 raise ValueError(f"{name} is {value!r}, not one of {values}")
         if self.streamed and self.handover != "destination-first":
             raise ValueError("streamed needs destination-first: the chunks need a place to go to")
+        if any(pool.host is not None and not pool.scheduling.prefix_cache for pool in self.pools):
+            raise ValueError("host memory keeps what a prefix cache gives up: its pool needs one")
         if len({pool.scheduling.front_end_ns for pool in self.pools}) != 1:
             raise ValueError("a fleet has one front end: front_end_ns differs between pools")
 

@@ -93,6 +93,12 @@ def add_chunk(forming: Forming, sequence: Sequence) -> None:
 def admit(forming: Forming, sequence: Sequence) -> bool:
     """A waiting sequence and its first chunk, if there is room; nobody is preempted for it."""
     replica = forming.replica
+    loads = replica.load_below(sequence)
+    if loads is not None:
+        if loads:
+            leave_queue(forming, sequence, sequence.written_tokens)
+            replica.note("load", sequence)
+        return loads
     cached_tokens = sharing.reuse(replica, sequence)
     tokens = min(sequence.todo_tokens - cached_tokens, forming.chunk_tokens())
     held_tokens = kv.admission_tokens(replica.scheduling, sequence.request, cached_tokens + tokens)
@@ -104,6 +110,15 @@ def admit(forming: Forming, sequence: Sequence) -> bool:
     replica.hold(sequence, held_tokens)
     sequence.written_tokens = cached_tokens
     sequence.todo_tokens -= cached_tokens
+    leave_queue(forming, sequence, cached_tokens)
+    replica.note("admit", sequence)
+    add(forming, sequence, tokens, decode=False)
+    return True
+
+
+def leave_queue(forming: Forming, sequence: Sequence, cached_tokens: int) -> None:
+    """It runs from now on."""
+    replica = forming.replica
     home = replica.preempted if sequence in replica.preempted else replica.queue
     home.remove(sequence)
     replica.running.append(sequence)
@@ -113,9 +128,6 @@ def admit(forming: Forming, sequence: Sequence) -> bool:
         replica.admissions += 1
         sequence.admitted_ns = forming.now_ns
         sequence.cached_tokens = None if replica.cache is None else cached_tokens
-    replica.note("admit", sequence)
-    add(forming, sequence, tokens, decode=False)
-    return True
 
 
 def make_room(forming: Forming, grower: Sequence, tokens: int) -> bool:

@@ -220,7 +220,7 @@ def book(engine: "FleetEngine", journey: Journey, size_bytes: int, *, last: bool
     end_ns = start_ns + max(1, serialisation_ns(size_bytes, bytes_per_s))
     source.egress_free_ns = destination.ingress_free_ns = end_ns
     landed_ns = end_ns + max(port.latency_ns for port in ports)
-    number = len(engine.transfers)
+    number = engine.next_booking()
     transfer = Transfer(
         number, journey.request.index, source.index, destination.index, size_bytes, start_ns, end_ns, landed_ns, last
     )

@@ -3,10 +3,11 @@
 from dataclasses import dataclass, field
 
 from stageline.engine.settings import Scheduling
+from stageline.engine.types import Request
 from stageline.plan.schema import Plan
 from tests.reference.ledger import NOTHING, Cached, Ledger
 from tests.reference.link import Link
-from tests.reference.prefix import PlainCache
+from tests.reference.prefix import Past, PlainCache
 from tests.reference.sequence import Grant, Microbatch, Sequence
 
 
@@ -76,6 +77,17 @@ class Replica:
 
     def note(self, event: str, sequence: Sequence) -> None:
         """A sequence is admitted or preempted; only fleets write a story."""
+
+    def load_below(self, sequence: Sequence) -> bool | None:
+        """Admit a waiting sequence by loading what lies below the device. None: it has nothing to load."""
+        return None
+
+    def gave_up(self, items: list[tuple[str, Past]]) -> None:
+        """The prefix cache has given these up, in this order; only fleets keep them elsewhere."""
+
+    def cached_blocks(self, request: Request) -> int:
+        """Blocks of its prompt that it would find here."""
+        return 0 if self.cache is None else self.cache.longest(request.hash_ids, request.prompt_tokens)
 
     def take_grants(self) -> tuple[Grant, ...]:
         """KV that came without a microbatch; only fleets have such."""

@@ -53,7 +53,7 @@ def most_cached(replica: Replica, request: Request) -> tuple[int, ...]:
 
 def found(replica: Replica, request: Request) -> int:
     """Blocks of its prompt that it would find there."""
-    return 0 if replica.cache is None else replica.cache.longest(request.hash_ids, request.prompt_tokens)
+    return replica.cached_blocks(request)
 
 
 def outstanding_tokens(replica: Replica) -> int:

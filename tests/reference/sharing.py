@@ -58,7 +58,9 @@ def give_up_one(replica: Replica, cache: PlainCache, sequence: Sequence) -> None
     """The next to go goes."""
     going = cache.next_to_go()
     assert going is not None
+    before = len(cache.given_up)
     cache.give_up(*going)
+    replica.gave_up(cache.given_up[before:])
     replica.mirror_cache(sequence)
 
 

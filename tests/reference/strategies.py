@@ -132,7 +132,7 @@ def build_sharing(rnd: random.Random) -> Scenario:
     scenario = build(rnd, [(40, 10), (40, 3), (15, 10)])
     tokens = scenario.plan.block_tokens * rnd.choice([1, 1, 2])
     families = [[rnd.randint(1, 3) for _ in range(60)] for _ in range(rnd.randint(1, 3))]
-    users = tuple(tuple(_with_identities(rnd, request, tokens, families) for request in u) for u in scenario.users)
+    users = tuple(tuple(with_identities(rnd, request, tokens, families) for request in u) for u in scenario.users)
     scheduling = msgspec.structs.replace(
         scenario.scheduling,
         prefix_cache=True,
@@ -167,7 +167,7 @@ def crowded(rnd: random.Random, scenario: Scenario) -> Scenario:
     return dataclasses.replace(scenario, plan=plan, scheduling=scheduling, users=users, starts_ns=(), think_ns=0)
 
 
-def _with_identities(rnd: random.Random, request: Request, tokens: int, families: list[list[int]]) -> Request:
+def with_identities(rnd: random.Random, request: Request, tokens: int, families: list[list[int]]) -> Request:
     """Some blocks of a family, then some of its own; sometimes no identities at the end, or none at all.
 
     The answer of every other request goes on in the family, as if the next turn's prompt repeated it.

@@ -12,7 +12,7 @@ from prometheus_client.exposition import choose_encoder
 
 import stageline
 from router.api.generation import GenerationParams
-from router.api.keys import Gate, RateLimited
+from router.api.keys import AccessControl, RateLimited
 from router.api.openai.bodies import BodyReader
 from router.api.openai.embeddings import MAX_INPUTS, embedding_params, embeddings_document
 from router.api.openai.idle import IdleConnections
@@ -52,10 +52,10 @@ class OpenAiServer:
 
     def __init__(
         self, service: LiveService, registry: CollectorRegistry, *, host: str = "127.0.0.1", port: int = 0,
-        gate: Gate | None = None, tls: ssl.SSLContext | None = None, page: Page | None = None,
+        access: AccessControl | None = None, tls: ssl.SSLContext | None = None, page: Page | None = None,
     ) -> None:  # fmt: skip
         self._service, self._served, self._registry = service, service.models, registry
-        self._host, self._port, self._gate, self._tls = host, port, gate or Gate(), tls
+        self._host, self._port, self._access, self._tls = host, port, access or AccessControl(), tls
         self._page = page
         self._bodies = BodyReader(service.models.max_context_tokens)
         self._since = int(time.time())
@@ -251,9 +251,9 @@ class OpenAiServer:
             if request.path.startswith(_GUARDED):
                 given = request.headers.get("Authorization", "")
                 if request.method == "POST":
-                    self._gate.admit(given, request.remote or "")
+                    self._access.admit(given, request.remote or "")
                 else:
-                    self._gate.check(given)
+                    self._access.check(given)
             with self._idle.request(request):
                 return await handler(request)
         except StagelineError as error:

@@ -1,4 +1,4 @@
-"""The events of a cluster's run, made by a second run in this process: compared, or not kept."""
+"""The events and laws of a cluster's run, by a second run in this process: compared, or not kept."""
 
 import errno
 from pathlib import Path
@@ -11,7 +11,7 @@ import stageline
 from stageline.cluster import client_run
 from stageline.engine import inprocess
 from stageline.engine.types import Observer, Request, RequestRecord, RunTotals
-from stageline.errors import RunFailed, UsageError
+from stageline.errors import LawBroken, RunFailed, UsageError
 from stageline.report.inside import InsideWriter
 from stageline.report.rundir import read_summary
 from stageline.testing import uniform_plan
@@ -139,6 +139,19 @@ def test_an_end_in_the_second_run_leaves_an_incomplete_one(
     assert len((tmp_path / "run" / "requests.jsonl").read_text().splitlines()) == 40
 
 
-def test_paranoia_stays_in_process(cluster: Cluster, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--paranoid looks inside the stages during the run"):
-        run(tmp_path / "run", paranoid=True)
+def test_the_laws_of_a_clusters_run_are_checked_in_this_process(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked = []
+    monkeypatch.setattr(inprocess, "check_all", lambda *machines: checked.append(machines))
+    watched = stageline.run(PLAN, SPEC, cluster="127.0.0.1:1", paranoid=True)
+    assert checked
+    assert watched.summary.digest == stageline.run(PLAN, SPEC).summary.digest
+
+    def broken(*machines: object) -> None:
+        raise LawBroken("L1")
+
+    monkeypatch.setattr(inprocess, "check_all", broken)
+    with pytest.raises(LawBroken):
+        run(tmp_path / "broken", paranoid=True)
+    assert read_summary(tmp_path / "broken").complete is False

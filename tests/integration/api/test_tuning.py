@@ -8,7 +8,7 @@ import pytest
 
 import stageline
 from stageline.api.moves import Move, moves
-from stageline.api.rerunning import Attempt, run_attempt, stored_run
+from stageline.api.rerunning import Variation, run_variation, stored_run
 from stageline.engine.settings import Scheduling, plan_scheduling
 from stageline.engine.types import Request
 from stageline.errors import StagelineError, UsageError
@@ -75,7 +75,7 @@ def _grid(directory: Path, before: Figures, objective: Objective) -> list[float]
     tried = {*moves(stored.plan, stored.rerun.scheduling, stored.summary, stored.stages), *wider}
     gains = [0.0]
     for move in sorted(tried, key=str):
-        after = run_attempt(Attempt(plan=stored.plan, rerun=stored.rerun, changes={move.setting: move.value}))
+        after = run_variation(Variation(plan=stored.plan, rerun=stored.rerun, changes={move.setting: move.value}))
         if not isinstance(after, str) and after.finished >= before.finished and not after.breaks(before):
             gains.append(gain(before, after, objective) or 0.0)
     return gains

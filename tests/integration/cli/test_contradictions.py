@@ -1,7 +1,5 @@
 """Flags that contradict each other, or that mean nothing here, are refused: none is dropped in silence."""
 
-from pathlib import Path
-
 import pytest
 
 from stageline.cli.main import invoke as stageline
@@ -34,17 +32,6 @@ def test_what_can_not_be_meant_is_refused(
 ) -> None:
     assert stageline([plan if word == "PLAN" else word for word in words]) == 2
     assert says in capsys.readouterr().err
-
-
-def test_what_a_cluster_does_not_show_is_refused_before_anything_is_written(
-    plan: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = ["run", plan, "--workload", SPEC, "--engine", "cluster", "-o", str(tmp_path / "out"), "--paranoid"]
-    assert stageline(words) == 2
-    said = capsys.readouterr()
-    assert "use it with --engine inprocess" in said.err
-    assert (said.out, said.err.count("\n")) == ("", 1)
-    assert not (tmp_path / "out").exists()
 
 
 def test_what_the_environment_says_is_for_other_commands(plan: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """Names and sockets of clusters of local processes."""
 
 import os
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,27 @@ def test_a_killed_cluster_leaves_its_name_to_the_next(runtime: Path) -> None:
         assert sockets.names() == []
         with sockets.claimed("mine"):
             assert sockets.names() == ["mine"]
+
+
+def test_a_cluster_that_is_stopped_keeps_its_name() -> None:
+    """Nobody takes connections there, as after Ctrl-Z, until the queue of them is full."""
+    with ExitStack() as stack, sockets.claimed("mine"):
+        with pytest.raises(BlockingIOError):
+            for _ in range(1000):
+                stack.enter_context(sockets.reach("mine"))
+        assert sockets.names() == ["mine"]
+        with pytest.raises(Busy, match="'mine' runs already"):
+            sockets.claimed("mine").__enter__()
+
+
+def test_at_its_end_a_cluster_removes_no_socket_of_another(runtime: Path) -> None:
+    with sockets.claimed("mine"):
+        (runtime / "mine.sock").unlink()  # as by somebody who clears up
+        successor = sockets.claimed("mine")
+        successor.__enter__()
+    assert sockets.names() == ["mine"]
+    successor.__exit__(None, None, None)
+    assert list(runtime.glob("*.sock")) == []
 
 
 @pytest.mark.parametrize("name", ["-x", "a/b", "..", "x" * 41, "a b"])

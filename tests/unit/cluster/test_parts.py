@@ -44,7 +44,7 @@ def test_the_only_one_needs_no_name() -> None:
         ([], "x", "no cluster 'x' runs here; start one"),
         ([LOCAL], "x", "no cluster 'x' runs here; there is 'local' (local processes)"),
         ([LOCAL, DOCKER], "", "2 clusters run here: 'local' (local processes), 'two' (Docker); choose one with --name"),
-        ([OTHER, DOCKER], "two", "two clusters have that name"),
+        ([OTHER, DOCKER], "two", "2 clusters run here: 'two' (local processes), 'two' (Docker)"),
     ],
 )
 def test_what_can_not_be_chosen(running: list[Stub], name: str, words: str) -> None:

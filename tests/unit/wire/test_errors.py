@@ -65,3 +65,13 @@ def test_what_the_transport_says(code, kind):
     assert type(back) is kind
     assert "stage 4 at here:1" in str(back)
     assert "more" not in str(back)
+
+
+def test_a_connection_that_breaks_within_grpc_is_a_lost_peer():
+    """Else the session would end with that report, and not wait for the news of who was lost."""
+    said = [
+        error_from(aio.AioRpcError(grpc.StatusCode.INTERNAL, aio.Metadata(), aio.Metadata(), details), "stage 1")
+        for details in ("Internal error from Core", "Received http2 header with status: 502")
+    ]
+    assert [type(error) for error in said] == [Unavailable, RunFailed]
+    assert str(said[0]) == "stage 1 can't be reached (Internal error from Core); is it running?"

@@ -6,25 +6,25 @@ from typing import cast
 import pytest
 
 from router.live import again
-from router.live.again import Gate, Journal, Retries
+from router.live.again import HoldBack, Journal, Retries
 from stageline.engine.microbatch import Item
 from stageline.engine.sequence import Sequence
 from stageline.engine.types import Cancellation
 from stageline.testing import Recorder
 
 
-def test_what_is_new_waits_for_the_gate_and_keeps_its_order() -> None:
+def test_what_is_new_is_held_back_and_keeps_its_order() -> None:
     seen, sequence = Recorder(), cast(Sequence, object())
-    gate = Gate(seen)
-    gate.token(0, 5, None)
-    gate.close({1: sequence}.__getitem__)
-    gate.token(1, 7, None)
-    gate.token(1, 9, 7)
-    assert (len(seen.tokens), gate.sequences) == (1, {1: sequence})
-    gate.open()
-    gate.token(2, 11, None)
+    held = HoldBack(seen)
+    held.token(0, 5, None)
+    held.hold({1: sequence}.__getitem__)
+    held.token(1, 7, None)
+    held.token(1, 9, 7)
+    assert (len(seen.tokens), held.sequences) == (1, {1: sequence})
+    held.release()
+    held.token(2, 11, None)
     assert [(token.request, token.now_ns) for token in seen.tokens] == [(0, 5), (1, 7), (1, 9), (2, 11)]
-    assert gate.sequences == {}
+    assert held.sequences == {}
 
 
 def test_a_journal_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:

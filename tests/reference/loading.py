@@ -1,0 +1,25 @@
+"""Rule 12: the end of a load."""
+
+from typing import TYPE_CHECKING
+
+from tests.reference import leaving
+from tests.reference.handover import cache_landed
+from tests.reference.tiers import Load
+
+if TYPE_CHECKING:
+    from tests.reference.fleet import FleetEngine
+
+
+def land(engine: "FleetEngine", load: Load) -> None:
+    """All of it is on the device: the sequence may prefill the rest, and others may hit its blocks."""
+    sequence, replica = load.sequence, engine.fleet_replicas[load.replica]
+    load.pin(-1)
+    engine.wake(replica)
+    if not sequence.leaving and not replica.own:
+        replica.arrived_at_empty = True
+    sequence.awaited = sequence.fixed = False
+    if sequence.leaving:
+        leaving.returned(engine, sequence)
+        return
+    engine.book.move(sequence.index, "loaded", replica.index)
+    cache_landed(replica, sequence)
