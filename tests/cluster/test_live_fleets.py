@@ -9,7 +9,7 @@ import openai
 import pytest
 from openai import AsyncOpenAI
 
-from stageline.engine.fleet import Fleet, Pool
+from stageline.engine.fleet import Fleet, HandOver, Order, Pool
 from stageline.engine.settings import Scheduling
 from stageline.plan.schema import Plan
 from tests.cluster.live import MODEL, live, live_plan, recorded_digest, replayed_digest
@@ -34,6 +34,18 @@ ONE_MODEL = Fleet(
     ),
     balance="least-loaded",
 )
+
+
+def handing_over(order: Order, streamed: bool = False) -> Fleet:
+    """A block of 16 tokens takes two tenths of a millisecond from one pool to the other."""
+    return Fleet(
+        pools=(
+            Pool(name="prefill", plan=live_plan(2), role="prefill", scheduling=Scheduling(prefix_cache=True)),
+            Pool(name="decode", plan=live_plan(2, route=(0, 1, 0), replicas=2), role="decode"),
+        ),
+        hand_over=HandOver(bytes_per_s=640_000, latency_ns=100_000, order=order, streamed=streamed),
+        balance="least-loaded",
+    )
 
 
 async def ask(client: AsyncOpenAI, number: int, model: str) -> None:
@@ -82,8 +94,13 @@ async def test_the_model_of_a_request_chooses_its_pool(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("fleet", "models", "settings"),
-    [(TWO_MODELS, (MODEL, OTHER), {"seed": 7}), (ONE_MODEL, (MODEL, ""), {"dilation": "5"})],
-    ids=["two models", "one model"],
+    [
+        (TWO_MODELS, (MODEL, OTHER), {"seed": 7}),
+        (ONE_MODEL, (MODEL, ""), {"dilation": "5"}),
+        (handing_over("source-first"), (MODEL,), {}),
+        (handing_over("destination-first", streamed=True), (MODEL,), {"dilation": "5"}),
+    ],
+    ids=["two models", "one model", "source-first", "destination-first"],
 )
 async def test_replay(fleet: Fleet, models: tuple[str, ...], settings: dict[str, object], tmp_path: Path) -> None:
     path = tmp_path / "session.jsonl"
