@@ -40,7 +40,12 @@ def test_records_are_equal_on_numbered_scenarios(kind: str, number: int) -> None
     run_case("cluster", kind, number)
 
 
-@pytest.mark.parametrize(("kind", "number"), [("both", 3), ("both", 6), ("both", 7), ("both-leaving", 4)])
+FLEETS = [
+    ("both", 3), ("both", 6), ("both-leaving", 4), ("handover", 6), ("handover-leaving", 3), ("handover-crowded", 2),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "number"), FLEETS)
 def test_records_of_a_fleet_are_equal(kind: str, number: int) -> None:
     assert fleet_numbered(kind, number).is_open, "a closed loop takes place in one process"
     run_case("fleet-cluster", kind, number)

@@ -177,15 +177,15 @@ def test_an_idle_pipeline_shows_no_kv_in_use(visits: tuple[int, ...]) -> None:
     cluster.run(lambda: len(user.requests) == 5 and not any(stage.kv_used_bytes for stage in cluster.stages))
 
 
-@pytest.mark.parametrize("visits", ROUTES)
+@pytest.mark.parametrize("fleet", [*map(alone, ROUTES), handing_over("source-first", ROUTES[0])])
 @settings(deadline=None, max_examples=40)
 @given(lost_ns=st.integers(0, 150).map(lambda ms: ms * MS), pause_ns=st.sampled_from(LENGTHS_NS))
 def test_a_session_that_is_done_again_loses_its_pause_and_nothing_else(
-    visits: tuple[int, ...], lost_ns: int, pause_ns: int
+    fleet: ServedFleet, lost_ns: int, pause_ns: int
 ) -> None:
     shown, wanted = Recorder(), Recorder()
     seen = Resumed(shown)
-    first = Cluster(alone(visits), seen)
+    first = Cluster(fleet, seen)
     for number in range(4):
         first.at(number * 3 * MS, lambda: first.submit(8, 3 * OUTPUT))
     first.at(lost_ns, lambda: None)
@@ -199,5 +199,7 @@ def test_a_session_that_is_done_again_loses_its_pause_and_nothing_else(
     assert (shown.tokens, shown.requests) == (wanted.tokens, wanted.requests)
     slip_ns = again.clock.slip_ns - slip_ns
     assert pause_ns - 2 * MS <= slip_ns <= again.wall_ns - wall_ns
-    if not again.fleet.route(0).revisits:  # else stages are patient before they ask for their first promises
+    if not any(
+        route.revisits for route in fleet.routes
+    ):  # else stages are patient before they ask for their first promises
         assert slip_ns - pause_ns <= TOLERANCE_NS
