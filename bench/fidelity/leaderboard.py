@@ -33,6 +33,11 @@ EXPERTS = {
     "deepseek-ai/DeepSeek-R1-0528": "deepseek-v3",
 }
 DEVICES = {"H100": "h100-sxm", "B200": "b200"}
+# That release runs experts in block FP8 in DeepGEMM (vLLM#29346) unless asked otherwise; DeepSeek's environment
+# asks for FlashInfer's kernels. No source times DeepGEMM's experts on a B200.
+DEEP_GEMM = {"H100": "h100-deepgemm"}
+BLOCK_FP8 = "Qwen/Qwen3-235B-A22B-Thinking-2507-FP8"
+TOP_K = "Qwen/"  # whose generation_config.json has top_k 20; those of Llama, gpt-oss and DeepSeek have none
 POWER_W = {"H100": 700, "B200": 1000}  # limit of a GPU (NVIDIA's data sheets)
 LARGEST = 512  # sequences of a step
 STEPS = 8
@@ -97,6 +102,11 @@ class Served(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Fa
         return self.model in DENSE
 
     @property
+    def top_k(self) -> bool:
+        """Whether vLLM samples from the most likely tokens alone, as the model's own defaults say."""
+        return self.model.startswith(TOP_K)
+
+    @property
     def batch(self) -> int:
         """Sequences of a step."""
         return round(self.avg_batch)
@@ -128,7 +138,8 @@ class Served(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Fa
         """Model, device and division, as words of `stageline plan`."""
         spread = " --enable-expert-parallel" if self.ep > 1 else ""
         model = (DENSE | EXPERTS)[self.model]
-        return f"{model} {DEVICES[self.gpu]} --catalog {CATALOGUE} --tp {max(self.tp, self.ep)}{spread}"
+        device = (DEVICES | DEEP_GEMM if self.model == BLOCK_FP8 else DEVICES)[self.gpu]
+        return f"{model} {device} --catalog {CATALOGUE} --tp {max(self.tp, self.ep)}{spread}"
 
     def step(self, data: Path, sampling: Sampling) -> "Emulated":
         """A decode step of the mean batch at the mean context, again and again."""

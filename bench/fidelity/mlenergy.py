@@ -1,17 +1,16 @@
 """Benchmarks on H100 and B200: rows of the ML.ENERGY leaderboard, emulated as whole runs.
 
-Every request has top-p 0.95, and in later revisions of the benchmark a repetition penalty, which vLLM 0.11 applies with
-kernels of PyTorch, a sort of the vocabulary among them. No source has their times, so two constants are fitted to dense
-models on H100, never to the model that they are judged on: device time per step, and per sampled token. The second does
-not grow with the vocabulary: what is left of the rows grows by 37-45 us a token for Llama 3 (128,256 entries), gpt-oss
-(201,088) and Llama 4 (202,048), and by 53-67 for the chat rows of Qwen3 (151,936).
+Every request has temperature 0.8 and top-p 0.95 (the benchmark's mlenergy/llm/benchmark.py), and models of Qwen3 also
+top-k 20, which vLLM takes from their generation_config.json. vLLM 0.11 applies them with kernels of PyTorch, a sort of
+the vocabulary among them. No source has their times, so three constants are fitted to dense models on H100, never to
+the model that they are judged on: device time per step, and per sampled token with and without top-k.
 """
 
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
-from statistics import fmean, median
+from statistics import median
 
 import msgspec
 
@@ -35,7 +34,10 @@ def rows(data: Path) -> list[Row]:
     with ProcessPoolExecutor(PROCESSES) as pool:
         known = [row for row in every if row.dense and row.gpu == "H100" and row.consistent]
         steps = list(zip(known, pool.map(partial(_step_ms, data=data), known), strict=True))
-        constants = {m: fitted((row, ms) for row, ms in steps if row.model != m) for m in {row.model for row in every}}
+        constants = {
+            row.model: fitted((other, ms) for other, ms in steps if other.model != row.model)[row.top_k]
+            for row in {row.model: row for row in every}.values()
+        }
         good = [row for row in every if row.consistent]
         runs = pool.map(_emulated, good, [data] * len(good), [constants[row.model] for row in good])
         found = {row: run for row, run in zip(good, runs, strict=True) if run}
@@ -77,17 +79,24 @@ def _less_and_faster(less: Served, row: Served) -> bool:
     return same and less.num_gpus <= H100S_PER_B200 * row.num_gpus and less.median_itl_ms < row.median_itl_ms
 
 
-def fitted(known: Iterable[tuple[Served, float]]) -> Sampling:
-    """The constants with the least mean square error of ITL, of rows and their decode steps without sampling."""
-    few = [(r, ms) for r, ms in known if r.requests >= FITTED_REQUESTS * r.batch]
+def fitted(known: Iterable[tuple[Served, float]]) -> dict[bool, Sampling]:
+    """The constants with and without top-k that have the least square error of ITL, with one time per step.
 
-    def error(sampling: Sampling) -> float:
-        return fmean(
-            ((ms + sampling.step_us / 1e3 + r.batch * sampling.token_us / 1e3) / r.median_itl_ms - 1) ** 2
-            for r, ms in few
+    `known`: rows and their decode steps without sampling.
+    """
+    few = [(r, ms) for r, ms in known if r.requests >= FITTED_REQUESTS * r.batch]
+    kinds = {r.top_k for r, _ in few}
+
+    def best(step: int, *, top_k: bool) -> tuple[float, int]:
+        mine = [(r, ms + step / 1e3) for r, ms in few if r.top_k == top_k]
+        return min(
+            (sum(((ms + r.batch * token / 1e3) / r.median_itl_ms - 1) ** 2 for r, ms in mine), token)
+            for token in TOKEN_US
         )
 
-    return min((Sampling(step, token) for step in STEP_US for token in TOKEN_US), key=error)
+    found = [(step, {kind: best(step, top_k=kind) for kind in kinds}) for step in STEP_US]
+    step, tokens = min(found, key=lambda each: sum(error for error, _ in each[1].values()))
+    return {kind: Sampling(step, token) for kind, (_, token) in tokens.items()}
 
 
 def _group(
@@ -157,9 +166,11 @@ def _notes(
                     f"{metric}, batch {name}: median absolute error {middle:.1%} (target {targets[i]:.0%}: "
                     f"{verdict}), bias {median(errors.values()):+.1%}, {len(errors)} rows; {apart}."
                 )
+    notes.append(_models_note(found))
     used = "; ".join(f"{each.step_us} and {each.token_us} us" for each in sorted({constants[r.model] for r in found}))
     notes.append(
-        f"Sampling, per step and per token, fitted on dense models on H100 without the model in question: {used}."
+        "Sampling, per step and per token, fitted on dense models on H100 without the model in question, and to those "
+        f"with top-k if it has top-k: {used}."
     )
     notes.append(
         "Whole runs, throughput from run/requests.jsonl as the benchmark takes it; where outputs are longer than "
@@ -168,3 +179,13 @@ def _notes(
         "spread of lengths are assumed, not published."
     )
     return notes
+
+
+def _models_note(found: Mapping[Served, tuple[Row, Row]]) -> str:
+    """What is left, model by model."""
+    parts = []
+    for model in dict.fromkeys(row.model for row in found):
+        mine = [pair for row, pair in found.items() if row.model == model]
+        itl, rate = (median(pair[i].error for pair in mine) for i in (0, 1))
+        parts.append(f"{model.split('/')[1]} {itl:+.0%} and {rate:+.0%} ({len(mine)})")
+    return f"Bias of ITL and output by model (rows): {'; '.join(parts)}."

@@ -82,7 +82,7 @@ def _group(group: LayerGroup, totals: BatchTotals, tokens: int, routed: int) -> 
         if e.curve:
             yield ("measured", curve_ns(e.curve, routed))
         else:
-            distinct = distinct_experts(e.experts, e.top_k, routed)
+            distinct = distinct_experts(e.experts, e.top_k, routed, e.spread or 1)
             work = e.token_ns * routed * (e.imbalance[0] if e.imbalance else 1.0)
             yield from _longer(work, e.expert_ns * distinct[min(routed, len(distinct) - 1)], e.unhidden or 0.0)
     for attention in (group.attention, *(group.more_attention or ())):

@@ -24,9 +24,11 @@ def _collective(algorithms: Iterable[AlphaBeta], token_bytes: float) -> tuple[Co
 def collectives(spec: ModelSpec, layer: Layer, device: Device, group: Group) -> tuple[Collective, ...]:
     """The collectives of one layer: an all-reduce of tokens x hidden over the tensor ranks, after attention and FFN.
 
-    With `sequence_parallel` each all-reduce becomes a reduce-scatter and an all-gather. With expert parallelism,
-    dispatch and combine replace the FFN's: each rank sends top_k copies of its part of the tokens, in the experts'
-    width (latent or hidden), and gathers the results over its tensor ranks.
+    With `sequence_parallel` each all-reduce becomes a reduce-scatter and an all-gather. Experts that are spread over
+    more than the tensor ranks need dispatch and combine in place of the FFN's: each rank sends top_k copies of its part
+    of the tokens, in the experts' width (latent or hidden), and gathers the results over its tensor ranks. Experts over
+    the tensor ranks alone need none, because every rank has all tokens: the all-reduce adds their parts (vLLM's
+    `FusedMoEParallelConfig.use_all2all_kernels`: only with data parallelism).
     """
     domain = domain_devices(device)
     reduce = all_reduce(device, group.tensor, ranks_in_domain(domain, group.tensor_devices, group.outer_devices))
@@ -35,7 +37,7 @@ def collectives(spec: ModelSpec, layer: Layer, device: Device, group: Group) -> 
         reduced = _collective(half(reduce), token_bytes) * 2
     else:
         reduced = _collective(reduce, token_bytes)
-    if not (isinstance(layer.ffn, Moe) and group.expert_ranks > 1):
+    if not (isinstance(layer.ffn, Moe) and group.exchanges):
         return reduced * layer.parts
     ranks, k = group.expert_ranks, layer.ffn.top_k
     copies = k * (layer.ffn.latent_width or spec.hidden) / ranks

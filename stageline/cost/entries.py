@@ -43,7 +43,8 @@ class Experts(CostStruct, frozen=True):
     """Routed experts: max(token_ns x tokens, expert_ns x distinct), distinct = N (1 - ((N - k) / N)^tokens).
 
     `distinct` is the expected number of experts whose weights a step reads, N = experts, k = top_k: exact for uniform
-    routing, an upper bound otherwise.
+    routing, an upper bound otherwise. Of experts that are `spread` over R ranks, the one that reads most sets the pace:
+    R x its expected number; see `distinct_experts`.
     """
 
     experts: int
@@ -53,6 +54,7 @@ class Experts(CostStruct, frozen=True):
     unhidden: float | UnsetType = UNSET  # share of the lesser of compute and reading that is added
     curve: Curve | UnsetType = UNSET  # measured times by tokens, in place of the formula
     imbalance: tuple[float, ...] = ()  # ascending, >= 1: work of the busiest rank / mean; a draw picks one
+    spread: int | UnsetType = UNSET  # ranks that the experts are spread over, whole
 
 
 class Ring(CostStruct, frozen=True):

@@ -45,6 +45,11 @@ class Group(NamedTuple):
         return self.tensor * self.attention_replicas if self.experts else 1
 
     @property
+    def exchanges(self) -> bool:
+        """Whether tokens go to their experts: those are spread over ranks that hold other tokens."""
+        return self.experts and self.attention_replicas > 1
+
+    @property
     def tensor_devices(self) -> range:
         """Positions of the first tensor group's devices."""
         return range(0, self.tensor * self.tensor_stride, self.tensor_stride)

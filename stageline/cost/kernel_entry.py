@@ -116,7 +116,8 @@ def experts(
     one, width = moe.expert_params(spec.hidden), moe.width / (1 if group.experts else group.tensor)
     read, peak = device.bandwidth_bytes_per_s, device.peak_flops.at(precision)
     apart = group.expert_ranks if group.experts else 1  # of the experts; sharded ones are all here
-    received = 1 - (1 - 1 / apart) ** moe.top_k  # tokens that pick an expert of this rank: all-to-alls bring no others
+    # Tokens that a rank gets: all-to-alls bring those that pick an expert of it; without, a rank has all of them.
+    received = 1 - (1 - 1 / apart) ** moe.top_k if group.exchanges else 1.0
     elements = received * moe.top_k / replicas * (2 * (moe.latent_width or spec.hidden) + 3 * width)
     found = Experts(
         experts=moe.experts + group.redundant_experts,
@@ -125,6 +126,7 @@ def experts(
         expert_ns=one * float(fmt.bits) / 8 * _rate_ns(read, cost.bandwidth) / ranks + cost.expert_ns / apart,
         unhidden=cost.unhidden,
         imbalance=imbalance,
+        spread=group.expert_ranks if group.expert_ranks > 1 else UNSET,
     )
     return found, Folded(cost.fixed_ns, cost.activations * elements * TRAFFIC_BYTES * 1e9 / read)
 

@@ -182,7 +182,7 @@ class Lookup:
     def collectives(self, layer: Layer) -> tuple[Curve, ...]:
         """All-reduces after attention and FFN, and the all-to-alls of experts; () where the tables lack one."""
         spec, group = self.on.spec, self.on.group
-        spread = isinstance(layer.ffn, Moe) and group.expert_ranks > 1
+        spread = isinstance(layer.ffn, Moe) and group.exchanges
         if group.tensor == 1 and not spread:
             return ()
         token_bytes = spec.hidden * ELEMENT_BYTES[spec.activation_type] / group.attention_replicas

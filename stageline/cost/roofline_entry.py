@@ -202,6 +202,7 @@ def _experts(spec: ModelSpec, layer: Layer, rates: Rates, alpha: float) -> Exper
         token_ns=rates.flops_ns(2 * one * moe.top_k, fmt, ranks * replicas),
         expert_ns=rates.weights_ns(one, fmt) / ranks,
         imbalance=imbalance_factors(moe.experts, moe.top_k, group.expert_ranks, alpha, group.redundant_experts),
+        spread=group.expert_ranks if group.expert_ranks > 1 else UNSET,
     )
 
 

@@ -6,6 +6,7 @@ import msgspec
 
 from stageline.errors import DoesNotFit, UsageError
 from stageline.hardware.device import Device
+from stageline.model.ffn import Moe
 from stageline.model.spec import ModelSpec
 from stageline.plan import findings
 from stageline.plan.build import Planned, make_plan
@@ -174,6 +175,26 @@ def _would_not_start(p: Planning) -> str:
     )
 
 
+STATIC_FP8 = "fp8-static"
+
+
+def _static_experts(p: Planning) -> str:
+    """Experts in FP8 with the checkpoint's scales for activations run in another kernel than others in FP8."""
+    routed = {layer.formats.routed_experts for layer in p.spec.layers if isinstance(layer.ffn, Moe)}
+    costs = p.device.costs
+    if STATIC_FP8 not in routed or costs is None:
+        return ""
+    held = f"Experts in FP8 with static scales ({p.spec.name})"
+    found = costs.moe_of(STATIC_FP8, p.device.peak_flops.precision("fp8"), w4a8=False)
+    if found and found.format == STATIC_FP8:
+        return (
+            f"{held} cost what FlashInfer's CUTLASS kernel takes on {p.device.name}, several times Triton's "
+            f"(docs/costs.md); --weights fp8 plans scales that are made as activations come, which run in Triton."
+        )
+    stands_in = f"{found.format}'s constants stand in" if found else "a share of the device's peaks stands in"
+    return f"{held} have no kernel of their own in the tables of {p.device.name}: {stands_in}."
+
+
 PLAN_RULES: tuple[Callable[[Planning], str], ...] = (
     _would_not_start,
     _split_without_need,
@@ -185,5 +206,8 @@ PLAN_RULES: tuple[Callable[[Planning], str], ...] = (
     _too_few_in_flight,
     _nominal_layers,
     _smaller_weights,
+    _static_experts,
 )
-SAME_PLAN_RULES = (_would_not_start, _hops_dominate, _unbalanced, _kv_binds, _too_few_in_flight)  # try no other plan
+SAME_PLAN_RULES = (  # try no other plan
+    _would_not_start, _hops_dominate, _unbalanced, _kv_binds, _too_few_in_flight, _static_experts
+)  # fmt: skip

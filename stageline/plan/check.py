@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
 from stageline.cost.entries import CostEntry, Graphs, Roofline
 from stageline.cost.measured_entries import MeasuredCost
@@ -138,6 +139,9 @@ def _check_cost(entry: CostEntry, at: str) -> None:
         if experts and not 1 <= experts.top_k <= experts.experts <= MAX_TABLE:
             reason = f"needs 1 <= top_k <= experts <= {MAX_TABLE:,}"
             raise BadInput(f"{at}.groups[{i}].experts", f"{experts.top_k} of {experts.experts}", reason)
+        if experts and experts.spread is not UNSET and not 1 <= experts.spread <= experts.experts:
+            reason = f"experts are spread over 1 to {experts.experts:,} ranks"
+            raise BadInput(f"{at}.groups[{i}].experts.spread", experts.spread, reason)
         if experts and experts.imbalance:
             _check_factors(experts.imbalance, f"{at}.groups[{i}].experts.imbalance")
         if any(not (c.ways or c.curve) for c in group.collectives):

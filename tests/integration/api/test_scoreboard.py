@@ -10,6 +10,8 @@ import pytest
 from bench.fidelity import ladder, leaderboard, mlenergy, sessions, static
 from bench.fidelity.board import Row, by_making, markdown
 from bench.fidelity.leaderboard import Sampling, Served
+from bench.fidelity.typed import CATALOGUE
+from stageline.catalog.loader import Catalog
 from stageline.cli.main import app
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -99,8 +101,14 @@ def test_rows_below_half_of_the_power_limit_are_not_counted() -> None:
 
 
 def test_sampling_constants_come_back() -> None:
-    known = [(served(avg_batch=n, itl_ms=5 + 0.3 + 0.045 * n), 5.0) for n in (1, 8, 16)]
-    assert mlenergy.fitted(known) == Sampling(300, 45)
+    """One time per step for all, and one per token for models with top-k and for those without."""
+    tokens = {"Qwen/Qwen3-8B": 0.055, "meta-llama/Llama-3.1-8B-Instruct": 0.04}
+    known = [
+        (served(model=model, avg_batch=n, itl_ms=5 + 0.3 + token * n), 5.0)
+        for model, token in tokens.items()
+        for n in (1, 8, 16)
+    ]
+    assert mlenergy.fitted(known) == {True: Sampling(300, 55), False: Sampling(300, 40)}
 
 
 def test_throughput_leaves_out_the_first_prefills_and_the_drain() -> None:
@@ -119,3 +127,15 @@ def test_the_page_names_every_row_that_is_not_counted(shared_data: Path) -> None
     for row in apart:
         assert f"{mlenergy.case(row)} ({row.median_itl_ms:.0f} ms, emulated " in PAGE
     assert sum(map(int, re.findall(r"Not counted, (\d+) rows", PAGE))) == len(apart)
+
+
+def test_the_device_with_deepgemm_differs_in_experts_of_block_fp8_alone() -> None:
+    """Its other constants are copies, which a new fit of the tables must reach."""
+    shelf = Catalog([ROOT / CATALOGUE])
+    plain, own = (shelf.device(name).device for name in ("h100-sxm", "h100-deepgemm"))
+    assert plain.costs and own.costs
+    renamed = msgspec.structs.replace(own, name=plain.name, title=plain.title, costs=plain.costs)
+    assert renamed == plain
+    others = [tuple(row for row in costs.moe if row.format != "fp8-block") for costs in (plain.costs, own.costs)]
+    assert others[0] == others[1] and plain.costs.moe != own.costs.moe
+    assert msgspec.structs.replace(own.costs, name=plain.costs.name, moe=plain.costs.moe) == plain.costs

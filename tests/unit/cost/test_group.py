@@ -12,6 +12,7 @@ from stageline.cost.group import Group, layer_group_bytes, local_params
 from stageline.cost.imbalance import ENTRIES, imbalance_factors
 from stageline.cost.roofline_entry import roofline_entry
 from stageline.cost.service import compile_cost, min_service_ns
+from stageline.cost.tables import distinct_experts
 from stageline.cost.totals import BatchTotals
 from stageline.hardware.device import Device
 from stageline.plan.build import make_plan
@@ -70,18 +71,27 @@ def test_on_free_links_more_tensor_ranks_are_never_slower(ranks: int, sequences:
         assert compile_cost(many).service_ns(decode(sequences)) <= compile_cost(few).service_ns(decode(sequences))
 
 
-def test_uniform_experts_spread_cost_what_sharded_ones_cost() -> None:
-    """(N / EP) (1 - (1 - k / N)^B) experts on each rank, in closed form; a shard of every expert costs the same."""
+def test_spread_experts_are_those_of_the_rank_that_reads_most() -> None:
+    """(N / EP) (1 - (1 - k / N)^B) experts on a rank, in closed form: shards of all cost that, whole ones more."""
     one = DEEPSEEK.layers[5].ffn.expert_params(DEEPSEEK.hidden)  # type: ignore[union-attr]
     spread = roofline_entry(DEEPSEEK, [5], H100, Group(tensor=8, experts=True)).groups[0].experts
     sharded = roofline_entry(DEEPSEEK, [5], H100, Group(tensor=8)).groups[0].experts
-    assert spread == sharded
-    assert spread
+    assert spread and sharded
+    assert spread == msgspec.structs.replace(sharded, spread=8)
     rate = H100.bandwidth_bytes_per_s * H100.share.bandwidth
     batch = 64
     read = 256 / 8 * (1 - (1 - 8 / 256) ** batch) * one * (1 + 4 / (128 * 128)) / rate * 1e9
     distinct = 256 * (1 - (1 - 8 / 256) ** batch)
     assert spread.expert_ns * distinct == pytest.approx(read)
+    assert distinct < distinct_experts(256, 8, spread=8)[batch] < 256
+
+
+def test_experts_over_the_tensor_ranks_alone_need_no_exchange() -> None:
+    """Every tensor rank has all tokens, so an all-reduce adds the parts, as without expert parallelism."""
+    sharded, spread = (roofline_entry(DEEPSEEK, [5], H100, Group(tensor=8, experts=e)) for e in (False, True))
+    assert spread.groups[0].collectives == sharded.groups[0].collectives
+    replicas = roofline_entry(DEEPSEEK, [5], H100, Group(tensor=4, attention_replicas=2, experts=True))
+    assert len(replicas.groups[0].collectives) == len(spread.groups[0].collectives) + 2
 
 
 def test_what_every_rank_needs_is_copied() -> None:

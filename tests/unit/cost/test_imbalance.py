@@ -73,7 +73,8 @@ def test_copies_take_memory_and_are_read() -> None:
     lone, full = (
         BatchTotals(decode_sequences=n, decode_tokens=n, decode_kv_tokens=n, decode_pairs=n) for n in (1, 4096)
     )
-    assert many.service_ns(lone) == few.service_ns(lone), "one token needs its top-k experts, copies or not"
+    one_token = pytest.approx(few.service_ns(lone), rel=1e-3)
+    assert many.service_ns(lone) == one_token, "one token needs its top-k experts, copies or not"
     assert many.service_ns(full) >= few.service_ns(full)
 
 

@@ -1,5 +1,8 @@
 """The roofline: values by hand, its ridge point, experts, TP, and entries of real models."""
 
+import random
+from collections import Counter
+
 import msgspec
 import pytest
 
@@ -52,7 +55,22 @@ def test_distinct_experts(experts: int, top_k: int, expected: dict[int, float]) 
     table = distinct_experts(experts, top_k)
     assert {b: round(table[min(b, len(table) - 1)], 1) for b in expected} == expected
     assert table[-1] == experts
-    assert table == sorted(table)
+    assert list(table) == sorted(table)
+
+
+@pytest.mark.parametrize(("experts", "top_k", "ranks"), [(16, 1, 4), (128, 8, 2), (128, 8, 8), (256, 8, 8)])
+def test_distinct_experts_of_the_rank_that_reads_most(experts: int, top_k: int, ranks: int) -> None:
+    """Within 3 % of draws in which every token picks top_k experts."""
+    rng = random.Random(1)
+    table = distinct_experts(experts, top_k, spread=ranks)
+    assert table[-1] == experts and list(table) == sorted(table)
+    assert all(spread >= whole for spread, whole in zip(table, distinct_experts(experts, top_k), strict=False))
+    for batch in (1, 4, 16):
+        drawn = 0
+        for _ in range(400):
+            hit = {expert for _ in range(batch) for expert in rng.sample(range(experts), top_k)}
+            drawn += max(Counter(expert % ranks for expert in hit).values())
+        assert table[batch] / ranks == pytest.approx(drawn / 400, rel=0.03)
 
 
 def test_values_by_hand() -> None:

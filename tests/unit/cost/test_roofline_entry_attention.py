@@ -161,7 +161,7 @@ def test_layers_of_one_part_have_one_norm_one_all_reduce_and_no_attention() -> N
     found = group(NoAttention(), ranks=Group(tensor=4))
     assert (found.attention, found.linear) == (None, None) and len(found.collectives) == 1
     experts = Moe(experts=8, top_k=2, width=512)
-    spread = Group(tensor=4, experts=True)
+    spread = Group(tensor=2, attention_replicas=2, experts=True)
     assert (
         len(group(MAMBA, experts, spread).collectives) == 1 + 3 and len(group(MAMBA, NoFfn(), spread).collectives) == 1
     )

@@ -1,5 +1,6 @@
 """What stands out in a plan is named with its cost; a sound plan gets no line."""
 
+import msgspec
 import pytest
 
 import stageline
@@ -57,3 +58,23 @@ def test_a_plan_that_needs_no_split_is_not_told_of_smaller_weights() -> None:
     found = stageline.plan_model("qwen3-32b", "h100-sxm", layer_partition="21,21,22", context_tokens=1024).advice()
     assert any(text.startswith("One h100-sxm holds") for text in found)
     assert not any("Weights in" in text for text in found)
+
+
+@pytest.mark.parametrize(
+    ("device", "says"),
+    [
+        ("h100-sxm", "cost what FlashInfer's CUTLASS kernel takes on h100-sxm"),
+        ("b200", "no kernel of their own in the tables of b200: fp8's constants stand in"),
+    ],
+)
+def test_experts_with_static_scales_name_the_kernel_that_they_cost(device: str, says: str) -> None:
+    spec, found = SHELF.model("qwen3-30b-a3b").spec, SHELF.device(device).device
+    for experts, named in (("fp8-static", True), ("fp8", False)):
+        layers = tuple(
+            msgspec.structs.replace(layer, formats=msgspec.structs.replace(layer.formats, routed_experts=experts))
+            for layer in spec.layers
+        )
+        quantised = msgspec.structs.replace(spec, layers=layers)
+        asked = PlanOptions()
+        text = "\n".join(advice(quantised, found, asked, make_plan(quantised, found, asked)))
+        assert (says in text) == named
