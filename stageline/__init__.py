@@ -3,7 +3,8 @@
 For programs and notebooks, docs/python.md:
 
     plan_model   a model and a device become a plan
-    run          a plan and a workload through emulated time
+    plan_fleet   a fleet file becomes pools of replicas
+    run          a plan or a fleet and a workload through emulated time
     read_plan    a plan file, and read_run a run directory
     compare      runs side by side
     search       every way to divide some devices, each run on a workload
@@ -15,6 +16,7 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from stageline.api.fleets import FleetPlan
     from stageline.api.placement_limits import PlacementLimits
     from stageline.api.planning import ModelPlan, plan_model, read_plan
     from stageline.api.results import RunResult, compare, read_run
@@ -22,12 +24,14 @@ if TYPE_CHECKING:
     from stageline.api.searching import SearchResult, search
     from stageline.api.sweeping import SweepResult, sweep
     from stageline.api.tuning import tune
+    from stageline.cli.fleet import plan_fleet
     from stageline.engine.settings import Scheduling
     from stageline.errors import StagelineError
     from stageline.report.tuned import TuneResult
 
 __version__ = "0.1.0"
 __all__ = [
+    "FleetPlan",
     "ModelPlan",
     "PlacementLimits",
     "RunResult",
@@ -37,6 +41,7 @@ __all__ = [
     "SweepResult",
     "TuneResult",
     "compare",
+    "plan_fleet",
     "plan_model",
     "read_plan",
     "read_run",
@@ -46,6 +51,8 @@ __all__ = [
     "tune",
 ]
 _HOMES = {  # loaded when asked for, so that a server does not load what only a notebook needs
+    "stageline.api.fleets": ("FleetPlan",),
+    "stageline.cli.fleet": ("plan_fleet",),
     "stageline.api.placement_limits": ("PlacementLimits",),
     "stageline.api.planning": ("ModelPlan", "plan_model", "read_plan"),
     "stageline.api.results": ("RunResult", "compare", "read_run"),

@@ -5,6 +5,7 @@ from pathlib import Path
 import msgspec
 
 from stageline.engine import inprocess
+from stageline.engine.fleet import Fleet, Pool
 from stageline.engine.settings import Scheduling
 from stageline.engine.types import Request
 from stageline.plan.schema import Plan
@@ -66,3 +67,10 @@ def write_run(
             credits=scheduling.credits or plan.defaults.credits,
         )
         return writer.finish(totals, facts)
+
+
+def known_fleet() -> Fleet:
+    """The known pipeline, and two replicas of a short one."""
+    short = pipeline((100 * US,) * 2, latency_ns=5 * US, credits_=2)
+    pools = Pool(name="long", plan=known_plan()), Pool(name="short", plan=msgspec.structs.replace(short, replicas=2))
+    return Fleet(pools=pools)

@@ -5,8 +5,10 @@ from typing import Literal
 
 import msgspec
 
+from stageline.engine.fleet import Fleet
 from stageline.engine.settings import Scheduling
 from stageline.engine.types import MemberObserver, Observer, RunTotals, StageObserver, Workload
+from stageline.errors import UsageError
 from stageline.plan.schema import Plan
 from stageline.runtime import deadline
 from stageline.wire.tls import TlsFiles
@@ -36,7 +38,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def execute(
-    plan: Plan,
+    plan: Plan | Fleet,
     scheduling: Scheduling,
     workload: Workload,
     *,
@@ -50,15 +52,29 @@ def execute(
     again: Callable[[str], None] = lambda _: None,
 ) -> RunTotals:
     """Run to the end, in this process unless a cluster is given. Both give the same records, in the same order per
-    request. `again` is called whenever the run is done again, with why it ended. A cluster tells only `observer`, and
-    `paranoid` is for runs in this process: a SecondRun has both.
+    request. A fleet has its own settings in place of `scheduling`. `again` is called whenever the run is done again,
+    with why it ended. A cluster tells only `observer`, and `paranoid` is for runs in this process: a SecondRun has
+    both.
 
     Raises the StagelineError that the run ends with.
     """
     if cluster is not None:
+        if isinstance(plan, Fleet):
+            raise UsageError("a fleet runs in this process: leave out --engine cluster and --cluster")
         return _on_cluster(cluster, plan, scheduling, workload, seed=seed, observer=observer, text=text, again=again)
     from stageline.engine import inprocess  # noqa: PLC0415  (other engines must not pay for loading it)
+    from stageline.engine.served import serve  # noqa: PLC0415
 
+    if isinstance(plan, Fleet):
+        return inprocess.run_fleet(
+            serve(plan),
+            workload,
+            seed=seed,
+            observer=observer,
+            stage_observer=stage_observer,
+            members=members,
+            paranoid=paranoid,
+        )
     return inprocess.run(
         plan,
         scheduling,

@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 
 from stageline.api.execution import Cluster, WorkloadText
+from stageline.engine.fleet import Fleet
 from stageline.engine.settings import Scheduling
 from stageline.plan.schema import Plan
 from stageline.report.measure import ARRIVALS, MeasureWindow
@@ -17,9 +18,9 @@ from stageline.workload import DescribedWorkload, open_workload
 class Job(msgspec.Struct, frozen=True, kw_only=True):
     """One run: everything that decides its result, and what carries it out. A workload can be run once."""
 
-    plan: Plan
+    plan: Plan | Fleet
     workload: DescribedWorkload
-    scheduling: Scheduling = Scheduling()
+    scheduling: Scheduling = Scheduling()  # of a plan; the pools of a fleet have their own
     seed: int = 0
     slo: Slo | None = None
     window: MeasureWindow = ARRIVALS  # in which rates are measured

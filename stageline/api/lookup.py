@@ -18,6 +18,7 @@ from stageline.errors import BadInput
 from stageline.model.hf import BESIDE, import_config
 from stageline.model.spec import ModelSpec
 from stageline.plan.check_measured import MAX_POINT_NS, check_curve, check_measured, check_surface
+from stageline.runtime.plans import is_fleet_file
 from stageline.units import NS_PER_S
 
 AnyProfile = Profile | KernelProfile | Efficiencies
@@ -32,6 +33,9 @@ def looks_like_path(text: str) -> bool:
 
 def find_entry(text: str, catalog: Catalog) -> ModelEntry | None:
     """The catalogue's entry of a name or a Hugging Face id; None for what is a path. Raises BadInput."""
+    if Path(text).suffix in (".toml", ".json") and is_fleet_file(Path(text)):
+        reason = "a fleet file stands for no model"
+        raise BadInput("model", text, reason, "stageline fleet plans it, and stageline run runs it; give a model here")
     if not looks_like_path(text):
         return catalog.model(text)
     if not HF_ID.fullmatch(text) or text.endswith(".json") or Path(text).exists():

@@ -185,7 +185,7 @@ def plan_inputs(inputs: PlanInputs, command: str = "") -> ModelPlan:
     return ModelPlan(planned, inputs.model, inputs.shipped, device, options)
 
 
-def as_plan(plan: "ModelPlan | Plan | str | os.PathLike[str]", function: str) -> Plan:
+def as_plan(plan: object, function: str) -> Plan:
     """The plan of a ModelPlan, of a plan file, or itself. Raises BadInput for a file that holds none, UsageError for
     anything else.
     """

@@ -11,13 +11,14 @@ from stageline.api.job import Job
 from stageline.api.running import carry_out
 from stageline.api.scheduling import settle
 from stageline.api.worker_pool import worker_pool
+from stageline.engine.fleet import Fleet
 from stageline.engine.types import StageRecord
 from stageline.errors import BadInput, StagelineError, UsageError
 from stageline.plan.replicas import with_replicas
 from stageline.plan.schema import Plan
 from stageline.report.measure import parse_measure
 from stageline.report.rerun import Rerun
-from stageline.report.rundir import RERUN, read_run_plan, read_stages, read_summary
+from stageline.report.rundir import RERUN, read_run_pools, read_stages, read_summary
 from stageline.report.slo import parse_slo
 from stageline.report.summary import Summary
 from stageline.report.tuned import Figures, figures_of
@@ -59,6 +60,10 @@ def stored_run(directory: Path) -> StoredRun:
     summary = read_summary(directory)
     if not summary.complete:
         raise BadInput(str(directory), None, "the run broke off, so that there is nothing to compare with", RERUN)
+    source = read_run_pools(directory).source
+    if isinstance(source, Fleet):
+        reason = "it is the run of a fleet, and only runs of one plan can be made again with other settings"
+        raise BadInput(str(directory), None, reason, "run one pool's plan alone with stageline run -o")
     if summary.rerun is None:
         reason = (
             "its summary does not say what it was made from (live requests, an opened workload or an older version)"
@@ -71,8 +76,8 @@ def stored_run(directory: Path) -> StoredRun:
     if not summary.requests["finished"]:
         reason = "no request finished, so that there is nothing to make better"
         raise BadInput(str(directory), None, reason, "run shorter requests, or a plan with room for them")
-    plan, stages = read_run_plan(directory), read_stages(directory)
-    return StoredRun(directory=directory, plan=plan, summary=summary, stages=stages, rerun=summary.rerun)
+    stages = read_stages(directory)
+    return StoredRun(directory=directory, plan=source, summary=summary, stages=stages, rerun=summary.rerun)
 
 
 def with_one_window(stored: StoredRun) -> StoredRun:

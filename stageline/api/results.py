@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 
 from stageline.api.arguments import require_path
-from stageline.engine.types import RequestRecord, StageRecord
+from stageline.engine.fleet import Fleet
+from stageline.engine.types import HandOverRecord, RequestRecord, StageRecord
 from stageline.errors import BadInput, UsageError
 from stageline.plan.schema import Plan
 from stageline.report import compare as comparing
@@ -18,11 +19,17 @@ from stageline.report.request_times import times_of
 from stageline.report.summary import Summary
 from stageline.units import NS_PER_S
 
+ROW_FIELDS = (
+    *(name for name in RequestRecord.__struct_fields__ if name != "hand_over"),
+    *(f"hand_over_{name}" for name in HandOverRecord.__struct_fields__),
+    "queue_s", "ttft_s", "tpot_s", "e2e_s",
+)  # fmt: skip
+
 
 class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     """One run. `summary` holds its figures (seconds of emulated time), `stages` where each stage's window went (ns)."""
 
-    plan: Plan
+    plan: Plan | Fleet
     summary: Summary
     stages: tuple[StageRecord, ...]  # by replica, stage; empty for a run that broke off
     requests: tuple[RequestRecord, ...]  # in the order of arrival, times in ns; empty when they were not kept
@@ -52,8 +59,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
             import pandas as pd  # type: ignore[import-not-found,import-untyped,unused-ignore]  # noqa: PLC0415  (optional)
         except ImportError:
             raise UsageError("to_pandas needs pandas: pip install pandas; rows() needs nothing") from None
-        names = (*RequestRecord.__struct_fields__, "queue_s", "ttft_s", "tpot_s", "e2e_s")
-        return pd.DataFrame(self.rows(), columns=list(names)).set_index("index")
+        return pd.DataFrame(self.rows(), columns=list(ROW_FIELDS)).set_index("index")
 
 
 def read_run(directory: str | os.PathLike[str]) -> RunResult:
@@ -74,7 +80,9 @@ def read_run(directory: str | os.PathLike[str]) -> RunResult:
         reason = f"summary.json says {summary.requests['total']} requests"
         raise BadInput(f"{path / rundir.REQUESTS_FILE}", len(requests), reason, rundir.RERUN)
     stages = tuple(rundir.read_stages(path)) if summary.complete else ()
-    return RunResult(plan=rundir.read_run_plan(path), summary=summary, stages=stages, requests=requests, directory=path)
+    return RunResult(
+        plan=rundir.read_run_pools(path).source, summary=summary, stages=stages, requests=requests, directory=path
+    )
 
 
 def compare(*runs: RunResult | str | os.PathLike[str]) -> Comparison:
@@ -112,6 +120,8 @@ def sides(runs: Sequence[RunResult | str | os.PathLike[str]]) -> list[comparing.
 
 def _row(record: RequestRecord) -> dict[str, Any]:
     row: dict[str, Any] = msgspec.structs.asdict(record)
+    moved = row.pop("hand_over")
+    row |= {f"hand_over_{name}": getattr(moved, name, None) for name in HandOverRecord.__struct_fields__}
     times = times_of(record)
     for name in ("queue", "ttft", "tpot", "e2e"):
         value = None if times is None else getattr(times, f"{name}_ns")

@@ -3,26 +3,31 @@
 import os
 import shlex
 import time
+from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
-from typing import Unpack
+from typing import Any, Unpack
 
 import msgspec
 
 from stageline.api.arguments import require, require_flags, require_path, scale_text
 from stageline.api.execution import Cluster, WorkloadText, execute
+from stageline.api.fleet_running import settled_fleet
+from stageline.api.fleets import FleetPlan, as_plan_or_fleet
 from stageline.api.job import Job, RunStatus, WatchRun, opened
 from stageline.api.keywords import SchedulingKeywords, checked
-from stageline.api.planning import ModelPlan, as_plan
+from stageline.api.planning import ModelPlan
 from stageline.api.results import RunResult
 from stageline.api.run_arguments import cluster_named, engine_named, measure_named, objective_named, workload_named
 from stageline.api.scheduling import Preset, base_scheduling, settle
 from stageline.api.second_run import Announced, FirstRun, SecondRun, needed
 from stageline.api.serving import engine_scheduling
-from stageline.engine.settings import MAX_SEED
+from stageline.engine.fleet import Fleet
+from stageline.engine.settings import MAX_SEED, Scheduling
 from stageline.engine.types import Observer, RequestRecord, RunTotals
 from stageline.errors import DISK_ERRORS, BadInput, UsageError
 from stageline.plan.schema import Plan
+from stageline.report.pools import RunPools
 from stageline.report.rerun import Rerun
 from stageline.report.run_writer import RunWriter
 from stageline.report.settings import settings_in_force
@@ -34,7 +39,7 @@ from stageline.workload import DescribedWorkload, open_workload
 
 
 def run(
-    plan: ModelPlan | Plan | str | os.PathLike[str],
+    plan: ModelPlan | Plan | FleetPlan | Fleet | str | os.PathLike[str],
     workload: str | os.PathLike[str] | DescribedWorkload,
     *,
     seed: int = 0,
@@ -57,15 +62,15 @@ def run(
 ) -> RunResult:
     """Run a workload through a plan in emulated time: `stageline run`.
 
-    `plan` is what `plan_model` returned, a Plan, or the path of a plan file. `workload` is a trace file, a text such as
-    "poisson:rate=4,input=1024,output=128" (docs/workloads.md), or an opened workload, which can be run once.
-    `requests`, `rate_scale`, `skip_bad_rows` and `sort` say how a file or text is opened. `slo` is a text such as
-    "ttft=2s,tpot=50ms": the summary says whether it was met. `warmup` ("50" requests or "30s"), `measure_window`
-    ("auto", "all", "60s", "30s..90s") and `price` (of a device's hour) say where rates are measured and what they cost.
-    `output` is the run directory to write, with `events` also events.jsonl. `keep_requests=False` leaves `requests`
-    empty and saves the memory. `SchedulingKeywords` has the other keywords; what is not given is that of
-    `serving_engine` (a catalogue name or a TOML file; None: the plan's).
-    `cluster` is the HOST:PORT of a router. `preset="vllm"` is an older name of `serving_engine="vllm-v1"`.
+    `plan` is what `plan_model` or `plan_fleet` returned, a Plan, a Fleet, or the path of a plan file. `workload` is a
+    trace file, a text such as "poisson:rate=4,input=1024,output=128" (docs/workloads.md), or an opened workload, which
+    can be run once. `requests`, `rate_scale`, `skip_bad_rows` and `sort` say how a file or text is opened. `slo` is a
+    text such as "ttft=2s,tpot=50ms": the summary says whether it was met. `warmup` ("50" requests or "30s"),
+    `measure_window` ("auto", "all", "60s", "30s..90s") and `price` (of a device's hour) say where rates are measured
+    and what they cost. `output` is the run directory to write, with `events` also events.jsonl. `keep_requests=False`
+    leaves `requests` empty and saves the memory. `SchedulingKeywords` has the other keywords; what is not given is that
+    of `serving_engine` (a catalogue name or a TOML file; None: the plan's). `cluster` is the HOST:PORT of a router.
+    `preset="vllm"` is an older name of `serving_engine="vllm-v1"`.
 
     Raises BadInput for a file or text that can't be used, UsageError for settings that contradict each other, and
     RunFailed or Unavailable for a cluster that fails.
@@ -78,21 +83,36 @@ def run(
     """
     flags = {"events": events, "paranoid": paranoid, "keep_requests": keep_requests}
     require_flags("run", {"skip_bad_rows": skip_bad_rows, "sort": sort, **flags})
-    loaded, objective, engine = as_plan(plan, "run"), objective_named(slo), engine_named(serving_engine, preset)
+    loaded, objective, engine = as_plan_or_fleet(plan), objective_named(slo), engine_named(serving_engine, preset)
     asked = {"warmup": warmup, "measure_window": measure_window, "price": price}
     window, price = measure_named(warmup, measure_window, price)
     given = checked(run, scheduling, SchedulingKeywords)
     seed = check_seed(require("run: seed", seed, int))
     text, opened = _opened(workload, seed, rate_scale, requests, skip_bad_rows=skip_bad_rows, sort=sort)
-    base = base_scheduling(opened, seed, engine_scheduling(loaded, engine))
+    ready, settings = _settled(loaded, opened, seed, given, objective, engine)
     job = Job(
-        plan=loaded, workload=opened, scheduling=settle(base, given, loaded, slo=objective), seed=seed, slo=objective,
+        plan=ready, workload=opened, scheduling=settings, seed=seed, slo=objective,
         window=window, price=price, paranoid=paranoid, cluster=cluster_named(cluster), text=text, serving_engine=engine,
         inputs=input_files(plan, workload),
         command=_command(text, {"seed": seed, "serving_engine": engine, "slo": slo, **asked, **given}),
     )  # fmt: skip
     directory = None if output is None else _directory(require_path("run: output", output))
     return carry_out(job, directory=directory, events=events, keep_requests=keep_requests)
+
+
+def _settled(
+    plan: Plan | Fleet,
+    workload: DescribedWorkload,
+    seed: int,
+    given: Mapping[str, Any],
+    slo: Slo | None,
+    engine: str | None,
+) -> tuple[Plan | Fleet, Scheduling]:
+    """What runs, and its settings; a fleet has them itself. Raises UsageError."""
+    if isinstance(plan, Fleet):
+        return settled_fleet(plan, workload, given, slo=slo, serving_engine=engine), Scheduling()
+    base = base_scheduling(workload, seed, engine_scheduling(plan, engine))
+    return plan, settle(base, given, plan, slo=slo)
 
 
 def carry_out(
@@ -223,6 +243,13 @@ def _execute(job: Job, writer: RunWriter, observer: Observer, attempts: _Attempt
 
 
 def _facts(job: Job, wall_s: float, attempts: _Attempts) -> RunFacts:
+    plan = job.plan
+    if isinstance(plan, Fleet):
+        pools = RunPools(plan)
+        settings, limit = pools.common_settings(), max(pool.credits for pool in pools.pools)
+    else:
+        settings = settings_in_force(plan, job.scheduling, job.serving_engine)
+        limit = job.scheduling.credits or plan.defaults.credits
     return RunFacts(
         engine="inprocess" if job.cluster is None else "cluster",
         seed=job.seed,
@@ -231,11 +258,11 @@ def _facts(job: Job, wall_s: float, attempts: _Attempts) -> RunFacts:
         rows=msgspec.structs.asdict(job.workload.counts),
         wall_s=round(wall_s, 3),
         attempts=attempts.count,
-        credits=job.scheduling.credits or job.plan.defaults.credits,
-        settings=settings_in_force(job.plan, job.scheduling, job.serving_engine),
+        credits=limit,
+        settings=settings,
         price_per_device_hour=job.price,
         closed=job.workload.reactive,
-        rerun=None if job.text is None else _rerun(job, job.text),
+        rerun=None if job.text is None or isinstance(plan, Fleet) else _rerun(job, job.text),
     )
 
 

@@ -55,7 +55,8 @@ def _refusing(field: str, value: Any, kind: Any) -> Iterator[type[msgspec.Struct
     if structs and isinstance(value, dict):
         tagged = [t for t in structs if t.__struct_config__.tag in (None, value.get("kind"))]
         for struct in tagged[:1]:
-            hints = get_type_hints(struct)
+            written = {f.name: f.encode_name for f in msgspec.structs.fields(struct)}
+            hints = {written[name]: hint for name, hint in get_type_hints(struct).items() if name in written}
             if field in value and field not in hints:
                 yield struct
             for name, hint in hints.items():

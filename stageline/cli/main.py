@@ -16,6 +16,7 @@ from stageline.cli.calibrate import calibrate_command
 from stageline.cli.catalogue import devices_app, models_app
 from stageline.cli.compare import compare_command
 from stageline.cli.engines import engines_app
+from stageline.cli.fleet import fleet_command
 from stageline.cli.load import load_command
 from stageline.cli.output import GIVEN
 from stageline.cli.plan import plan_command
@@ -40,6 +41,7 @@ app = App(
 )
 _OBSERVE = "Run a workload against a server and keep what calibrate needs; see docs/twin.md."  # aiohttp is slow to load
 app.command(plan_command, name="plan")
+app.command(fleet_command, name="fleet")
 app.command(run_command, name="run")
 app.command(up_command, name="up")
 app.command(load_command, name="load")

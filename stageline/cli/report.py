@@ -69,7 +69,7 @@ def report_command(
         _page(directory, SHEET, write_sheet)
     if perfetto is not None:
         _trace(directory, perfetto)
-    groups = groups_table(read_parts(directory), read_events(directory), summary.credits)
+    groups = groups_table(read_parts(directory), read_events(directory), summary.first.credits, summary.replica_name(0))
     tuned = read_tune(directory, summary.digest)
     shown = run_report(summary, stages, groups, directory=directory, tuned=tuned)
     console().print(shown)  # last, so that nothing is printed about a damaged run
@@ -90,11 +90,12 @@ def _verify(directory: Path, summary: Summary) -> None:
 
 
 def _chart(directory: Path, summary: Summary, microbatches: int | None) -> None:
-    count = microbatches or max(24, 2 * summary.topology.stages)
-    timeline = first_microbatches(read_events(directory), summary.visits, count)
+    stages = read_stages(directory)
+    count = microbatches or max(24, 2 * sum(record.replica == 0 for record in stages))
+    timeline = first_microbatches(read_events(directory), summary.first.visits, count)
     paths = [directory / name for name in CHARTS]
     try:
-        draw_chart(summary, read_stages(directory), timeline, paths)
+        draw_chart(summary, stages, timeline, paths)
     except OSError as error:
         raise UsageError(f"{directory}: the chart can't be written: {error.strerror}") from None
     sys.stderr.write(f"chart: {', '.join(map(str, paths))}\n")

@@ -6,6 +6,10 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from stageline.api.execution import Cluster
+from stageline.api.fleet_file import named_plans
+from stageline.api.fleet_running import settled_fleet
+from stageline.api.fleets import read_plan_or_fleet
 from stageline.api.job import Job, RunStatus
 from stageline.api.placement_limits import check_price
 from stageline.api.results import RunResult
@@ -18,16 +22,20 @@ from stageline.cli.measure_flags import MeasureFlags
 from stageline.cli.numbers import WHOLE
 from stageline.cli.output import command_line, console, print_json
 from stageline.cli.place_flags import PlaceFlags
+from stageline.cli.pool_flags import PoolFlags
 from stageline.cli.progress import progress_bar
 from stageline.cli.signals import ending_in_order
 from stageline.cli.trace_flags import TraceFlags
-from stageline.errors import RunFailed, SloMissed
+from stageline.engine.fleet import Fleet
+from stageline.engine.settings import Scheduling
+from stageline.errors import RunFailed, SloMissed, UsageError
 from stageline.plan.replicas import with_replicas
+from stageline.plan.schema import Plan
+from stageline.report.pools import RunPools
 from stageline.report.refusals import refused_text
-from stageline.report.slo import parse_slo
+from stageline.report.slo import Slo, parse_slo
 from stageline.report.text_report import run_report
 from stageline.runtime.logs import say
-from stageline.runtime.plans import read_plan_file
 from stageline.workload import DescribedWorkload
 from stageline.workload.recording import RecordedWorkload
 
@@ -38,7 +46,7 @@ PARANOID_HELP = (
 
 
 def run_command(
-    plan: Annotated[Path, Parameter(help="Plan file, made by stageline plan -o.")],
+    plan: Annotated[Path, Parameter(help="Plan file, made by stageline plan -o, or fleet file.")],
     workload: WorkloadFlags,
     scheduling: SchedulingFlags = SchedulingFlags(),  # noqa: B008  (frozen)
     traces: TraceFlags = TraceFlags(),  # noqa: B008  (frozen)
@@ -64,17 +72,17 @@ def run_command(
     """Run a workload through a plan in emulated time and show where the time went."""
     target = place.target()
     objective = None if slo is None else parse_slo(slo)
-    loaded = read_plan_file(plan)
-    if replicas is not None:
+    loaded = read_plan_or_fleet(plan, PoolFlags())
+    if isinstance(loaded, Fleet):
+        _check_takes_fleet(target, replicas)
+    elif replicas is not None:
         loaded = with_replicas(loaded, replicas)
     opened = workload.open()
-    base = base_scheduling(opened, workload.seed, scheduling.base(loaded))
-    if isinstance(opened, RecordedWorkload) and opened.header.plan_digest != loaded.digest():
-        sys.stderr.write("stageline: the session was recorded on another plan; its digest will differ\n")
+    loaded, settings = _settled(loaded, opened, workload.seed, scheduling, objective)
     job = Job(
         plan=loaded,
         workload=opened,
-        scheduling=scheduling.settings(loaded, objective, base),
+        scheduling=settings,
         seed=workload.seed,
         slo=objective,
         window=measure.window(),
@@ -84,7 +92,7 @@ def run_command(
         text=workload.text(),
         serving_engine=scheduling.engine,
         command=command_line(),
-        inputs=input_files(plan, workload.workload),
+        inputs=(*input_files(plan, workload.workload), *named_plans(plan)),
     )
     with (
         ending_in_order(),
@@ -93,6 +101,28 @@ def run_command(
     ):
         result = carry_out(job, directory=output, events=events, trace=trace, watch=watch)
     _show(result, opened, as_json=json)
+
+
+def _settled(
+    plan: Plan | Fleet, workload: DescribedWorkload, seed: int, scheduling: SchedulingFlags, slo: Slo | None
+) -> tuple[Plan | Fleet, Scheduling]:
+    """What runs, and its settings; a fleet has them itself."""
+    if isinstance(plan, Fleet):
+        return settled_fleet(
+            plan, workload, scheduling.given(), slo=slo, serving_engine=scheduling.engine
+        ), Scheduling()
+    base = base_scheduling(workload, seed, scheduling.base(plan))
+    if isinstance(workload, RecordedWorkload) and workload.header.plan_digest != plan.digest():
+        sys.stderr.write("stageline: the session was recorded on another plan; its digest will differ\n")
+    return plan, scheduling.settings(plan, slo, base)
+
+
+def _check_takes_fleet(target: Cluster | None, replicas: int | None) -> None:
+    """Raises UsageError for flags that are about one plan."""
+    if replicas is not None:
+        raise UsageError("--replicas: each pool of a fleet has its own: give replicas in its [[pool]]")
+    if target is not None:
+        raise UsageError("a fleet runs in this process: leave out --engine cluster and --cluster")
 
 
 def _progress(progress: RunStatus) -> str:
@@ -119,8 +149,9 @@ def _show(result: RunResult, workload: DescribedWorkload, *, as_json: bool) -> N
         _compare(workload, summary.digest)
     counts = summary.requests
     if counts["total"] and counts["refused"] == counts["total"]:
+        pools = RunPools(result.plan)
         raise RunFailed(
-            f"all {counts['total']:,} requests were refused: {refused_text(result.plan.max_context_tokens)}"
+            f"all {counts['total']:,} requests were refused: {refused_text(pools.max_context_tokens, pools.models)}"
         )
     if summary.slo is not None and not summary.slo.met:
         raise SloMissed(f"SLO missed: {summary.slo.objective}; {summary.slo.attainment:.2%} were good")

@@ -12,8 +12,10 @@ from cyclopts import Parameter
 
 from stageline.cli.groups import TRACES
 from stageline.cli.numbers import DECIMAL, WHOLE
+from stageline.engine.fleet import Fleet
 from stageline.errors import BadInput, UsageError
 from stageline.plan.schema import Plan
+from stageline.report.pools import RunPools
 from stageline.report.spans.context import DEFAULT_RATIO, Sampler
 from stageline.report.spans.otlp import OtlpExporter, SpanSender
 from stageline.report.spans.recorder import TraceRecorder
@@ -35,7 +37,7 @@ class TraceFlags:
     ] = None
 
     @contextmanager
-    def recorder(self, plan: Plan, seed: int) -> Iterator[TraceRecorder | None]:
+    def recorder(self, plan: Plan | Fleet, seed: int) -> Iterator[TraceRecorder | None]:
         """What gathers spans during a run; on exit all have been sent. None without --otlp.
 
         Raises UsageError or BadInput, naming the flag.
@@ -57,8 +59,9 @@ class TraceFlags:
         sampler = Sampler(f"{plan.digest()} {seed} {anchor_ns}", ratio)
         maker = SpanMaker(plan, sampler, lambda emulated_ns: anchor_ns + emulated_ns)
         sender = SpanSender(exporter, waits=True)
+        visits = [len(own.visits) for own in RunPools(plan).plans]
         try:
-            yield TraceRecorder(sampler, len(plan.visits), lambda trace: sender.put(partial(maker.spans, trace)))
+            yield TraceRecorder(sampler, visits, lambda trace: sender.put(partial(maker.spans, trace)))
         finally:
             sender.close()
             lost = f"; {sender.lost:,} were lost: the collector did not take them" if sender.lost else ""

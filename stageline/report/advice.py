@@ -10,11 +10,12 @@ from stageline.engine.types import StageRecord
 from stageline.plan.schema import Plan
 from stageline.report.idle import cause_shares, share_with_work
 from stageline.report.plan_advice import plan_advice
+from stageline.report.pool_advice import NOTABLE, pool_advice
+from stageline.report.pools import RunPools
 from stageline.report.run_costs import in_flight, token_pace
 from stageline.report.summary import Advice, Summary
 from stageline.units import figure_text
 
-NOTABLE = 0.10  # minimum share of the time with work in the system for a cause to get a line
 SHORT_RUN = 0.20  # share of fill and drain above which a run says little about the steady state
 IDLE_RUN = 0.5  # share of the time without any request above which latencies are those of an idle system
 OVERLOAD = 0.5  # share of the end-to-end time that a median request queues
@@ -22,12 +23,15 @@ NOT_FULL = 0.25  # share of its time that a stage is starved: `upstream` then ha
 RULED = frozenset({"empty", "kv_blocked", "fill", "drain"})  # causes with a rule of their own
 
 
-def advise(plan: Plan, summary: Summary, stages: Sequence[StageRecord]) -> list[Advice]:
+def advise(pools: RunPools, summary: Summary, stages: Sequence[StageRecord]) -> list[Advice]:
     """The most telling first; empty when nothing stands out."""
     shares = cause_shares(stages)
+    whole = [*_requests(summary, pools.max_context_tokens or 0), *_load(summary, shares)]
+    if len(pools.pools) > 1:
+        return [*whole, *pool_advice(pools, stages)]
+    plan = pools.pools[0].plan
     return [
-        *_requests(summary, plan.max_context_tokens),
-        *_load(summary, shares),
+        *whole,
         *_causes(plan, summary, stages, shares),
         *plan_advice(plan, summary, stages),
     ]

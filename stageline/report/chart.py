@@ -3,7 +3,7 @@
 matplotlib is loaded only when a chart is drawn. The same run gives the same SVG bytes: no dates, fixed ids.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,7 +51,7 @@ def draw_chart(
 def _figure(summary: Summary, stages: Sequence[StageRecord], timeline: StageTimeline | None) -> "Figure":
     import matplotlib.pyplot as plt  # noqa: PLC0415
 
-    rows = len({s.stage for s in stages})
+    rows = sum(s.replica == 0 for s in stages)
     if timeline is None:
         figure, occupancy = plt.subplots(figsize=(11, 5), layout="constrained")
     else:
@@ -59,9 +59,9 @@ def _figure(summary: Summary, stages: Sequence[StageRecord], timeline: StageTime
         figure, (occupancy, lanes) = plt.subplots(
             2, 1, figsize=(11, 4.4 + lower), height_ratios=(4.4, lower), layout="constrained"
         )
-        whose = " of replica 0" if summary.topology.replicas > 1 else ""
+        whose = f" of replica {summary.replica_name(0)}" if summary.topology.replicas > 1 else ""
         _draw_timeline(lanes, timeline, rows, whose)
-    _draw_occupancy(occupancy, stages)
+    _draw_occupancy(occupancy, stages, summary.replica_name)
     figure.suptitle(_title(summary), x=0.01, ha="left", fontsize=11, fontweight="bold")
     occupancy.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=8, reverse=True)
     return figure
@@ -70,7 +70,7 @@ def _figure(summary: Summary, stages: Sequence[StageRecord], timeline: StageTime
 def _title(summary: Summary) -> str:
     t = summary.topology
     stages = counted(t.stages, "stage")
-    size = f"{t.replicas} x {stages}" if t.replicas > 1 else f"{stages}, {counted(t.visits, 'visit')}"
+    size = t.fleet or (f"{t.replicas} x {stages}" if t.replicas > 1 else f"{stages}, {counted(t.visits, 'visit')}")
     rate = summary.measured.served_output_tokens_per_s if summary.measured else 0.0
     return (
         f"{t.model} on {t.devices} x {t.device} ({size}): "
@@ -79,7 +79,7 @@ def _title(summary: Summary) -> str:
     )
 
 
-def _draw_occupancy(axes: "Axes", stages: Sequence[StageRecord]) -> None:
+def _draw_occupancy(axes: "Axes", stages: Sequence[StageRecord], name: Callable[[int], str]) -> None:
     """Stacked bars, one per stage, in % of the run's window; replicas side by side."""
     ordered = sorted(stages, key=lambda s: (s.replica, s.stage))
     places = range(len(ordered))
@@ -87,23 +87,23 @@ def _draw_occupancy(axes: "Axes", stages: Sequence[StageRecord]) -> None:
     layers = [("busy", [s.busy_ns for s in ordered])]
     layers += [(cause, [s.idle_ns.get(cause, 0) for s in ordered]) for cause in SHOWN]
     width = 0.86 if len(ordered) <= 120 else 1.0
-    for name, values in layers:
+    for part, values in layers:
         if not any(values):
             continue
         heights = [100 * v / (s.window_ns or 1) for v, s in zip(values, ordered, strict=True)]
-        colour = CAUSE_COLOURS.get(name, BUSY)
-        label = name if name == "busy" else f"{name}: {CAUSE[name].meaning}"
-        axes.bar(places, heights, width, bottom, color=colour, label=label, hatch=HATCHES.get(name), edgecolor="none")
+        colour = CAUSE_COLOURS.get(part, BUSY)
+        label = part if part == "busy" else f"{part}: {CAUSE[part].meaning}"
+        axes.bar(places, heights, width, bottom, color=colour, label=label, hatch=HATCHES.get(part), edgecolor="none")
         bottom = [b + h for b, h in zip(bottom, heights, strict=True)]
     axes.set(ylim=(0, 100), xlim=(-0.6, len(ordered) - 0.4), ylabel="share of the run's time (%)")
     axes.set_xlabel("stage" if len({s.replica for s in stages}) == 1 else "replica/stage")
-    _stage_ticks(axes, ordered)
+    _stage_ticks(axes, ordered, name)
 
 
-def _stage_ticks(axes: "Axes", ordered: Sequence[StageRecord]) -> None:
+def _stage_ticks(axes: "Axes", ordered: Sequence[StageRecord], name: Callable[[int], str]) -> None:
     several = len({s.replica for s in ordered}) > 1
     places = range(0, len(ordered), _step(len(ordered)))
-    names = [f"{ordered[i].replica}/{ordered[i].stage}" if several else str(ordered[i].stage) for i in places]
+    names = [f"{name(ordered[i].replica)}/{ordered[i].stage}" if several else str(ordered[i].stage) for i in places]
     axes.set_xticks(list(places), names)
 
 

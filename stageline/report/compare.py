@@ -1,7 +1,7 @@
 """Runs side by side: which settings differ, and how the figures changed."""
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -11,8 +11,9 @@ from stageline.engine.types import StageRecord
 from stageline.errors import BadInput, UsageError
 from stageline.report.backtest import PREFIX
 from stageline.report.idle import cause_shares
+from stageline.report.pool_summary import PoolSummary
 from stageline.report.rundir import RERUN, read_stages, read_summary
-from stageline.report.settings import run_label
+from stageline.report.settings import Facts, run_label
 from stageline.report.summary import Summary
 from stageline.units import NS_PER_S, figure_text, format_duration
 
@@ -60,6 +61,9 @@ class Comparison(msgspec.Struct, frozen=True):
     rows: list[ComparisonRow]
 
 
+MakeRow = Callable[[Sequence[ComparedRun]], ComparisonRow]
+
+
 def read_runs(directories: Sequence[Path]) -> list[ComparedRun]:
     """The runs, complete ones only. BadInput names the directory that is not."""
     runs = []
@@ -73,7 +77,8 @@ def read_runs(directories: Sequence[Path]) -> list[ComparedRun]:
 
 def compare_runs(runs: Sequence[ComparedRun]) -> Comparison:
     """At least two runs; changes are relative to the first."""
-    return Comparison([r.name for r in runs], changed_settings(runs), [make(runs) for make in _ROWS])
+    rows = [make(runs) for make in (*_ROWS, *_pool_rows(runs))]
+    return Comparison([r.name for r in runs], changed_settings(runs), rows)
 
 
 def changed_settings(runs: Sequence[ComparedRun]) -> list[tuple[str, list[str]]]:
@@ -88,12 +93,26 @@ def _settings(summary: Summary) -> dict[str, str]:
     topology = msgspec.structs.asdict(summary.topology)
     facts = {name: str(value) for name, value in topology.items()}
     facts["plan_digest"] = facts["plan_digest"][:12]
-    facts |= {"driven as": run_label(summary.plan, summary.settings)} if summary.plan else {}
+    facts |= {} if facts["fleet"] else {"fleet": "-"}
+    facts |= {"driven as": run_label(summary.plan, summary.settings)} if summary.plan and not summary.pools else {}
     facts |= {f"plan {name}": str(value) for name, value in summary.plan.items() if not _of_making(name)}
     facts |= {"workload": summary.workload, "seed": str(summary.seed), "credits": str(summary.credits)}
     facts |= {name: str(value) for name, value in summary.settings.items()}
+    facts |= _pool_settings(summary)
     facts["engine"] = summary.engine
     return facts | {k: v for k, v in command_flags(summary.command).items() if k.removeprefix("--") not in facts}
+
+
+def _pool_settings(summary: Summary) -> dict[str, str]:
+    """What each pool of a fleet is and how it is driven, as far as pools differ."""
+    found: dict[str, str] = {}
+    for pool in summary.pools:
+        facts: Facts = {"pool": pool.label, "role": pool.role, "device": pool.device, "model": pool.model}
+        facts |= {f"plan {name}": value for name, value in pool.plan.items() if not _of_making(name)}
+        facts |= pool.settings
+        shared = {f"plan {name}" for name in summary.plan} | set(summary.settings)
+        found |= {f"{pool.name}: {name}": str(value) for name, value in facts.items() if name not in shared}
+    return found
 
 
 def _of_making(name: str) -> bool:
@@ -119,7 +138,7 @@ def _row(
     get: Callable[[ComparedRun], float | None],
     show: Callable[[float], str],
     better: int,
-) -> Callable[[Sequence[ComparedRun]], ComparisonRow]:
+) -> MakeRow:
     def make(runs: Sequence[ComparedRun]) -> ComparisonRow:
         values = [get(run) for run in runs]
         return ComparisonRow(name, group, values, ["-" if v is None else show(v) for v in values], better)
@@ -127,7 +146,7 @@ def _row(
     return make
 
 
-def _latency(name: str, percentile: str) -> Callable[[Sequence[ComparedRun]], ComparisonRow]:
+def _latency(name: str, percentile: str) -> MakeRow:
     def get(run: ComparedRun) -> float | None:
         value: float | None = getattr(getattr(run.summary, f"{name}_s"), percentile)
         return value
@@ -136,7 +155,7 @@ def _latency(name: str, percentile: str) -> Callable[[Sequence[ComparedRun]], Co
     return _row(f"{label} {percentile}", "latency", get, lambda s: format_duration(s * NS_PER_S), -1)
 
 
-def _measured(name: str, field: str, better: int) -> Callable[[Sequence[ComparedRun]], ComparisonRow]:
+def _measured(name: str, field: str, better: int) -> MakeRow:
     """A rate of the measurement window."""
 
     def get(run: ComparedRun) -> float | None:
@@ -150,9 +169,29 @@ def _token_cost(run: ComparedRun) -> float | None:
     return run.summary.cost.per_million_output_tokens if run.summary.cost else None
 
 
-def _share(cause: str) -> Callable[[Sequence[ComparedRun]], ComparisonRow]:
+def _share(cause: str) -> MakeRow:
     """Neither direction is good: shares explain throughput and latency, and may fall while both get worse."""
     return _row(cause, "stages' time", lambda run: cause_shares(run.stages)[cause], _percent, 0)
+
+
+def _pool_rows(runs: Sequence[ComparedRun]) -> Iterator[MakeRow]:
+    """Figures of the pools whose names all runs have."""
+    for pool in runs[0].summary.pools:
+        if all(any(other.name == pool.name for other in run.summary.pools) for run in runs):
+            yield _of_pool(pool.name, "requests", lambda p: p.requests, _figure, 0)
+            yield _of_pool(pool.name, "tokens/s", lambda p: p.output_tokens_per_s, _figure, 1)
+            yield _of_pool(pool.name, "busy", lambda p: p.busy_ratio, _percent, 0)
+            yield _of_pool(pool.name, "queue p99", lambda p: p.queue_s.p99, lambda s: format_duration(s * NS_PER_S), -1)
+            yield _of_pool(pool.name, "KV peak", lambda p: p.kv_peak_ratio, _percent, 0)
+
+
+def _of_pool(
+    name: str, figure: str, get: Callable[[PoolSummary], float | None], show: Callable[[float], str], better: int
+) -> MakeRow:
+    def value(run: ComparedRun) -> float | None:
+        return get(next(pool for pool in run.summary.pools if pool.name == name))
+
+    return _row(f"{name} {figure}", f"pool {name}", value, show, better)
 
 
 def _percent(value: float) -> str:
@@ -165,7 +204,7 @@ def _figure(value: float) -> str:
     return f"{value:.4g}" if value >= 1e-3 else figure_text(value)  # never with an exponent
 
 
-_ROWS: tuple[Callable[[Sequence[ComparedRun]], ComparisonRow], ...] = (
+_ROWS: tuple[MakeRow, ...] = (
     _measured("offered requests/s", "offered_requests_per_s", 0),
     _measured("served requests/s", "served_requests_per_s", 1),
     _measured("served tokens/s", "served_output_tokens_per_s", 1),

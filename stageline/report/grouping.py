@@ -1,6 +1,6 @@
 """Groups neighbouring stages that are alike, so that a table of 59 stages stays readable."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import msgspec
@@ -48,10 +48,10 @@ class _Neighbours:
         self.last, self.count = other.last, total
 
 
-def group_stages(stages: Sequence[StageRecord], max_groups: int) -> list[StageGroup]:
+def group_stages(stages: Sequence[StageRecord], max_groups: int, name: Callable[[int], str] = str) -> list[StageGroup]:
     """Merges the two most similar neighbours until all differ visibly and at most `max_groups` are left.
 
-    With more replicas than `max_groups` there is one group per replica.
+    With more replicas than `max_groups` there is one group per replica. `name` is what a replica is called.
     """
     runs = [_Neighbours(s) for s in sorted(stages, key=lambda s: (s.replica, s.stage))]
     while len(runs) > 1:
@@ -62,13 +62,13 @@ def group_stages(stages: Sequence[StageRecord], max_groups: int) -> list[StageGr
         at = distances.index(least)
         runs[at].absorb(runs.pop(at + 1))
     several = len({s.replica for s in stages}) > 1
-    return [_group(run, several) for run in runs]
+    return [_group(run, name(run.replica) if several else "") for run in runs]
 
 
-def _group(run: _Neighbours, name_replica: bool) -> StageGroup:
+def _group(run: _Neighbours, replica: str) -> StageGroup:
     label = str(run.first) if run.count == 1 else f"{run.first}-{run.last}"
     return StageGroup(
-        label=f"{run.replica}/{label}" if name_replica else label,
+        label=f"{replica}/{label}" if replica else label,
         busy_ratio=run.shares[0],
         idle_ratio=dict(zip(CAUSES, run.shares[1:], strict=True)),
         ranges=dict(zip(("busy", *CAUSES), zip(run.least, run.most, strict=True), strict=True)),

@@ -140,10 +140,10 @@ def _of_first_replica(events: Iterable[StageEvent]) -> Iterator[Served]:
     return (e for e in events if isinstance(e, Served) and e.replica == 0)
 
 
-def groups_table(parts: Parts, events: Iterable[StageEvent], credits_: int) -> "Table | None":
+def groups_table(parts: Parts, events: Iterable[StageEvent], credits_: int, replica: str = "0") -> "Table | None":
     """Mean requests per microbatch by group and time; None when one microbatch is in flight, or without microbatches.
 
-    Many groups are summed up: how many, the smallest, the mean and the largest.
+    Many groups are summed up: how many, the smallest, the mean and the largest. `replica` is what replica 0 is called.
     """
     rows = groups_over_time(parts, events) if parts and credits_ > 1 else []
     if not rows:
@@ -154,7 +154,7 @@ def groups_table(parts: Parts, events: Iterable[StageEvent], credits_: int) -> "
     groups = len(rows[0][1])
     few = groups <= MAX_GROUPS
     table = Table(box=box.SIMPLE_HEAD, title="requests per microbatch, by group", title_justify="left")
-    table.caption, table.caption_justify = f"of replica 0; {credits_} microbatches may be in flight", "left"
+    table.caption, table.caption_justify = f"of replica {replica}; {credits_} microbatches may be in flight", "left"
     for name in ("until", *(map(str, range(groups)) if few else ("groups", "smallest", "mean", "largest"))):
         table.add_column(name, justify="right")
     for end_ns, means in rows:

@@ -38,6 +38,8 @@ class InsideWriter:
         """A request has left the system."""
         if self._microbatches is not None:
             self._microbatches.ended(record.replica, record.index)
+            if record.hand_over is not None:
+                self._microbatches.ended(record.hand_over.decode_replica, record.index)
         if self._trace is not None:
             self._trace.request(record)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from stageline.engine.fleet import Fleet
 from stageline.engine.types import MemberObserver, RequestRecord, RunTotals, StageObserver, StageRecord
 from stageline.errors import RunFailed, UsageError
 from stageline.plan.schema import Plan
@@ -16,9 +17,12 @@ from stageline.report.claim import claim
 from stageline.report.digest import Digest
 from stageline.report.inside import InsideWriter
 from stageline.report.measure import ARRIVALS, MeasureWindow
+from stageline.report.pool_summary import PoolTallies
+from stageline.report.pools import RunPools
 from stageline.report.reorder import ReorderBuffer
 from stageline.report.rundir import (
     EVENTS_FILE,
+    FLEET_FILE,
     MICROBATCHES_FILE,
     PLAN_FILE,
     REQUESTS_FILE,
@@ -41,7 +45,7 @@ class RunWriter:
 
     def __init__(
         self,
-        plan: Plan,
+        source: Plan | Fleet,
         directory: Path | None = None,
         *,
         slo: Slo | None = None,
@@ -55,7 +59,8 @@ class RunWriter:
         self.statistics = Statistics(slo, window)
         self._trace, self._events = trace, events
         self._inside = InsideWriter(None, None)
-        self._plan = plan
+        self._pools = RunPools(source)
+        self._tallies = PoolTallies(self._pools) if self._pools.named else None
         self._directory = directory
         self._digest = Digest()
         self._files = ExitStack()
@@ -76,7 +81,8 @@ class RunWriter:
         self._claimed = True
         for name in RUN_FILES:
             (directory / name).unlink(missing_ok=True)
-        (directory / PLAN_FILE).write_bytes(self._plan.canonical() + b"\n")
+        name = FLEET_FILE if self._pools.named else PLAN_FILE
+        (directory / name).write_bytes(self._pools.source.canonical() + b"\n")
         requests = self._files.enter_context((directory / REQUESTS_FILE).open("wb"))
         self._lines = ReorderBuffer(requests.write)
 
@@ -116,6 +122,8 @@ class RunWriter:
         if self._lines is not None:
             self._lines.put(record.index, line)
         self.statistics.request(record)
+        if self._tallies is not None:
+            self._tallies.request(record)
         self._inside.request(record)
 
     def begin(self, facts: RunFacts) -> None:
@@ -123,7 +131,7 @@ class RunWriter:
         if self._directory is None:
             return
         try:
-            self._write_summary(run_summary(self._plan, None, facts, self.statistics, None))
+            self._write_summary(self._summary(None, facts, None))
         except OSError as error:
             self._discard()
             raise self.broken(error) from error
@@ -131,8 +139,8 @@ class RunWriter:
     def finish(self, totals: RunTotals, facts: RunFacts) -> Summary:
         """Writes the figures of a complete run."""
         digest = self._digest.finish(totals.stages)
-        summary = run_summary(self._plan, totals, facts, self.statistics, digest)
-        binds = tuple(advise(self._plan, summary, totals.stages))
+        summary = self._summary(totals, facts, digest)
+        binds = tuple(advise(self._pools, summary, totals.stages))
         summary = msgspec.structs.replace(summary, binds=binds)
         try:
             self._close(summary, totals.stages)
@@ -146,10 +154,13 @@ class RunWriter:
 
         On a full disk the summary of the beginning stays, which says so too.
         """
-        summary = run_summary(self._plan, None, facts, self.statistics, None)
+        summary = self._summary(None, facts, None)
         with suppress(OSError):
             self._close(summary, None)
         return summary
+
+    def _summary(self, totals: RunTotals | None, facts: RunFacts, digest: str | None) -> Summary:
+        return run_summary(self._pools, totals, facts, self.statistics, digest, self._tallies)
 
     def _close(self, summary: Summary, stages: Iterable[StageRecord] | None) -> None:
         if self._lines is not None:

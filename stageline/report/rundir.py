@@ -6,11 +6,13 @@ from typing import TypeVar
 
 import msgspec
 
+from stageline.engine.fleet import Fleet
 from stageline.engine.types import RequestRecord, StageRecord
 from stageline.errors import BadInput
 from stageline.plan.schema import Plan
 from stageline.report.events import StageEvent
 from stageline.report.groups import Formed, Part, Parts
+from stageline.report.pools import RunPools
 from stageline.report.summary import Summary
 
 PLAN_FILE, SUMMARY_FILE, REQUESTS_FILE, STAGES_FILE, EVENTS_FILE, MICROBATCHES_FILE, TUNE_FILE = (
@@ -22,7 +24,8 @@ PLAN_FILE, SUMMARY_FILE, REQUESTS_FILE, STAGES_FILE, EVENTS_FILE, MICROBATCHES_F
     "microbatches.jsonl",
     "tune.json",
 )
-RUN_FILES = (SUMMARY_FILE, STAGES_FILE, EVENTS_FILE, MICROBATCHES_FILE, REQUESTS_FILE, TUNE_FILE, PLAN_FILE)
+FLEET_FILE = "fleet.json"  # in the plan's place
+RUN_FILES = (SUMMARY_FILE, STAGES_FILE, EVENTS_FILE, MICROBATCHES_FILE, REQUESTS_FILE, TUNE_FILE, PLAN_FILE, FLEET_FILE)
 RERUN = "run it again with -o"
 
 T = TypeVar("T")
@@ -38,9 +41,10 @@ def read_summary(directory: Path) -> Summary:
     return _read(directory / SUMMARY_FILE, Summary)
 
 
-def read_run_plan(directory: Path) -> Plan:
-    """plan.json."""
-    return _read(directory / PLAN_FILE, Plan)
+def read_run_pools(directory: Path) -> RunPools:
+    """plan.json, or fleet.json."""
+    fleet = directory / FLEET_FILE
+    return RunPools(_read(fleet, Fleet) if fleet.exists() else _read(directory / PLAN_FILE, Plan))
 
 
 def read_requests(directory: Path) -> Iterator[RequestRecord]:

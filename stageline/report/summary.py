@@ -5,11 +5,12 @@ from collections.abc import Iterable
 import msgspec
 
 from stageline.engine.types import RunTotals, StageRecord
-from stageline.plan.report import device_text
-from stageline.plan.schema import Plan
 from stageline.report.distributions import Latency
+from stageline.report.hand_overs import HandOverSummary
 from stageline.report.idle import run_bubble_ratio
 from stageline.report.measure import MeasuredRates
+from stageline.report.pool_summary import PoolSummary, PoolTallies
+from stageline.report.pools import SEVERAL, RunPools
 from stageline.report.prefix import PrefixSummary, prefix_summary
 from stageline.report.rerun import Rerun
 from stageline.report.settings import Facts
@@ -23,7 +24,7 @@ SECONDS_PER_HOUR, MILLION = 3_600, 1_000_000
 
 
 class RunTopology(msgspec.Struct, frozen=True, kw_only=True):
-    """What was run on."""
+    """What was run on. With several pools `stages` counts one replica of each, `visits` is the longest route's."""
 
     model: str
     device: str
@@ -31,7 +32,8 @@ class RunTopology(msgspec.Struct, frozen=True, kw_only=True):
     visits: int
     replicas: int
     devices: int  # all replicas together
-    plan_digest: str
+    plan_digest: str  # of the plan, or of the fleet
+    fleet: str = ""  # its pools, like "2 x prefill TP4 + 2 x decode TP8"; "": a plan alone
 
 
 class Advice(msgspec.Struct, frozen=True):
@@ -77,7 +79,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     workload: str
     workload_rows: dict[str, int]
     topology: RunTopology
-    credits: int
+    credits: int  # per replica; with several pools the most
     requests: dict[str, int]  # by outcome, and their total
     requests_per_s: float  # of the whole run, its drain included; `measured` has those of the window
     prompt_tokens: int
@@ -92,15 +94,15 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     e2e_s: Latency
     queue_s: Latency
     stages_total: int  # all replicas
-    visits: int  # of the route
+    visits: int  # of the route; with several pools of the longest
     microbatches: int
     stage_visits: int
     bubble_ratio: float  # idle without `empty` / (busy + idle without `empty`), all stages together
-    binding_stage: int | None  # whose ledger refused most often
+    binding_stage: int | None  # whose ledger refused most often; stages count through all pools
     busiest_stage: int | None  # with the most busy time, replicas added up
     kv_peak_ratio: float  # the fullest ledger's peak over its budget
     slo: SloResult | None = None
-    utilisation: Utilisation | None = None  # None: the plan does not say what work its stages do
+    utilisation: Utilisation | None = None  # None: several pools, or a plan that does not say what work its stages do
     prefix_cache: PrefixSummary | None = None  # None: the run had none
     speculation: SpeculationSummary | None = None  # None: nothing was drafted
     measured: MeasuredRates | None = None  # None: there was no time to measure in
@@ -110,10 +112,41 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     settings: Facts = {}  # in force during the run
     binds: tuple[Advice, ...] = ()  # the most telling first
     rerun: Rerun | None = None  # what `tune` makes the run from; None: requests that can't be had again, as live ones
+    pools: tuple[PoolSummary, ...] = ()  # of a fleet; empty for a plan alone
+    hand_over: HandOverSummary | None = None  # None: no KV is handed over
+
+    def stage_name(self, stage: int | None) -> str:
+        """A stage by its number: "3", in a fleet "decode/3"; "-" for None."""
+        if stage is None:
+            return "-"
+        for pool in self.pools:
+            if stage < pool.stages:
+                return f"{pool.name}/{stage}"
+            stage -= pool.stages
+        return str(stage)
+
+    @property
+    def first(self) -> "Summary | PoolSummary":
+        """What has the `visits` and `credits` of replica 0, which pictures of one replica show."""
+        return self.pools[0] if self.pools else self
+
+    def replica_name(self, replica: int) -> str:
+        """A replica by its number: "3", in a fleet "decode-1"."""
+        first = 0
+        for pool in self.pools:
+            if replica < first + pool.replicas:
+                return f"{pool.name}-{replica - first}"
+            first += pool.replicas
+        return str(replica)
 
 
 def run_summary(
-    plan: Plan, totals: RunTotals | None, facts: RunFacts, statistics: Statistics, digest: str | None
+    pools: RunPools,
+    totals: RunTotals | None,
+    facts: RunFacts,
+    statistics: Statistics,
+    digest: str | None,
+    tallies: PoolTallies | None = None,
 ) -> Summary:
     """All figures of one run. Without totals (the run broke off) the figures that need them are zero or None."""
     stages = totals.stages if totals else ()
@@ -121,7 +154,8 @@ def run_summary(
     speculation = speculation_summary(totals.speculation) if totals else None
     outcomes = {"total": statistics.requests, **statistics.outcomes}
     times = statistics.latencies()
-    on, measured = topology(plan), statistics.measured(closed=facts.closed)
+    on, measured = topology(pools), statistics.measured(closed=facts.closed)
+    alone = pools.pools[0].plan if len(pools.pools) == 1 else None
     return Summary(
         digest=digest,
         complete=totals is not None,
@@ -145,37 +179,41 @@ def run_summary(
         itl_s=times["itl_s"],
         e2e_s=times["e2e_s"],
         queue_s=times["queue_s"],
-        stages_total=len(plan.stages) * plan.replicas,
-        visits=len(plan.visits),
+        stages_total=sum(len(plan.stages) for plan in pools.plans),
+        visits=on.visits,
         microbatches=totals.microbatches if totals else 0,
         stage_visits=totals.stage_visits if totals else 0,
         bubble_ratio=run_bubble_ratio(stages),
         binding_stage=totals.binding_stage if totals else None,
-        busiest_stage=_busiest(stages),
+        busiest_stage=_busiest(pools, stages),
         kv_peak_ratio=max((s.kv_peak_bytes / s.kv_budget_bytes for s in stages if s.kv_budget_bytes), default=0.0),
         slo=statistics.slo_result(measured),
-        utilisation=utilisation(plan, stages, statistics.work, speculation),
+        utilisation=utilisation(alone, stages, statistics.work, speculation) if alone else None,
         prefix_cache=prefix_summary(totals.prefix) if totals else None,
         speculation=speculation,
         measured=measured,
         cost=run_cost(on, measured, facts.price_per_device_hour),
         rerun=facts.rerun,
         attempts=facts.attempts,
-        plan=plan.info,
+        plan=pools.common_info(),
         settings=facts.settings,
+        pools=tallies.summaries(totals) if tallies is not None else (),
+        hand_over=tallies.hand_overs.summary() if tallies is not None else None,
     )
 
 
-def topology(plan: Plan) -> RunTopology:
-    """What a plan runs on."""
+def topology(pools: RunPools) -> RunTopology:
+    """What a plan or a fleet runs on."""
+    plans = [pool.plan for pool in pools.pools]
     return RunTopology(
-        model=plan.model,
-        device=device_text(plan),
-        stages=len(plan.stages),
-        visits=len(plan.visits),
-        replicas=plan.replicas,
-        devices=plan.replicas * sum(s.devices for s in plan.stages),
-        plan_digest=plan.digest(),
+        model=SEVERAL.join(pools.models),
+        device=pools.device,
+        stages=sum(len(plan.stages) for plan in plans),
+        visits=max(len(plan.visits) for plan in plans),
+        replicas=pools.replicas,
+        devices=sum(plan.devices for plan in plans),
+        plan_digest=pools.source.digest(),
+        fleet=pools.label(),
     )
 
 
@@ -196,8 +234,9 @@ def _rate(count: int, window_ns: int) -> float:
     return count * NS_PER_S / window_ns if window_ns else 0.0
 
 
-def _busiest(stages: Iterable[StageRecord]) -> int | None:
+def _busiest(pools: RunPools, stages: Iterable[StageRecord]) -> int | None:
     busy: dict[int, int] = {}
-    for stage in stages:
-        busy[stage.stage] = busy.get(stage.stage, 0) + stage.busy_ns
+    for record in stages:
+        number = pools.stage_number(record)
+        busy[number] = busy.get(number, 0) + record.busy_ns
     return max(busy, key=lambda s: (busy[s], -s)) if busy else None

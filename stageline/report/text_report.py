@@ -1,7 +1,7 @@
 """A run as text: figures, latency percentiles, and where every stage spent its time. Fits 80 columns."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rich import box
@@ -16,13 +16,15 @@ from stageline.plan.report import ranges
 from stageline.report.backtest import backtest_text
 from stageline.report.distributions import Latency
 from stageline.report.grouping import StageGroup, group_stages
+from stageline.report.hand_overs import HandOverSummary
+from stageline.report.pool_summary import PoolSummary
 from stageline.report.prefix import prefix_text
 from stageline.report.settings import run_label, settings_text
 from stageline.report.speculation import speculation_text
 from stageline.report.summary import Advice, Summary
 from stageline.report.tuned import TuneResult
 from stageline.report.utilisation import Utilisation
-from stageline.units import NS_PER_S, counted, figure_text, format_duration
+from stageline.units import NS_PER_S, bytes_text, counted, figure_text, format_duration
 
 MAX_STAGE_ROWS = 32
 RANGE_SHARE = 0.01  # difference of shares of the window from which a row of several stages shows both ends
@@ -43,7 +45,9 @@ def run_report(
 
     `tuned` is what an earlier tuning of the run in `directory` measured.
     """
-    parts: list[RenderableType] = [figures_table(summary), latency_table(summary), stage_table(stages)]
+    parts: list[RenderableType] = [figures_table(summary)]
+    parts += [pool_table(summary.pools)] if summary.pools else []
+    parts += [latency_table(summary), stage_table(stages, name=summary.replica_name)]
     if groups is not None:
         parts.append(groups)
     if summary.slo is not None:
@@ -79,11 +83,17 @@ def figures_table(summary: Summary) -> Table:
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
     t, outcomes = summary.topology, summary.requests
-    replicas = f", {t.replicas} replicas" if t.replicas > 1 else ""
-    size = f"{counted(t.stages, 'stage')}, {counted(t.visits, 'visit')}"
-    table.add_row("cluster", f"{t.model} on {t.devices} x {t.device}: {size}{replicas}")
-    if label := run_label(summary.plan, summary.settings):
+    if t.fleet:
+        table.add_row("fleet", f"{t.fleet}: {t.model} on {t.devices} x {t.device}")
+    else:
+        replicas = f", {t.replicas} replicas" if t.replicas > 1 else ""
+        size = f"{counted(t.stages, 'stage')}, {counted(t.visits, 'visit')}"
+        table.add_row("cluster", f"{t.model} on {t.devices} x {t.device}: {size}{replicas}")
+    if len(summary.pools) < 2 and (label := run_label(summary.plan, summary.settings)):
         table.add_row("driven as", f"{label}: {settings_text(summary.settings)}")
+    for pool in summary.pools if len(summary.pools) > 1 else ():
+        label = run_label({**pool.plan, "dp": 1}, pool.settings)
+        table.add_row(f"pool {pool.name}", f"{label or pool.device}: {settings_text(pool.settings)}")
     table.add_row("workload", Text(summary.workload))
     others = [f"{n:,} {name}" for name, n in outcomes.items() if n and name not in ("total", "finished")]
     table.add_row("requests", ", ".join([f"{outcomes['finished']:,} of {outcomes['total']:,} finished", *others]))
@@ -99,6 +109,8 @@ def figures_table(summary: Summary) -> Table:
         table.add_row("utilisation", f"{u.mfu:.1%} of peak FLOPs (MFU), {u.bandwidth:.1%} of memory bandwidth")
         for stages, text in bound_lines(u):
             table.add_row("bound by", f"{text} (stage {stages}; mean microbatch)")
+    if summary.hand_over is not None:
+        table.add_row("KV transfer", _transfers(summary.hand_over))
     if summary.prefix_cache is not None:
         table.add_row("prefix cache", prefix_text(summary.prefix_cache))
     if summary.speculation is not None:
@@ -147,9 +159,10 @@ _ODD = ("skipped_bad", "left_out_failed", "output_raised", "prompt_raised", "reo
 
 
 def _binding(summary: Summary) -> str:
-    parts = [f"busiest stage {summary.busiest_stage}"] if summary.busiest_stage is not None else []
+    name = summary.stage_name
+    parts = [f"busiest stage {name(summary.busiest_stage)}"] if summary.busiest_stage is not None else []
     if summary.binding_stage is not None:
-        parts.append(f"KV binds at stage {summary.binding_stage}")
+        parts.append(f"KV binds at stage {name(summary.binding_stage)}")
     return f"; {', '.join(parts)}" if parts else ""
 
 
@@ -172,9 +185,47 @@ def latency_table(summary: Summary) -> Table:
     return table
 
 
-def stage_table(stages: Sequence[StageRecord], max_rows: int = MAX_STAGE_ROWS) -> Table:
-    """Busy and idle shares of the window in %; similar neighbours share a row, only causes that occurred are shown."""
-    groups = group_stages(stages, max_rows)
+def _transfers(found: HandOverSummary) -> str:
+    times = found.transfer_s
+    text = f"{counted(found.requests, 'hand-over')}, {bytes_text(found.sent_bytes)}"
+    if times.p50 is None or times.p99 is None:
+        return text
+    text += f"; {format_duration(times.p50 * NS_PER_S)} median, {format_duration(times.p99 * NS_PER_S)} p99 to landing"
+    gap = found.gap_s.p50
+    return text if gap is None else f"{text}; median {format_duration(gap * NS_PER_S)} after the first token"
+
+
+def pool_table(pools: Sequence[PoolSummary]) -> Table:
+    """What each pool of a fleet served, and how full it was."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=0)
+    preempted = ["preempt"] if any(pool.preemptions for pool in pools) else []
+    more = [*preempted, *(["port%"] if any(pool.ports for pool in pools) else [])]
+    for name in ("pool", "reqs", "in tok/s", "out tok/s", "busy%", "queue p50", "p99", *more, "kv top%"):
+        table.add_column(name, justify="left" if name == "pool" else "right", no_wrap=name != "pool")
+    for pool in pools:
+        queue = [None if v is None else v * NS_PER_S for v in (pool.queue_s.p50, pool.queue_s.p99)]
+        table.add_row(
+            pool.label,
+            f"{pool.requests:,}",
+            figure_text(pool.prompt_tokens_per_s),
+            figure_text(pool.output_tokens_per_s),
+            _percent(pool.busy_ratio),
+            *("-" if value is None else format_duration(value) for value in queue),
+            *([f"{pool.preemptions:,}"] if preempted else []),
+            *([_percent(pool.ports.busiest)] if pool.ports else []),
+            _percent(pool.kv_peak_ratio),
+        )
+    return table
+
+
+def stage_table(
+    stages: Sequence[StageRecord], max_rows: int = MAX_STAGE_ROWS, name: Callable[[int], str] = str
+) -> Table:
+    """Busy and idle shares of the window in %; similar neighbours share a row, only causes that occurred are shown.
+
+    `name` is what a replica is called.
+    """
+    groups = group_stages(stages, max_rows, name)
     causes = [c for c in SHOWN if any(g.idle_ratio[c] > 0 for g in groups)]
     kv = any(s.kv_budget_bytes for s in stages)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=0)
@@ -182,10 +233,10 @@ def stage_table(stages: Sequence[StageRecord], max_rows: int = MAX_STAGE_ROWS) -
     table.caption_justify = "left"
     table.add_column("stage", no_wrap=True)
     letters = None if len(causes) <= WORDY_CAUSES else LETTERS
-    for name in ("busy%", *((CAUSE[c].heading or c)[:letters] for c in causes), *(["kv top%"] if kv else [])):
-        table.add_column(name, justify="right", no_wrap=True)
+    for heading in ("busy%", *((CAUSE[c].heading or c)[:letters] for c in causes), *(["kv top%"] if kv else [])):
+        table.add_column(heading, justify="right", no_wrap=True)
     for group in groups:
-        cells = [_range(*group.ranges[name]) for name in ("busy", *causes)]
+        cells = [_range(*group.ranges[part]) for part in ("busy", *causes)]
         table.add_row(group.label, *cells, *([_percent(group.kv_peak_ratio)] if kv else []))
     return table
 

@@ -40,6 +40,20 @@ class WorkDone:
     def __init__(self) -> None:
         self.tokens = self.pairs = self.rows = self.kv_read_tokens = self.decoded_tokens = self.prompts = 0
 
+    def prefill(self, record: RequestRecord) -> None:
+        """The part of a request that was handed over after its prompt."""
+        self.request(msgspec.structs.replace(record, output_tokens=1))
+
+    def decode(self, record: RequestRecord, steps: int) -> None:
+        """The other part: so many decode steps, the last of which gives the last token."""
+        first = record.prompt_tokens + record.output_tokens - steps  # tokens read by the first of them
+        self.tokens += steps
+        self.rows += steps
+        self.decoded_tokens += steps
+        read = steps * first + steps * (steps - 1) // 2
+        self.pairs += read
+        self.kv_read_tokens += read
+
     def request(self, record: RequestRecord) -> None:
         """Tokens cached..prompt + output - 2 went through the layers, each against all before it and itself."""
         out = record.output_tokens

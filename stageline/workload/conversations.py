@@ -6,7 +6,7 @@ and answers of the conversation, and its own question. Arrivals are open-loop: a
 answer before it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from itertools import takewhile
 
@@ -75,8 +75,10 @@ class Conversations:
         block_tokens: int,
         system: Length,
         lengths: RequestLengths,
+        models: Sequence[str] = ("",),
     ) -> None:
-        self._seed, self._turns = seed, turns
+        """`models`: what users ask for, one after the other."""
+        self._seed, self._turns, self._models = seed, turns, models
         self._prompts, self._users = system_prompts, system_prompts * users
         self.block_tokens = block_tokens
         self._system, self._lengths = system, lengths
@@ -99,7 +101,7 @@ class Conversations:
         return Request(
             index=index, arrival_ns=arrival_ns, prompt_tokens=prompt, output_tokens=answer, max_output_tokens=most,
             conversation=f"user-{user}/{state.number}", hash_ids=tuple(state.ids[: -(-prompt // self.block_tokens)]),
-            output_hash_ids=tuple(state.ids[first:end]),
+            output_hash_ids=tuple(state.ids[first:end]), model=self._models[user % len(self._models)],
         )  # fmt: skip
 
     def _begin(self, user: int, number: int) -> _UserState:

@@ -29,6 +29,7 @@ class TraceRow(msgspec.Struct, frozen=True, gc=False):
     conversation: str = ""
     hash_ids: tuple[int, ...] = ()
     output_hash_ids: tuple[int, ...] = ()
+    model: str = ""  # that it asks for; empty: the only one
 
     def request(self, index: int, arrival_ns: int) -> Request:
         """The request, once its index and emulated arrival are known."""
@@ -42,6 +43,7 @@ class TraceRow(msgspec.Struct, frozen=True, gc=False):
             conversation=self.conversation,
             hash_ids=self.hash_ids,
             output_hash_ids=self.output_hash_ids,
+            model=self.model,
         )
 
 

@@ -13,10 +13,10 @@ import msgspec
 from stageline.errors import BadInput
 
 KINDS: dict[str, tuple[str, ...]] = {
-    "poisson": ("rate", "requests", "input", "output", "max_output", "trace"),
-    "gamma": ("rate", "cv", "requests", "input", "output", "max_output", "trace"),
-    "constant": ("rate", "requests", "input", "output", "max_output", "trace"),
-    "closed": ("users", "think", "requests", "input", "output", "max_output", "trace"),
+    "poisson": ("rate", "requests", "input", "output", "max_output", "trace", "model"),
+    "gamma": ("rate", "cv", "requests", "input", "output", "max_output", "trace", "model"),
+    "constant": ("rate", "requests", "input", "output", "max_output", "trace", "model"),
+    "closed": ("users", "think", "requests", "input", "output", "max_output", "trace", "model"),
     "sessions": (
         "system_prompts",
         "users",
@@ -29,6 +29,7 @@ KINDS: dict[str, tuple[str, ...]] = {
         "seconds",
         "block",
         "requests",
+        "model",
     ),
 }
 _KIND = re.compile(r"([a-z]+):(.*)", re.DOTALL)
@@ -56,6 +57,13 @@ class SyntheticSpec(msgspec.Struct, frozen=True):
             raise BadInput(f"workload {self.text!r}", None, f"{self.kind} needs {name}=", f"write it like {EXAMPLE}")
         return value
 
+    def models(self) -> tuple[str, ...]:
+        """The models that requests name in turn: `model=a+b`; one without a name by default. Raises BadInput."""
+        names = tuple(self.options.get("model", "").split("+"))
+        if "model" in self.options and not all(names):
+            raise BadInput(self.option("model"), self.options["model"], "a model has no name", "write it like a+b")
+        return names
+
     def integer(self, name: str, default: int | None) -> int | None:
         """An option that is a positive integer. Raises BadInput."""
         text = self.options.get(name)
@@ -78,10 +86,11 @@ def parse_spec(text: str) -> SyntheticSpec | None:
         if name in options:
             raise BadInput(f"workload {text!r}", name, "given twice", "give it once")
         options[name] = value
-    if "trace" in options and {"input", "output", "max_output"} & options.keys():
+    if "trace" in options and {"input", "output", "max_output", "model"} & options.keys():
         raise BadInput(
-            f"workload {text!r}", None, "trace= brings its own lengths", "drop input=, output= and max_output="
-        )
+            f"workload {text!r}", None, "trace= brings its own lengths and models",
+            "drop input=, output=, max_output= and model=",
+        )  # fmt: skip
     return SyntheticSpec(text, kind, options)
 
 

@@ -40,7 +40,7 @@ def synthetic(spec: SyntheticSpec, options: WorkloadOptions) -> DescribedWorkloa
         return _timed_trace(spec, options, times)
     count = _count(spec, options, DEFAULT_REQUESTS)
     counts = RowCounts()
-    stream = _lengths(spec, options).stream(0)
+    stream, models = _lengths(spec, options).stream(0), spec.models()
 
     def requests() -> Iterator[Request]:
         for index, time_ns in enumerate(islice(times, count)):
@@ -53,6 +53,7 @@ def synthetic(spec: SyntheticSpec, options: WorkloadOptions) -> DescribedWorkloa
                 prompt_tokens=prompt,
                 output_tokens=output,
                 max_output_tokens=most,
+                model=models[index % len(models)],
             )
 
     return IteratedWorkload(requests(), description=spec.text, counts=counts, fraction=lambda: counts.accepted / count)
@@ -81,6 +82,7 @@ def _closed(spec: SyntheticSpec, options: WorkloadOptions) -> ClosedLoop | Close
         requests=_count(spec, options, DEFAULT_REQUESTS),
         lengths=_lengths(spec, options).at,
         description=spec.text,
+        models=spec.models(),
     )
 
 
@@ -99,6 +101,7 @@ def _conversations(spec: SyntheticSpec, options: WorkloadOptions) -> IteratedWor
         block_tokens=spec.integer("block", DEFAULT_BLOCK) or DEFAULT_BLOCK,
         system=system,
         lengths=RequestLengths(options.seed, question, read.length("output", DEFAULT_OUTPUT, 1), read.max_output()),
+        models=spec.models(),
     )
     counts = RowCounts()
 

@@ -1,7 +1,7 @@
 """The workloads that engines take requests from; all implement `stageline.engine.types.Workload`."""
 
 import heapq
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from stageline.engine.types import NEVER, Cancellation, Request, Workload
@@ -97,8 +97,10 @@ class ClosedLoop:
         requests: int,
         lengths: Callable[[int, int], tuple[int, int, int]],
         description: str,
+        models: Sequence[str] = ("",),
     ) -> None:
-        self._think_ns = think_ns
+        """`models`: what users ask for, one after the other."""
+        self._think_ns, self._models = think_ns, models
         self._limit = requests
         self._lengths = lengths
         self._due: list[tuple[int, int, int]] = [(0, user, 0) for user in range(min(users, requests))]
@@ -126,6 +128,7 @@ class ClosedLoop:
             output_tokens=output,
             max_output_tokens=most,
             conversation=f"user-{user}",
+            model=self._models[user % len(self._models)],
         )
 
     def finished(self, index: int, now_ns: int) -> None:

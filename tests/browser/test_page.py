@@ -14,7 +14,7 @@ from stageline.report.events import Gap, Served
 from stageline.report.page.render import write_page
 from stageline.report.page.sheet import write_sheet
 from stageline.report.rundir import read_events, read_stages
-from tests.known import SLOW, TIGHT, write_run
+from tests.known import SLOW, TIGHT, known_fleet, write_run
 from tests.reference.plans import pipeline
 
 
@@ -80,6 +80,21 @@ def test_a_page_without_events(tmp_path: Path, tab: Any, trouble: list[str]) -> 
     assert "--events" in tab.inner_text("#timeline-note")
     assert tab.locator("#timeline").count() == 0
     assert tab.locator("#occupancy svg > g").count() == 59
+    assert trouble == []
+
+
+def test_a_fleet_is_told_by_its_pools(tmp_path: Path, tab: Any, trouble: list[str]) -> None:
+    workload = "constant:rate=400,requests=12,input=16,output=12"
+    run = stageline.run(known_fleet(), workload, output=tmp_path, events=True)
+    write_page(tmp_path, tmp_path / "report.html")
+    visit(tab, tmp_path / "report.html")
+    tab.focus("#timeline")
+    for _ in range(6):
+        tab.keyboard.press("ArrowDown")
+    assert tab.inner_text("#details").startswith("Stage short-0/1 (stage-1): microbatch ")
+    rows = tab.locator("#pools tbody tr").all_inner_texts()
+    assert [row.split("\t")[0] for row in rows] == [pool.label for pool in run.summary.pools]
+    assert "busiest stage long/2" in tab.inner_text("#cards")
     assert trouble == []
 
 

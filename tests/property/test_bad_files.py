@@ -13,11 +13,15 @@ from stageline.catalog.decode import parse_toml
 from stageline.catalog.device_file import device_entry
 from stageline.catalog.loader import Catalog
 from stageline.catalog.model_file import model_entry
+from stageline.engine.fleet import Fleet, HandOver, Pool
+from stageline.engine.fleet_check import parse_fleet
 from stageline.errors import BadInput, DoesNotFit, UsageError
 from stageline.model.hf import import_config
 from stageline.plan.build import make_plan
 from stageline.plan.options import PlanOptions
 from stageline.plan.parse import parse_plan
+from stageline.report.fleet_report import fleet_report
+from stageline.testing import uniform_plan
 
 SHELF = Catalog()
 PLAN = make_plan(SHELF.model("kimi-k2.6").spec, SHELF.device("b200").device, PlanOptions()).plan.canonical()
@@ -147,3 +151,25 @@ def test_configs(shared_data: Path, name: str) -> None:
         assert spec.weight_bytes() > 0
 
     check()
+
+
+FLEET = Fleet(
+    pools=(
+        Pool(name="p", plan=uniform_plan(2, kv_block_bytes=9, state_bytes=5, replicas=2), role="prefill"),
+        Pool(name="d", plan=uniform_plan(1, kv_block_bytes=9), role="decode", ingress_bytes_per_s=7),
+    ),
+    hand_over=HandOver(bytes_per_s=9),
+).canonical()
+
+
+@patient
+@given(damaged(FLEET.decode()))
+def test_fleets(document: Any) -> None:
+    try:
+        fleet = parse_fleet(json.dumps(document).encode(), "fleet.json")
+    except BadInput as error:
+        assert str(error).startswith("fleet.json")
+        return
+    report = fleet_report(fleet)
+    assert report.replicas == sum(row.replicas for row in report.pools) >= 2
+    assert all(prompt.time_ns > 0 for row in report.transfers for prompt in row.prompts)

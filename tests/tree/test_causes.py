@@ -18,7 +18,7 @@ from stageline.report.page.data import page_data
 from stageline.report.page.lanes import CATEGORIES
 from stageline.report.page.render import SCRIPTS, asset
 from stageline.report.palette import DARK_SERVICES, SERVICES
-from stageline.report.rundir import read_run_plan, read_summary
+from stageline.report.rundir import read_run_pools, read_summary
 from stageline.report.tuned import OBJECTIVES
 from tests.known import write_run
 from tests.reference import attribution
@@ -58,7 +58,7 @@ def test_a_cause_that_takes_half_of_the_time_gets_its_advice(directory: Path, ca
         read_summary(directory), busiest_stage=0, requests_per_s=1e6, e2e_s=Latency(mean=1.0), queue_s=Latency(mean=0.0)
     )
     stages = [waiting(i, cause, 60 if i else 30) for i in range(4)]
-    lines = advise(read_run_plan(directory), summary, stages)
+    lines = advise(read_run_pools(directory), summary, stages)
     wanted = cause_advice(cause, 0.525, run_figures(summary, stages)).moved_by
     found = [line.seen for line in lines if line.moved_by == wanted]
     assert any("52%" in seen for seen in found)

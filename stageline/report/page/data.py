@@ -19,7 +19,7 @@ from stageline.report.rundir import (
     read_events,
     read_parts,
     read_requests,
-    read_run_plan,
+    read_run_pools,
     read_stages,
     read_summary,
 )
@@ -59,8 +59,9 @@ class PageData(msgspec.Struct, frozen=True, kw_only=True):
     summary: Summary
     label: str  # of plan and serving engine; "" if the run does not say
     stages: list[StageRecord]
-    plan_stages: list[PlanStage]
-    visits: list[int]
+    plan_stages: list[PlanStage]  # of all pools, one replica of each
+    stage_numbers: list[int]  # of `stages`, into `plan_stages`
+    replicas: list[str]  # names of replicas; empty for a plan alone
     window: Window
     events: bool
     groups: int  # of replica 0, shown over time; 0 without events, or when there are too many to show
@@ -76,7 +77,7 @@ class PageData(msgspec.Struct, frozen=True, kw_only=True):
 
 def page_data(directory: Path) -> tuple[PageData, str]:
     """The data and its blob. BadInput when the run is incomplete or damaged."""
-    summary, stages, plan = read_summary(directory), read_stages(directory), read_run_plan(directory)
+    summary, stages, pools = read_summary(directory), read_stages(directory), read_run_pools(directory)
     if not summary.complete or not stages:
         raise BadInput(str(directory), None, "the run broke off and has no stages", RERUN)
     requests = list(read_requests(directory))
@@ -84,21 +85,22 @@ def page_data(directory: Path) -> tuple[PageData, str]:
     events = (directory / EVENTS_FILE).exists()
     packer, groups = Packer(), 0
     if events:
-        sizes = GroupSizes(read_parts(directory), len(plan.visits) - 1)
+        sizes = GroupSizes(read_parts(directory), len(pools.plans[0].visits) - 1)
         lanes.read(sizes.watch(read_events(directory)))
         lanes.pack(packer)
         groups = sizes.pack(lanes.bins, packer)
     shown = pack_requests(requests, lanes.bins, packer)
     data = PageData(
         summary=summary,
-        label=run_label(summary.plan, summary.settings),
+        label=summary.topology.fleet or run_label(summary.plan, summary.settings),
         stages=stages,
-        plan_stages=_plan_stages(plan),
-        visits=[v.stage for v in plan.visits],
+        plan_stages=[stage for pool in pools.pools for stage in _plan_stages(pool.plan)],
+        stage_numbers=[pools.stage_number(record) for record in stages],
+        replicas=[pools.replica_name(replica) for replica in range(pools.replicas)] if pools.named else [],
         window=_window(lanes),
         events=events,
         groups=groups,
-        advice=advise(plan, summary, stages),
+        advice=advise(pools, summary, stages),
         tuning=tuning_lines(summary, directory, read_tune(directory, summary.digest)),
         waterfall=shown,
         categories=CATEGORIES,

@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 
 from stageline.cost.arrays import IntArray
-from stageline.engine.types import RequestRecord
+from stageline.engine.types import HandOverRecord, RequestRecord
 from stageline.report.page.bins import Bins
 from stageline.report.page.columns import Packer
 from stageline.report.request_times import times_of
@@ -40,8 +40,22 @@ def pack_requests(records: Sequence[RequestRecord], bins: Bins, packer: Packer) 
     for name in ("prompt_tokens", "output_tokens", "preemptions"):
         packer.add(f"request.{name}", _ints([getattr(r, name) for r in shown]))
     packer.add("request.replica", _ints([0 if r.replica is None else r.replica for r in shown]))
+    if any(r.hand_over is not None for r in shown):
+        _hand_overs(shown, packer)
     packer.add("request.outcome", _ints([REQUEST_OUTCOMES.index(r.outcome) for r in shown]))
     return WaterfallRows(len(shown), every)
+
+
+def _hand_overs(shown: Sequence[RequestRecord], packer: Packer) -> None:
+    """Times as above; `request.decode_replica` is 0 for none, otherwise its number plus 1."""
+    sent, landed, replicas = list[int](), list[int](), list[int]()
+    for record in shown:
+        moved = record.hand_over or HandOverRecord()
+        sent.append(0 if moved.start_ns is None else moved.start_ns - record.arrival_ns + 1)
+        landed.append(0 if moved.landed_ns is None else moved.landed_ns - record.arrival_ns + 1)
+        replicas.append(0 if moved.decode_replica is None else moved.decode_replica + 1)
+    for name, values in (("sent", sent), ("landed", landed), ("decode_replica", replicas)):
+        packer.add(f"request.{name}", _ints(values))
 
 
 def _queue(records: Sequence[RequestRecord], bins: Bins, packer: Packer) -> None:

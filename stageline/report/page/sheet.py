@@ -4,7 +4,7 @@ Whatever stands there was measured in the run, or tried by an earlier `stageline
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from stageline.engine.causes import CAUSE, SHOWN
@@ -13,6 +13,7 @@ from stageline.errors import BadInput
 from stageline.report.distributions import Latency
 from stageline.report.grouping import group_stages
 from stageline.report.page.render import asset, css_colours, escape, fill_template
+from stageline.report.pool_summary import PoolSummary
 from stageline.report.rundir import RERUN, read_stages, read_summary
 from stageline.report.settings import settings_text
 from stageline.report.slo import Slo, parse_slo
@@ -48,7 +49,7 @@ def write_sheet(directory: Path, path: Path) -> None:
             "SERVICE": _definitions(service_words(summary)),
             "ROOM": _definitions(room_words(summary, stages)),
             "COST": _definitions(cost_words(summary)),
-            "BARS": _bars(stages),
+            "BARS": _bars(stages, summary.replica_name),
             "BINDS": _items([line.seen for line in summary.binds[:MAX_BINDS]] or ["nothing stands out"]),
             "TRIED": _items(tried),
             "COMMAND": escape(shorten(summary.command or "-", MAX_TEXT)),
@@ -62,8 +63,10 @@ def plan_words(summary: Summary) -> list[Pair]:
     """The plan in words; what an older plan does not say is left out."""
     t, made = summary.topology, summary.plan
     each = t.devices // t.replicas
-    rows = [("devices", f"{t.devices} x {t.device}" + (f", {t.replicas} replicas of {each}" if t.replicas > 1 else ""))]
-    if "tp" in made:
+    copies = f", {t.replicas} replicas of {each}" if t.replicas > 1 and len(summary.pools) < 2 else ""
+    rows = [("devices", f"{t.devices} x {t.device}{copies}")]
+    rows += [(f"pool {pool.name}", _pool_words(pool)) for pool in summary.pools]
+    if "tp" in made and len(summary.pools) < 2:
         axes = [
             f"{int(made[name])} {words}"
             for name, words in (
@@ -78,9 +81,15 @@ def plan_words(summary: Summary) -> list[Pair]:
         rows.append(("formats", ", ".join(formats)))
     if context := int(made.get("context_tokens", 0)):
         rows.append(("sized for", f"contexts of {context:,} tokens"))
-    if engine := str(summary.settings.get("serving_engine", "")):
+    if len(summary.pools) < 2 and (engine := str(summary.settings.get("serving_engine", ""))):
         rows.append(("driven as", f"{engine}: {settings_text(summary.settings)}"))
     return [*rows, ("load", shorten(summary.workload, MAX_TEXT))]
+
+
+def _pool_words(pool: PoolSummary) -> str:
+    engine = f", {name}" if (name := pool.settings.get("serving_engine")) else ""
+    role = "" if pool.role == "both" else f", {pool.role}"
+    return f"{pool.label} on {pool.devices} x {pool.device}{role}{engine}; busy for {pool.busy_ratio:.0%} of the time"
 
 
 def service_words(summary: Summary) -> list[Pair]:
@@ -112,7 +121,7 @@ def room_words(summary: Summary, stages: Sequence[StageRecord]) -> list[Pair]:
         ("busiest stage", f"worked for {busiest:.0%} of the time"),
         ("KV memory", f"at most {figure_text(100 * summary.kv_peak_ratio)} % full"),
     ]
-    if (m := summary.measured) and m.offered_requests_per_s is not None and t.replicas > 1:
+    if (m := summary.measured) and m.offered_requests_per_s is not None and t.replicas > 1 and len(summary.pools) < 2:
         now, then = (m.offered_requests_per_s / n for n in (t.replicas, t.replicas - 1))
         lost = f"{figure_text(then)} requests/s each instead of {figure_text(now)}; not tried here"
         rows.append(("one replica lost", f"the others would have to serve {lost}"))
@@ -172,9 +181,9 @@ def _items(lines: Iterable[str]) -> str:
     return "".join(f"<li>{escape(line)}</li>" for line in lines)
 
 
-def _bars(stages: Sequence[StageRecord]) -> str:
+def _bars(stages: Sequence[StageRecord], name: Callable[[int], str]) -> str:
     """Where the time of each stage went, as bars of parts, and a legend of the parts that occur."""
-    groups = group_stages(stages, MAX_BARS)
+    groups = group_stages(stages, MAX_BARS, name)
     names = ["busy", *(c for c in SHOWN if any(g.idle_ratio[c] >= 0.005 for g in groups))]
     rows = []
     for group in groups:

@@ -6,18 +6,19 @@ requests by arrival; about 150 bytes per service.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import accumulate
 from pathlib import Path
 
 import msgspec
 
 from stageline.engine.types import RequestRecord
-from stageline.plan.schema import Plan
 from stageline.report.events import Gap, Served, StageEvent
 from stageline.report.idle import gap_pieces
 from stageline.report.perfetto import packets
 from stageline.report.perfetto.flows import first_token_flows
 from stageline.report.perfetto.rows import RowAllocator
-from stageline.report.rundir import read_events, read_requests, read_run_plan
+from stageline.report.pools import RunPools
+from stageline.report.rundir import read_events, read_requests, read_run_pools
 
 MAX_TRACE_SERVICES = 150_000
 MAX_TRACE_REQUESTS = 5_000
@@ -36,11 +37,12 @@ class TraceSize(msgspec.Struct, frozen=True):
 
 def write_trace(directory: Path, path: Path) -> TraceSize:
     """The trace of a run directory. BadInput when it is damaged; OSError when `path` can't be written."""
-    plan, requests = read_run_plan(directory), list(read_requests(directory))
+    pools, requests = read_run_pools(directory), list(read_requests(directory))
     shown = sorted(requests, key=lambda r: (r.arrival_ns, r.index))[:MAX_TRACE_REQUESTS]
-    flows = first_token_flows(shown, _last_ends(read_events(directory), plan), plan.links[-1].latency_ns)
+    latencies = [plan.links[-1].latency_ns for plan in pools.plans]
+    flows = first_token_flows(shown, _last_ends(read_events(directory), pools), latencies)
     with path.open("wb") as file:
-        trace = _Trace(plan, flows)
+        trace = _Trace(pools, flows)
         file.write(trace.head())
         cut = False
         for event in read_events(directory):
@@ -52,11 +54,11 @@ def write_trace(directory: Path, path: Path) -> TraceSize:
     return TraceSize(trace.services, cut)
 
 
-def _last_ends(events: Iterable[StageEvent], plan: Plan) -> dict[int, list[int]]:
+def _last_ends(events: Iterable[StageEvent], pools: RunPools) -> dict[int, list[int]]:
     """When each microbatch left the last visit, by replica; in the order of microbatches."""
-    last, ends = len(plan.visits) - 1, dict[int, list[int]]()
+    last, ends = [len(plan.visits) - 1 for plan in pools.plans], dict[int, list[int]]()
     for event in events:
-        if isinstance(event, Served) and event.visit == last:
+        if isinstance(event, Served) and event.visit == last[event.replica]:
             ends.setdefault(event.replica, []).append(event.end_ns)
     return ends
 
@@ -64,8 +66,9 @@ def _last_ends(events: Iterable[StageEvent], plan: Plan) -> dict[int, list[int]]
 class _Trace:
     """Turns events into packets."""
 
-    def __init__(self, plan: Plan, flows: Flows) -> None:
-        self._plan, self._flows = plan, flows
+    def __init__(self, pools: RunPools, flows: Flows) -> None:
+        self._pools, self._plans, self._flows = pools, pools.plans, flows
+        self._first_link = list(accumulate((len(plan.visits) for plan in self._plans), initial=0))
         self._uuids = _FIRST_UUID
         self._stages: dict[tuple[int, int], int] = {}
         self._kv: dict[tuple[int, int], int] = {}
@@ -78,11 +81,11 @@ class _Trace:
     def head(self) -> bytes:
         """Groups, and the tracks of stages; tracks of links follow when they are first used."""
         out = [packets.group(_STAGES, "stages"), packets.group(_LINKS, "links"), packets.group(_REQUESTS, "requests")]
-        several = self._plan.replicas > 1
-        for replica in range(self._plan.replicas):
-            for index, stage in enumerate(self._plan.stages):
-                name = f"{f'replica {replica} ' if several else ''}stage {index} ({stage.name})"
-                rank = 2 * (replica * len(self._plan.stages) + index)
+        rank = -2
+        for replica, plan in enumerate(self._plans):
+            for index, stage in enumerate(plan.stages):
+                name = f"{self._whose(replica)}stage {index} ({stage.name})"
+                rank += 2
                 self._stages[replica, index] = uuid = self._next()
                 out.append(packets.track(uuid, name, _STAGES, rank))
                 if stage.kv_budget_bytes:
@@ -132,7 +135,8 @@ class _Trace:
         """The link's slice: from the end of the previous visit to the arrival. Overlapping ones get rows of a name."""
         key = event.replica, event.number
         begin, self._left_ns[key] = self._left_ns.get(key), event.end_ns
-        if event.visit == len(self._plan.visits) - 1:
+        visits = len(self._plans[event.replica].visits)
+        if event.visit == visits - 1:
             del self._left_ns[key]
         if begin is None or begin >= event.arrival_ns:
             return b""
@@ -141,10 +145,15 @@ class _Trace:
         head = b""
         if (*link, row) not in self._links:
             self._links[*link, row] = uuid = self._next()
-            several = f"replica {event.replica} " if self._plan.replicas > 1 else ""
-            rank = event.replica * len(self._plan.visits) + event.visit
-            head = packets.track(uuid, f"{several}link {event.visit}", _LINKS, rank)
+            rank = self._first_link[event.replica] + event.visit
+            head = packets.track(uuid, f"{self._whose(event.replica)}link {event.visit}", _LINKS, rank)
         return head + packets.slice_(self._links[*link, row], f"mb {event.number}", begin, event.arrival_ns)
+
+    def _whose(self, replica: int) -> str:
+        """How the names of a replica's tracks begin; "" for the only replica of a plan."""
+        if self._pools.named:
+            return f"{self._pools.replica_name(replica)} "
+        return f"replica {replica} " if self._pools.replicas > 1 else ""
 
     def _next(self) -> int:
         self._uuids += 1
@@ -157,7 +166,29 @@ def _phases(uuid: int, record: RequestRecord, admitted_ns: int, first_ns: int, e
     yield packets.begin(uuid, f"request {record.index}", record.arrival_ns, (), notes)
     if admitted_ns > record.arrival_ns:
         yield packets.slice_(uuid, "queued", record.arrival_ns, admitted_ns)
-    yield packets.slice_(uuid, "prefill", admitted_ns, first_ns, (record.index + 1,))
-    if end_ns > first_ns:
-        yield packets.slice_(uuid, "decode", first_ns, end_ns)
+    flow, moved = (record.index + 1,), record.hand_over
+    if moved is None or moved.start_ns is None or moved.landed_ns is None:
+        yield packets.slice_(uuid, "prefill", admitted_ns, first_ns, flow)
+        if end_ns > first_ns:
+            yield packets.slice_(uuid, "decode", first_ns, end_ns)
+    else:
+        yield from _handed_over(uuid, admitted_ns, first_ns, (moved.start_ns, moved.landed_ns), end_ns, flow)
     yield packets.end(uuid, end_ns)
+
+
+def _handed_over(
+    uuid: int, admitted_ns: int, first_ns: int, moved_ns: tuple[int, int], end_ns: int, flow: tuple[int, ...]
+) -> Iterator[bytes]:
+    """Prefill, the wait for room at a decode replica and for ports, the transfer, decode.
+
+    The flow of the first token leaves from the part that gave it. Chunks may travel while the prefill goes on.
+    """
+    start_ns, landed_ns = moved_ns
+    at_source = first_ns <= landed_ns
+    prefilled_ns = min(first_ns, landed_ns) if at_source else start_ns
+    yield packets.slice_(uuid, "prefill", admitted_ns, prefilled_ns, flow if at_source else ())
+    if start_ns > prefilled_ns:
+        yield packets.slice_(uuid, "waits for a port", prefilled_ns, start_ns)
+    yield packets.slice_(uuid, "transfer", max(start_ns, prefilled_ns), landed_ns)
+    if end_ns > landed_ns:
+        yield packets.slice_(uuid, "decode", landed_ns, end_ns, () if at_source else flow)

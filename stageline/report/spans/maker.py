@@ -9,8 +9,10 @@ from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, Trace
 from opentelemetry.util.types import AttributeValue
 
 import stageline
-from stageline.engine.types import RequestRecord
+from stageline.engine.fleet import Fleet
+from stageline.engine.types import HandOverRecord, RequestRecord
 from stageline.plan.schema import Plan
+from stageline.report.pools import RunPools
 from stageline.report.spans.context import Sampler, TraceContext
 from stageline.report.spans.recorder import RequestTrace, VisitSpan
 
@@ -25,14 +27,15 @@ class SpanMaker:
     its service. Both carry exact emulated times as attributes; names under `gen_ai.` are OpenTelemetry's and vLLM's.
     """
 
-    def __init__(self, plan: Plan, sampler: Sampler, unix_ns: Callable[[int], int]) -> None:
+    def __init__(self, plan: Plan | Fleet, sampler: Sampler, unix_ns: Callable[[int], int]) -> None:
         self._sampler, self._unix_ns = sampler, unix_ns
-        self._model = plan.model
+        pools = RunPools(plan)
+        self._pools = pools
         self._router = Resource({"service.name": "stageline-router", "service.version": stageline.__version__})
         self._stages = [
-            [_stage_resource(r, s, stage.name) for s, stage in enumerate(plan.stages)] for r in range(plan.replicas)
+            [_stage_resource(r, s, stage.name, pools.of(r).name) for s, stage in enumerate(plan.stages)]
+            for r, plan in enumerate(pools.plans)
         ]
-        self._names = [f"stage {s} ({stage.name})" for s, stage in enumerate(plan.stages)]
 
     def spans(self, trace: RequestTrace) -> list[ReadableSpan]:
         """The request's span and one child per visit."""
@@ -61,7 +64,7 @@ class SpanMaker:
     def _visits(self, trace: RequestTrace, own: SpanContext, state: str) -> Iterator[ReadableSpan]:
         for number, visit in enumerate(trace.visits, start=1):
             yield ReadableSpan(
-                name=self._names[visit.stage],
+                name=self._stage_name(visit),
                 context=self._context(trace, number, state),
                 parent=own,
                 resource=self._stages[visit.replica][visit.stage],
@@ -72,14 +75,19 @@ class SpanMaker:
                 instrumentation_scope=_SCOPE,
             )
 
+    def _stage_name(self, visit: VisitSpan) -> str:
+        pool = self._pools.of(visit.replica)
+        return f"{pool.name} stage {visit.stage} ({pool.plan.stages[visit.stage].name})".lstrip()
+
     def _context(self, trace: RequestTrace, number: int, state: str) -> SpanContext:
         span_id = self._sampler.span_id(trace.index, number)
         flags = TraceFlags(TraceFlags.SAMPLED)
         return SpanContext(trace.trace_id, span_id, False, flags, TraceState.from_header([state]))
 
     def _facts(self, trace: RequestTrace) -> Attributes:
-        facts: Attributes = {"gen_ai.request.model": self._model, "stageline.request": trace.index}
         record = trace.record
+        pool = self._pools.of(record.replica or 0) if record else self._pools.pools[0]
+        facts: Attributes = {"gen_ai.request.model": pool.plan.model, "stageline.request": trace.index}
         if trace.left_out:
             facts["stageline.visits_left_out"] = trace.left_out
         if record is None:
@@ -93,6 +101,9 @@ class SpanMaker:
         }
         if record.replica is not None:
             facts["stageline.replica"] = record.replica
+            facts |= {"stageline.pool": pool.name} if pool.name else {}
+        if record.hand_over is not None:
+            facts |= self._moved(record.hand_over)
         if record.cached_tokens is not None:
             facts["stageline.cached_tokens"] = record.cached_tokens
         for name, at_ns in (
@@ -104,10 +115,19 @@ class SpanMaker:
                 facts[f"gen_ai.latency.{name}"] = (at_ns - record.arrival_ns) / 1e9
         return facts
 
+    def _moved(self, moved: HandOverRecord) -> Attributes:
+        """Where the KV went, and how much."""
+        found: Attributes = {"stageline.kv_sent_bytes": moved.sent_bytes}
+        if moved.decode_replica is not None:
+            found["stageline.decode_replica"] = moved.decode_replica
+            found["stageline.decode_pool"] = self._pools.of(moved.decode_replica).name
+        return found
 
-def _stage_resource(replica: int, stage: int, name: str) -> Resource:
+
+def _stage_resource(replica: int, stage: int, name: str, pool: str) -> Resource:
     about: Attributes = {"service.name": "stageline-stage", "service.version": stageline.__version__}
     identity: Attributes = {"stageline.replica": replica, "stageline.stage": stage, "stageline.stage_name": name}
+    identity |= {"stageline.pool": pool} if pool else {}
     return Resource(about | identity | {"service.instance.id": f"{replica}/{stage}"})
 
 
@@ -136,6 +156,10 @@ def _moments(record: RequestRecord | None) -> Iterator[tuple[str, int]]:
         yield "admitted", record.admitted_ns
     if record and record.first_token_ns is not None:
         yield "first token", record.first_token_ns
+    if record and (moved := record.hand_over):
+        for name, at_ns in (("KV transfer begins", moved.start_ns), ("KV has landed", moved.landed_ns)):
+            if at_ns is not None:
+                yield name, at_ns
 
 
 def _error(record: RequestRecord | None) -> str:

@@ -1,6 +1,6 @@
 """Records which stages served a request when, for the requests whose traces are kept."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -74,9 +74,10 @@ class TraceRecorder:
     stages. Memory is that of the kept requests in the system.
     """
 
-    def __init__(self, sampler: Sampler, visits: int, ended: Callable[[RequestTrace], None]) -> None:
+    def __init__(self, sampler: Sampler, visits: int | Sequence[int], ended: Callable[[RequestTrace], None]) -> None:
+        """`visits` of a route: of every replica, or by replica."""
         self._sampler, self._ended = sampler, ended
-        self._last = visits - 1
+        self._visits = visits
         self._kept: dict[int, _OpenTrace] = {}
         self._members: dict[tuple[int, int], list[_OpenTrace]] = {}  # of microbatches in flight
 
@@ -113,11 +114,15 @@ class TraceRecorder:
         traces = self._members.get(key)
         if traces is None:
             return
-        if visit == self._last:
+        if visit == self._last(replica):
             del self._members[key]
         span = VisitSpan(replica, stage, visit, number, arrival_ns, start_ns, end_ns)
         for trace in traces:
             trace.add(span)
+
+    def _last(self, replica: int) -> int:
+        """The last visit of a replica's route."""
+        return (self._visits if isinstance(self._visits, int) else self._visits[replica]) - 1
 
     def gap(self, replica: int, stage: int, start_ns: int, idle_ns: Mapping[str, int]) -> None:
         """Gaps belong to stages, not to requests."""

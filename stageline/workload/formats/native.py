@@ -2,8 +2,8 @@
 
 Members: arrival_ns, prompt_tokens, output_tokens; optional max_output_tokens, priority, session (the user's
 conversation), hash_ids of the prompt's blocks, output_hash_ids of those that the answer completes (left out: as the
-next row of the session tells), and hash_block_tokens, the tokens that one hash id stands for, the same in every row
-that has it. Arrivals are emulated times and stay as they are.
+next row of the session tells), model (that it asks for in a fleet of several), and hash_block_tokens, the tokens that
+one hash id stands for, the same in every row that has it. Arrivals are emulated times and stay as they are.
 """
 
 import re
@@ -26,7 +26,15 @@ class NativeFormat(JsonlFormat):
     name = "stageline"
     keys = frozenset({"arrival_ns", "prompt_tokens", "output_tokens"})
     rebased = False
-    _known = keys | {"max_output_tokens", "priority", "session", "hash_ids", "output_hash_ids", "hash_block_tokens"}
+    _known = keys | {
+        "max_output_tokens",
+        "priority",
+        "session",
+        "hash_ids",
+        "output_hash_ids",
+        "hash_block_tokens",
+        "model",
+    }
 
     def __init__(self, file: TraceFile) -> None:
         super().__init__(file)
@@ -48,9 +56,10 @@ class NativeFormat(JsonlFormat):
             output,
             max_output_tokens=_max_output(fields, output),
             priority=_priority(fields),
-            conversation=_conversation(fields),
+            conversation=_string(fields, "session"),
             hash_ids=hash_ids(fields),
             output_hash_ids=hash_ids(fields, "output_hash_ids"),
+            model=_string(fields, "model"),
         )
         return row if "output_hash_ids" in fields.values else self._answers.named(row)
 
@@ -71,8 +80,8 @@ def _priority(fields: RowFields) -> int:
     return int(text)
 
 
-def _conversation(fields: RowFields) -> str:
+def _string(fields: RowFields, column: str) -> str:
     try:
-        return msgspec.json.decode(fields.values.get("session", '""'), type=str)
+        return msgspec.json.decode(fields.values.get(column, '""'), type=str)
     except (msgspec.MsgspecError, ValueError):
-        raise fields.bad("session", "not a string") from None
+        raise fields.bad(column, "not a string") from None

@@ -16,6 +16,7 @@ from stageline.plan.options import PlanOptions
 
 FUNCTIONS = {
     "plan_model": ["model", "device", "catalog", "keywords"],
+    "plan_fleet": ["path"],
     "run": [
         "plan", "workload", "seed", "requests", "rate_scale", "skip_bad_rows", "sort", "slo", "warmup",
         "measure_window", "price", "serving_engine", "preset", "output", "events", "paranoid", "keep_requests",
@@ -38,6 +39,7 @@ FUNCTIONS = {
     "tune": ["directory", "objective", "slo", "budget", "jobs", "save", "trust"],
 }  # fmt: skip
 VALUES = {
+    "FleetPlan",
     "ModelPlan",
     "PlacementLimits",
     "RunResult",

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from stageline.engine.causes import CAUSES, TABLE
 from stageline.report.advice import advise
-from stageline.report.rundir import read_run_plan, read_stages, read_summary
+from stageline.report.rundir import read_run_pools, read_stages, read_summary
 from stageline.report.text_report import run_report
 from tests.known import SLOW, TIGHT, known_requests, write_run
 from tests.reference.plans import pipeline
@@ -79,7 +79,7 @@ def test_the_slow_stage_and_the_tight_one_stand_out(directory: Path) -> None:
 
 
 def test_the_lines_name_what_binds(directory: Path) -> None:
-    lines = [line.seen for line in advise(read_run_plan(directory), read_summary(directory), read_stages(directory))]
+    lines = [line.seen for line in advise(read_run_pools(directory), read_summary(directory), read_stages(directory))]
     assert any(f"(stage {TIGHT} binds)" in line for line in lines)
     assert any(f"stage {SLOW} is busy" in line for line in lines)
 
@@ -87,7 +87,7 @@ def test_the_lines_name_what_binds(directory: Path) -> None:
 def test_a_pipeline_that_is_not_full_gets_one_line(tmp_path: Path) -> None:
     """Equal stages and one request: the gaps behind the first stage are of the same making."""
     write_run(tmp_path, pipeline([1_000] * 8, latency_ns=1, credits_=8), known_requests()[:1])
-    (line,) = advise(read_run_plan(tmp_path), read_summary(tmp_path), read_stages(tmp_path))
+    (line,) = advise(read_run_pools(tmp_path), read_summary(tmp_path), read_stages(tmp_path))
     stages = read_stages(tmp_path)
     most = max(s.idle_ns["starved"] / s.window_ns for s in stages)
     assert line.seen.startswith("Too few microbatches are in flight")

@@ -95,7 +95,7 @@ def test_groups_are_what_is_in_flight(tmp_path: Path) -> None:
     for event in read_events(tmp_path):
         if isinstance(event, Served):
             begin.setdefault(event.number, event.start_ns)
-            if event.visit == len(data.visits) - 1:
+            if event.visit == data.summary.visits - 1:
                 wanted += parts[0, event.number].requests * (event.end_ns - begin[event.number])
     shown = unpack(data.columns, blob, "groups").reshape(data.groups, -1)
     assert data.groups == 1 + max(part.group for part in parts.values()) > 1

@@ -16,7 +16,7 @@ from stageline.errors import BadInput, UsageError
 from stageline.plan.schema import Defaults, LinkPlan, Plan, StagePlan, Visit
 from stageline.report.digest import digest_of
 from stageline.report.run_writer import RunWriter
-from stageline.report.rundir import read_events, read_run_plan, read_stages, read_summary
+from stageline.report.rundir import read_events, read_run_pools, read_stages, read_summary
 from stageline.report.summary import RunFacts
 
 PLAN = Plan(
@@ -115,7 +115,7 @@ def test_summary(tmp_path: Path) -> None:
     assert summary.bubble_ratio == pytest.approx(0.25)  # 20 starved of 80, `empty` left out
     assert summary.kv_peak_ratio == 0.5
     assert summary.topology.plan_digest == PLAN.digest()
-    assert read_run_plan(tmp_path) == PLAN
+    assert read_run_pools(tmp_path).source == PLAN
     assert [s.stage for s in read_stages(tmp_path)] == [0, 1]
 
 

@@ -207,3 +207,36 @@ def test_max_output_is_what_a_request_may_produce(spec: str) -> None:
     assert max(r.output_tokens for r in plain) > 512
     varied = drain(open_workload(f"{spec},output=9,max_output=uniform(10,99)", requests=40))
     assert len({r.max_output_tokens for r in varied}) > 10
+
+
+@pytest.mark.parametrize(
+    ("spec", "wanted"),
+    [
+        ("constant:rate=1,requests=5", ["", "", "", "", ""]),
+        ("poisson:rate=1,requests=5,model=a", ["a"] * 5),
+        ("constant:rate=1,requests=5,model=a+b+b", ["a", "b", "b", "a", "b"]),
+        ("sessions:rate=1,requests=5,users=2,model=a+b", ["a", "b", "a", "b", "a"]),
+    ],
+)
+def test_requests_name_models_in_turn(spec: str, wanted: list[str]) -> None:
+    assert [request.model for request in drain(open_workload(spec))] == wanted
+
+
+def test_a_user_of_a_closed_loop_keeps_the_model() -> None:
+    workload, models = open_workload("closed:users=3,requests=9,model=a+b"), dict[str, set[str]]()
+    for _ in range(3):
+        sent = [workload.take() for _ in range(3)]
+        for request in sent:
+            assert isinstance(request, Request)
+            models.setdefault(request.conversation, set()).add(request.model)
+        for request in reversed(sent):
+            workload.finished(request.index, 5)
+    assert models == {"user-0": {"a"}, "user-1": {"b"}, "user-2": {"a"}}
+
+
+@pytest.mark.parametrize(
+    "spec", ["constant:rate=1,model=a+", "constant:rate=1,model=+", "poisson:rate=1,model=a,trace=x"]
+)
+def test_models_that_make_no_sense(spec: str) -> None:
+    with pytest.raises(BadInput, match="model"):
+        open_workload(spec)

@@ -33,7 +33,18 @@ function ticks(begin, end, wanted) {
 
 const element = id => document.getElementById(id);
 const several = new Set(data.stages.map(s => s.replica)).size > 1;
-const laneName = s => several ? `${s.replica}/${s.stage}` : String(s.stage);
+const laneName = s => several ? `${data.replicas[s.replica] ?? s.replica}/${s.stage}` : String(s.stage);
+const planStage = s => data.plan_stages[data.stage_numbers[data.stages.indexOf(s)]];
+
+// A stage by its number through all pools.
+function stageName(n) {
+  for (const pool of data.summary.pools) {
+    if (n < pool.stages) return `${pool.name}/${n}`;
+    n -= pool.stages;
+  }
+  return String(n);
+}
+
 const colour = name => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
 
 function make(tag, attributes = {}, ...children) {

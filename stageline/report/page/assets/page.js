@@ -9,15 +9,15 @@ function card(name, value, more) {
 function fillText() {
   const s = data.summary, t = s.topology, at = v => v === null ? "-" : duration(v * 1e9);
   element("title").textContent = document.title.split(" · ")[0];
-  element("subtitle").textContent = `${t.devices} devices, ${t.stages} stages, ${t.visits} visits per token${t.replicas > 1 ? `, ${t.replicas} replicas` : ""}${data.label && `; ${data.label}`}. ${s.workload}`;
-  const kv = s.binding_stage === null ? "no stage refused KV" : `KV binds at stage ${s.binding_stage}`;
+  element("subtitle").textContent = `${t.devices} devices${t.fleet ? "" : `, ${t.stages} stages, ${t.visits} visits per token`}${t.replicas > 1 ? `, ${t.replicas} replicas` : ""}${data.label && `; ${data.label}`}. ${s.workload}`;
+  const kv = s.binding_stage === null ? "no stage refused KV" : `KV binds at stage ${stageName(s.binding_stage)}`;
   element("cards").replaceChildren(
     ...(s.measured ? [
       card("Output tokens/s", three(s.measured.served_output_tokens_per_s), s.measured.window),
       card("Served requests/s", three(s.measured.served_requests_per_s), s.measured.offered_requests_per_s === null ? "in the same time" : `of ${three(s.measured.offered_requests_per_s)} offered`),
     ] : []),
     card("TTFT p50", at(s.ttft_s.p50), `p99 ${at(s.ttft_s.p99)}`), card("TPOT p50", at(s.tpot_s.p50), `p99 ${at(s.tpot_s.p99)}`),
-    card("E2E p50", at(s.e2e_s.p50), `p99 ${at(s.e2e_s.p99)}`), card("Bubbles", percent(s.bubble_ratio), `busiest stage ${s.busiest_stage ?? "-"}`),
+    card("E2E p50", at(s.e2e_s.p50), `p99 ${at(s.e2e_s.p99)}`), card("Bubbles", percent(s.bubble_ratio), `busiest stage ${s.busiest_stage === null ? "-" : stageName(s.busiest_stage)}`),
     card("KV peak", percent(s.kv_peak_ratio), kv), card("Requests", count(s.requests.finished), `of ${count(s.requests.total)} finished`));
   const advice = data.advice.map(a => make("li", {}, make("b", {}, a.seen), `. What can move it: ${a.moved_by}.`));
   advice.push(...data.tuning.map(line => make("li", {}, line)));
@@ -30,6 +30,18 @@ function fillText() {
   if (s.measured) facts.push(["measured", `${s.measured.window}: ${three(s.measured.served_output_tokens_per_s)} output tokens/s${s.measured.goodput_requests_per_s === null ? "" : `, goodput ${three(s.measured.goodput_requests_per_s)} requests/s`}${s.measured.remark && `; ${s.measured.remark}`}`]);
   if (s.cost) facts.push(["cost", `${three(s.cost.per_hour)} per hour${s.cost.per_million_output_tokens === null ? "" : `, ${three(s.cost.per_million_output_tokens)} per million output tokens`}`]);
   element("facts").replaceChildren(...facts.flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, make("code", {}, String(value)))]));
+}
+
+// What each pool of a fleet served, and how full it was.
+function fillPools() {
+  const pools = data.summary.pools, at = v => v === null ? "-" : duration(v * 1e9);
+  if (!pools.length) { element("pools-section").remove(); return; }
+  const names = ["pool", "role", "devices", "requests", "in tokens/s", "out tokens/s", "busy", "bubbles", "queue p50", "queue p99", "preemptions", "KV peak", ...(data.summary.hand_over ? ["egress", "ingress"] : [])];
+  const rows = pools.map(p => {
+    const cells = [p.role, `${count(p.devices)} x ${p.device}`, count(p.requests), three(p.prompt_tokens_per_s), three(p.output_tokens_per_s), percent(p.busy_ratio), percent(p.bubble_ratio), at(p.queue_s.p50), at(p.queue_s.p99), count(p.preemptions), percent(p.kv_peak_ratio), ...(p.ports ? [percent(p.ports.egress_ratio), percent(p.ports.ingress_ratio)] : [])];
+    return make("tr", {}, make("th", { scope: "row" }, p.label), ...cells.map(c => make("td", {}, c)));
+  });
+  element("pools").replaceChildren(make("thead", {}, make("tr", {}, ...names.map(n => make("th", { scope: "col" }, n)))), make("tbody", {}, ...rows));
 }
 
 // Share of finished requests within a time, on a logarithmic axis.
@@ -70,6 +82,7 @@ function theme(name) {
 async function start() {
   theme(window.matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
   fillText();
+  fillPools();
   drawLegend();
   stageTable();
   const raw = await inflate();

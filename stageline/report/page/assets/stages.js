@@ -14,7 +14,7 @@ function bars(target, parts, height, axis) {
   data.stages.forEach((s, i) => {
     let at = bottom;
     const group = make("g");
-    const lines = [`Stage ${laneName(s)} (${data.plan_stages[s.stage].name})`];
+    const lines = [`Stage ${laneName(s)} (${planStage(s).name})`];
     for (const [name, value, fill, text] of parts(s)) {
       const h = value * (bottom - 8);
       if (h > 0) group.append(make("rect", { x: left + i * step, y: at - h, width: Math.max(0.5, step - gap), height: h, fill: `var(--${fill})` }));
@@ -41,7 +41,7 @@ function stageTable() {
   const names = occurring();
   const head = make("tr", {}, ...["stage", "name", "layers", ...names.map(n => n + " %"), "KV peak %", "microbatches"].map(t => make("th", { scope: "col" }, t)));
   const rows = data.stages.map(s => {
-    const p = data.plan_stages[s.stage];
+    const p = planStage(s);
     const cells = [laneName(s), p.name, p.layers, ...names.map(n => (100 * share(s, n)).toFixed(2)), s.kv_budget_bytes ? (100 * s.kv_peak_bytes / s.kv_budget_bytes).toFixed(1) : "-", count(s.microbatches)];
     return make("tr", {}, ...cells.map(c => make("td", {}, String(c))));
   });

@@ -41,8 +41,8 @@ function startGroups(raw) {
   const of = (g, i) => values[g * n + i] / 10;
   const sums = new Float64Array(n);
   for (let g = 0; g < groups; g++) for (let i = 0; i < n; i++) sums[i] += of(g, i);
-  const replicas = data.summary.topology.replicas > 1 ? ", replica 0" : "";
-  element("groups-title").textContent = `Groups: requests in flight, a band for each group that travels together (${data.summary.credits} microbatches may be in flight${replicas})`;
+  const replicas = data.summary.topology.replicas > 1 ? `, replica ${data.replicas[0] ?? 0}` : "";
+  element("groups-title").textContent = `Groups: requests in flight, a band for each group that travels together (${(data.summary.pools[0] ?? data.summary).credits} microbatches may be in flight${replicas})`;
   timeCanvas("groups", (context, width, height) => {
     timeAxis(context, width, height);
     const from = Math.floor(view.begin / data.window.slice_ns), to = Math.min(n, Math.ceil(view.end / data.window.slice_ns));
@@ -88,11 +88,19 @@ function startKv(raw) {
 const swatch = name => make("i", { style: `display:inline-block;width:10px;height:10px;border-radius:2px;margin:0 4px 0 2px;background:var(--${name})` });
 
 function startWaterfall(raw) {
-  const r = Object.fromEntries(["index", "arrival", "admitted", "first_token", "last_token", "prompt_tokens", "output_tokens", "preemptions", "replica", "outcome"].map(name => [name, column(raw, "request." + name)]));
+  const r = Object.fromEntries(["index", "arrival", "admitted", "first_token", "last_token", "prompt_tokens", "output_tokens", "preemptions", "replica", "outcome", "sent", "landed", "decode_replica"].map(name => [name, column(raw, "request." + name)]));
   const n = r.index.length, end = i => r.last_token[i] ? r.arrival[i] + r.last_token[i] - 1 : r.arrival[i];
   let rows = [];
-  element("waterfall-title").replaceChildren("Requests: ", swatch("wait"), "queued, ", swatch("prefill"), "prefill, ", swatch("decode"), "decode");
+  element("waterfall-title").replaceChildren("Requests: ", swatch("wait"), "queued, ", swatch("prefill"), "prefill, ", swatch("decode"), "decode", ...(r.landed ? [", ", swatch("transfer"), "KV transfer"] : []));
   element("waterfall-note").textContent = data.waterfall.every > 1 ? `One of every ${data.waterfall.every} requests, by arrival.` : "";
+  // The wait for room and for ports, and the transfer, over what is drawn already.
+  const handedOver = (context, i, y, h, width) => {
+    const a = r.arrival[i] - 1, first = r.first_token[i];
+    if (first && first < r.sent[i]) bar(context, a + first, a + r.sent[i], y, h, width, colour("wait"));
+    bar(context, a + r.sent[i], a + r.landed[i], y, h, width, colour("transfer"));
+    if (first > r.landed[i]) bar(context, a + r.landed[i], a + first, y, h, width, colour("decode"));
+  };
+  const moved = i => r.landed && r.landed[i] ? `\nKV sent after ${duration(r.sent[i] - 1)}, usable on ${data.replicas[r.decode_replica[i] - 1]} after ${duration(r.landed[i] - 1)}` : "";
   const rowOf = height => Math.min(14, (height - 18) / Math.max(1, rows.length));
   timeCanvas("waterfall", (context, width, height) => {
     rows = [];
@@ -109,13 +117,14 @@ function startWaterfall(raw) {
       bar(context, a, a + r.admitted[i] - 1, y, h, width, wait);
       bar(context, a + r.admitted[i] - 1, a + (r.first_token[i] || r.last_token[i]) - 1, y, h, width, prefill);
       if (r.first_token[i]) bar(context, a + r.first_token[i] - 1, end(i), y, h, width, decode);
+      if (r.landed && r.landed[i]) handedOver(context, i, y, h, width);
     });
     context.restore();
   }, (t, y) => {
     const i = rows[Math.floor(y / rowOf(element("waterfall").clientHeight))];
     if (i === undefined) return "";
-    const outcome = data.outcomes[r.outcome[i]];
+    const outcome = data.outcomes[r.outcome[i]] + (data.replicas.length ? ` on ${data.replicas[r.replica[i]]}` : "");
     if (!r.first_token[i]) return `Request ${r.index[i]}: ${outcome}`;
-    return `Request ${r.index[i]}: ${outcome}, ${r.prompt_tokens[i]} + ${r.output_tokens[i]} tokens\nqueued ${duration(r.admitted[i] - 1)}, first token after ${duration(r.first_token[i] - 1)}, all after ${duration(r.last_token[i] - 1)}` + (r.preemptions[i] ? `\npreempted ${r.preemptions[i]} x` : "");
+    return `Request ${r.index[i]}: ${outcome}, ${r.prompt_tokens[i]} + ${r.output_tokens[i]} tokens\nqueued ${duration(r.admitted[i] - 1)}, first token after ${duration(r.first_token[i] - 1)}, all after ${duration(r.last_token[i] - 1)}` + moved(i) + (r.preemptions[i] ? `\npreempted ${r.preemptions[i]} x` : "");
   });
 }

@@ -97,7 +97,7 @@ function outlineSelected(context, width, row) {
 }
 
 function describe(l, i) {
-  const lane = lanes[l], stage = data.plan_stages[lane.record.stage];
+  const lane = lanes[l], stage = planStage(lane.record);
   const range = view.end - view.begin;
   let text = `Stage ${laneName(lane.record)} (${stage.name}): microbatch ${lane.numbers[i]}`;
   if (lane.record.visits > 1) text += `, visit ${lane.visits[i]}`;

@@ -21,7 +21,7 @@ const zoom = (factor, at = (view.begin + view.end) / 2) => show(at - (at - view.
 const pan = share => show(view.begin + share * (view.end - view.begin), view.end + share * (view.end - view.begin));
 
 // A canvas in device pixels with a shared time axis; `draw(context, width, height)` works in CSS pixels.
-const GUTTER = 54;
+const GUTTER = Math.max(54, Math.min(170, 12 + 6.5 * Math.max(...data.stages.map(s => laneName(s).length)))); // room for names
 function timeCanvas(id, draw, hover, heightOf) {
   const canvas = element(id), context = canvas.getContext("2d");
   const paint = () => {

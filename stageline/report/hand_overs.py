@@ -1,0 +1,105 @@
+"""Figures of KV that prefill replicas hand over to decode replicas: `hand_over` of summary.json, and of ports."""
+
+import msgspec
+
+from stageline.engine.fleet import Fleet, HandOver, Pool
+from stageline.engine.types import RequestRecord
+from stageline.report.distributions import ExactValues, Latency, latency
+from stageline.report.pools import RunPools
+from stageline.units import NS_PER_S
+
+
+class HandOverSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """All hand-overs of a run. Times in emulated seconds."""
+
+    requests: int  # whose KV landed
+    sent_bytes: int
+    transfer_s: Latency  # from the start of the first transfer to the landing of the last
+    gap_s: Latency  # from the first token to the landing, where the prefill replica gives the first token
+
+
+class PortFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """The ports of one pool, all replicas together. Ratios are the shares of the window in which they were busy."""
+
+    sent_bytes: int
+    received_bytes: int
+    egress_ratio: float
+    ingress_ratio: float
+
+    @property
+    def busiest(self) -> float:
+        """The larger ratio."""
+        return max(self.egress_ratio, self.ingress_ratio)
+
+
+class HandOverTally:
+    """Adds up the hand-overs of a run. A transfer holds both ports for its bytes over the lesser bandwidth."""
+
+    def __init__(self, pools: RunPools) -> None:
+        fleet = pools.source
+        self._pools, self._fleet = pools, fleet if isinstance(fleet, Fleet) else None
+        self._number = {pool.name: i for i, pool in enumerate(pools.pools)}
+        self.requests = self.sent_bytes = 0
+        self._transfer, self._gap = ExactValues(), ExactValues()
+        count = len(pools.pools)
+        self._sent, self._received = [0] * count, [0] * count
+        self._out_s, self._in_s = [0.0] * count, [0.0] * count
+
+    def request(self, record: RequestRecord) -> None:
+        """Adds one record."""
+        moved = record.hand_over
+        if moved is None or moved.decode_replica is None or record.replica is None or not moved.sent_bytes:
+            return
+        self._ports(record.replica, moved.decode_replica, moved.sent_bytes)
+        if moved.landed_ns is None or moved.start_ns is None:
+            return
+        self.requests += 1
+        self._transfer.add(moved.landed_ns - moved.start_ns)
+        if record.first_token_ns is not None and record.first_token_ns <= moved.landed_ns:
+            self._gap.add(moved.landed_ns - record.first_token_ns)
+
+    def summary(self) -> HandOverSummary | None:
+        """None for a fleet that hands nothing over."""
+        if self._fleet is None or self._fleet.hand_over is None:
+            return None
+        return HandOverSummary(
+            requests=self.requests,
+            sent_bytes=self.sent_bytes,
+            transfer_s=latency(self._transfer),
+            gap_s=latency(self._gap),
+        )
+
+    def ports(self, pool: int, window_ns: int) -> PortFigures | None:
+        """Of a pool, by its place in the fleet; None for a fleet that hands nothing over."""
+        if self._fleet is None or self._fleet.hand_over is None:
+            return None
+        whole_s = window_ns / NS_PER_S * len(self._pools.pools[pool].replicas)
+        return PortFigures(
+            sent_bytes=self._sent[pool],
+            received_bytes=self._received[pool],
+            egress_ratio=self._out_s[pool] / whole_s if whole_s else 0.0,
+            ingress_ratio=self._in_s[pool] / whole_s if whole_s else 0.0,
+        )
+
+    def _ports(self, source: int, target: int, size_bytes: int) -> None:
+        assert self._fleet is not None
+        assert self._fleet.hand_over is not None
+        out, into = (self._number[self._pools.of(replica).name] for replica in (source, target))
+        rate = port_rate(self._fleet.hand_over, self._fleet.pools[out], self._fleet.pools[into])
+        self.sent_bytes += size_bytes
+        self._sent[out] += size_bytes
+        self._received[into] += size_bytes
+        self._out_s[out] += size_bytes / rate
+        self._in_s[into] += size_bytes / rate
+
+
+def port_rate(hand_over: HandOver, source: Pool, target: Pool) -> int:
+    """Bytes per second of a transfer: the lesser bandwidth of the two ports (rule 11)."""
+    egress = source.egress_bytes_per_s or hand_over.bytes_per_s
+    return min(egress, target.ingress_bytes_per_s or hand_over.bytes_per_s)
+
+
+def port_latency_ns(hand_over: HandOver, source: Pool, target: Pool) -> int:
+    """From the end of a transfer to its landing: the larger latency of the two ports (rule 11)."""
+    given = (source.port_latency_ns, target.port_latency_ns)
+    return max(hand_over.latency_ns if own is None else own for own in given)
