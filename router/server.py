@@ -90,9 +90,8 @@ def live_service(table: StageTable, settings: RouterSettings, watch: Watch) -> L
     tokenizer = open_tokenizer(Path(settings.tokenizer) if settings.tokenizer else None)
     lengths = OutputLengths(settings.output_lengths, settings.seed, tokenizer)
     models = ServedModels(fleet, settings.served_model_name, tokenizer, settings.image_tokens)
-    return LiveService(
-        LiveSupervisor(fleet, table, options, watch, _traces(fleet, settings)), lengths, tokenizer, models
-    )
+    traces = LiveTraces(table.deployment, settings.otlp, settings.trace_sample) if settings.otlp else None
+    return LiveService(LiveSupervisor(fleet, table, options, watch, traces), lengths, tokenizer, models)
 
 
 def live_fleet(deployment: Deployment, scheduling: str) -> ServedFleet:
@@ -114,15 +113,6 @@ def live_fleet(deployment: Deployment, scheduling: str) -> ServedFleet:
         reason = "the plan drafts tokens, which needs the probability that a draft is accepted"
         raise UsageError(f"{reason}: give --acceptance 0.7 (acceptance_ppm in --scheduling)")
     return deployment.with_scheduling(settings)
-
-
-def _traces(fleet: ServedFleet, settings: RouterSettings) -> LiveTraces | None:
-    if not settings.otlp:
-        return None
-    if len(fleet.pools) > 1:
-        pools = len(fleet.pools)
-        raise UsageError(f"--otlp {settings.otlp}: there are no spans of fleets with {pools} pools; leave it out")
-    return LiveTraces(fleet.pools[0].route.plan, settings.otlp, settings.trace_sample)
 
 
 def openai_server(

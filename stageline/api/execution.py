@@ -59,8 +59,6 @@ def execute(
     Raises the StagelineError that the run ends with.
     """
     if cluster is not None:
-        if isinstance(plan, Fleet):
-            raise UsageError("a fleet runs in this process: leave out --engine cluster and --cluster")
         return _on_cluster(cluster, plan, scheduling, workload, seed=seed, observer=observer, text=text, again=again)
     from stageline.engine import inprocess  # noqa: PLC0415  (other engines must not pay for loading it)
     from stageline.engine.served import serve  # noqa: PLC0415
@@ -89,7 +87,7 @@ def execute(
 
 def _on_cluster(
     cluster: Cluster,
-    plan: Plan,
+    plan: Plan | Fleet,
     scheduling: Scheduling,
     workload: Workload,
     *,
@@ -107,7 +105,7 @@ def _on_cluster(
         spec = WorkloadSpec(text=text.text, seed=text.seed, rate_scale=text.rate_scale, requests=text.requests)
     return run_on_cluster(
         plan,
-        scheduling,
+        _sent_scheduling(plan, scheduling),
         workload,
         seed=seed,
         observer=observer,
@@ -118,3 +116,14 @@ def _on_cluster(
         stage_deadline=cluster.stage_deadline,
         retry=Retry(retries=cluster.retries, again=again),
     )
+
+
+def _sent_scheduling(plan: Plan | Fleet, scheduling: Scheduling) -> Scheduling | None:
+    """The settings that go with a run to the router; those of a fleet are in its file, which may name no code."""
+    if not isinstance(plan, Fleet):
+        return scheduling
+    named = [name for pool in plan.pools for name in pool.scheduling.users_classes]
+    if ":" in plan.balance or named:
+        code = named[0] if named else plan.balance
+        raise UsageError(f"{code}: the servers of a fleet import no code that a run names: leave out --engine cluster")
+    return None

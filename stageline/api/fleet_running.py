@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from stageline.api.scheduling import settle
+from stageline.api.scheduling import check_recorded_seed, settle
 from stageline.engine.fleet import Fleet, Pool
 from stageline.engine.fleet_check import check_hash_blocks, pool_place
 from stageline.engine.policies.routing import ROUTING
@@ -21,6 +21,7 @@ _OF_THE_ROUTER = ("balance", "front_end_ns")  # settings of the fleet; all other
 def settled_fleet(
     fleet: Fleet,
     workload: DescribedWorkload,
+    seed: int,
     given: Mapping[str, Any],
     *,
     slo: Slo | None = None,
@@ -30,26 +31,30 @@ def settled_fleet(
 
     Raises UsageError for what can't be used, and names the pool.
     """
-    _check_takes(workload, serving_engine)
-    blocks = workload.hash_block_tokens
-    own = {name: value for name, value in given.items() if name not in _OF_THE_ROUTER}
-    shared = {name: value for name, value in given.items() if name in _OF_THE_ROUTER}
-    pools = tuple(_settled(pool, own, blocks, slo) for pool in fleet.pools)
-    found = msgspec.structs.replace(fleet, pools=pools, **shared)
-    ROUTING.check(Scheduling(balance=found.balance, prefix_cache=any(pool.scheduling.prefix_cache for pool in pools)))
-    check_hash_blocks(found, blocks, "fleet")
-    return found
-
-
-def _check_takes(workload: DescribedWorkload, serving_engine: str | None) -> None:
     if serving_engine is not None:
         raise UsageError(
             f"--serving-engine {serving_engine}: each pool of a fleet has its own: give engine-profile in its [[pool]]"
         )
+    recorded = isinstance(workload, RecordedWorkload)
     if isinstance(workload, RecordedWorkload):
+        _check_recording(workload, seed)
+    blocks = workload.hash_block_tokens
+    own = {name: value for name, value in given.items() if name not in _OF_THE_ROUTER}
+    shared = {name: value for name, value in given.items() if name in _OF_THE_ROUTER}
+    pools = tuple(_settled(p, own, p.scheduling.hash_block_tokens if recorded else blocks, slo) for p in fleet.pools)
+    found = msgspec.structs.replace(fleet, pools=pools, **shared)
+    ROUTING.check(Scheduling(balance=found.balance, prefix_cache=any(pool.scheduling.prefix_cache for pool in pools)))
+    if not recorded:
+        check_hash_blocks(found, blocks, "fleet")
+    return found
+
+
+def _check_recording(workload: RecordedWorkload, seed: int) -> None:
+    check_recorded_seed(workload, seed)
+    if not workload.header.fleet_digest:
         raise UsageError(
-            "a recorded session belongs to the plan that it was recorded on: run it on that plan, or give a fleet "
-            "another workload"
+            "the session was recorded on a plan, whose settings are in the recording: run it on that plan, or give a "
+            "fleet another workload"
         )
 
 

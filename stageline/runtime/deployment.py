@@ -3,17 +3,15 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
-
-from stageline.engine.fleet import FLEET_FORMAT, Fleet
+from stageline.engine.fleet import Fleet
+from stageline.engine.fleet_check import parse_fleet
 from stageline.engine.route import Route
 from stageline.engine.served import ServedFleet, one_pool, serve
 from stageline.engine.settings import Scheduling, plan_scheduling
-from stageline.errors import BadInput
-from stageline.plan.check import check_plan
+from stageline.plan.parse import parse_plan
 from stageline.plan.schema import Plan
 from stageline.runtime.names import replica_name
-from stageline.runtime.plans import read_plan_file
+from stageline.runtime.plans import is_fleet, is_fleet_file, read_plan_file
 
 Document = Plan | Fleet
 
@@ -69,38 +67,13 @@ class Deployment:
 
 
 def read_deployment(path: Path) -> Deployment:
-    """What a file of canonical JSON holds. Raises BadInput."""
-    try:
-        data = path.read_bytes() if path.is_file() else b""
-    except OSError:
-        data = b""
-    # What can't be read is said as of a plan.
-    return Deployment(_parse_fleet(data, f"fleet {path}") if _is_fleet(data) else read_plan_file(path))
+    """What a file holds: a plan, or a fleet in canonical form. Raises BadInput."""
+    if is_fleet_file(path):
+        return Deployment(parse_fleet(path.read_bytes(), f"fleet {path}"))
+    return Deployment(read_plan_file(path))
 
 
 def parse_deployment(data: bytes) -> Deployment:
-    """What a router says it serves."""
-    if _is_fleet(data):
-        return Deployment(msgspec.json.decode(data, type=Fleet))
-    return Deployment(msgspec.json.decode(data, type=Plan))
-
-
-class _Head(msgspec.Struct):
-    format: str = ""
-
-
-def _is_fleet(data: bytes) -> bool:
-    try:
-        return msgspec.json.decode(data, type=_Head).format == FLEET_FORMAT
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return False
-
-
-def _parse_fleet(data: bytes, place: str) -> Fleet:
-    try:
-        fleet = msgspec.json.decode(data, type=Fleet)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise BadInput(place, None, f"not a fleet: {error}") from None
-    for pool in fleet.pools:
-        check_plan(pool.plan, f"{place}, pool {pool.name}")
-    return fleet
+    """What a router says it serves. Raises BadInput."""
+    place = "what the router serves"
+    return Deployment(parse_fleet(data, place) if is_fleet(data) else parse_plan(data, place))

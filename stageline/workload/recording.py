@@ -47,6 +47,11 @@ class RecordingHeader(msgspec.Struct, frozen=True, kw_only=True):
     dilation: float
     scheduling: Scheduling = Scheduling()
 
+    @property
+    def digest(self) -> str:
+        """Of what it was recorded on."""
+        return self.fleet_digest or self.plan_digest
+
 
 class _Arrival(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
     arrival_ns: int
