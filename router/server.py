@@ -99,20 +99,23 @@ def live_fleet(deployment: Deployment, scheduling: str) -> ServedFleet:
 
     Raises BadInput or UsageError.
     """
-    if not isinstance(deployment.document, Plan):
-        if scheduling != RouterSettings().scheduling:
-            hint = "change the settings in the fleet file"
-            raise BadInput("--scheduling", scheduling, "the pools of a fleet have their own settings", hint)
-        return deployment.fleet
-    plan = deployment.document
-    try:
-        settings = read_scheduling(scheduling, plan_scheduling(plan))
-    except (msgspec.MsgspecError, ValueError) as error:
-        raise BadInput("--scheduling", scheduling, str(error), "give a JSON object") from None
-    if settings.speculate and not settings.acceptance_ppm and plan.serving and plan.serving.speculate:
-        reason = "the plan drafts tokens, which needs the probability that a draft is accepted"
-        raise UsageError(f"{reason}: give --acceptance 0.7 (acceptance_ppm in --scheduling)")
-    return deployment.with_scheduling(settings)
+    fleet = deployment.fleet
+    if isinstance(deployment.document, Plan):
+        try:
+            settings = read_scheduling(scheduling, plan_scheduling(deployment.document))
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise BadInput("--scheduling", scheduling, str(error), "give a JSON object") from None
+        fleet = deployment.with_scheduling(settings)
+    elif scheduling != RouterSettings().scheduling:
+        hint = "change the settings in the fleet file"
+        raise BadInput("--scheduling", scheduling, "the pools of a fleet have their own settings", hint)
+    for pool in fleet.pools:
+        serving = pool.route.plan.serving
+        if pool.scheduling.speculate and not pool.scheduling.acceptance_ppm and serving and serving.speculate:
+            reason = "the plan drafts tokens, which needs the probability that a draft is accepted"
+            where = f"in the settings of pool {pool.name}" if pool.name else "in --scheduling"
+            raise UsageError(f"{reason}: give --acceptance 0.7 (acceptance_ppm {where})")
+    return fleet
 
 
 def openai_server(

@@ -8,7 +8,6 @@ import msgspec
 from stageline.engine.fleet import Fleet
 from stageline.engine.settings import Scheduling
 from stageline.engine.types import MemberObserver, Observer, RunTotals, StageObserver, Workload
-from stageline.errors import UsageError
 from stageline.plan.schema import Plan
 from stageline.runtime import deadline
 from stageline.wire.tls import TlsFiles
@@ -96,6 +95,7 @@ def _on_cluster(
     text: WorkloadText | None,
     again: Callable[[str], None],
 ) -> RunTotals:
+    from stageline.api.fleet_running import check_no_code  # noqa: PLC0415
     from stageline.cluster.attempts import Retry  # noqa: PLC0415
     from stageline.cluster.client_run import run_on_cluster  # noqa: PLC0415  (grpc is slow to load)
     from stageline.wire.router_client import WorkloadSpec  # noqa: PLC0415
@@ -103,9 +103,11 @@ def _on_cluster(
     spec = None
     if text and workload.reactive:
         spec = WorkloadSpec(text=text.text, seed=text.seed, rate_scale=text.rate_scale, requests=text.requests)
+    if isinstance(plan, Fleet):
+        check_no_code(plan)
     return run_on_cluster(
         plan,
-        _sent_scheduling(plan, scheduling),
+        None if isinstance(plan, Fleet) else scheduling,
         workload,
         seed=seed,
         observer=observer,
@@ -116,14 +118,3 @@ def _on_cluster(
         stage_deadline=cluster.stage_deadline,
         retry=Retry(retries=cluster.retries, again=again),
     )
-
-
-def _sent_scheduling(plan: Plan | Fleet, scheduling: Scheduling) -> Scheduling | None:
-    """The settings that go with a run to the router; those of a fleet are in its file, which may name no code."""
-    if not isinstance(plan, Fleet):
-        return scheduling
-    named = [name for pool in plan.pools for name in pool.scheduling.users_classes]
-    if ":" in plan.balance or named:
-        code = named[0] if named else plan.balance
-        raise UsageError(f"{code}: the servers of a fleet import no code that a run names: leave out --engine cluster")
-    return None

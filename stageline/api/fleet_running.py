@@ -31,22 +31,44 @@ def settled_fleet(
 
     Raises UsageError for what can't be used, and names the pool.
     """
+    check_no_engine(serving_engine)
+    if isinstance(workload, RecordedWorkload):
+        _check_recording(workload, seed)
+        return changed_fleet(fleet, given, slo=slo)
+    blocks = workload.hash_block_tokens
+    pools = (
+        msgspec.structs.replace(p, scheduling=msgspec.structs.replace(p.scheduling, hash_block_tokens=blocks))
+        for p in fleet.pools
+    )
+    found = changed_fleet(msgspec.structs.replace(fleet, pools=tuple(pools)), given, slo=slo)
+    check_hash_blocks(found, blocks, "fleet")
+    return found
+
+
+def changed_fleet(fleet: Fleet, given: Mapping[str, Any], *, slo: Slo | None = None) -> Fleet:
+    """The fleet with other settings. Raises UsageError, and names the pool."""
+    own = {name: value for name, value in given.items() if name not in _OF_THE_ROUTER}
+    shared = {name: value for name, value in given.items() if name in _OF_THE_ROUTER}
+    pools = tuple(_settled(pool, own, slo) for pool in fleet.pools)
+    found = msgspec.structs.replace(fleet, pools=pools, **shared)
+    ROUTING.check(Scheduling(balance=found.balance, prefix_cache=any(pool.scheduling.prefix_cache for pool in pools)))
+    return found
+
+
+def check_no_engine(serving_engine: str | None) -> None:
+    """Raises UsageError for one serving engine for all pools."""
     if serving_engine is not None:
         raise UsageError(
             f"--serving-engine {serving_engine}: each pool of a fleet has its own: give engine-profile in its [[pool]]"
         )
-    recorded = isinstance(workload, RecordedWorkload)
-    if isinstance(workload, RecordedWorkload):
-        _check_recording(workload, seed)
-    blocks = workload.hash_block_tokens
-    own = {name: value for name, value in given.items() if name not in _OF_THE_ROUTER}
-    shared = {name: value for name, value in given.items() if name in _OF_THE_ROUTER}
-    pools = tuple(_settled(p, own, p.scheduling.hash_block_tokens if recorded else blocks, slo) for p in fleet.pools)
-    found = msgspec.structs.replace(fleet, pools=pools, **shared)
-    ROUTING.check(Scheduling(balance=found.balance, prefix_cache=any(pool.scheduling.prefix_cache for pool in pools)))
-    if not recorded:
-        check_hash_blocks(found, blocks, "fleet")
-    return found
+
+
+def check_no_code(fleet: Fleet) -> None:
+    """Raises UsageError for policies that are classes: servers take a fleet from a file, which may name no code."""
+    named = (name for pool in fleet.pools for name in (*pool.scheduling.users_classes, fleet.balance))
+    code = next((name for name in named if ":" in name), None)
+    if code is not None:
+        raise UsageError(f"{code}: servers import no code that a fleet names: run it without --engine cluster")
 
 
 def _check_recording(workload: RecordedWorkload, seed: int) -> None:
@@ -58,10 +80,9 @@ def _check_recording(workload: RecordedWorkload, seed: int) -> None:
         )
 
 
-def _settled(pool: Pool, given: Mapping[str, Any], hash_block_tokens: int, slo: Slo | None) -> Pool:
-    base = msgspec.structs.replace(pool.scheduling, hash_block_tokens=hash_block_tokens)
+def _settled(pool: Pool, given: Mapping[str, Any], slo: Slo | None) -> Pool:
     try:
-        settings = settle(base, given, pool.plan, slo=slo)
+        settings = settle(pool.scheduling, given, pool.plan, slo=slo)
     except UsageError as error:
         raise UsageError(f"{pool_place('fleet', pool.name)}: {error}") from None
     return msgspec.structs.replace(pool, scheduling=settings)

@@ -11,7 +11,7 @@ import msgspec
 import uvloop
 
 from stageline.cluster.attempts import Retry, attempted
-from stageline.cluster.local import LocalCluster, LocalOptions
+from stageline.cluster.local import LocalCluster, LocalOptions, written
 from stageline.engine.settings import Scheduling
 from stageline.engine.types import Cancellation, Observer, Request, RequestRecord, RunTotals, Workload
 from stageline.errors import UsageError
@@ -101,8 +101,7 @@ async def run_on_throwaway(
     """One run on a cluster of local processes that lives for this run only. Raises StagelineError."""
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="stageline-"))
-        path = Path(folder) / "plan.json"
-        path.write_bytes(document.canonical())
+        path = written(document, Path(folder))
         servers = await stack.enter_async_context(LocalCluster(document, path, options, say))
         await servers.healthy()
         retry = msgspec.structs.replace(

@@ -53,6 +53,13 @@ class LocalOptions(msgspec.Struct, frozen=True, kw_only=True):
     stage_deadline_ns: int = deadline.deadline_ns(deadline.DEFAULT)
 
 
+def written(document: Document, folder: Path) -> Path:
+    """A file of its canonical form, which servers read."""
+    path = folder / "plan.json"
+    path.write_bytes(document.canonical())
+    return path
+
+
 class LocalCluster:
     """An async context manager: every server of a plan or a fleet listens inside it and has ended after it. `path`: its
     file, in canonical JSON.

@@ -118,10 +118,15 @@ def test_flags_of_a_run_go_to_the_router_and_to_every_pool(pair: str, capsys: py
     ("words", "message"),
     [
         (["run", "--workload", SPEC, "--replicas", "2"], "--replicas: each pool of a fleet has its own"),
-        (["run", "--workload", SPEC, "--engine", "cluster"], "a fleet runs in this process"),
+        (
+            ["run", "--workload", SPEC, "--engine", "cluster", "--queueing", "my:Policy"],
+            "my:Policy: servers import no code that a fleet names",
+        ),
         (["run", "--workload", SPEC, "--serving-engine", "sglang"], "--serving-engine sglang: each pool of a fleet"),
         (["sweep", "--workload", SPEC, "--over", "microbatch=1,2"], "is a fleet file, and this command takes the plan"),
-        (["up"], "is a fleet file, and this command takes the plan of one pipeline"),
+        (["up", "--docker"], "--docker: containers serve one plan: leave it out"),
+        (["up", "--queueing", "my:Policy"], "my:Policy: servers import no code that a fleet names"),
+        (["up", "--serving-engine", "sglang"], "--serving-engine sglang: each pool of a fleet"),
         (["render", "compose", "-o", "x"], "is a fleet file, and this command takes the plan of one pipeline"),
     ],
 )
