@@ -17,6 +17,7 @@ from stageline.api.planning import find_inputs, plan_inputs
 from stageline.api.scheduling import settle
 from stageline.api.serving import engine_scheduling
 from stageline.catalog.decode import convert, parse_toml
+from stageline.catalog.loader import Catalog
 from stageline.engine.fleet import Fleet, HandOver, Order, Pool, Role
 from stageline.engine.fleet_check import check_fleet, pool_place
 from stageline.engine.settings import Scheduling
@@ -54,8 +55,9 @@ class PoolTable(Table, frozen=True):
 class KvTransferTable(Table, frozen=True):
     """[kv-transfer]: the network between pools, and how KV goes over it."""
 
-    bandwidth: str  # of a replica's port, each way
-    latency: str = "0"
+    network: str | None = None  # catalogue name; what it says counts unless bandwidth or latency say otherwise
+    bandwidth: str | None = None  # of a replica's port, each way
+    latency: str | None = None
     order: Order = "source-first"
     first_token: Literal["prefill", "decode"] = "prefill"
     blocks: Literal["all", "missing"] = "all"
@@ -235,9 +237,17 @@ def _shared(pool: Pool) -> Pool:
 
 
 def _hand_over(table: KvTransferTable, place: str) -> HandOver:
-    given = {name: getattr(table, name) for name in ("order", "first_token", "streamed", "decode_on_both")}
+    kept = ("order", "first_token", "streamed", "decode_on_both")
+    given: dict[str, Any] = {name: getattr(table, name) for name in kept}
     given["local_prefill_tokens"] = table.local_prefill_tokens
     given["transfer"] = table.blocks
-    given["bytes_per_s"] = parse_rate_bytes_per_s(table.bandwidth, f"{place}, bandwidth")
-    given["latency_ns"] = parse_duration_ns(table.latency, f"{place}, latency")
+    if table.network is not None:
+        network = Catalog().link(table.network).network
+        given |= {"bytes_per_s": network.bytes_per_s, "latency_ns": network.latency_ns}
+    if table.bandwidth is not None:
+        given["bytes_per_s"] = parse_rate_bytes_per_s(table.bandwidth, f"{place}, bandwidth")
+    if table.latency is not None:
+        given["latency_ns"] = parse_duration_ns(table.latency, f"{place}, latency")
+    if "bytes_per_s" not in given:
+        raise BadInput(place, None, "bandwidth is missing", 'give bandwidth = "50GB/s", or a network of the catalogue')
     return convert(given, HandOver, place)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import stageline
 from router.api import tokens
 from tests.fake_openai import Fake, serving_beside
 
@@ -47,3 +48,13 @@ def test_the_tokenizer_for_load_generators_counts_as_the_server_does(root: Path,
         assert len(split) == tokens.count(said)
         assert [piece for piece in split if piece not in vocabulary] == []
     assert json.loads((snapshot / "config.json").read_text()) == {}
+
+
+def test_the_fleet_to_copy(root: Path) -> None:
+    """KV of a prompt of 2,048: 671 MB, 13.4 ms on a card of 400 Gbit/s, and its latency."""
+    planned = stageline.plan_fleet(root / "examples/fleet.toml")
+    run = stageline.run(planned, "poisson:rate=4,input=2048,output=16,requests=12")
+    assert run.summary.requests["finished"] == 12
+    assert {record.hand_over and record.hand_over.decode_replica for record in run.requests} == {2}
+    assert run.summary.hand_over is not None
+    assert run.summary.hand_over.transfer_s.p50 == pytest.approx(2048 * 327_680 / 50e9 + 3e-6, abs=2e-9)

@@ -131,7 +131,7 @@ def test_paths_are_relative_to_the_file(write: Write, tmp_path: Path, monkeypatc
         ("[[pool]", "not valid TOML"),
         ("[[pools]]", "did you mean pool? known: pool, kv-transfer, routing"),
         ('[[pool]]\nnam = "a"', "did you mean name? known: name, role, plan, model, device, flags, replicas, engine-p"),
-        (POOL + '[kv-transfer]\nbandwith = "1GB/s"', "did you mean bandwidth? known: bandwidth, latency"),
+        (POOL + '[kv-transfer]\nbandwith = "1GB/s"', "did you mean bandwidth? known: network, bandwidth"),
         (POOL + 'role = "prefil"', "Invalid enum value 'prefil' - at `$.pool[0].role`"),
         (POOL, 'pool a: model is missing; give plan = "FILE", or model and device'),
         (POOL + 'model = "llama-3.1-8b"', "pool a: device is missing"),
@@ -162,6 +162,8 @@ def test_paths_are_relative_to_the_file(write: Write, tmp_path: Path, monkeypatc
         ),
         (GIVEN + 'slo = "tpot"', "pool a, slo: unknown objective"),
         (GIVEN + '[routing]\nfront-end = "8"', "routing, front-end: not a number with a"),
+        (GIVEN + '[kv-transfer]', 'kv-transfer: bandwidth is missing; give bandwidth = "50GB/s", or a network of the'),
+        (GIVEN + '[kv-transfer]\nnetwork = "ndr"', "did you mean ndr-infiniband?"),
         (GIVEN + '[kv-transfer]\nbandwidth = "1"', "kv-transfer, bandwidth: not a number"),
         (
             GIVEN + '[kv-transfer]\nbandwidth = "1GB/s"\nlocal-prefill-tokens = -1',
@@ -172,7 +174,7 @@ def test_paths_are_relative_to_the_file(write: Write, tmp_path: Path, monkeypatc
 def test_what_a_file_can_get_wrong(text: str, message: str, write: Write) -> None:
     with pytest.raises(BadInput) as error:
         stageline.plan_fleet(write(text))
-    assert str(error.value).startswith(("fleet ", "plan "))
+    assert str(error.value).startswith(("fleet ", "plan ", "link"))
     assert message in str(error.value)
 
 
@@ -180,6 +182,22 @@ def test_a_pool_that_does_not_fit_is_named(write: Write) -> None:
     text = '[[pool]]\nname = "small"\nmodel = "llama-3.1-405b"\ndevice = "h100-sxm"\nflags = "--devices 1"'
     with pytest.raises(DoesNotFit, match="pool small: "):
         stageline.plan_fleet(write(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ('network = "ndr-infiniband"', (50 * 10**9, 3000)),
+        ('network = "ndr-infiniband"\nbandwidth = "200GB/s"', (200 * 10**9, 3000)),
+        ('network = "ndr-infiniband"\nlatency = "20us"', (50 * 10**9, 20_000)),
+        ('bandwidth = "1GB/s"', (10**9, 0)),
+    ],
+)
+def test_the_network_may_be_the_catalogues(text: str, wanted: tuple[int, int], write: Write) -> None:
+    roles = "".join(f'[[pool]]\nname = "{r}"\nrole = "{r}"\nplan = "plan.json"\n' for r in ("prefill", "decode"))
+    found = stageline.plan_fleet(write(f"{roles}[kv-transfer]\n{text}")).fleet.hand_over
+    assert found is not None
+    assert (found.bytes_per_s, found.latency_ns) == wanted
 
 
 def test_slo_batching_keeps_the_tpot_of_its_pool(write: Write) -> None:

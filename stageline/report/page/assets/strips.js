@@ -91,13 +91,13 @@ function startWaterfall(raw) {
   const r = Object.fromEntries(["index", "arrival", "admitted", "first_token", "last_token", "prompt_tokens", "output_tokens", "preemptions", "replica", "outcome", "sent", "landed", "decode_replica"].map(name => [name, column(raw, "request." + name)]));
   const n = r.index.length, end = i => r.last_token[i] ? r.arrival[i] + r.last_token[i] - 1 : r.arrival[i];
   let rows = [];
-  element("waterfall-title").replaceChildren("Requests: ", swatch("wait"), "queued, ", swatch("prefill"), "prefill, ", swatch("decode"), "decode", ...(r.landed ? [", ", swatch("transfer"), "KV transfer"] : []));
+  element("waterfall-title").replaceChildren("Requests: ", swatch("wait"), "queued, ", swatch("prefill"), "prefill, ", swatch("decode"), "decode", ...(r.landed ? [", ", swatch("moving"), "KV on its way"] : []));
   element("waterfall-note").textContent = data.waterfall.every > 1 ? `One of every ${data.waterfall.every} requests, by arrival.` : "";
-  // The wait for room and for ports, and the transfer, over what is drawn already.
+  // The wait for room and for ports, and the way of the KV, over what is drawn already.
   const handedOver = (context, i, y, h, width) => {
     const a = r.arrival[i] - 1, first = r.first_token[i];
     if (first && first < r.sent[i]) bar(context, a + first, a + r.sent[i], y, h, width, colour("wait"));
-    bar(context, a + r.sent[i], a + r.landed[i], y, h, width, colour("transfer"));
+    bar(context, a + r.sent[i], a + r.landed[i], y, h, width, colour("moving"));
     if (first > r.landed[i]) bar(context, a + r.landed[i], a + first, y, h, width, colour("decode"));
   };
   const moved = i => r.landed && r.landed[i] ? `\nKV sent after ${duration(r.sent[i] - 1)}, usable on ${data.replicas[r.decode_replica[i] - 1]} after ${duration(r.landed[i] - 1)}` : "";
