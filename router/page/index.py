@@ -60,7 +60,7 @@ def title_of(deployment: Deployment) -> str:
 
 def _facts(facts: PageFacts) -> Iterable[tuple[str, str]]:
     pools = facts.deployment.fleet.pools
-    models = tuple(dict.fromkeys(pool.route.plan.model for pool in pools))
+    models = facts.deployment.models
     yield "model", ", ".join(models)
     if tuple(facts.names) != models:
         yield "served as", ", ".join(facts.names)

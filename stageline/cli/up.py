@@ -78,11 +78,9 @@ def up_command(
         router_flags=tuple(f"--{name}={value}" for name, value in router_flags.items()),
     )
     if docker.docker:
-        if isinstance(served, Fleet):
-            raise UsageError("--docker: containers serve one plan: leave it out, and a fleet runs as local processes")
         from stageline.cli.docker import up_in_docker  # noqa: PLC0415  (the SDK is slow to load)
 
-        up_in_docker(served, options, router_flags | {"dilation": live.dilation}, docker)
+        up_in_docker(Deployment(served), options, router_flags | {"dilation": live.dilation}, docker)
         return
     with until_signalled(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(served, options, factor, docker.name))
@@ -167,7 +165,6 @@ def _print(document: Document, servers: LocalCluster, dilation: float, options: 
         if child.endpoints:
             where = f"grpc {grpc}{child.endpoints.grpc}  metrics {metrics}://{child.endpoints.metrics}/metrics"
             lines.append(f"{child.name}  {where}")
-    models = dict.fromkeys(pool.route.plan.model for pool in Deployment(document).fleet.pools)
-    lines.append(f"{', '.join(models)}: {len(servers.stages)} stage servers are healthy ({name})")
+    lines.append(f"{', '.join(Deployment(document).models)}: {len(servers.stages)} stage servers are healthy ({name})")
     lines += next_steps(f"{grpc}{router.grpc}", f"{http}{router.http}" if router.http else "", options)
     print("\n".join(lines), flush=True)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from stageline.engine.served import ServedPool
 from stageline.runtime.deployment import Deployment
 
 IMAGE = "stageline:local"
@@ -40,6 +41,18 @@ def stage_servers(deployment: Deployment) -> Iterator[StageServer]:
 def stage_address_pattern(deployment: Deployment) -> str:
     """The router's `--stages` for servers with the names of `stage_servers`."""
     return f"{_pattern(deployment)}:{GRPC_PORT}"
+
+
+def served_text(deployment: Deployment) -> str:
+    """Such as "llama-3.1-70b on h100-sxm: 4 stages, 2 replicas"; of every pool in a fleet."""
+    return "; ".join(_pool_text(pool) for pool in deployment.fleet.pools)
+
+
+def _pool_text(pool: ServedPool) -> str:
+    plan = pool.route.plan
+    name = f"{pool.name}: " if pool.name else ""
+    replicas = f", {plan.replicas} replicas" if plan.replicas > 1 else ""
+    return f"{name}{plan.model} on {plan.device}: {len(plan.stages)} stages{replicas}"
 
 
 def check_interval_s(deployment: Deployment) -> int:

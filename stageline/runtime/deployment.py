@@ -41,6 +41,11 @@ class Deployment:
         return ((r, s) for r in range(self.replicas) for s in range(len(self.plan(r).stages)))
 
     @property
+    def models(self) -> tuple[str, ...]:
+        """Those of all pools, each once."""
+        return tuple(dict.fromkeys(pool.route.plan.model for pool in self.fleet.pools))
+
+    @property
     def kind(self) -> str:
         """What it is in words."""
         return "fleet" if isinstance(self.document, Fleet) else "plan"
