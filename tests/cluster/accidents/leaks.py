@@ -56,7 +56,7 @@ class Leaks:
 
     def __str__(self) -> str:
         lives = [sizes for sizes in self._seen.values() if len(sizes) >= MIN_LOOKS]
-        descriptors = max((more_descriptors(sizes).total() for sizes in lives), default=0)
+        descriptors = max((more_descriptors(sizes)[0] for sizes in lives), default=0)
         memory = max((more_bytes(sizes) for sizes in lives if len(sizes) >= MIN_MEMORY_LOOKS), default=0)
         longest = max((len(sizes) for sizes in self._seen.values()), default=0)
         return (
@@ -68,19 +68,23 @@ class Leaks:
 def grown(sizes: list[Size]) -> list[str]:
     """What has grown by more than it may, from the beginning of a life to its end."""
     errors = []
-    if len(sizes) >= MIN_LOOKS and (more := more_descriptors(sizes)).total() > MORE_DESCRIPTORS:
-        counts = [size.descriptors.total() for size in sizes]
-        errors.append(f"has {more.total()} descriptors more in the end, {dict(more)}: {counts}")
+    if len(sizes) >= MIN_LOOKS:
+        more, kinds = more_descriptors(sizes)
+        if more > MORE_DESCRIPTORS:
+            counts = [size.descriptors.total() for size in sizes]
+            errors.append(f"has {more} descriptors more in the end, {dict(kinds)}: {counts}")
     if len(sizes) >= MIN_MEMORY_LOOKS and (added := more_bytes(sizes)) > MORE_BYTES:
         errors.append(f"has {added >> 20} MiB more in the end: {[size.resident_bytes >> 20 for size in sizes]}")
     return errors
 
 
-def more_descriptors(sizes: list[Size]) -> Counter[str]:
-    """By kind, what the smaller one of the last two looks has more than the larger one of the first two."""
-    first = max(sizes[:2], key=lambda size: size.descriptors.total())
-    last = min(sizes[-2:], key=lambda size: size.descriptors.total())
-    return last.descriptors - first.descriptors
+def more_descriptors(sizes: list[Size]) -> tuple[int, Counter[str]]:
+    """How many the smaller one of the last two looks has more than the larger one of the first two, and of which kinds
+    there are more: another recording has another name.
+    """
+    first = max((size.descriptors for size in sizes[:2]), key=Counter.total)
+    last = min((size.descriptors for size in sizes[-2:]), key=Counter.total)
+    return last.total() - first.total(), last - first
 
 
 def more_bytes(sizes: list[Size]) -> int:
