@@ -1,4 +1,7 @@
-"""`stageline fleet`: plans the pools of a fleet file and checks that they fit together."""
+"""`stageline fleet`: plans the pools of a fleet file and checks that they fit together.
+
+`plan_fleet` is part of the Python API. It is here because the file gives plans by the flags of a command.
+"""
 
 import os
 from pathlib import Path

@@ -9,7 +9,7 @@ _encode = msgspec.json.encode
 
 
 class Bodies:
-    """Bodies for one model and endpoint.
+    """Bodies for one endpoint; `model` is that of requests that name none.
 
     `ignore_eos` asks for exactly the output tokens of the workload, with members that vLLM and Stageline know; OpenAI's
     own servers refuse unknown members. `stageline`: the server states emulated times between tokens. `extra` is a JSON
@@ -20,16 +20,17 @@ class Bodies:
         self, model: str, *, chat: bool, ignore_eos: bool = True, extra: str = "", stageline: bool = False
     ) -> None:
         options = {"include_usage": True} | ({"include_token_gaps": True} if stageline else {})
-        fixed = {"model": model, "stream": True, "stream_options": options, "temperature": 0}
+        fixed = {"stream": True, "stream_options": options, "temperature": 0}
         fixed |= {"ignore_eos": True} if ignore_eos else {}
         fixed |= _members(extra) if extra else {}
-        self._head = _encode(fixed)[:-1]
+        self._model, self._heads = model, dict[str, bytes]()
+        self._rest = b"," + _encode(fixed)[1:-1]
         self._prompt = b',"messages":' if chat else b',"prompt":'
         self._exact = ignore_eos
 
     def of(self, call: Call) -> bytes:
         """The body of one request."""
-        parts = [self._head, b',"max_tokens":%d' % call.max_output_tokens]
+        parts = [self._head(call.model or self._model), b',"max_tokens":%d' % call.max_output_tokens]
         if self._exact:
             parts.append(b',"min_tokens":%d' % call.output_tokens)
         if call.priority:
@@ -37,6 +38,13 @@ class Bodies:
         if call.conversation:
             parts.append(b',"user":' + _encode(call.conversation))
         return b"".join((*parts, self._prompt, call.prompt, b"}"))
+
+    def _head(self, model: str) -> bytes:
+        """What does not change from one request of a model to the next."""
+        head = self._heads.get(model)
+        if head is None:
+            head = self._heads[model] = b'{"model":' + _encode(model) + self._rest
+        return head
 
 
 _RESERVED = {"model", "stream", "max_tokens", "min_tokens", "prompt", "messages", "user", "priority"}

@@ -154,6 +154,7 @@ class Driver:
             output_tokens=request.output_tokens,
             max_output_tokens=request.max_output_tokens,
             priority=request.priority,
+            model=request.model,
             conversation=request.conversation or (f"session-{request.index}" if self._turns.count > 1 else ""),
         )
         progress.sent += 1

@@ -18,13 +18,18 @@ _IDS = msgspec.json.Decoder(list[int])
 class GrpcTarget:
     """A Target. All calls share one connection; at most `connections` run at once, as over HTTP."""
 
-    def __init__(self, client: GenerateClient, clock: Clock, *, connections: int, timeout_s: float) -> None:
-        self._client, self._clock = client, clock
+    def __init__(self, client: GenerateClient, clock: Clock, *, model: str, connections: int, timeout_s: float) -> None:
+        """`model`: the one that is served."""
+        self._client, self._clock, self._model = client, clock, model
         self._slots = asyncio.Semaphore(connections)
         self._timeout_s = timeout_s
 
     async def send(self, call: Call, reply: CallReply) -> None:
         """See Target."""
+        if call.model and call.model != self._model:
+            reply.end("failed", "another model", f"calls over gRPC go to {self._model}: use --url for {call.model}")
+            reply.end_ns = self._clock.now_ns()
+            return
         async with self._slots:
             reply.sent(self._clock.now_ns())
             try:

@@ -24,6 +24,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     max_output_tokens: int
     priority: int = 0
     conversation: str = ""
+    model: str = ""  # that the workload names; empty: the target's
 
 
 class Emulated(msgspec.Struct, frozen=True):

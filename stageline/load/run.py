@@ -97,7 +97,10 @@ async def _target(options: LoadOptions, clock: Clock) -> AsyncIterator[tuple[Tar
         dialer = Dialer(options.tls, api_key=options.api_key)
         async with GenerateClient(options.grpc_address, dialer) as client:
             facts = await probe_grpc(client)
-            yield GrpcTarget(client, clock, connections=options.connections, timeout_s=options.timeout_s), facts
+            there = GrpcTarget(
+                client, clock, model=facts.model, connections=options.connections, timeout_s=options.timeout_s
+            )
+            yield there, facts
         return
     chat = options.endpoint == "chat"
     Bodies("", chat=chat, extra=options.extra_body)  # raises BadInput before anything is sent

@@ -78,6 +78,8 @@ async def test_the_body_of_a_request() -> None:
         "ignore_eos": True, "max_tokens": 20, "min_tokens": 8, "priority": 3, "user": 'a"b', "prompt": [1, 2, 3],
     }  # fmt: skip
     assert fake.headers[0]["x-stageline-output-tokens"] == "8"
+    await reply_to(fake, msgspec.structs.replace(CALL, model='an"other'))
+    assert fake.calls[1]["model"] == 'an"other'
 
 
 @pytest.mark.parametrize(
@@ -165,8 +167,17 @@ async def test_a_port_where_nobody_listens() -> None:
 async def test_a_router_that_is_gone_is_waited_for_over_grpc() -> None:
     async with GenerateClient("127.0.0.1:1", Dialer()) as client:
         reply = CallReply(gaps=Histogram())
-        await GrpcTarget(client, WallClock(), connections=1, timeout_s=9).send(CALL, reply)
+        await GrpcTarget(client, WallClock(), model="m", connections=1, timeout_s=9).send(CALL, reply)
     assert (reply.outcome, reply.reason, reply.retry_after_ns) == ("failed", "unreachable", NS_PER_S)
+
+
+async def test_a_call_for_another_model_is_not_sent_over_grpc() -> None:
+    async with GenerateClient("127.0.0.1:1", Dialer()) as client:
+        reply = CallReply(gaps=Histogram())
+        call = msgspec.structs.replace(CALL, model="other")
+        await GrpcTarget(client, WallClock(), model="m", connections=1, timeout_s=9).send(call, reply)
+    assert (reply.outcome, reply.reason, reply.sent_ns) == ("failed", "another model", None)
+    assert "calls over gRPC go to m: use --url for other" in reply.detail
 
 
 async def asked(fake: Fake, model: str = "") -> ServerFacts:

@@ -18,6 +18,7 @@ PUBLIC = {
     "Token",
     "UsersWorkload",
     "request",
+    "run_fleet",
     "run_plan",
     "uniform_plan",
 }
