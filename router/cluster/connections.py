@@ -68,11 +68,14 @@ class StageConnections:
         )
         for stage, reply in zip(self._table, described, strict=True):
             check_version(stage.place, reply.version, reply.wire, "this router")
-        plans = {stage.plan_digest: stage.plan.canonical() for row in self._table.rows for stage in row[:1]}
+        plans: dict[str, bytes] = {}  # by digest
         opened: list[asyncio.Future[None]] = []
         for stage, reply in zip(self._table, described, strict=True):
             request = self._request(stage, seed, advertise)
-            request.plan = b"" if reply.plan_digest == stage.plan_digest else plans[stage.plan_digest]
+            if reply.plan_digest != stage.plan_digest:
+                if stage.plan_digest not in plans:
+                    plans[stage.plan_digest] = stage.plan.canonical()
+                request.plan = plans[stage.plan_digest]
             opened.append(loop.create_future())
             self._watchers.append(asyncio.create_task(self._watch(stage, request, opened[-1])))
         try:

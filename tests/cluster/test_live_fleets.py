@@ -9,10 +9,10 @@ import openai
 import pytest
 from openai import AsyncOpenAI
 
-from stageline.engine.fleet import Fleet, HandOver, Order, Pool
+from stageline.engine.fleet import Fleet, Pool
 from stageline.engine.settings import Scheduling
 from stageline.plan.schema import Plan
-from tests.cluster.live import MODEL, live, live_plan, recorded_digest, replayed_digest
+from tests.cluster.live import MODEL, handing_over, live, live_plan, recorded_digest, replayed_digest
 
 OTHER = "kimi-k3"
 
@@ -34,18 +34,6 @@ ONE_MODEL = Fleet(
     ),
     balance="least-loaded",
 )
-
-
-def handing_over(order: Order, streamed: bool = False) -> Fleet:
-    """A block of 16 tokens takes two tenths of a millisecond from one pool to the other."""
-    return Fleet(
-        pools=(
-            Pool(name="prefill", plan=live_plan(2), role="prefill", scheduling=Scheduling(prefix_cache=True)),
-            Pool(name="decode", plan=live_plan(2, route=(0, 1, 0), replicas=2), role="decode"),
-        ),
-        hand_over=HandOver(bytes_per_s=640_000, latency_ns=100_000, order=order, streamed=streamed),
-        balance="least-loaded",
-    )
 
 
 async def ask(client: AsyncOpenAI, number: int, model: str) -> None:
