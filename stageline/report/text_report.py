@@ -232,8 +232,8 @@ def stage_table(
     table.caption = _caption(stages, groups)
     table.caption_justify = "left"
     table.add_column("stage", no_wrap=True)
-    letters = None if len(causes) <= WORDY_CAUSES else LETTERS
-    for heading in ("busy%", *((CAUSE[c].heading or c)[:letters] for c in causes), *(["kv top%"] if kv else [])):
+    letters, top = (None, "kv top%") if len(causes) <= WORDY_CAUSES else (LETTERS, "kv%")
+    for heading in ("busy%", *((CAUSE[c].heading or c)[:letters] for c in causes), *([top] if kv else [])):
         table.add_column(heading, justify="right", no_wrap=True)
     for group in groups:
         cells = [_range(*group.ranges[part]) for part in ("busy", *causes)]

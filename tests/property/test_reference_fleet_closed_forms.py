@@ -10,9 +10,11 @@ import pytest
 from stageline.cost.entries import Affine
 from stageline.engine.settings import Scheduling
 from stageline.engine.types import Cancellation, Request
-from stageline.plan.schema import Plan
+from stageline.plan.schema import Plan, Serving
 from stageline.testing import ListWorkload, request, uniform_plan
 from tests.reference import plans
+from tests.reference.engine import Engine
+from tests.reference.fleet import FleetEngine
 from tests.reference.fleet_results import run_fleet
 from tests.reference.fleet_types import Fleet, FleetResults, HandOverRecord, Pool, Port
 
@@ -212,3 +214,91 @@ def test_a_client_that_leaves_while_its_chunks_are_under_way() -> None:
     results = run(LONE, Cancellation(index=0, at_ns=300), handover="destination-first", streamed=True)
     assert results.window_end_ns == 4_150 + 30
     assert results.ports[0].egress_bytes == 4_000
+
+
+def test_a_client_that_leaves_is_gone_from_its_source_before_its_chunks_have_landed() -> None:
+    """It is the source's request until its last chunk is back, at 350; then only its KV is there."""
+    later = msgspec.structs.replace(LONE, index=1, arrival_ns=20_000)
+    results = run(LONE, Cancellation(index=0, at_ns=300), later, handover="destination-first", streamed=True)
+    first_stage = results.stages[0]
+    assert first_stage.idle_ns["starved"] == 350 - 300
+    assert first_stage.idle_ns["empty"] == 20_000 - 350
+
+
+def test_kv_is_pinned_until_the_last_of_its_transfers_has_ended() -> None:
+    """Streamed, in three transfers that end at 2,150, 4,150 and 7,150: who needs the room waits for the last."""
+    stages = tuple(msgspec.structs.replace(s, kv_budget_bytes=3 * 1_000 + 500) for s in PREFILL.stages)
+    pair = pools(prefill=msgspec.structs.replace(PREFILL, stages=stages))
+    rows = [LONE, msgspec.structs.replace(LONE, index=1, arrival_ns=1_000)]
+    results = run(*rows, pair=pair, handover="destination-first", streamed=True)
+    assert [record.request.admitted_ns for record in results.requests] == [0, 7_150]
+
+
+def test_the_context_of_the_first_step_is_what_came() -> None:
+    """Reading a token of context takes 1 ns on each stage. The first step is the prompt's last token, or the next."""
+    reading = msgspec.structs.replace(
+        DECODE, costs=tuple(Affine(base_ns=ns, token_ns=0, kv_token_ns=1) for ns in (40, 60))
+    )
+    for first_token, context_tokens in (("prefill", 11), ("decode", 10)):
+        times_ns = run(LONE, pair=pools(decode=reading), first_token=first_token).tokens_ns[0]
+        assert next(ns for ns in times_ns if ns > 7_380) == 7_380 + 100 + 2 * context_tokens
+
+
+# Ranks of 4 tokens each, 8 together: two prompts may travel in one microbatch, which takes 100 ns.
+RANKS = msgspec.structs.replace(
+    uniform_plan(1, service_ns=100, batched_tokens=8, block_tokens=4, kv_block_bytes=10, kv_budget_bytes=50, credits=1),
+    serving=Serving(engine="test", ranks=2),
+)
+
+
+def run_ranks(*rows: Request, budget_bytes: int) -> FleetResults:
+    """Streamed, on a source whose sequences grow block by block."""
+    stages = tuple(msgspec.structs.replace(s, kv_budget_bytes=budget_bytes) for s in RANKS.stages)
+    settings = msgspec.structs.replace(GREEDY, kv="grow")
+    source = Pool(msgspec.structs.replace(RANKS, stages=stages), settings, "prefill", Port(10**6, 10**6))
+    return run(*rows, pair=(source, pools()[1]), handover="destination-first", streamed=True)
+
+
+def test_two_streamed_prompts_do_not_wait_for_each_other_for_ever() -> None:
+    """Three blocks each, four in all: had both grown to two, neither could go on, nor make room."""
+    rows = [request(i, 0, prompt_tokens=12, output_tokens=2) for i in range(2)]
+    results = run_ranks(*rows, budget_bytes=40)
+    assert [record.request.outcome for record in results.requests] == ["finished"] * 2
+
+
+def test_a_prompt_with_bytes_under_way_makes_room_for_nobody() -> None:
+    """The first one is not handed over and grows; at 200 it wants a third of five blocks, and the second has three.
+
+    The second one is reserved at 0, after the first has left; its chunks leave at 100, 200 and 300.
+    """
+    rows = [
+        request(0, 0, prompt_tokens=16, output_tokens=1),
+        request(1, 0, prompt_tokens=12, output_tokens=2),
+    ]
+    results = run_ranks(*rows, budget_bytes=50)
+    assert [record.request.preemptions for record in results.requests] == [0, 0]
+    assert results.tokens_ns[1][0] == 400
+
+
+def test_short_prompts_take_turns_at_the_replicas_that_decode() -> None:
+    two = msgspec.structs.replace(DECODE, replicas=2)
+    rows = [request(i, 0, prompt_tokens=4) for i in range(3)]
+    results = run(*rows, pair=pools(decode=two), conditional_tokens=4)
+    assert [record.request.replica for record in results.requests] == [1, 2, 1]
+
+
+def test_what_has_landed_can_be_hit_before_it_is_used() -> None:
+    """7,380: the landing. The cache then has the two full blocks of 4 tokens; before, nothing."""
+    caching = msgspec.structs.replace(GREEDY, prefix_cache=True, hash_block_tokens=4, snapshot_tokens=4)
+    decode = msgspec.structs.replace(DECODE, block_tokens=4)
+    pair = (pools()[0], Pool(decode, caching, "decode"))
+    rows = [msgspec.structs.replace(LONE, hash_ids=(1, 2))]
+    engine, held = FleetEngine(Fleet(pair), ListWorkload(rows), 0), dict[int, int]()
+
+    def look(_: Engine) -> None:
+        cache = engine.fleet_replicas[1].cache
+        assert cache is not None
+        held.setdefault(engine.now_ns, len(cache.held))
+
+    engine.run(look)
+    assert [held[ns] for ns in (350, 7_350, 7_380)] == [0, 0, 2]

@@ -98,6 +98,40 @@ def test_a_prompt_is_loaded_where_it_is_prefilled_and_handed_over() -> None:
     assert last.handover is not None and last.handover.transfer_end_ns == 2 * APART_NS + 4_157 + 6_000
 
 
+def test_a_block_that_is_being_written_makes_room_for_nobody() -> None:
+    """Host memory of one block; two go down at one instant, the deeper one first: the other one is dropped."""
+    one = Tier(2_000, 10**9, 10**9)
+    tier = run(RETURNING[:2], one).tiers[0]
+    assert (tier.written_blocks, tier.dropped_blocks, tier.evicted_blocks) == (1, 1, 0)
+
+
+def test_loads_go_one_after_the_other() -> None:
+    """Both at one instant, 4,000 bytes each at 1 byte/ns."""
+    rows = [
+        request(0, 0, prompt_tokens=9, output_tokens=1, hash_ids=(1, 2)),
+        request(1, APART_NS, prompt_tokens=9, output_tokens=1, hash_ids=(3, 4)),
+        request(2, 2 * APART_NS, prompt_tokens=47, output_tokens=1),
+        request(3, 3 * APART_NS, prompt_tokens=9, output_tokens=1, hash_ids=(1, 2)),
+        request(4, 3 * APART_NS, prompt_tokens=9, output_tokens=1, hash_ids=(3, 4)),
+    ]
+    loads = [record.load for record in run(rows, host(10**9, 7), load="always").requests[3:]]
+    assert [load.landed_ns - 3 * APART_NS for load in loads if load] == [4_007, 8_007]
+
+
+def test_of_several_blocks_at_once_the_deepest_is_the_first_to_go() -> None:
+    """Host memory of two blocks, write-through: a third one takes the place of the second one of a chain."""
+    chain = request(0, 0, prompt_tokens=9, output_tokens=1, hash_ids=(1, 2))
+    other = request(0, 0, prompt_tokens=5, output_tokens=1, hash_ids=(3,))
+    clean = request(0, 0, prompt_tokens=47, output_tokens=1)  # takes the whole device
+    two = Tier(4_000, 10**9, 10**9)
+    for rows in ([chain, other, clean, chain], [chain, clean, chain, other, clean, chain]):
+        long_chunks = msgspec.structs.replace(CACHING, batched_tokens=64)
+        told = [msgspec.structs.replace(r, index=i, arrival_ns=i * APART_NS) for i, r in enumerate(rows)]
+        fleet = Fleet((Pool(PLAN, long_chunks, host=two),), offload="write-through", load="always")
+        load = run_fleet(fleet, ListWorkload(told), seed=0).requests[-1].load
+        assert load is not None and load.host_tokens == 4
+
+
 class Lru:
     """Blocks, the one used last at the end; what is put out goes to the next one."""
 

@@ -62,6 +62,12 @@ def awaits(engine: FleetEngine, journey: Journey) -> None:
     """KV that is under way is due somewhere; who awaits KV is no member and no victim."""
     under_way = [t for t in journey.transfers if t.landed_ns > engine.now_ns]
     assert len(under_way) <= journey.landings_due, journey.story
+    if journey.ends_due:
+        assert place(engine, journey.first) in ("r", "p"), f"KV goes that nobody has\n{journey.story}"
+    if journey.landings_due:
+        assert place(engine, journey.second) == "r", f"KV comes for which nobody has room\n{journey.story}"
+    if journey.story.state == State.RESERVED:
+        assert not journey.transfers, f"preempted with bytes under way\n{journey.story}"
     if journey.story.state == State.MOVING:
         assert journey.second is not None and journey.second.awaited and journey.landings_due, journey.story
     for part in parts_of(journey):
