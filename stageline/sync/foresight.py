@@ -160,9 +160,9 @@ class ForesightedConductor(Conductor):
     def foreseen_ns(self) -> int:
         """The next completion to act on once emulated time reaches it; NEVER when none is predicted."""
         next_ns = NEVER
-        for r, pipeline in enumerate(self._pipelines):
-            if pipeline.completions and not self.returns[r] and self._may_run_ahead(r):
-                next_ns = min(next_ns, pipeline.completions[0])
+        for r in range(len(self.returns)):
+            if self._may_run_ahead(r):
+                next_ns = min(next_ns, self._foreseen_at_ns(r))
         return next_ns if next_ns < NEVER and next_ns <= self.limit_ns else NEVER
 
     @property
@@ -194,11 +194,19 @@ class ForesightedConductor(Conductor):
         """The earliest event that waits only for the workload to know more; NEVER when there is none."""
         if self.arrival_known:
             return NEVER
-        blocked_ns = min(self.router.next_due_ns, *self.next_form_ns)
-        for returns in self.returns:
-            if returns:
-                blocked_ns = min(blocked_ns, returns[0])
+        completions_ns = [self._foreseen_at_ns(r) for r in range(len(self.returns))]
+        first_ns = min(completions_ns)
+        blocked_ns = self.router.next_due_ns if self.router.next_due_ns < first_ns else NEVER
+        for r, returns in enumerate(self.returns):
+            event_ns = min(self.next_form_ns[r], returns[0] if returns else NEVER)
+            if event_ns < (first_ns if self.reactive else completions_ns[r]):  # else it waits for that completion
+                blocked_ns = min(blocked_ns, event_ns)
         return blocked_ns
+
+    def _foreseen_at_ns(self, r: int) -> int:
+        """The next completion of a replica, if it is predicted and has not been taken as returned; else NEVER."""
+        completions = self._pipelines[r].completions
+        return completions[0] if completions and not self.returns[r] else NEVER
 
     def _may_run_ahead(self, r: int) -> bool:
         return len(self.unconfirmed[r]) < MAX_AHEAD

@@ -102,7 +102,10 @@ def _of_twin(scenario: fleet_strategies.FleetScenario) -> FleetScenario:
         tuple(msgspec.structs.replace(r, model=scenario.models.get(r.index, "")) for r in user)
         for user in scenario.like.users
     )
-    return FleetScenario(msgspec.structs.replace(fleet, pools=pools), dataclasses.replace(scenario.like, users=users))
+    cached = any(pool.scheduling.prefix_cache for pool in pools)
+    balance = fleet.balance if cached or fleet.balance not in routing.NEED_CACHE else "round-robin"
+    fleet = msgspec.structs.replace(fleet, pools=pools, balance=balance)
+    return FleetScenario(fleet, dataclasses.replace(scenario.like, users=users))
 
 
 def _of_a_pool(scheduling: Scheduling) -> Scheduling:

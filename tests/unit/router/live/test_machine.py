@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from stageline.engine import inprocess
@@ -179,6 +179,7 @@ def test_an_idle_pipeline_shows_no_kv_in_use(visits: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("fleet", [*map(alone, ROUTES), handing_over("source-first", ROUTES[0])])
 @settings(deadline=None, max_examples=40)
+@example(lost_ns=4 * MS, pause_ns=5 * MS)  # what is due waits for a completion that is foreseen a little earlier
 @given(lost_ns=st.integers(0, 150).map(lambda ms: ms * MS), pause_ns=st.sampled_from(LENGTHS_NS))
 def test_a_session_that_is_done_again_loses_its_pause_and_nothing_else(
     fleet: ServedFleet, lost_ns: int, pause_ns: int
