@@ -130,7 +130,7 @@ def test_the_router_wakes_for_what_is_due_to_itself(order: Order, visits: tuple[
 
 
 @pytest.mark.parametrize("order", ["source-first", "destination-first"])
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=12)
 @given(stalls=STALLS)
 def test_stalls_change_no_hand_over(order: Order, stalls: list[Stall]) -> None:
     fleet = handing_over(order, ROUTES[1])
