@@ -157,8 +157,8 @@ class Replica(ReplicaSequences):
     def _schedule_decodes(self, forming: Forming) -> None:
         """A decode step of every running sequence that is ready, by admission number, as far as there is room."""
         kept = []
-        ready, allocate_slots, add_decode, speculation, cache, without_room = (
-            self._ready, self.kv.allocate_slots, forming.add_decode, self.speculation, self.cache, self.without_room,
+        ready, allocate_slots, add_decode, speculation, cache = (
+            self._ready, self.kv.allocate_slots, forming.add_decode, self.speculation, self.cache,
         )  # fmt: skip
         tokens = 1
         room = min(forming.limit, forming.tokens_left)  # a decode step is one member and at least one token
@@ -170,8 +170,6 @@ class Replica(ReplicaSequences):
                 tokens = speculation.step_tokens(sequence, forming.tokens_left)
             if allocate_slots(self, sequence, tokens, forming):
                 sequence.ready = False
-                if without_room:
-                    without_room.discard(sequence.request.index)
                 room -= 1
                 if tokens == 1:
                     add_decode(sequence)
@@ -181,12 +179,14 @@ class Replica(ReplicaSequences):
                 if cache is not None:
                     cache.cache_full_blocks(sequence, forming.grants)
             else:
-                without_room.add(sequence.request.index)
                 kept.append(sequence)
         self._ready_count -= len(forming.members)
         self.written_tokens += len(forming.members) + forming.draft_tokens
+        if self.without_room:
+            self.without_room.difference_update(s.request.index for s, _ in forming.members)
         for sequence in kept:
             if sequence.ready:
+                self.without_room.add(sequence.request.index)
                 self._push_ready(sequence)
 
     def _schedule_chunks(self, forming: Forming) -> None:

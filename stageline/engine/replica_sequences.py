@@ -135,9 +135,10 @@ class ReplicaSequences(ReplicaKv):
         if sequence.ready:
             sequence.ready = False
             self._ready_count -= 1
-        for unfinished in (self._partial, self._loading):
-            if sequence in unfinished:
-                unfinished.remove(sequence)
+        if sequence in self._partial:
+            self._partial.remove(sequence)
+        elif sequence in self._loading:
+            self._loading.remove(sequence)
 
     def _push_ready(self, sequence: Sequence) -> None:
         self._pushes += 1
