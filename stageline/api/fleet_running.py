@@ -15,7 +15,7 @@ from stageline.report.slo import Slo
 from stageline.workload import DescribedWorkload
 from stageline.workload.recording import RecordedWorkload
 
-_OF_THE_ROUTER = ("balance", "front_end_ns")  # settings of the fleet; all others are each pool's
+OF_THE_ROUTER = ("balance", "front_end_ns")  # settings of the fleet; all others are each pool's
 
 
 def settled_fleet(
@@ -32,13 +32,19 @@ def settled_fleet(
     """
     _check_takes(workload, serving_engine)
     blocks = workload.hash_block_tokens
-    own = {name: value for name, value in given.items() if name not in _OF_THE_ROUTER}
-    shared = {name: value for name, value in given.items() if name in _OF_THE_ROUTER}
+    own = {name: value for name, value in given.items() if name not in OF_THE_ROUTER}
+    shared = {name: value for name, value in given.items() if name in OF_THE_ROUTER}
     pools = tuple(_settled(pool, own, blocks, slo) for pool in fleet.pools)
     found = msgspec.structs.replace(fleet, pools=pools, **shared)
     ROUTING.check(Scheduling(balance=found.balance, prefix_cache=any(pool.scheduling.prefix_cache for pool in pools)))
     check_hash_blocks(found, blocks, "fleet")
     return found
+
+
+def without_router(scheduling: Scheduling) -> Scheduling:
+    """The settings of a pool: those of the router at their defaults."""
+    plain = {name: getattr(Scheduling(), name) for name in OF_THE_ROUTER}
+    return msgspec.structs.replace(scheduling, **plain)
 
 
 def _check_takes(workload: DescribedWorkload, serving_engine: str | None) -> None:
