@@ -60,18 +60,12 @@ class FleetSpace:
     def designs(self, model: str, device: str) -> Iterator[FleetDesign]:
         """Every pair of divisions whose plans exist, for the numbers of devices asked for, in every format."""
         for count in self._q.devices:
-            if reason := self._q.limits.refused_number(device, count):
-                self._space.leave(self._space.prefixed(model, device, f"{count} devices in two pools"), reason)
-                continue
-            ratios: dict[tuple[Shape, Shape], list[tuple[int, int]]] = {}
-            for first in range(1, count):
-                for one, other in product(*(self._pools(model, device, n) for n in (first, count - first))):
-                    units = (msgspec.structs.replace(one, replicas=1), msgspec.structs.replace(other, replicas=1))
-                    ratios.setdefault(units, []).append((one.replicas, other.replicas))
-            for units, formats in product(ratios, self._space.format_points()):
-                design = FleetDesign(model, device, units, formats, tuple(ratios[units]))
-                if self._q.exhaustive or self._fits(design):
-                    yield design
+            reason = self._q.limits.refused_number(device, count)
+            found = [] if reason else list(self._divided(model, device, count))
+            if not found:
+                name = self._space.prefixed(model, device, f"{count} devices in two pools")
+                self._space.leave(name, reason or "a prefill and a decode replica do not fit on so many")
+            yield from found
 
     def cost(self, design: FleetDesign) -> float:
         """Money per hour if known, else devices."""
@@ -131,6 +125,17 @@ class FleetSpace:
         fleet, price = candidate.fleet(), self._q.limits.price(design.device)
         return FleetAnswer(design.model, design.device, fleet, design.units, keywords, self._transfer, candidate, price)
 
+    def _divided(self, model: str, device: str, count: int) -> Iterator[FleetDesign]:
+        ratios: dict[tuple[Shape, Shape], list[tuple[int, int]]] = {}
+        for first in range(1, count):
+            for one, other in product(*(self._pools(model, device, n) for n in (first, count - first))):
+                units = (msgspec.structs.replace(one, replicas=1), msgspec.structs.replace(other, replicas=1))
+                ratios.setdefault(units, []).append((one.replicas, other.replicas))
+        for units, formats in product(ratios, self._space.format_points()):
+            design = FleetDesign(model, device, units, formats, tuple(ratios[units]))
+            if self._q.exhaustive or self._fits(design):
+                yield design
+
     def _pools(self, model: str, device: str, count: int) -> list[Shape]:
         """The divisions of a pool that the limits allow; stock and budget are those of both."""
         inputs = self._space.inputs(model, device)
@@ -147,7 +152,7 @@ class FleetSpace:
             one = Design(design.model, design.device, unit, design.formats)
             plan = self._space.plan(one, (*design.formats, *point))
             if isinstance(plan, str):
-                self._space.leave(f"{role} on {self._space.named(one)}", plan)
+                self._space.leave(f"{role} replica of {self._space.named(one)}", plan)
                 return True
         return False
 

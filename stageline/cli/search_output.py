@@ -55,7 +55,7 @@ def print_search(found: SearchResult, question: Question, *, best_of_each: bool,
         shown = [*shown, other]
     output.print_table(title, *_table(shown, several))
     settings = [f"{_name(t, several)}: {t.settings}" for t in shown if t.settings]
-    lines = settings + _counts(found) + _load(trials, question) + _room(found)
+    lines = settings + _counts(found, question) + _load(trials, question) + _room(found)
     if best is not None and best_of_each and found.runners_up():
         others = ", ".join(_verdict(t, several) for t in found.runners_up()[:4])
         lines.append(f"next best on {best.devices} devices: {others}")
@@ -74,13 +74,15 @@ def _table(shown: Sequence[Trial], several: bool) -> tuple[list[tuple[str, bool]
     return columns, [_cells(t, several, priced) for t in shown]
 
 
-def _counts(found: SearchResult) -> list[str]:
+def _counts(found: SearchResult, question: Question) -> list[str]:
     trials, failed = found.trials, [t for t in found.trials if t.failure is not None]
     short = f", and {found.short_trials} trials on the beginning of the workload" if found.short_trials else ""
     lines = [f"{len(trials)} of {found.combinations:,} combinations run in full{short}"]
     lines += [f"{t.name} {t.settings} failed: {t.failure}" for t in failed[:3]]
     if any(t.slo_met is not None for t in trials):
         lines.append(f"{sum(bool(t.slo_met) for t in trials)} meet the objective")
+    if question.disaggregate is not None and not any(t.disaggregated for t in trials):
+        lines.append("no fleet of two pools was run in full: what was left out has the reasons")
     lost = sum(t.only_one_lost for t in trials)
     if lost:
         lines.append(f"{lost} miss it with one replica lost; their figures are of that run, the only one made of them")
