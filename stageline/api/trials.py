@@ -111,7 +111,7 @@ def run_trial(candidate: Candidate) -> Trial:
         workload = open_workload(c.workload, seed=c.seed, rate_scale=c.rate_scale, requests=c.requests)
         slo = parse_slo(c.slo) if c.slo else None
         job = Job(
-            plan=settled_fleet(c.plan, workload, {}, slo=slo) if isinstance(c.plan, Fleet) else c.plan,
+            plan=settled_fleet(c.plan, workload, c.seed, {}, slo=slo) if isinstance(c.plan, Fleet) else c.plan,
             workload=workload,
             scheduling=msgspec.structs.replace(c.scheduling, hash_block_tokens=workload.hash_block_tokens),
             seed=c.seed,

@@ -152,6 +152,6 @@ def _full_reads(plan: Plan, work: StageWork, steps: float, done: WorkDone, decod
     prefilled = done.tokens - done.decoded_tokens
     chunks = min(steps, max(done.prompts, prefilled / plan.defaults.batched_tokens))
     rest = steps - chunks
-    if rest < 1:
+    if not chunks or rest < 1:  # no chunks: a pool that only decodes
         return float(steps * (1 - keep ** ((prefilled + decoded) / steps)))
     return float(chunks * (1 - keep ** (prefilled / chunks)) + rest * (1 - keep ** (decoded / rest)))

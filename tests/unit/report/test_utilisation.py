@@ -13,6 +13,7 @@ from stageline.plan.schema import Plan
 from stageline.report.run_writer import RunWriter
 from stageline.report.summary import RunFacts, Summary
 from stageline.report.utilisation import WorkDone, utilisation
+from stageline.testing import Ignoring
 from stageline.workload import open_workload
 
 SHELF = Catalog()
@@ -84,6 +85,21 @@ def test_a_long_prompt_does_not_make_lone_tokens_read_all_experts() -> None:
     assert long and short
     assert long.bandwidth < H100.share.bandwidth
     assert long.bandwidth == pytest.approx(short.bandwidth, rel=0.2)
+
+
+@pytest.mark.parametrize("phase", ["prefill", "decode"])
+def test_a_pool_of_experts_that_has_one_phase_only(phase: str) -> None:
+    """The other phase is in another pool: weights and experts count in every step that this one had."""
+    plan = make_plan(SHELF.model("gpt-oss-20b").spec, H100, PlanOptions(context_tokens=4096)).plan
+    load = open_workload("constant:rate=1,input=512,output=33", requests=1, seed=1)
+    stages = inprocess.run(plan, Scheduling(), load, seed=1, observer=Ignoring()).stages
+    done = WorkDone()
+    if phase == "prefill":
+        done.prefill(record(512, 33))
+    else:
+        done.decode(record(512, 33), 32)
+    found = utilisation(plan, stages, done)
+    assert found and 0 < found.bandwidth < 1 and 0 < found.mfu < 1
 
 
 def test_a_plan_without_work_has_no_utilisation() -> None:
