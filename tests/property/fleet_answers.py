@@ -14,10 +14,12 @@ from stageline.api.search_space import Space
 from stageline.api.trials import Trial, run_trial
 from stageline.api.workload_totals import workload_totals
 from stageline.report.slo import parse_slo
-from tests.property.answers import BOUNDS, CLOSE, LOADS, OPEN, work
+from tests.property.answers import CLOSE, OPEN, work
 
 REQUESTS = 240
-SIZES = ((4096, 16), (1024, 64), (512, 128))  # prefill-heavy to decode-heavy
+SIZES = ((4096, 32), (1024, 64), (512, 128))  # prefill-heavy to decode-heavy
+LOADS = (0.4, 0.8)  # of the most that a middling division serves
+TTFT, TPOT = (0.8, 3.0), (0.3, 1.0)  # of its p99 at that load: two pools trade the one for the other
 TRANSFERS = (
     "bandwidth=2GB/s",
     "bandwidth=50GB/s,latency=20us",
@@ -54,7 +56,8 @@ def fleet_question(number: int, devices: int) -> FleetQuestion:
         most = stageline.run(middling, f"{workload},requests={REQUESTS}").summary.requests_per_s
         workload = f"poisson:rate={round(most * draw.uniform(*LOADS), 1)},{sizes}"
         seen = stageline.run(middling, f"{workload},requests={REQUESTS}").summary
-        ttft, tpot = (round((p.p99 or 0.0) * draw.uniform(*BOUNDS) * 1e6) for p in (seen.ttft_s, seen.tpot_s))
+        pairs = ((seen.ttft_s, TTFT), (seen.tpot_s, TPOT))
+        ttft, tpot = (round((p.p99 or 0.0) * draw.uniform(*share) * 1e6) for p, share in pairs)
         slo = f"ttft={ttft}us,tpot={tpot}us"
     return FleetQuestion(
         Question(
