@@ -16,7 +16,7 @@ from stageline.api.workload_totals import workload_totals
 from stageline.report.slo import parse_slo
 from tests.property.answers import CLOSE, OPEN, work
 
-REQUESTS = 240
+REQUESTS = 180
 SIZES = ((4096, 32), (1024, 64), (512, 128))  # prefill-heavy to decode-heavy
 LOADS = (0.4, 0.8)  # of the most that a middling division serves
 TTFT, TPOT = (0.8, 3.0), (0.3, 1.0)  # of its p99 at that load: two pools trade the one for the other

@@ -21,5 +21,5 @@ def test_a_search_finds_what_a_tenth_of_a_grid_finds(number: int) -> None:
     search_finds_the_grids_best(number, part=0.1)
 
 
-def test_a_search_finds_the_best_fleet_of_a_tenth_of_a_grid() -> None:
-    search_finds_the_best_fleet(2, devices=4, part=0.1)
+def test_a_search_finds_the_best_fleet_of_a_part_of_a_grid() -> None:
+    search_finds_the_best_fleet(2, devices=4, part=0.05)
