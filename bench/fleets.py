@@ -22,7 +22,7 @@ from stageline.engine.fleet import Fleet
 MOONCAKE = "traces/mooncake_conversation_trace.jsonl"
 TARGET_RATIO = 0.5
 TARGET_GROWTH = 1.3
-PER_REPLICA = 100  # requests; 6,400 and 800 in all
+PER_REPLICA = 50  # requests; 3,200 and 400 in all
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,7 +72,7 @@ def apart_and_together(data: Path, requests: int) -> Row:
 def large_and_small(per_replica: int) -> Row:
     """64 replicas and 8, half of them prefill, at one request per second and replica."""
     runs = [
-        (divided(example("apart"), n // 2, n // 2), f"poisson:rate={n},input=1024,output=64", n * per_replica)
+        (divided(example("apart"), n // 2, n // 2), f"poisson:rate={n},input=1024,output=32", n * per_replica)
         for n in (64, 8)
     ]
     took = best(*runs)
