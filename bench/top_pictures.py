@@ -17,6 +17,7 @@ from stageline.cluster.local import LocalCluster, LocalOptions
 from stageline.engine.settings import Scheduling
 from stageline.runtime import metric_names as names
 from stageline.runtime.cluster_view import ClusterSamples, View, cluster_samples, view_between
+from stageline.runtime.deployment import Deployment
 from stageline.runtime.logs import say
 from stageline.runtime.plans import read_plan_file
 from stageline.testing import Ignoring
@@ -46,6 +47,7 @@ def views(path: Path, workload: str, dead: int) -> tuple[View, View]:
 
 async def _views(path: Path, workload: str, dead: int) -> tuple[View, View]:
     plan = read_plan_file(path)
+    served = Deployment(plan)
     order = RunOrder(plan_digest=plan.digest(), scheduling=Scheduling(), seed=0, tokens=False)
     async with (
         LocalCluster(plan, path, LocalOptions(restart=False), say) as servers,
@@ -56,8 +58,8 @@ async def _views(path: Path, workload: str, dead: int) -> tuple[View, View]:
         try:
             before = await _settled(client)
             now = await _later(client, APART_S)
-            busy = view_between(ADDRESS, plan, now, before)
-            stopped = view_between(ADDRESS, plan, await _stopped(client, servers.stages[dead].pid or 0, dead), now)
+            busy = view_between(ADDRESS, served, now, before)
+            stopped = view_between(ADDRESS, served, await _stopped(client, servers.stages[dead].pid or 0, dead), now)
         finally:
             run.cancel()
             await asyncio.gather(run, return_exceptions=True)

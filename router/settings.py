@@ -6,21 +6,21 @@ import msgspec
 
 from stageline.engine.settings import MAX_SEED
 from stageline.errors import UsageError
-from stageline.plan.schema import Plan
 from stageline.report.spans.context import DEFAULT_RATIO
 from stageline.runtime import deadline
+from stageline.runtime.deployment import Deployment
 from stageline.runtime.settings import ServerSettings
 
 
 class RouterSettings(ServerSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Routes requests through the stages of a Stageline pipeline."""
 
-    plan: Annotated[str, msgspec.Meta(description="Plan file; required.")] = ""
+    plan: Annotated[str, msgspec.Meta(description="Plan file or fleet file; required.")] = ""
     stages: Annotated[
         str,
         msgspec.Meta(
             description="Addresses of all stages, host:port,... by replica and stage, or one pattern with {stage} and "
-            "{replica}, such as stage-{stage}:50051; required."
+            "{replica} or {pool}, such as stage-{stage}:50051; required."
         ),
     ] = ""
     advertise: Annotated[str, msgspec.Meta(description="Address at which stages reach this router, host:port.")] = ""
@@ -118,18 +118,23 @@ class RouterSettings(ServerSettings, frozen=True, forbid_unknown_fields=True, kw
         return "" if self.api_key else super().unasked
 
 
-def stage_addresses(text: str, plan: Plan) -> list[list[str]]:
-    """Addresses by replica, stage. Raises UsageError when there are not as many as the plan has stages."""
-    replicas, stages = range(plan.replicas), range(len(plan.stages))
+def stage_addresses(text: str, deployment: Deployment) -> list[list[str]]:
+    """Addresses by replica, stage. Raises UsageError when there are not as many as the plans have stages."""
+    places = list(deployment.stages)
     if "{stage" in text:
         try:
-            return [[text.format(stage=s, replica=r) for s in stages] for r in replicas]
+            flat = [text.format(stage=s, replica=r, pool=deployment.pool(r)) for r, s in places]
         except (KeyError, IndexError, ValueError):
-            raise UsageError(f"--stages {text!r}: only {{stage}} and {{replica}} may stand in a pattern") from None
-    flat = [address.strip() for address in text.split(",") if address.strip()]
-    count = len(replicas) * len(stages)
-    if len(flat) != count:
-        raise UsageError(
-            f"--stages lists {len(flat)} addresses; {len(stages)} stages x {len(replicas)} replicas need {count}"
-        )
-    return [flat[r * len(stages) : (r + 1) * len(stages)] for r in replicas]
+            raise UsageError(
+                f"--stages {text!r}: only {{stage}}, {{replica}} and {{pool}} may stand in a pattern"
+            ) from None
+    else:
+        flat = [address.strip() for address in text.split(",") if address.strip()]
+    if len(flat) != len(places):
+        pools = deployment.fleet.pools
+        needed = " + ".join(f"{len(p.route.plan.stages)} stages x {p.replicas} replicas" for p in pools)
+        raise UsageError(f"--stages lists {len(flat)} addresses; {needed} need {len(places)}")
+    rows: list[list[str]] = [[] for _ in range(deployment.replicas)]
+    for (replica, _), address in zip(places, flat, strict=True):
+        rows[replica].append(address)
+    return rows

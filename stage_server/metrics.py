@@ -28,8 +28,8 @@ class StageCollector(Collector):
     after a live session that broke off.
     """
 
-    def __init__(self, stage: int = -1, replica: int = -1) -> None:
-        self._labels = (str(max(stage, 0)), str(max(replica, 0)))
+    def __init__(self, stage: int = -1, replica: int = -1, pool: str = "") -> None:
+        self._labels = (str(max(stage, 0)), str(max(replica, 0)), pool)
         self._session: StageSession | None = None
         self._idle_since_ns = time.monotonic_ns()
         self._idle_cause = "empty"
@@ -46,7 +46,7 @@ class StageCollector(Collector):
         else:
             self._past["idle", self._idle_cause] += now - self._idle_since_ns
             self._session = session
-            self._labels = (str(session.index), str(session.replica))
+            self._labels = (str(session.index), str(session.replica), session.pool)
 
     def collect(self) -> Iterable[Metric]:
         """The families; see docs/metrics.md."""

@@ -22,7 +22,7 @@ from stageline.errors import (
     Unavailable,
 )
 from stageline.plan.parse import parse_plan
-from stageline.plan.schema import Plan
+from stageline.runtime.deployment import Deployment
 from stageline.runtime.names import session_name
 from stageline.runtime.server import Announce, Endpoints
 from stageline.v1 import flow_pb2, stage_pb2, stage_pb2_grpc
@@ -46,7 +46,7 @@ class StageServicer(stage_pb2_grpc.StageServicer):
 
     def __init__(
         self,
-        plan: Plan | None,
+        deployment: Deployment | None,
         *,
         stage: int = -1,
         replica: int = -1,
@@ -55,9 +55,9 @@ class StageServicer(stage_pb2_grpc.StageServicer):
         key: str = "",
         metrics: Callable[[], bytes] = bytes,
     ) -> None:
-        self._route = Route(plan) if plan else None
-        self._pinned = plan is not None
-        self._digest = plan.digest() if plan else ""
+        self._pinned = deployment
+        pools = deployment.fleet.pools if deployment else ()
+        self._routes = {pool.route.plan.digest(): pool.route for pool in pools}  # those that it holds, by plan digest
         self._stage, self._replica = stage, replica
         self._on_session, self._metrics = on_session, metrics
         self._dialer, self._key = dialer or Dialer(), key
@@ -118,7 +118,7 @@ class StageServicer(stage_pb2_grpc.StageServicer):
         """See stage.proto."""
         session = self._session
         return stage_pb2.DescribeReply(
-            plan_digest=self._digest,
+            plan_digest=self._held(),
             stage=session.index if session else max(self._stage, 0),
             replica=session.replica if session else max(self._replica, 0),
             version=stageline.__version__,
@@ -166,7 +166,8 @@ class StageServicer(stage_pb2_grpc.StageServicer):
             raise Busy(f"{self._session.shell.name} is held by session {holder}; one router at a time may drive it")
         check_version("the router", request.version, request.wire, "this stage")
         route = self._route_for(request)
-        if not (request.stage < len(route.plan.stages) and request.replica < route.plan.replicas):
+        replicas = request.replicas if request.pool else route.plan.replicas
+        if not (request.stage < len(route.plan.stages) and request.replica < replicas):
             raise ProtocolError(f"the plan has no stage {request.stage} of replica {request.replica}")
         for own, asked, what in ((self._stage, request.stage, "stage"), (self._replica, request.replica, "replica")):
             if own not in {-1, asked}:
@@ -177,18 +178,37 @@ class StageServicer(stage_pb2_grpc.StageServicer):
         return session
 
     def _route_for(self, request: stage_pb2.OpenRequest) -> Route:
-        if request.plan_digest == self._digest and self._route:
-            return self._route
+        if self._pinned and self._pinned.kind == "fleet":
+            self._check_pool(self._pinned, request)
+        if request.plan_digest in self._routes:
+            return self._routes[request.plan_digest]
         if self._pinned or not request.plan:
             raise PlanMismatch(
-                f"this stage holds plan {self._digest or '(none)'}, the router plan {request.plan_digest}; "
+                f"this stage holds plan {', '.join(self._routes) or '(none)'}, the router plan {request.plan_digest}; "
                 "start both with the same file"
             )
         plan = parse_plan(request.plan, "plan")
         if plan.digest() != request.plan_digest:
             raise PlanMismatch(f"the plan that came has digest {plan.digest()}, not {request.plan_digest}")
-        self._route, self._digest = Route(plan), request.plan_digest
-        return self._route
+        route = Route(plan)
+        self._routes = {request.plan_digest: route}
+        return route
+
+    @staticmethod
+    def _check_pool(own: Deployment, request: stage_pb2.OpenRequest) -> None:
+        """Raises PlanMismatch unless the replica is of the same pool in this server's fleet and in the router's."""
+        found = own.pool(request.replica) if request.replica < own.replicas else "(none)"
+        if found != request.pool:
+            raise PlanMismatch(
+                f"replica {request.replica} is of pool {found} in this stage's fleet, of pool "
+                f"{request.pool or '(none)'} in the router's; start both with the same file"
+            )
+
+    def _held(self) -> str:
+        """Digest of the plan that it would serve; empty while that depends on what a router sends."""
+        if self._pinned and 0 <= self._replica < self._pinned.replicas:
+            return self._pinned.plan_digest(self._replica)
+        return next(iter(self._routes)) if len(self._routes) == 1 else ""
 
     async def _hold(
         self, session: StageSession, context: aio.ServicerContext[stage_pb2.OpenRequest, stage_pb2.OpenReply]

@@ -7,7 +7,7 @@ from stageline.engine.route import Route
 from stageline.engine.types import StageRecord
 from stageline.errors import ProtocolError
 from stageline.runtime.clock import live_clock
-from stageline.runtime.names import downstream_name, stage_name, upstream_name
+from stageline.runtime.names import downstream_name, replica_name, stage_name, upstream_name
 from stageline.runtime.shell import SessionShell
 from stageline.sync.stage import StageMachine
 from stageline.v1 import flow_pb2, stage_pb2
@@ -22,12 +22,13 @@ class StageSession:
     """From Open to Close. Built by the servicer once it knows that plan and stage are right."""
 
     def __init__(self, route: Route, request: stage_pb2.OpenRequest, dialer: Dialer) -> None:
-        self.id, self.replica, self.index = request.session, request.replica, request.stage
+        self.id, self.replica, self.index, self.pool = request.session, request.replica, request.stage, request.pool
+        self._replica_name = replica_name(request.replica, request.replicas, request.pool)
         self.route, self.plan, self._dialer = route, route.plan, dialer
         self.live = bool(request.clock.dilation)
         clock = live_clock(request.clock.anchor_unix_ns, request.clock.dilation) if self.live else None
         self.machine = StageMachine(route, self.replica, self.index, request.seed, clock=clock)
-        self.shell = SessionShell(stage_name(self.plan, self.replica, self.index), self.machine)
+        self.shell = SessionShell(stage_name(self.plan, self.index, self._replica_name), self.machine)
         self.final_record: StageRecord | None = None  # the final account, once it was asked for
         self.in_links = {v: self._in_link(v) for v in self.machine.visits}
         self.out_links = {v + 1: self._out_link(v + 1, request) for v in self.machine.visits}
@@ -72,14 +73,14 @@ class StageSession:
         )
 
     def _in_link(self, link: int) -> InLink:
-        return InLink(self.shell, link, link, upstream_name(self.plan, self.replica, link))
+        return InLink(self.shell, link, link, upstream_name(self.plan, link, self._replica_name))
 
     def _out_link(self, link: int, request: stage_pb2.OpenRequest) -> OutLink:
         addresses = {d.link: d.address for d in request.downstream}
         if link not in addresses:
             raise ProtocolError(f"{self.shell.name}: no address for outgoing link {link}")
         returns = link == self.route.visits
-        place = f"{downstream_name(self.plan, self.replica, link)} at {addresses[link]}"
+        place = f"{downstream_name(self.plan, link, self._replica_name)} at {addresses[link]}"
         encoder = FrameEncoder(
             self.plan.links[link].bytes_per_token, returns=returns, mode=mode_of(request.payload_mode)
         )

@@ -12,8 +12,8 @@ from router.api.openai.bodies import BODY_BYTES_PER_TOKEN, BODY_S, LEAST_BODY_BY
 from router.api.openai.http_server import OpenAiServer, refusal
 from router.api.openai.schema import ChatRequest, CompletionRequest, EmbeddingRequest, TokenizeRequest, Usage
 from router.api.prompts import ContextTooLong
-from router.live.names import ModelNames
-from router.live.service import LiveService, UnknownModel
+from router.live.models import ServedModels, UnknownModel
+from router.live.service import LiveService
 from router.page.site import meaning_of
 from stageline.errors import BadInput, Busy, StagelineError, Unauthenticated, Unavailable
 from stageline.wire.http_headers import DILATION_HEADER, OUTPUT_TOKENS_HEADER
@@ -68,7 +68,8 @@ def page() -> str:
 
 def server() -> OpenAiServer:
     """An HTTP server without a live session, for its routes."""
-    parts = {"dilation": 1.0, "names": ModelNames("model", ""), "max_context_tokens": 0}
+    models = cast(ServedModels, SimpleNamespace(max_context_tokens=0))
+    parts = {"dilation": 1.0, "models": models}
     service = cast(LiveService, SimpleNamespace(**parts))
     return OpenAiServer(service, CollectorRegistry())
 

@@ -27,12 +27,12 @@ async def generate(service: LiveService | None, request: router_pb2.GenerateRequ
     """
     if service is None:
         raise Unavailable("this router serves no live requests; start it with --live")
-    service.check_model(request.model)
+    model = service.models.find(request.model)
     metadata = dict(context.invocation_metadata() or ())
     parent = parse_traceparent(_text(metadata.get(TRACEPARENT)), _text(metadata.get(TRACESTATE)))
-    params_list = [await _params(service, request)]
+    params_list = [await _params(model.reader, request)]
     reply = await service.submit(
-        params_list, 1, priority=request.priority, conversation=request.session, parent=parent,
+        model, params_list, 1, priority=request.priority, conversation=request.session, parent=parent,
         gaps=request.token_gaps,
     )  # fmt: skip
     try:
@@ -61,11 +61,11 @@ async def _write(context: GenerateContext, reply: router_pb2.GenerateReply) -> N
         raise Busy(f"the client read nothing for {STALL_S:g} s") from None
 
 
-async def _params(service: LiveService, request: router_pb2.GenerateRequest) -> GenerationParams:
+async def _params(reader: PromptReader, request: router_pb2.GenerateRequest) -> GenerationParams:
     """The params; a long prompt is counted beside the event loop."""
     if len(request.prompt) + len(request.prompt_ids) > LARGE_PROMPT:
-        return await asyncio.to_thread(params_of, request, service.reader)
-    return params_of(request, service.reader)
+        return await asyncio.to_thread(params_of, request, reader)
+    return params_of(request, reader)
 
 
 def params_of(request: router_pb2.GenerateRequest, reader: PromptReader) -> GenerationParams:

@@ -9,7 +9,6 @@ from grpc import aio
 
 import stageline
 from router.cluster.stages import RemoteStage, StageTable
-from stageline.engine.route import Route
 from stageline.errors import ProtocolError, RunFailed, StagelineError, Unavailable
 from stageline.runtime.calls import answer
 from stageline.runtime.names import upstream_name
@@ -33,17 +32,17 @@ class StageConnections:
     def __init__(
         self,
         session: str,
-        route: Route,
         table: StageTable,
         shell: SessionShell,
         mode: PayloadMode,
         clock: LiveClock | None = None,
     ) -> None:
-        self.session, self._route, self._table, self._shell, self._mode = session, route, table, shell, mode
+        self.session, self._table, self._shell, self._mode = session, table, shell, mode
         self._clock = clock
-        visits, replicas = route.visits, range(route.plan.replicas)
-        self.in_links = [InLink(shell, r, visits, upstream_name(route.plan, r, visits)) for r in replicas]
-        self.out_links = [self._out_link(r) for r in replicas]
+        self._deployment = table.deployment
+        self._routes = self._deployment.fleet.routes
+        self.in_links = [self._in_link(r) for r in range(len(self._routes))]
+        self.out_links = [self._out_link(r) for r in range(len(self._routes))]
         self._watchers: list[asyncio.Task[None]] = []
         self._lost: list[StagelineError] = []
         self._blamed = asyncio.Event()
@@ -56,7 +55,7 @@ class StageConnections:
         decoders = [link.decoder for link in self.in_links]
         return sum(d.frames for d in decoders), sum(d.items for d in decoders)
 
-    async def open(self, digest: str, seed: int, advertise: str) -> None:
+    async def open(self, seed: int, advertise: str) -> None:
         """Return when every link is open. Raises StagelineError, naming the stage, when one does not open."""
         loop = asyncio.get_running_loop()
         if trouble := next((s.trouble for s in self._table if s.trouble), None):
@@ -69,11 +68,14 @@ class StageConnections:
         )
         for stage, reply in zip(self._table, described, strict=True):
             check_version(stage.place, reply.version, reply.wire, "this router")
-        plan = self._route.plan.canonical()
+        plans: dict[str, bytes] = {}  # by digest
         opened: list[asyncio.Future[None]] = []
         for stage, reply in zip(self._table, described, strict=True):
-            request = self._request(stage, digest, seed, advertise)
-            request.plan = b"" if reply.plan_digest == digest else plan
+            request = self._request(stage, seed, advertise)
+            if reply.plan_digest != stage.plan_digest:
+                if stage.plan_digest not in plans:
+                    plans[stage.plan_digest] = stage.plan.canonical()
+                request.plan = plans[stage.plan_digest]
             opened.append(loop.create_future())
             self._watchers.append(asyncio.create_task(self._watch(stage, request, opened[-1])))
         try:
@@ -86,7 +88,7 @@ class StageConnections:
 
     def in_link(self, hello: flow_pb2.Hello) -> InLink:
         """The return link that a hello means."""
-        if hello.link != self._route.visits or hello.replica >= len(self.in_links):
+        if hello.replica >= len(self.in_links) or hello.link != self._routes[hello.replica].visits:
             raise ProtocolError(f"link {hello.link} of replica {hello.replica} does not end at the router")
         return self.in_links[hello.replica]
 
@@ -175,17 +177,19 @@ class StageConnections:
             await asyncio.gather(*tasks, return_exceptions=True)
             raise
 
-    def _request(self, stage: RemoteStage, digest: str, seed: int, advertise: str) -> stage_pb2.OpenRequest:
-        row, visits = self._table.rows[stage.replica], self._route.visits
-        stage_of, clock = self._route.stage_of, self._clock
+    def _request(self, stage: RemoteStage, seed: int, advertise: str) -> stage_pb2.OpenRequest:
+        row, route = self._table.rows[stage.replica], self._routes[stage.replica]
+        visits, stage_of, clock = route.visits, route.stage_of, self._clock
         downstream = [
             stage_pb2.Downstream(link=v + 1, address=advertise if v + 1 == visits else row[stage_of[v + 1]].address)
-            for v in self._route.inputs[stage.stage]
+            for v in route.inputs[stage.stage]
         ]
         return stage_pb2.OpenRequest(
             session=self.session,
-            plan_digest=digest,
+            plan_digest=stage.plan_digest,
+            pool=stage.pool,
             replica=stage.replica,
+            replicas=len(self._routes),
             stage=stage.stage,
             seed=seed,
             payload_mode=MODES[self._mode],
@@ -196,9 +200,15 @@ class StageConnections:
             wire=wire_format(),
         )
 
+    def _in_link(self, replica: int) -> InLink:
+        route = self._routes[replica]
+        sender = upstream_name(route.plan, route.visits, self._deployment.replica_name(replica))
+        return InLink(self._shell, replica, route.visits, sender)
+
     def _out_link(self, replica: int) -> OutLink:
-        first = self._table.rows[replica][self._route.stage_of[0]]
-        encoder = FrameEncoder(self._route.plan.links[0].bytes_per_token, returns=False, mode=self._mode)
+        route = self._routes[replica]
+        first = self._table.rows[replica][route.stage_of[0]]
+        encoder = FrameEncoder(route.plan.links[0].bytes_per_token, returns=False, mode=self._mode)
         hello = flow_pb2.Hello(session=self.session, link=0, replica=replica)
         peer = Peer(first.address, first.place)
         return OutLink(self._shell, replica, hello, to=peer, encoder=encoder, dialer=self._table.dialer)

@@ -10,7 +10,7 @@ from grpc import aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from stageline.errors import StagelineError, Unauthenticated
-from stageline.plan.schema import Plan
+from stageline.runtime.deployment import Deployment
 from stageline.runtime.names import stage_name
 from stageline.v1 import stage_pb2
 from stageline.v1.stage_pb2_grpc import StageStub
@@ -31,9 +31,11 @@ class RemoteStage:
     `trouble` is why it can't be reached, where waiting does not help.
     """
 
-    def __init__(self, plan: Plan, replica: int, stage: int, address: str, dialer: Dialer) -> None:
+    def __init__(self, deployment: Deployment, replica: int, stage: int, address: str, dialer: Dialer) -> None:
         self.replica, self.stage, self.address = replica, stage, address
-        self.name = stage_name(plan, replica, stage)
+        self.pool = deployment.pool(replica)
+        self.plan, self.plan_digest = deployment.plan(replica), deployment.plan_digest(replica)
+        self.name = stage_name(self.plan, stage, deployment.replica_name(replica))
         self.place = f"{self.name} at {address}"
         self.lost = False  # it hangs: its connection stands, and it does not answer
         self._serving = False
@@ -114,12 +116,17 @@ class RemoteStage:
 
 
 class StageTable:
-    """All stages, by replica and stage. They open sessions for whoever shows `key`, if they require one."""
+    """All stages of a deployment, by replica and stage. They open sessions for whoever shows `key`, if they require
+    one.
+    """
 
-    def __init__(self, plan: Plan, addresses: list[list[str]], dialer: Dialer | None = None, *, key: str = "") -> None:
+    def __init__(
+        self, deployment: Deployment, addresses: list[list[str]], dialer: Dialer | None = None, *, key: str = ""
+    ) -> None:
+        self.deployment = deployment
         self.dialer, self.key = (dialer := dialer or Dialer()), key
         self.rows = [
-            [RemoteStage(plan, r, s, dialer.resolved(address), dialer) for s, address in enumerate(row)]
+            [RemoteStage(deployment, r, s, dialer.resolved(address), dialer) for s, address in enumerate(row)]
             for r, row in enumerate(addresses)
         ]
         self._watchers: list[asyncio.Task[None]] = []

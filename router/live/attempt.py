@@ -9,9 +9,8 @@ from router.live.machine import LiveMachine
 from router.live.options import LiveOptions
 from router.live.workload import LiveWorkload
 from stageline.engine.microbatch import Item
-from stageline.engine.route import Route
 from stageline.engine.router import Router
-from stageline.engine.served import one_pool
+from stageline.engine.served import ServedFleet
 from stageline.engine.types import Cancellation, Observer, Request
 from stageline.report.spans.recorder import TraceRecorder
 from stageline.runtime.shell import Follower, SessionShell
@@ -24,7 +23,7 @@ Event = tuple[int, Request | Cancellation]  # with its stamp
 class Ground(NamedTuple):
     """What all attempts of a session stand on."""
 
-    route: Route
+    fleet: ServedFleet
     table: StageTable
     options: LiveOptions
     clock: LiveClock
@@ -52,19 +51,19 @@ class Attempt:
     """From Open to Close. With a `past` it replays that first, unpaced, while the clock stands still."""
 
     def __init__(self, session: str, ground: Ground, eyes: Eyes, past: Past | None = None) -> None:
-        route, table, options, clock = ground
+        fleet, table, options, clock = ground
         self.id = session  # what it is called at the stages
         self.workload = LiveWorkload(options.quantum_ns, options.dilation)
         if past is not None:
             self.workload.resume(past.events, past.edge_ns)
-        self.router = Router(one_pool(route, options.scheduling), options.seed, eyes.observer, eyes.trace)
+        self.router = Router(fleet, options.seed, eyes.observer, eyes.trace)
         ahead_ns = int(options.tolerance_ns / options.dilation)
         self.conductor = ForesightedConductor(self.router, self.workload, options.seed, eyes.trace, ahead_ns)
         self.machine = LiveMachine(self.conductor, self.workload, clock, options.tolerance_ns, eyes.dispatched)
         if past is not None:
             self.machine.resume_at(past.told_ns)
         self.shell = SessionShell("the router", self.machine, follower=eyes.follower, after_poll=eyes.polled)
-        self.connections = StageConnections(self.id, route, table, self.shell, options.payload, clock)
+        self.connections = StageConnections(self.id, table, self.shell, options.payload, clock)
 
     @property
     def progress(self) -> tuple[int, ...]:

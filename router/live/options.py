@@ -5,14 +5,12 @@ from pathlib import Path
 import msgspec
 
 from router.live.watchdog import DEADLINE_NS
-from stageline.engine.settings import Scheduling
 from stageline.wire.frames import PayloadMode
 
 
 class LiveOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of a router's live sessions."""
 
-    scheduling: Scheduling = Scheduling()
     seed: int = 0
     dilation: float = 1.0
     quantum_ns: int = 1_000_000  # wall time

@@ -5,17 +5,17 @@ from array import array
 from typing import NamedTuple
 
 from router.api.generation import MAX_CHOICES, GenerationParams, Output, OutputLengths
-from router.api.prompts import ContextTooLong, PromptReader
+from router.api.prompts import ContextTooLong
 from router.api.tokenizer import Tokenizer
 from router.api.tokens import block_hashes
-from router.live.names import ModelNames
+from router.live.models import ServedModel, ServedModels
 from router.live.session import LiveSession
 from router.live.stream import Signal, Stream
 from router.live.supervisor import LiveSupervisor
 from stageline.engine.types import Request
-from stageline.errors import BadInput, UsageError
+from stageline.errors import BadInput
 from stageline.report.spans.context import TraceContext
-from stageline.workload.rows import MAX_PRIORITY, MAX_TOKENS
+from stageline.workload.rows import MAX_PRIORITY
 
 _LIGHT_TOKENS = 4096  # that are looked at in the event loop to prepare a call, some milliseconds
 _NAMED_TOKENS = 1 << 17  # of all answers of a call, whose blocks the prefix cache may find again
@@ -58,32 +58,17 @@ class _Prepared(NamedTuple):
 
 
 class LiveService:
-    """The live side of a router. `image_tokens`: what an image in a prompt counts as; 0: images are refused."""
+    """The live side of a router."""
 
     def __init__(
-        self,
-        supervisor: LiveSupervisor,
-        lengths: OutputLengths,
-        tokenizer: Tokenizer,
-        names: ModelNames,
-        *,
-        image_tokens: int = 0,
+        self, supervisor: LiveSupervisor, lengths: OutputLengths, tokenizer: Tokenizer, models: ServedModels
     ) -> None:
-        self.supervisor, self._lengths, self.tokenizer, self.names = supervisor, lengths, tokenizer, names
-        plan = supervisor.route.plan
-        self.max_context_tokens = min(supervisor.route.max_context_tokens, MAX_TOKENS)
-        self.reader = PromptReader(tokenizer, image_tokens, self.max_context_tokens)
+        self.supervisor, self._lengths, self.tokenizer, self.models = supervisor, lengths, tokenizer, models
         self.dilation = supervisor.options.dilation
-        scheduling = supervisor.options.scheduling
-        self._block_tokens = (scheduling.hash_block_tokens or plan.block_tokens) if scheduling.prefix_cache else 0
-
-    def check_model(self, name: str) -> None:
-        """Raises UnknownModel unless the name, or none, is for the model that is served."""
-        if not self.names.knows(name):
-            raise UnknownModel(f"The model `{name}` does not exist.")
 
     async def submit(
         self,
+        model: ServedModel,
         params_list: list[GenerationParams],
         n: int,
         *,
@@ -103,7 +88,7 @@ class LiveService:
         if not 1 <= n * len(params_list) <= most:
             raise BadInput("n", n, f"1 to {most} outputs can be asked for at once")
         self.supervisor.open_session(n * len(params_list))  # refuses before the outputs are written
-        prepared = await self._prepared(params_list, n)
+        prepared = await self._prepared(model, params_list, n)
         live = self.supervisor.open_session(len(prepared))
         index, arrival_ns = live.next_arrival()
         requests = [
@@ -117,6 +102,7 @@ class LiveService:
                 conversation=conversation,
                 hash_ids=one.hash_ids,
                 output_hash_ids=one.output_hash_ids,
+                model=model.asked,
             )
             for number, one in enumerate(prepared)
         ]
@@ -127,59 +113,49 @@ class LiveService:
         choices = [Choice(one.output, stream) for one, stream in zip(prepared, streams, strict=True)]
         return Reply(live, signal, choices, n, gaps=gaps)
 
-    async def _prepared(self, params_list: list[GenerationParams], n: int) -> list[_Prepared]:
+    async def _prepared(self, model: ServedModel, params_list: list[GenerationParams], n: int) -> list[_Prepared]:
         """All outputs, by prompt and choice. What takes long is done beside the event loop, which serves everybody."""
         for params in params_list:
-            self._check(params)
+            _check(params, model.max_context_tokens)
         drawn = [[self._lengths.drawn_for(params) for _ in range(n)] for params in params_list]
-        weight = n * sum(self._weight(params, max(row)) for params, row in zip(params_list, drawn, strict=True))
+        named = bool(model.block_tokens)
+        weight = n * sum(
+            self._weight(params, max(row), named=named) for params, row in zip(params_list, drawn, strict=True)
+        )
         if weight > _LIGHT_TOKENS:
-            return await asyncio.to_thread(self._prepare, params_list, drawn)
-        return self._prepare(params_list, drawn)
+            return await asyncio.to_thread(self._prepare, model, params_list, drawn)
+        return self._prepare(model, params_list, drawn)
 
-    def _check(self, params: GenerationParams) -> None:
-        """Raises ContextTooLong or BadInput."""
-        limit = self.max_context_tokens
-        asked = params.prompt_tokens + max(params.max_tokens, params.exact_tokens, params.min_tokens, 1)
-        if asked > limit:
-            raise ContextTooLong(
-                f"This model's maximum context length is {limit} tokens. However, you requested {asked} tokens "
-                f"({params.prompt_tokens} in the prompt, {asked - params.prompt_tokens} in the output). Please reduce "
-                "the length of the prompt or of the output."
-            )
-        if not params.prompt_tokens:
-            raise BadInput("prompt", None, "it is empty", "send at least one token")
-
-    def _weight(self, params: GenerationParams, drawn: int) -> int:
+    def _weight(self, params: GenerationParams, drawn: int, *, named: bool) -> int:
         """About how many tokens have to be looked at to prepare one choice."""
         prompt = params.prompt_tokens
         output = max(params.max_tokens, params.exact_tokens, params.min_tokens, drawn)
-        weight = prompt + output if self._block_tokens else 0
+        weight = prompt + output if named else 0
         weight += prompt if self._lengths.echo else 0
         weight += output if params.stop else 0
         return weight + (output + _SHAPE_TOKENS if params.shape else 0)
 
-    def _prepare(self, params_list: list[GenerationParams], drawn: list[list[int]]) -> list[_Prepared]:
-        prepared, choices = [], sum(map(len, drawn))
+    def _prepare(
+        self, model: ServedModel, params_list: list[GenerationParams], drawn: list[list[int]]
+    ) -> list[_Prepared]:
+        prepared, choices, limit, block = [], sum(map(len, drawn)), model.max_context_tokens, model.block_tokens
         for params, row in zip(params_list, drawn, strict=True):
-            hash_ids = self._hash_ids(params)
+            hash_ids = block_hashes(params.token_ids(self.tokenizer), block) if block else ()
             for choice, length in enumerate(row):
                 output = self._lengths.output(params, choice, drawn=length, choices=choices)
-                if params.prompt_tokens + output.tokens > self.max_context_tokens:
-                    output = self._lengths.shortened(output, self.max_context_tokens - params.prompt_tokens)
-                names = self._output_hash_ids(params, output, _NAMED_TOKENS // choices)
+                if params.prompt_tokens + output.tokens > limit:
+                    output = self._lengths.shortened(output, limit - params.prompt_tokens)
+                names = self._output_hash_ids(params, output, block, _NAMED_TOKENS // choices)
                 prepared.append(_Prepared(params, output, hash_ids, names))
         return prepared
 
-    def _hash_ids(self, params: GenerationParams) -> tuple[int, ...]:
-        return block_hashes(params.token_ids(self.tokenizer), self._block_tokens) if self._block_tokens else ()
-
-    def _output_hash_ids(self, params: GenerationParams, output: Output, most: int) -> tuple[int, ...]:
+    def _output_hash_ids(self, params: GenerationParams, output: Output, block: int, most: int) -> tuple[int, ...]:
         """Identities of the blocks that the answer completes, as the prompt of the next turn will name them.
 
-        Of an answer of more than `most` tokens the blocks after these have none: nothing will find them.
+        `block`: tokens of one; 0: none are wanted. Of an answer of more than `most` tokens the blocks after these have
+        none: nothing will find them.
         """
-        block, tokens = self._block_tokens, min(output.tokens, most)
+        tokens = min(output.tokens, most)
         first = params.prompt_tokens // block if block else 0
         end = (params.prompt_tokens + tokens) // block if block else 0
         if first == end:
@@ -188,8 +164,14 @@ class LiveService:
         return block_hashes(ids[first * block : end * block], block)
 
 
-class UnknownModel(UsageError):
-    """The request is for a model that is not served here."""
-
-    grpc_code = "NOT_FOUND"
-    http_status = 404
+def _check(params: GenerationParams, limit: int) -> None:
+    """Raises ContextTooLong or BadInput. `limit`: tokens of the model's context."""
+    asked = params.prompt_tokens + max(params.max_tokens, params.exact_tokens, params.min_tokens, 1)
+    if asked > limit:
+        raise ContextTooLong(
+            f"This model's maximum context length is {limit} tokens. However, you requested {asked} tokens "
+            f"({params.prompt_tokens} in the prompt, {asked - params.prompt_tokens} in the output). Please reduce "
+            "the length of the prompt or of the output."
+        )
+    if not params.prompt_tokens:
+        raise BadInput("prompt", None, "it is empty", "send at least one token")

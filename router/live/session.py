@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from router.cluster.connections import StageConnections
 from router.cluster.stages import StageTable
+from router.counts import requests_waiting
 from router.live.again import Retries, replayed
 from router.live.attempt import Attempt, Eyes, Ground
 from router.live.delivery import Delivery, Lateness
@@ -17,8 +18,8 @@ from router.live.traces import LiveTraces
 from router.metrics.vllm import Watch
 from stageline.engine.closing import close_run, window_of
 from stageline.engine.conductor import Conductor
-from stageline.engine.route import Route
 from stageline.engine.router import Router
+from stageline.engine.served import ServedFleet
 from stageline.engine.types import Cancellation, Request, RequestRecord
 from stageline.errors import BadInput, StagelineError, Unavailable
 from stageline.report.canonical import canonical_line
@@ -38,13 +39,14 @@ class LiveSession:
     """
 
     def __init__(
-        self, route: Route, table: StageTable, options: LiveOptions, lateness: Lateness, recorder: Recorder | None,
-        watch: Watch | None = None, idle: Callable[[], None] = lambda: None, traces: LiveTraces | None = None,
+        self, fleet: ServedFleet, table: StageTable, options: LiveOptions, lateness: Lateness,
+        recorder: Recorder | None, watch: Watch | None = None, idle: Callable[[], None] = lambda: None,
+        traces: LiveTraces | None = None,
     ) -> None:  # fmt: skip
         self.options = options
         self.clock = live_clock(time.time_ns(), options.dilation)
         self.resuming = False  # it has broken off, and has not caught up yet
-        self._ground = Ground(route, table, options, self.clock)
+        self._ground = Ground(fleet, table, options, self.clock)
         first = uuid.uuid4().hex
         self._trace = traces.recorder(first, self.clock) if traces else None
         self._digest = Digest()
@@ -94,9 +96,9 @@ class LiveSession:
 
     # -- its life
 
-    async def open(self, digest: str, advertise: str) -> None:
+    async def open(self, advertise: str) -> None:
         """Return when clients may come. Raises the StagelineError that keeps it from opening."""
-        await self._newest.connections.open(digest, self.options.seed, advertise)
+        await self._newest.connections.open(self.options.seed, advertise)
         self._newest.shell.release()
 
     async def failure(self) -> StagelineError | None:
@@ -159,10 +161,10 @@ class LiveSession:
         self._newest = self._retries.attempt(self._ground, self._eyes(None), self._attempt)
         return self._newest
 
-    async def again(self, digest: str, advertise: str) -> None:
+    async def again(self, advertise: str) -> None:
         """Open the next attempt; return once it has caught up. Raises StagelineError."""
         assert self._retries is not None
-        await self._newest.connections.open(digest, self.options.seed, advertise)
+        await self._newest.connections.open(self.options.seed, advertise)
         self._retries.made += 1
         await replayed(self._newest, self._caught_up)
 
@@ -213,7 +215,7 @@ class LiveSession:
     @property
     def waiting(self) -> int:
         """Requests that wait for admission."""
-        return self._attempt.workload.pending + sum(len(r.waiting) for r in self.router.replicas)
+        return self._attempt.workload.pending + requests_waiting(self.router)
 
     def next_arrival(self) -> tuple[int, int]:
         """Index and arrival of a request that comes now; valid until the event loop's next iteration."""

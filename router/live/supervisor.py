@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
+
 from router.cluster.stages import StageTable
 from router.live.attempt import Attempt
 from router.live.delivery import Lateness
@@ -17,7 +19,8 @@ from router.live.session import LiveSession
 from router.live.traces import LiveTraces
 from router.live.watchdog import Watchdog
 from router.metrics.vllm import Watch
-from stageline.engine.route import Route
+from stageline.engine.fleet import Fleet
+from stageline.engine.served import ServedFleet
 from stageline.errors import Busy, RunFailed, SessionUnknown, StagelineError, Unavailable
 from stageline.runtime.names import session_name
 from stageline.sync.realtime import LiveClock
@@ -37,13 +40,13 @@ class LiveSupervisor:
 
     def __init__(
         self,
-        route: Route,
+        fleet: ServedFleet,
         table: StageTable,
         options: LiveOptions,
         watch: Watch | None = None,
         traces: LiveTraces | None = None,
     ) -> None:
-        self.route, self.options = route, options
+        self.fleet, self.options = fleet, options
         self.lateness = Lateness()
         self.session: LiveSession | None = None
         self.on_session: Callable[[], None] = lambda: None  # called when `session` has opened or ended
@@ -55,8 +58,7 @@ class LiveSupervisor:
         self.refused = Counter(dict.fromkeys(REFUSALS, 0))  # requests that were not taken
         self._watch, self._traces = watch, traces
         self._recorder = Recorder(options.record) if options.record else None
-        self._digest = route.plan.digest()
-        self._table = table
+        self._table, self.deployment = table, table.deployment
         self._task: asyncio.Task[None] | None = None
         self._current: LiveSession | None = None  # also while it opens or closes
         self._tasks: set[asyncio.Task[None]] = set()
@@ -192,12 +194,12 @@ class LiveSupervisor:
     async def _one_session(self, advertise: str) -> StagelineError | None:
         """From open to close; why it broke off, if it did."""
         session = self._current = LiveSession(
-            self.route, self._table, self.options, self.lateness, self._recorder, self._watch, self.look_again,
+            self.fleet, self._table, self.options, self.lateness, self._recorder, self._watch, self.look_again,
             self._traces,
         )  # fmt: skip
         error: StagelineError | None = None
         try:
-            await session.open(self._digest, advertise)
+            await session.open(advertise)
             self._begin(session)
             error = await self._last(session)
             while error is not None and await self._goes_on(session, advertise, error):
@@ -219,14 +221,18 @@ class LiveSupervisor:
 
     def _begin(self, session: LiveSession) -> None:
         if self._recorder:
-            header = RecordingHeader(
-                plan_digest=self._digest, seed=self.options.seed, dilation=self.options.dilation,
-                scheduling=self.options.scheduling,
-            )  # fmt: skip
-            self._recorder.begin(header)
+            self._recorder.begin(self._header())
         self.session, self.reason = session, ""
         self.on_session()
         log.info("live session open", extra={"session": session_name(session.id), "dilation": self.options.dilation})
+
+    def _header(self) -> RecordingHeader:
+        """What a recording says first: the plan with its settings, or the fleet, which has its own."""
+        deployment = self.deployment
+        header = RecordingHeader(seed=self.options.seed, dilation=self.options.dilation)
+        if isinstance(deployment.document, Fleet):
+            return msgspec.structs.replace(header, fleet_digest=deployment.digest)
+        return msgspec.structs.replace(header, plan_digest=deployment.digest, scheduling=self.fleet.pools[0].scheduling)
 
     async def _last(self, session: LiveSession) -> StagelineError | None:
         """Until it breaks off or has to leave."""
@@ -273,7 +279,7 @@ class LiveSupervisor:
                     break
                 try:
                     async with self._watched(session.begin_again(), None):
-                        await session.again(self._digest, advertise)
+                        await session.again(advertise)
                 except StagelineError as failed:
                     found = failed
                     await asyncio.sleep(_BACKOFF_S[min(failures, len(_BACKOFF_S) - 1)])

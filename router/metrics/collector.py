@@ -8,11 +8,14 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 import stageline
+from router.counts import requests_running, requests_waiting
+from router.metrics.places import place_of
 from router.runs.session import RunSession
 from stageline.engine.conductor import Conductor
 from stageline.engine.router import Router
-from stageline.plan.schema import Plan
+from stageline.engine.served import ServedPool
 from stageline.runtime import metric_names as names
+from stageline.runtime.deployment import Deployment
 from stageline.units import NS_PER_S
 
 
@@ -36,11 +39,11 @@ class RouterCollector(Collector):
 
     def __init__(
         self,
-        plan: Plan,
+        deployment: Deployment,
         health: Callable[[], dict[tuple[int, int], bool]],
         live: Callable[[], Activity | None] = lambda: None,
     ) -> None:
-        self._plan, self._digest = plan, plan.digest()
+        self._deployment = deployment
         self._health, self._live = health, live
         self._run: RunSession | None = None
         self._seen: Activity | None = None
@@ -61,22 +64,22 @@ class RouterCollector(Collector):
         values = self._past + counts_of(activity) if activity else self._past
         for spec in _COUNTERS:
             yield spec.single(values[(spec.name,)])
-        places = [(str(s), str(r)) for r in range(self._plan.replicas) for s in range(len(self._plan.stages))]
+        places = [place_of(self._deployment, r, s) for r, s in self._deployment.stages]
         yield names.KV_REFUSALS.family((place, values[names.KV_REFUSALS.name, *place]) for place in places)
         yield from self._gauges(activity)
 
     def _gauges(self, activity: Activity | None) -> Iterator[Metric]:
-        plan, replicas = self._plan, activity.router.replicas if activity else []
-        running = sum(len(r.running) for r in replicas)
-        yield names.RUNNING.single(running)
-        yield names.WAITING.single(len(activity.router.sequences) - running if activity else 0)
+        deployment, replicas = self._deployment, activity.router.replicas if activity else []
+        yield names.RUNNING.single(requests_running(activity.router) if activity else 0)
+        yield names.WAITING.single(requests_waiting(activity.router) if activity else 0)
         yield names.EMULATED.single(activity.conductor.last_completion_ns / NS_PER_S if activity else 0)
         yield names.RUN_OPEN.single(int(self._run is not None))
-        yield names.CREDITS.family(((str(r.index),), r.all_credits) for r in replicas)
-        yield names.IN_FLIGHT.family(((str(r.index),), len(r.in_flight)) for r in replicas)
-        yield names.STAGE_UP.family(((str(s), str(r)), float(up)) for (r, s), up in self._health().items())
-        facts = (self._digest, plan.model, plan.device, *map(str, (len(plan.stages), len(plan.visits), plan.replicas)))
-        yield names.PLAN_INFO.family([(facts, 1)])
+        labels = [(str(r.index), deployment.pool(r.index)) for r in replicas]
+        yield names.CREDITS.family(zip(labels, (r.all_credits for r in replicas), strict=True))
+        yield names.IN_FLIGHT.family(zip(labels, (len(r.in_flight) for r in replicas), strict=True))
+        health = self._health().items()
+        yield names.STAGE_UP.family((place_of(deployment, r, s), float(up)) for (r, s), up in health)
+        yield names.PLAN_INFO.family((_facts(pool), 1) for pool in deployment.fleet.pools)
         yield names.BUILD_INFO.family([((stageline.__version__,), 1)])
 
     def _current(self) -> Activity | None:
@@ -102,7 +105,14 @@ def counts_of(activity: Activity) -> Counter[tuple[str, ...]]:
     counts[names.FAILED.name,] = router.failed + activity.lost_requests + unseen
     counts[names.MICROBATCHES.name,] = sum(r.formed for r in router.replicas)
     counts[names.FRAMES.name,], counts[names.FRAME_MICROBATCHES.name,] = activity.frames
-    for replica in router.replicas:
+    for replica, pool in zip(router.replicas, router.fleet.pool_of, strict=True):
         for stage, refusals in enumerate(replica.mirror.refusals):
-            counts[names.KV_REFUSALS.name, str(stage), str(replica.index)] = refusals
+            counts[names.KV_REFUSALS.name, str(stage), str(replica.index), pool.name] = refusals
     return counts
+
+
+def _facts(pool: ServedPool) -> tuple[str, ...]:
+    """The labels of PLAN_INFO."""
+    plan = pool.route.plan
+    numbers = (len(plan.stages), len(plan.visits), plan.replicas)
+    return plan.digest(), plan.model, plan.device, *map(str, numbers), pool.name

@@ -8,6 +8,7 @@ from prometheus_client.registry import Collector
 
 from router.live.delivery import LATENESS_S
 from router.live.supervisor import LiveSupervisor
+from router.metrics.places import place_of
 from stageline.runtime import metric_names as names
 from stageline.units import NS_PER_S
 
@@ -29,8 +30,10 @@ class LiveCollector(Collector):
         yield names.LIVE_REFUSED.family(((reason,), count) for reason, count in supervisor.refused.items())
         yield names.SLIP.single(slip_ns / NS_PER_S)
         yield names.RECORDING_FAILURES.single(supervisor.recording_failures)
-        overdue = supervisor.overdue_ns().items()
-        yield names.STAGE_OVERDUE.family(((str(s), str(r)), owed_ns / NS_PER_S) for (r, s), owed_ns in overdue)
+        overdue, deployment = supervisor.overdue_ns().items(), supervisor.deployment
+        yield names.STAGE_OVERDUE.family(
+            (place_of(deployment, r, s), owed_ns / NS_PER_S) for (r, s), owed_ns in overdue
+        )
         yield names.LIVE_FAILURES.single(supervisor.failures)
         yield names.LIVE_RETRIES.single(supervisor.retries)
         lateness = supervisor.lateness

@@ -11,8 +11,8 @@ from stageline.engine.microbatch import Item
 from stageline.engine.replica import Replica
 from stageline.engine.router import Router
 from stageline.engine.sequence import Sequence
+from stageline.engine.served import ServedFleet, ServedPool
 from stageline.engine.types import Observer, RequestRecord, SpeculationStats
-from stageline.plan.schema import Plan
 from stageline.report.request_times import times_of
 from stageline.runtime import metric_names as own
 from stageline.runtime import vllm_names as vllm
@@ -92,10 +92,10 @@ class ReplicaSeries:
 class ServingMetrics(Collector):
     """Watches the run or live session under way. Counters add up over all of them."""
 
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
-        self._series = [ReplicaSeries() for _ in range(plan.replicas)]
-        self._labels = [(plan.model, str(r)) for r in range(plan.replicas)]
+    def __init__(self, fleet: ServedFleet) -> None:
+        self._pools = fleet.pool_of
+        self._series = [ReplicaSeries() for _ in self._pools]
+        self._labels = [(pool.route.plan.model, str(r), pool.name) for r, pool in enumerate(self._pools)]
         self._replicas: list[Replica] = []
         self._live: Mapping[int, Sequence] = {}
         self._most: dict[int, int] = {}  # largest output that a request may have, by index, from its first token on
@@ -192,9 +192,8 @@ class ServingMetrics(Collector):
         yield vllm.RUNNING.family(self._each(len(r.running) if r else 0 for r in replicas))
         yield vllm.WAITING.family(self._each(len(r.waiting) if r else 0 for r in replicas))
         yield vllm.KV_USAGE.family(self._each(r.kv_in_use() / 2**40 if r else 0 for r in replicas))
-        blocks = min((s.kv_budget_bytes // s.kv_block_bytes for s in self._plan.stages if s.kv_block_bytes), default=0)
-        more = (str(self._plan.block_tokens), str(blocks))
-        yield vllm.CACHE_CONFIG.family(((*labels, *more), 1) for labels in self._labels)
+        places = zip(self._labels, self._pools, strict=True)
+        yield vllm.CACHE_CONFIG.family(((*labels, *_cache_config(pool)), 1) for labels, pool in places)
         yield vllm.LORA.family(((*labels, "0", "", ""), 0) for labels in self._labels)
         for series in self._series:
             series.settle()
@@ -208,7 +207,7 @@ class ServingMetrics(Collector):
         yield vllm.SUCCESS.family(((*labels, reason), n) for labels, e in pairs for reason, n in e.reasons.items())
         for spec in _HISTOGRAMS:
             yield spec.histogram(self._buckets(spec, self._labels))
-        names = [(str(r),) for r in range(len(self._series))]
+        names = [labels[1:] for labels in self._labels]
         for spec in (own.TTFT, own.ITL):
             yield spec.histogram(self._buckets(spec, names))
 
@@ -225,3 +224,10 @@ class ServingMetrics(Collector):
         self, spec: MetricSpec, labels: Iterable[tuple[str, ...]]
     ) -> Iterable[tuple[tuple[str, ...], Buckets]]:
         return zip(labels, (series.histograms[spec.name] for series in self._series), strict=True)
+
+
+def _cache_config(pool: ServedPool) -> tuple[str, str]:
+    """Tokens of a KV block, and the blocks of the stage that has fewest."""
+    plan = pool.route.plan
+    blocks = min((s.kv_budget_bytes // s.kv_block_bytes for s in plan.stages if s.kv_block_bytes), default=0)
+    return str(plan.block_tokens), str(blocks)

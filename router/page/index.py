@@ -10,6 +10,7 @@ from stageline.engine.causes import SHOWN
 from stageline.plan.report import serving_text
 from stageline.plan.schema import Plan
 from stageline.report.palette import BUSY, CAUSE_COLOURS, DARK_BUSY, DARK_CAUSE_COLOURS
+from stageline.runtime.deployment import Deployment
 from stageline.units import figure_text
 
 CONTENT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'"
@@ -18,11 +19,11 @@ CONTENT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'uns
 class PageFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What stands on the page and does not change. `routes`: (method, path, meaning)."""
 
-    plan: Plan
+    deployment: Deployment
     version: str
     names: Sequence[str]
     dilation: float
-    scheduling: str
+    scheduling: Sequence[str]  # by pool
     routes: Sequence[tuple[str, str, str]]
     dashboards: str  # address of Grafana; empty: none is known
     wants_key: bool
@@ -30,9 +31,8 @@ class PageFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 def page_text(facts: PageFacts) -> str:
     """The document."""
-    plan = facts.plan
     parts = {
-        "TITLE": escape(f"{plan.model} on {devices_text(plan)}"),
+        "TITLE": escape(title_of(facts.deployment)),
         "STYLE": _colours() + _asset("index.css"),
         "FACTS": "".join(f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in _facts(facts)),
         "ROUTES": "".join(_route(*route) for route in facts.routes),
@@ -52,21 +52,34 @@ def devices_text(plan: Plan) -> str:
     return f"{plan.replicas} x {each} {plan.device}" if plan.replicas > 1 else f"{each} x {plan.device}"
 
 
+def title_of(deployment: Deployment) -> str:
+    """Each pool's model and devices."""
+    plans = (pool.route.plan for pool in deployment.fleet.pools)
+    return ", ".join(f"{plan.model} on {devices_text(plan)}" for plan in plans)
+
+
 def _facts(facts: PageFacts) -> Iterable[tuple[str, str]]:
-    plan = facts.plan
-    yield "model", plan.model
-    if tuple(facts.names) != (plan.model,):
+    pools = facts.deployment.fleet.pools
+    models = facts.deployment.models
+    yield "model", ", ".join(models)
+    if tuple(facts.names) != models:
         yield "served as", ", ".join(facts.names)
+    for pool, scheduling in zip(pools, facts.scheduling, strict=True):
+        of = f"{pool.name}: " if len(pools) > 1 else ""
+        yield from ((of + name, text) for name, text in _pool_facts(pool.route.plan, scheduling))
+    yield "dilation", f"{figure_text(facts.dilation)}: wall time per emulated time"
+    yield facts.deployment.kind, facts.deployment.digest[:16]
+    yield "Stageline", facts.version
+
+
+def _pool_facts(plan: Plan, scheduling: str) -> Iterable[tuple[str, str]]:
     yield "emulated hardware", devices_text(plan)
     visits = f", {len(plan.visits)} visits of a token" if len(plan.visits) != len(plan.stages) else ""
     replicas = f", {plan.replicas} replicas" if plan.replicas > 1 else ""
     yield "pipeline", f"{len(plan.stages)} stages{visits}{replicas}"
     yield "context", f"{plan.max_context_tokens:,} tokens" if plan.max_context_tokens else "not limited"
     yield "serving engine", serving_text(plan) or "none named: the plain scheduler"
-    yield "scheduling", facts.scheduling
-    yield "dilation", f"{figure_text(facts.dilation)}: wall time per emulated time"
-    yield "plan", plan.digest()[:16]
-    yield "Stageline", facts.version
+    yield "scheduling", scheduling
 
 
 def _route(method: str, path: str, meaning: str) -> str:

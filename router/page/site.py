@@ -8,8 +8,7 @@ import stageline
 from router.live.service import LiveService
 from router.page.index import PageFacts, page_text
 from router.page.watch import ClusterWatch
-from stageline.engine.settings import Scheduling
-from stageline.plan.schema import Plan
+from stageline.engine.served import ServedFleet, ServedPool
 from stageline.v1 import router_pb2
 
 
@@ -21,18 +20,17 @@ class Page:
         wants_key: bool,
     ) -> None:  # fmt: skip
         self._service, self._dashboards, self._wants_key = service, dashboards, wants_key
-        self.watch = ClusterWatch(service.supervisor.route.plan, state)
+        self.watch = ClusterWatch(service.supervisor.deployment, state)
 
     def text(self, routes: Iterable[web.AbstractRoute]) -> str:
         """The document, with these paths."""
         supervisor = self._service.supervisor
-        plan = supervisor.route.plan
         facts = PageFacts(
-            plan=plan,
+            deployment=supervisor.deployment,
             version=stageline.__version__,
-            names=self._service.names.listed,
+            names=self._service.models.listed,
             dilation=self._service.dilation,
-            scheduling=scheduling_text(supervisor.options.scheduling, plan),
+            scheduling=[scheduling_text(supervisor.fleet, pool) for pool in supervisor.fleet.pools],
             routes=[
                 (r.method, r.resource.canonical, meaning_of(r)) for r in routes if r.method != "HEAD" and r.resource
             ],
@@ -47,10 +45,11 @@ def meaning_of(route: web.AbstractRoute) -> str:
     return (route.handler.__doc__ or "").strip().splitlines()[0]
 
 
-def scheduling_text(scheduling: Scheduling, plan: Plan) -> str:
-    """The settings that are in force, in one line."""
+def scheduling_text(fleet: ServedFleet, pool: ServedPool) -> str:
+    """The settings that are in force in a pool, in one line."""
+    scheduling, plan = pool.scheduling, pool.route.plan
     microbatch = scheduling.microbatch or plan.defaults.microbatch
-    routing = f", replicas by {scheduling.balance}" if plan.replicas > 1 else ""
+    routing = f", replicas by {fleet.routing.balance}" if fleet.replicas > 1 else ""
     drafts = f", {scheduling.speculate} draft tokens" if scheduling.speculate else ""
     return (
         f"at most {microbatch:,} sequences a microbatch, {scheduling.credits or plan.defaults.credits} in flight, "

@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from stageline.plan.schema import Plan
 from stageline.runtime.cluster_view import ClusterSamples, View, cluster_samples, view_between
+from stageline.runtime.deployment import Deployment
 from stageline.v1 import router_pb2
 from stageline.wire.router_client import status_of
 
@@ -17,8 +17,8 @@ PAUSE_S = 10.0  # figures since the last look mean nothing when that is longer a
 class ClusterWatch:
     """`state` asks for the router's status with all metrics."""
 
-    def __init__(self, plan: Plan, state: Callable[[], Awaitable[router_pb2.StatusReply]]) -> None:
-        self._plan, self._state = plan, state
+    def __init__(self, deployment: Deployment, state: Callable[[], Awaitable[router_pb2.StatusReply]]) -> None:
+        self._deployment, self._state = deployment, state
         self._before: ClusterSamples | None = None
         self._view = b""
         self._taken_s = float("-inf")
@@ -40,5 +40,5 @@ class ClusterWatch:
         self, address: str, reply: router_pb2.StatusReply, now_s: float, before: ClusterSamples | None
     ) -> tuple[bytes, ClusterSamples]:
         now = cluster_samples(status_of(reply), now_s)
-        view: View = view_between(address, self._plan, now, before)
+        view: View = view_between(address, self._deployment, now, before)
         return msgspec.json.encode(view), now

@@ -8,9 +8,12 @@ import msgspec
 from grpc import aio
 
 from router.runs.workload import SentWorkload
-from stageline.engine.settings import Scheduling, read_scheduling
+from stageline.engine.fleet import Fleet
+from stageline.engine.served import ServedFleet
+from stageline.engine.settings import read_scheduling
 from stageline.engine.types import Workload
 from stageline.errors import BadInput, PlanMismatch, ProtocolError, Unavailable
+from stageline.runtime.deployment import Deployment
 from stageline.v1 import router_pb2
 from stageline.wire.runs import requests_of
 from stageline.wire.version import check_version
@@ -26,34 +29,46 @@ class Order(NamedTuple):
     """What a client wants to have run."""
 
     start: router_pb2.RunStart
-    scheduling: Scheduling
+    fleet: ServedFleet
     workload: Workload
     total: int
 
 
-async def read_order(context: RunContext, digest: str, *, trust: bool) -> Order:
+async def read_order(context: RunContext, deployment: Deployment, *, trust: bool) -> Order:
     """Read the start and all requests. Raises StagelineError, also for a client that says nothing for a while."""
     first = await _read(context)
     if not isinstance(first, router_pb2.RunRequest) or first.WhichOneof("message") != "start":
         raise ProtocolError("the first message of a run is its start")
     start = first.start
     check_version("the client", start.version, start.wire, "this router")
-    if start.plan_digest and start.plan_digest != digest:
+    if start.plan_digest and start.plan_digest != deployment.digest:
+        kind = deployment.kind
         raise PlanMismatch(
-            f"this cluster serves plan {digest}, the run is for plan {start.plan_digest}; "
-            "run the plan that the cluster was started with"
+            f"this cluster serves {kind} {deployment.digest}, the run is for {start.plan_digest}; "
+            f"run the {kind} that the cluster was started with"
         )
-    try:
-        scheduling = read_scheduling(start.scheduling or b"{}")
-    except msgspec.DecodeError as error:
-        raise BadInput("scheduling", None, str(error)) from None
-    if scheduling.users_classes and not trust:
-        named, hint = scheduling.users_classes[0], "start the router with --trust-runs"
-        raise BadInput("scheduling policy", named, "a class by name", hint)
+    fleet = _fleet(start.scheduling, deployment, trust=trust)
     workload, total = await _workload(start, context, trust=trust)
     # The messages of a client that has left end like those of one that has sent all. Only that one can be answered.
     await context.send_initial_metadata(())
-    return Order(start, scheduling, workload, total)
+    return Order(start, fleet, workload, total)
+
+
+def _fleet(scheduling: bytes, deployment: Deployment, *, trust: bool) -> ServedFleet:
+    """What is run: a plan alone with the client's settings, or the fleet as the router's own file has it."""
+    if isinstance(deployment.document, Fleet):
+        if scheduling:
+            hint = "change the fleet file, and start the cluster again"
+            raise BadInput("scheduling", scheduling.decode(errors="replace"), "the pools have their own settings", hint)
+        return deployment.fleet
+    try:
+        settings = read_scheduling(scheduling or b"{}")
+    except msgspec.DecodeError as error:
+        raise BadInput("scheduling", None, str(error)) from None
+    if settings.users_classes and not trust:
+        named, hint = settings.users_classes[0], "start the router with --trust-runs"
+        raise BadInput("scheduling policy", named, "a class by name", hint)
+    return deployment.with_scheduling(settings)
 
 
 async def _workload(start: router_pb2.RunStart, context: RunContext, *, trust: bool) -> tuple[Workload, int]:

@@ -20,14 +20,12 @@ from router.metrics.vllm import Watch
 from router.runs.order import Order, RunContext, hear_out, read_order
 from router.runs.session import RunSession
 from router.runs.status import RouterStatus
-from stageline.engine.route import Route
 from stageline.errors import (
     Busy,
     SessionUnknown,
     StagelineError,
     Unavailable,
 )
-from stageline.plan.schema import Plan
 from stageline.runtime.server import Announce, Endpoints
 from stageline.units import NS_PER_S
 from stageline.v1 import flow_pb2, router_pb2, router_pb2_grpc
@@ -40,7 +38,7 @@ _STALL_DEADLINES = 3  # a client that takes nothing for so many deadlines of a s
 
 
 class RouterServicer(router_pb2_grpc.RouterServicer):
-    """Drives sessions on all stages of a plan; healthy while every stage serves.
+    """Drives sessions on all stages of a table; healthy while every stage serves.
 
     `on_run` is called with a run when it begins, and with None when it has ended.
     """
@@ -49,7 +47,6 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
 
     def __init__(
         self,
-        plan: Plan,
         table: StageTable,
         *,
         advertise: str = "",
@@ -66,12 +63,11 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
     ) -> None:
         self._deadline_ns = deadline_ns
         self._access, self._trust_runs = access or AccessControl(), trust_runs
-        self._route, self._digest = Route(plan), plan.digest()
         self._table, self._advertise, self._payload = table, advertise, payload
         self._window = window or max(2, 2 * len(os.sched_getaffinity(0)))
         self._on_run, self._watch = on_run, watch
         self._live, self._supervisor, self._http = live, live.supervisor if live else None, http
-        self.status = status or RouterStatus(plan, table, self._supervisor)
+        self.status = status or RouterStatus(table, self._supervisor)
         self._run: RunSession | None = None
         self._busy = False
         self._ending: asyncio.Task[None] | None = None
@@ -126,7 +122,7 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
             try:
                 if self._supervisor:
                     self._supervisor.check_idle()
-                order = await read_order(context, self._digest, trust=self._trust_runs)
+                order = await read_order(context, self._table.deployment, trust=self._trust_runs)
                 if self._supervisor:  # not before all is here: live traffic waits for nobody's upload
                     await self._supervisor.pause()
                 await self._carry_out(order, context)
@@ -180,10 +176,9 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
     async def _carry_out(self, order: Order, context: RunContext) -> None:
         start = order.start
         self._run = self.status.run = run = RunSession(
-            self._route,
             self._table,
+            order.fleet,
             order.workload,
-            order.scheduling,
             seed=start.seed,
             window=start.window or self._window,
             mode=mode_of(start.payload_mode) if start.payload_mode else self._payload,
@@ -194,7 +189,7 @@ class RouterServicer(router_pb2_grpc.RouterServicer):
         )
         self._on_run(run)
         stall_s = _STALL_DEADLINES * self._deadline_ns / NS_PER_S
-        async with aclosing(run.replies(self._digest, self._advertise)) as replies:
+        async with aclosing(run.replies(self._advertise)) as replies:
             async for reply in replies:
                 try:
                     async with asyncio.timeout(stall_s):

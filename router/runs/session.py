@@ -8,15 +8,14 @@ from collections.abc import AsyncGenerator, Iterable
 import stageline
 from router.cluster.connections import StageConnections
 from router.cluster.stages import StageTable
+from router.counts import requests_running, requests_waiting
 from router.live.watchdog import DEADLINE_NS, Watchdog
 from router.metrics.vllm import Watch
 from router.runs.result_buffer import ResultBuffer, TeeObserver
 from stageline.engine.closing import close_run, window_of
 from stageline.engine.conductor import Conductor
-from stageline.engine.route import Route
 from stageline.engine.router import Router
-from stageline.engine.served import one_pool
-from stageline.engine.settings import Scheduling
+from stageline.engine.served import ServedFleet
 from stageline.engine.types import Observer, Workload
 from stageline.runtime.names import session_name
 from stageline.runtime.shell import SessionShell
@@ -34,10 +33,9 @@ class RunSession:
 
     def __init__(
         self,
-        route: Route,
         table: StageTable,
+        fleet: ServedFleet,
         workload: Workload,
-        scheduling: Scheduling,
         *,
         seed: int,
         window: int,
@@ -51,26 +49,27 @@ class RunSession:
         self.total, self._seed, self._window = total, seed, window
         self.results = ResultBuffer(tokens=tokens)
         self._observer: Observer = TeeObserver(self.results, watch) if watch else self.results
-        self.router = Router(one_pool(route, scheduling), seed, self._observer)
+        self._digest = table.deployment.digest
+        self.router = Router(fleet, seed, self._observer)
         if watch:
             watch.begin(self.router)
         self.conductor = Conductor(self.router, workload)
         machine = RouterMachine(self.conductor, window, watch.dispatched if watch else None)
         self.shell = SessionShell("the router", machine, after_poll=self._after_poll)
-        self.connections = StageConnections(self.id, route, table, self.shell, mode)
+        self.connections = StageConnections(self.id, table, self.shell, mode)
         self._watchdog = Watchdog(table, machine, None, deadline_ns, self.connections.lose)
         self._stir = asyncio.Event()
         self._given_up = False
 
-    async def replies(self, digest: str, advertise: str) -> AsyncGenerator[router_pb2.RunReply, None]:
+    async def replies(self, advertise: str) -> AsyncGenerator[router_pb2.RunReply, None]:
         """Everything that is sent to the client. Raises the StagelineError that ended the run early.
 
         The last reply comes when all stages are free again. Whoever stops listening earlier must `close`.
         """
         cpu_ns, wall_ns = time.process_time_ns(), time.perf_counter_ns()
-        await self.connections.open(digest, self._seed, advertise)
+        await self.connections.open(self._seed, advertise)
         started = router_pb2.Started(
-            session=session_name(self.id), plan_digest=digest, window=self._window,
+            session=session_name(self.id), plan_digest=self._digest, window=self._window,
             version=stageline.__version__, wire=wire_format(),
         )  # fmt: skip
         yield router_pb2.RunReply(started=started)
@@ -121,13 +120,12 @@ class RunSession:
 
     def progress(self) -> router_pb2.Progress:
         """How far the run is."""
-        replicas = self.router.replicas
         return router_pb2.Progress(
             now_ns=self.conductor.last_completion_ns,
             done=self.router.finished + self.router.failed,
             total=self.total,
-            running=sum(len(r.running) for r in replicas),
-            waiting=len(self.router.sequences) - sum(len(r.running) for r in replicas),
+            running=requests_running(self.router),
+            waiting=requests_waiting(self.router),
         )
 
     async def _reports(self) -> AsyncGenerator[router_pb2.RunReply, None]:

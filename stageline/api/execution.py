@@ -8,7 +8,6 @@ import msgspec
 from stageline.engine.fleet import Fleet
 from stageline.engine.settings import Scheduling
 from stageline.engine.types import MemberObserver, Observer, RunTotals, StageObserver, Workload
-from stageline.errors import UsageError
 from stageline.plan.schema import Plan
 from stageline.runtime import deadline
 from stageline.wire.tls import TlsFiles
@@ -59,8 +58,6 @@ def execute(
     Raises the StagelineError that the run ends with.
     """
     if cluster is not None:
-        if isinstance(plan, Fleet):
-            raise UsageError("a fleet runs in this process: leave out --engine cluster and --cluster")
         return _on_cluster(cluster, plan, scheduling, workload, seed=seed, observer=observer, text=text, again=again)
     from stageline.engine import inprocess  # noqa: PLC0415  (other engines must not pay for loading it)
     from stageline.engine.served import serve  # noqa: PLC0415
@@ -89,7 +86,7 @@ def execute(
 
 def _on_cluster(
     cluster: Cluster,
-    plan: Plan,
+    plan: Plan | Fleet,
     scheduling: Scheduling,
     workload: Workload,
     *,
@@ -98,6 +95,7 @@ def _on_cluster(
     text: WorkloadText | None,
     again: Callable[[str], None],
 ) -> RunTotals:
+    from stageline.api.fleet_running import check_no_code  # noqa: PLC0415
     from stageline.cluster.attempts import Retry  # noqa: PLC0415
     from stageline.cluster.client_run import run_on_cluster  # noqa: PLC0415  (grpc is slow to load)
     from stageline.wire.router_client import WorkloadSpec  # noqa: PLC0415
@@ -105,9 +103,11 @@ def _on_cluster(
     spec = None
     if text and workload.reactive:
         spec = WorkloadSpec(text=text.text, seed=text.seed, rate_scale=text.rate_scale, requests=text.requests)
+    if isinstance(plan, Fleet):
+        check_no_code(plan)
     return run_on_cluster(
         plan,
-        scheduling,
+        None if isinstance(plan, Fleet) else scheduling,
         workload,
         seed=seed,
         observer=observer,

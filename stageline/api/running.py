@@ -110,7 +110,7 @@ def _settled(
 ) -> tuple[Plan | Fleet, Scheduling]:
     """What runs, and its settings; a fleet has them itself. Raises UsageError."""
     if isinstance(plan, Fleet):
-        return settled_fleet(plan, workload, given, slo=slo, serving_engine=engine), Scheduling()
+        return settled_fleet(plan, workload, seed, given, slo=slo, serving_engine=engine), Scheduling()
     base = base_scheduling(workload, seed, engine_scheduling(plan, engine))
     return plan, settle(base, given, plan, slo=slo)
 

@@ -29,10 +29,17 @@ def base_scheduling(workload: DescribedWorkload, seed: int, engine: Scheduling) 
     """
     if not isinstance(workload, RecordedWorkload):
         return msgspec.structs.replace(engine, hash_block_tokens=workload.hash_block_tokens)
-    if workload.header.seed != seed:
-        recorded = workload.header.seed
-        raise UsageError(f"the session was recorded with seed {recorded}: give --seed {recorded}")
+    check_recorded_seed(workload, seed)
+    if workload.header.fleet_digest:
+        raise UsageError("the session was recorded on a fleet, which has its own settings: run it on that fleet")
     return workload.header.scheduling
+
+
+def check_recorded_seed(workload: RecordedWorkload, seed: int) -> None:
+    """Raises UsageError for another seed than the recorded one."""
+    recorded = workload.header.seed
+    if recorded != seed:
+        raise UsageError(f"the session was recorded with seed {recorded}: give --seed {recorded}")
 
 
 def settle(

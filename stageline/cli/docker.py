@@ -14,11 +14,11 @@ from stageline.cluster.docker_daemon import docker_client
 from stageline.cluster.docker_parts import FINGERPRINT_LABEL, DockerOptions
 from stageline.cluster.local import LocalOptions
 from stageline.errors import Busy, UsageError
-from stageline.plan.schema import Plan
+from stageline.runtime.deployment import Deployment
 from stageline.runtime.logs import say
 
 
-def up_in_docker(plan: Plan, local: LocalOptions, router: Mapping[str, object], flags: DockerFlags) -> None:
+def up_in_docker(served: Deployment, local: LocalOptions, router: Mapping[str, object], flags: DockerFlags) -> None:
     """Run until Ctrl-C, which removes the cluster; with --detach until it is healthy. `router`: the router's flags."""
     if router["record"]:
         raise UsageError("--record needs local processes: the router's container has no place to keep a file")
@@ -44,17 +44,17 @@ def up_in_docker(plan: Plan, local: LocalOptions, router: Mapping[str, object], 
         raise Busy(f"a cluster {name!r} of local processes runs here, and would be the one found; give another --name")
     with until_signalled(well=not flags.detach), _named(name) as cluster:
         try:
-            cluster.up(plan, options, _checkout_of(options.image))
+            cluster.up(served, options, _checkout_of(options.image))
         except KeyboardInterrupt:
             if not flags.detach:  # also one that was there before, or that has become healthy at this moment
                 cluster.down()
             raise
         if flags.detach:
-            _print_endpoints(plan, cluster, local)
+            _print_endpoints(served, cluster, local)
             print(f"stop it with stageline down --name {cluster.name}", flush=True)
             return
         try:
-            _print_endpoints(plan, cluster, local)
+            _print_endpoints(served, cluster, local)
             cluster.member(containers.ROUTER).wait(timeout=None, condition="removed")
         finally:
             cluster.clear_away()
@@ -78,12 +78,12 @@ def _checkout_of(image: str) -> Path | None:
     return None
 
 
-def _print_endpoints(plan: Plan, cluster: DockerCluster, local: LocalOptions) -> None:
+def _print_endpoints(served: Deployment, cluster: DockerCluster, local: LocalOptions) -> None:
     at = cluster.published()
     mark = cluster.member(containers.ROUTER).labels[FINGERPRINT_LABEL]
     print(f"router      grpc {at[containers.GRPC_PORT]}  metrics http://{at[containers.METRICS_PORT]}/metrics")
     if containers.HTTP_PORT in at:
         print(f"api         http://{at[containers.HTTP_PORT]}/v1")
-    print(f"{plan.model}: {plan.replicas * len(plan.stages)} stage servers are healthy ({cluster.name} {mark})")
+    print(f"{', '.join(served.models)}: {len(list(served.stages))} stage servers are healthy ({cluster.name} {mark})")
     door = f"http://{at[containers.HTTP_PORT]}" if containers.HTTP_PORT in at else ""
     print("\n".join(next_steps(at[containers.GRPC_PORT], door, local)), flush=True)

@@ -14,14 +14,16 @@ from stageline.cli.render_flags import RenderFlags
 from stageline.cluster.compose import ComposeOptions, compose_file
 from stageline.cluster.kubernetes import KubernetesOptions, manifests
 from stageline.cluster.swarm import StackOptions, stack_file
-from stageline.errors import UsageError
-from stageline.runtime.plans import read_plan_file
+from stageline.errors import BadInput, UsageError
+from stageline.runtime.deployment import Deployment, read_deployment
 
-render_app = App(name="render", help="Write a plan as a compose file, a swarm stack or Kubernetes manifests.")
+render_app = App(
+    name="render", help="Write a plan or a fleet as a compose file, a swarm stack or Kubernetes manifests."
+)
 _OBJECT_NAME = re.compile(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?")
 _DOCKERFILE = Path("deploy") / "Dockerfile"
 
-PlanPath = Annotated[Path, Parameter(help="Plan file, made by stageline plan -o.")]
+PlanPath = Annotated[Path, Parameter(help="Plan file, made by stageline plan -o, or by stageline fleet -o.")]
 
 
 FilePath = Annotated[Path, Parameter(name=("-o", "--output"), help="File to write.")]
@@ -33,7 +35,7 @@ def compose(plan: PlanPath, *, output: FilePath, flags: RenderFlags = RenderFlag
 
     Paths in it are relative, so the file must lie in a checkout, whose Dockerfile and dashboards it uses.
     """
-    loaded = read_plan_file(plan)
+    loaded = _read(plan)
     place = _Place(plan, output)
     options = ComposeOptions(
         name=flags.name,
@@ -61,7 +63,7 @@ def k8s(
     """Write Kubernetes manifests of a plan, for clusters without Helm; the chart in deploy/helm makes the same ones."""
     if not _OBJECT_NAME.fullmatch(flags.name):
         raise UsageError(f"--name {flags.name}: object names are a letter, then letters, digits and dashes, 40 at most")
-    loaded = read_plan_file(plan)
+    loaded = _read(plan)
     options = KubernetesOptions(
         name=flags.name, image=flags.image, dilation=flags.dilation, payload=flags.payload, tls=tls
     )
@@ -75,7 +77,7 @@ def k8s(
 @render_app.command
 def swarm(plan: PlanPath, *, output: FilePath, flags: RenderFlags = RenderFlags()) -> None:  # noqa: B008  (frozen)
     """Write the stack file of a plan for Docker Swarm, inside a checkout."""
-    loaded = read_plan_file(plan)
+    loaded = _read(plan)
     place = _Place(plan, output)
     options = StackOptions(
         name=flags.name,
@@ -88,6 +90,14 @@ def swarm(plan: PlanPath, *, output: FilePath, flags: RenderFlags = RenderFlags(
         payload=flags.payload,
     )
     write_file(output, stack_file(loaded, options).encode())
+
+
+def _read(path: Path) -> Deployment:
+    """The plan or fleet. Raises BadInput: servers do not read a fleet as people write it."""
+    if path.suffix == ".toml":
+        hint = f"write it with stageline fleet {path} -o fleet.json, and render that"
+        raise BadInput(f"fleet {path}", None, "servers read a fleet in its canonical form only", hint)
+    return read_deployment(path)
 
 
 class _Place:

@@ -6,7 +6,6 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from stageline.api.execution import Cluster
 from stageline.api.fleet_file import named_plans
 from stageline.api.fleet_running import settled_fleet
 from stageline.api.fleets import read_plan_or_fleet
@@ -74,7 +73,7 @@ def run_command(
     objective = None if slo is None else parse_slo(slo)
     loaded = read_plan_or_fleet(plan, PoolFlags())
     if isinstance(loaded, Fleet):
-        _check_takes_fleet(target, replicas)
+        _check_takes_fleet(replicas)
     elif replicas is not None:
         loaded = with_replicas(loaded, replicas)
     opened = workload.open()
@@ -107,22 +106,23 @@ def _settled(
     plan: Plan | Fleet, workload: DescribedWorkload, seed: int, scheduling: SchedulingFlags, slo: Slo | None
 ) -> tuple[Plan | Fleet, Scheduling]:
     """What runs, and its settings; a fleet has them itself."""
+    found: tuple[Plan | Fleet, Scheduling]
     if isinstance(plan, Fleet):
-        return settled_fleet(
-            plan, workload, scheduling.given(), slo=slo, serving_engine=scheduling.engine
-        ), Scheduling()
-    base = base_scheduling(workload, seed, scheduling.base(plan))
-    if isinstance(workload, RecordedWorkload) and workload.header.plan_digest != plan.digest():
-        sys.stderr.write("stageline: the session was recorded on another plan; its digest will differ\n")
-    return plan, scheduling.settings(plan, slo, base)
+        given, engine = scheduling.given(), scheduling.engine
+        found = settled_fleet(plan, workload, seed, given, slo=slo, serving_engine=engine), Scheduling()
+    else:
+        base = base_scheduling(workload, seed, scheduling.base(plan))
+        found = plan, scheduling.settings(plan, slo, base)
+    if isinstance(workload, RecordedWorkload) and workload.header.digest != plan.digest():
+        kind = "fleet" if isinstance(plan, Fleet) else "plan"
+        sys.stderr.write(f"stageline: the session was recorded on another {kind}; its digest will differ\n")
+    return found
 
 
-def _check_takes_fleet(target: Cluster | None, replicas: int | None) -> None:
+def _check_takes_fleet(replicas: int | None) -> None:
     """Raises UsageError for flags that are about one plan."""
     if replicas is not None:
         raise UsageError("--replicas: each pool of a fleet has its own: give replicas in its [[pool]]")
-    if target is not None:
-        raise UsageError("a fleet runs in this process: leave out --engine cluster and --cluster")
 
 
 def _progress(progress: RunStatus) -> str:

@@ -7,7 +7,6 @@ import time
 from contextlib import suppress
 from typing import Annotated
 
-import msgspec
 from cyclopts import Parameter
 from rich.live import Live
 
@@ -17,8 +16,8 @@ from stageline.cli.output import console
 from stageline.cli.security_flags import SecurityFlags
 from stageline.cli.top_view import render
 from stageline.errors import BadInput, Unavailable
-from stageline.plan.schema import Plan
 from stageline.runtime.cluster_view import ClusterSamples, cluster_samples, view_between
+from stageline.runtime.deployment import parse_deployment
 from stageline.wire.channels import Dialer
 from stageline.wire.router_client import RouterClient
 
@@ -61,12 +60,12 @@ async def _watch(address: str, dialer: Dialer, interval_s: float, once: bool) ->
     out = console()
     async with RouterClient(address, dialer) as client:
         before = await _samples(client)
-        plan = msgspec.json.decode(before.status.plan, type=Plan)
+        deployment = parse_deployment(before.status.plan)
         if once:
             await asyncio.sleep(interval_s)
-            out.print(render(view_between(address, plan, await _samples(client), before), out.width))
+            out.print(render(view_between(address, deployment, await _samples(client), before), out.width))
             return
-        with Live(render(view_between(address, plan, before, None), out.width), console=out, screen=True) as live:
+        with Live(render(view_between(address, deployment, before, None), out.width), console=out, screen=True) as live:
             while True:
                 await asyncio.sleep(interval_s)
                 try:
@@ -74,7 +73,7 @@ async def _watch(address: str, dialer: Dialer, interval_s: float, once: bool) ->
                 except Unavailable as error:
                     live.update(f"{error}\ntrying again every {interval_s:g} s; Ctrl-C ends")
                     continue
-                live.update(render(view_between(address, plan, now, before), out.width), refresh=True)
+                live.update(render(view_between(address, deployment, now, before), out.width), refresh=True)
                 before = now
 
 

@@ -4,32 +4,35 @@ import asyncio
 import signal
 from contextlib import AsyncExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import msgspec
 import uvloop
 from cyclopts import Parameter
 
+from stageline.api.fleet_running import changed_fleet, check_no_code, check_no_engine
+from stageline.api.fleets import read_plan_or_fleet
 from stageline.api.running import check_seed
 from stageline.cli.docker_flags import DockerFlags
 from stageline.cli.flags import SchedulingFlags
 from stageline.cli.groups import SCHEDULING
 from stageline.cli.live_flags import LiveFlags
 from stageline.cli.next_steps import next_steps
+from stageline.cli.pool_flags import PoolFlags
 from stageline.cli.security_flags import SecurityFlags
 from stageline.cli.server_flags import ServerFlags
 from stageline.cli.signals import ignore_endings, until_signalled
 from stageline.cluster import sockets
 from stageline.cluster.control import ControlServer, controlled
-from stageline.cluster.local import LocalCluster, LocalOptions
-from stageline.engine.route import Route
+from stageline.cluster.local import LocalCluster, LocalOptions, written
+from stageline.engine.fleet import Fleet
 from stageline.errors import BadInput, RunFailed, UsageError
-from stageline.plan.schema import Plan
-from stageline.report.slo import parse_slo
+from stageline.report.slo import Slo, parse_slo
 from stageline.runtime import logs
+from stageline.runtime.deployment import Deployment, Document
 from stageline.runtime.dilation import parse_dilation
 from stageline.runtime.logs import say
-from stageline.runtime.plans import read_plan_file
 from stageline.wire.channels import SECURE
 from stageline.wire.tls import TlsFiles
 
@@ -37,7 +40,7 @@ LAST_PORT = 65535
 
 
 def up_command(
-    plan: Annotated[Path, Parameter(help="Plan file, made by stageline plan -o.")],
+    plan: Annotated[Path, Parameter(help="Plan file, made by stageline plan -o, or fleet file.")],
     *,
     docker: DockerFlags = DockerFlags(),  # noqa: B008  (frozen)
     scheduling: SchedulingFlags = SchedulingFlags(),  # noqa: B008  (frozen)
@@ -56,11 +59,10 @@ def up_command(
     docker.check()
     check_seed(live.seed)
     logs.configure(servers.log_format, servers.log_level)
-    loaded = read_plan_file(plan)
-    factor = parse_dilation(live.dilation, Route(loaded))
     objective = None if slo is None else parse_slo(slo)
-    scheduled = msgspec.json.encode(scheduling.settings(loaded, objective)).decode()
-    router_flags = live.settings() | {"dilation": factor, "scheduling": scheduled}
+    served, settings = _settled(read_plan_or_fleet(plan, PoolFlags()), scheduling, objective)
+    factor = parse_dilation(live.dilation, [pool.route for pool in Deployment(served).fleet.pools])
+    router_flags = live.settings() | {"dilation": factor} | settings
     options = LocalOptions(
         grpc_port=servers.grpc_port,
         metrics_port=servers.metrics_port,
@@ -78,10 +80,20 @@ def up_command(
     if docker.docker:
         from stageline.cli.docker import up_in_docker  # noqa: PLC0415  (the SDK is slow to load)
 
-        up_in_docker(loaded, options, router_flags | {"dilation": live.dilation}, docker)
+        up_in_docker(Deployment(served), options, router_flags | {"dilation": live.dilation}, docker)
         return
     with until_signalled(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(loaded, plan, options, factor, docker.name))
+        runner.run(_serve(served, options, factor, docker.name))
+
+
+def _settled(document: Document, scheduling: SchedulingFlags, slo: Slo | None) -> tuple[Document, dict[str, str]]:
+    """What is served, with the flags of its scheduling: those of a plan go to the router, a fleet has its own."""
+    if not isinstance(document, Fleet):
+        return document, {"scheduling": msgspec.json.encode(scheduling.settings(document, slo)).decode()}
+    check_no_engine(scheduling.engine)
+    fleet = changed_fleet(document, scheduling.given(), slo=slo)
+    check_no_code(fleet)
+    return fleet, {}
 
 
 def _checked(files: TlsFiles) -> TlsFiles:
@@ -99,7 +111,7 @@ def _needs_certificate(security: SecurityFlags, *, metrics_tls: bool) -> bool:
     return metrics_tls
 
 
-async def _serve(plan: Plan, path: Path, options: LocalOptions, dilation: float, name: str) -> None:
+async def _serve(document: Document, options: LocalOptions, dilation: float, name: str) -> None:
     """Serve until a signal, `stageline down`, or with --fail-fast until a server ends."""
     loop, stopping = asyncio.get_running_loop(), asyncio.Event()
     task = asyncio.current_task()
@@ -117,13 +129,14 @@ async def _serve(plan: Plan, path: Path, options: LocalOptions, dilation: float,
     try:
         async with AsyncExitStack() as stack:
             claimed = stack.enter_context(sockets.claimed(name))
-            servers = LocalCluster(plan, path, options, say)
+            folder = stack.enter_context(TemporaryDirectory(prefix="stageline-"))
+            servers = LocalCluster(document, written(document, Path(folder)), options, say)
             control = ControlServer(servers, claimed.name, say, stop)
             await stack.enter_async_context(controlled(claimed.listener, control))
             await stack.enter_async_context(servers)
             await servers.healthy()
             listening = True
-            _print(plan, servers, dilation, options, claimed.name)
+            _print(document, servers, dilation, options, claimed.name)
             servers.broken.add_done_callback(lambda _: stopping.set())
             await stopping.wait()
             if servers.broken.done():
@@ -140,7 +153,7 @@ async def _serve(plan: Plan, path: Path, options: LocalOptions, dilation: float,
         signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
 
 
-def _print(plan: Plan, servers: LocalCluster, dilation: float, options: LocalOptions, name: str) -> None:
+def _print(document: Document, servers: LocalCluster, dilation: float, options: LocalOptions, name: str) -> None:
     """Print where every server listens, one line each."""
     router = servers.router_endpoints
     http, grpc = ("https://", SECURE) if options.tls.cert else ("http://", "")
@@ -152,6 +165,6 @@ def _print(plan: Plan, servers: LocalCluster, dilation: float, options: LocalOpt
         if child.endpoints:
             where = f"grpc {grpc}{child.endpoints.grpc}  metrics {metrics}://{child.endpoints.metrics}/metrics"
             lines.append(f"{child.name}  {where}")
-    lines.append(f"{plan.model}: {len(servers.stages)} stage servers are healthy ({name})")
+    lines.append(f"{', '.join(Deployment(document).models)}: {len(servers.stages)} stage servers are healthy ({name})")
     lines += next_steps(f"{grpc}{router.grpc}", f"{http}{router.http}" if router.http else "", options)
     print("\n".join(lines), flush=True)

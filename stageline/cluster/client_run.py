@@ -11,12 +11,12 @@ import msgspec
 import uvloop
 
 from stageline.cluster.attempts import Retry, attempted
-from stageline.cluster.local import LocalCluster, LocalOptions
+from stageline.cluster.local import LocalCluster, LocalOptions, written
 from stageline.engine.settings import Scheduling
 from stageline.engine.types import Cancellation, Observer, Request, RequestRecord, RunTotals, Workload
 from stageline.errors import UsageError
-from stageline.plan.schema import Plan
 from stageline.runtime import deadline
+from stageline.runtime.deployment import Document
 from stageline.runtime.logs import say
 from stageline.units import NS_PER_S
 from stageline.wire.channels import Dialer
@@ -91,7 +91,7 @@ async def run_at(
 
 
 async def run_on_throwaway(
-    plan: Plan,
+    document: Document,
     order: RunOrder,
     workload: Workload,
     observer: Observer,
@@ -101,9 +101,8 @@ async def run_on_throwaway(
     """One run on a cluster of local processes that lives for this run only. Raises StagelineError."""
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="stageline-"))
-        path = Path(folder) / "plan.json"
-        path.write_bytes(plan.canonical())
-        servers = await stack.enter_async_context(LocalCluster(plan, path, options, say))
+        path = written(document, Path(folder))
+        servers = await stack.enter_async_context(LocalCluster(document, path, options, say))
         await servers.healthy()
         retry = msgspec.structs.replace(
             retry, mend=partial(servers.replace_silent, options.stage_deadline_ns / NS_PER_S)
@@ -119,8 +118,8 @@ async def run_on_throwaway(
 
 
 def run_on_cluster(
-    plan: Plan,
-    scheduling: Scheduling,
+    document: Document,
+    scheduling: Scheduling | None,
     workload: Workload,
     *,
     seed: int,
@@ -134,11 +133,11 @@ def run_on_cluster(
     retry: Retry = NO_RETRY,
     stage_deadline: str = deadline.DEFAULT,
 ) -> RunTotals:
-    """Runs to the end on the cluster at `address`, or on a throw-away one, whose stages may be silent for no longer
-    than `stage_deadline`. Raises StagelineError.
+    """Runs a plan with these settings, or a fleet with its own, to the end on the cluster at `address`, or on a
+    throw-away one, whose stages may be silent for no longer than `stage_deadline`. Raises StagelineError.
     """
     order = RunOrder(
-        plan_digest=plan.digest(), scheduling=scheduling, seed=seed, payload=payload, window=window, spec=spec
+        plan_digest=document.digest(), scheduling=scheduling, seed=seed, payload=payload, window=window, spec=spec
     )
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         if address is not None:
@@ -148,5 +147,5 @@ def run_on_cluster(
             flags = ("--no-live", "--trust-runs", f"--stage-deadline={stage_deadline}")
             deadline_ns = deadline.deadline_ns(stage_deadline)
             options = LocalOptions(restart=bool(retry.retries), router_flags=flags, stage_deadline_ns=deadline_ns)
-            totals, _ = runner.run(run_on_throwaway(plan, order, workload, observer, options, retry))
+            totals, _ = runner.run(run_on_throwaway(document, order, workload, observer, options, retry))
     return totals

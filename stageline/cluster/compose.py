@@ -12,7 +12,7 @@ from stageline.cluster.stack import (
     stage_services,
 )
 from stageline.cluster.yaml_text import Alias, Anchor, Flow, Note, Spaced, Yaml, emit
-from stageline.plan.schema import Plan
+from stageline.runtime.deployment import Deployment
 
 PROMETHEUS_IMAGE = "prom/prometheus:v2.53.3"
 GRAFANA_IMAGE = "grafana/grafana:11.4.0"
@@ -39,15 +39,15 @@ class ComposeOptions:
     payload: str = "capped"
 
 
-def compose_file(plan: Plan, options: ComposeOptions) -> str:
+def compose_file(served: Deployment, options: ComposeOptions) -> str:
     """The text of the file. All its variables have defaults, so `docker compose up` needs no other step."""
     document = Spaced(
         {
             "name": options.name,
             "x-process": Anchor("process", _process(options)),
             "x-settings": Anchor("settings", passed(SHARED_SETTINGS) | UNPUBLISHED),
-            "x-stage": Anchor("stage", _stage(plan)),
-            "services": Spaced(_services(plan, options)),
+            "x-stage": Anchor("stage", _stage(served)),
+            "services": Spaced(_services(served, options)),
             "configs": {
                 "plan": {"file": f"${{STAGELINE_PLAN:-{options.plan_file}}}"},
                 "prometheus": {"file": f"{options.root}/deploy/prometheus/prometheus.yml"},
@@ -57,14 +57,13 @@ def compose_file(plan: Plan, options: ComposeOptions) -> str:
             "volumes": {"prometheus": {}},
         }
     )
-    return _header(plan, options) + emit(document)
+    return _header(served, options) + emit(document)
 
 
-def _header(plan: Plan, options: ComposeOptions) -> str:
-    replicas = f", {plan.replicas} replicas" if plan.replicas > 1 else ""
+def _header(served: Deployment, options: ComposeOptions) -> str:
     which = "" if options.file == "docker-compose.yml" else f" -f {options.file}"
     return (
-        f"# {plan.model} on {plan.device}: {len(plan.stages)} stages{replicas}, a router, Prometheus and Grafana.\n"
+        f"# {containers.served_text(served)}, a router, Prometheus and Grafana.\n"
         f"#   docker compose{which} up\n"
         f"#   docker compose{which} run --rm cli plan kimi-k3 wse-3t\n"
         f"#   docker compose{which} --profile load run --rm load\n"
@@ -90,7 +89,7 @@ def _process(options: ComposeOptions) -> dict[str, Yaml]:
     }
 
 
-def _stage(plan: Plan) -> dict[str, Yaml]:
+def _stage(served: Deployment) -> dict[str, Yaml]:
     stages: dict[str, Yaml] = {
         "aliases": Note("Resolves to all of them: how Prometheus finds its targets.", Flow(["stages"]))
     }
@@ -98,7 +97,7 @@ def _stage(plan: Plan) -> dict[str, Yaml]:
         "<<": Alias("process"),
         "command": Flow(containers.STAGE_COMMAND),
         "networks": {"pipeline": stages},
-        "healthcheck": Note(_CHECK_COST, _check(containers.STAGE_CHECK, containers.check_interval_s(plan))),
+        "healthcheck": Note(_CHECK_COST, _check(containers.STAGE_CHECK, containers.check_interval_s(served))),
     }
 
 
@@ -107,19 +106,19 @@ def _check(command: tuple[str, ...], interval_s: int) -> dict[str, Yaml]:
     return healthcheck(command, interval_s) | {"start_interval": "1s"}
 
 
-def _services(plan: Plan, options: ComposeOptions) -> dict[str, Yaml]:
-    services = {containers.ROUTER: _router(plan, options), **stage_services(plan)}
+def _services(served: Deployment, options: ComposeOptions) -> dict[str, Yaml]:
+    services = {containers.ROUTER: _router(served, options), **stage_services(served)}
     services |= {"prometheus": _prometheus(), "grafana": _grafana(options)}
     return services | {"load": _load(), "cli": _cli(options)}
 
 
-def _router(plan: Plan, options: ComposeOptions) -> Yaml:
-    healthy = _check(containers.ROUTER_CHECK, 10 if containers.check_interval_s(plan) > 5 else 5)
+def _router(served: Deployment, options: ComposeOptions) -> Yaml:
+    healthy = _check(containers.ROUTER_CHECK, 10 if containers.check_interval_s(served) > 5 else 5)
     return {
         "<<": Alias("process"),
         **_build(options),
         "command": Flow(containers.ROUTER_COMMAND),
-        "environment": router_environment(plan, dilation=options.dilation, payload=options.payload, host="127.0.0.1"),
+        "environment": router_environment(served, dilation=options.dilation, payload=options.payload, host="127.0.0.1"),
         "configs": [{"source": "plan", "target": containers.PLAN_FILE}],
         "ports": [
             _published("STAGELINE_HTTP_PORT", containers.HTTP_PORT),
@@ -127,7 +126,7 @@ def _router(plan: Plan, options: ComposeOptions) -> Yaml:
         ],
         "depends_on": Note(
             "Started with it; it does not wait for them to be healthy.",
-            Flow([server.name for server in containers.stage_servers(plan)]),
+            Flow([server.name for server in containers.stage_servers(served)]),
         ),
         "healthcheck": Note("Healthy means that every stage is.", healthy),
     }

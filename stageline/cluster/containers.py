@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from stageline.plan.schema import Plan
+from stageline.engine.served import ServedPool
+from stageline.runtime.deployment import Deployment
 
 IMAGE = "stageline:local"
 GRPC_PORT, METRICS_PORT, HTTP_PORT = 50051, 9090, 8000
@@ -30,25 +31,37 @@ class StageServer:
     name: str
 
 
-def stage_servers(plan: Plan) -> Iterator[StageServer]:
-    """All stage servers of a plan, by replica and stage."""
-    for replica in range(plan.replicas):
-        for stage in range(len(plan.stages)):
-            yield StageServer(replica, stage, _pattern(plan).format(stage=stage, replica=replica))
+def stage_servers(deployment: Deployment) -> Iterator[StageServer]:
+    """All stage servers of a plan or a fleet, by replica and stage."""
+    pattern = _pattern(deployment)
+    for replica, stage in deployment.stages:
+        yield StageServer(replica, stage, pattern.format(stage=stage, replica=replica))
 
 
-def stage_address_pattern(plan: Plan) -> str:
+def stage_address_pattern(deployment: Deployment) -> str:
     """The router's `--stages` for servers with the names of `stage_servers`."""
-    return f"{_pattern(plan)}:{GRPC_PORT}"
+    return f"{_pattern(deployment)}:{GRPC_PORT}"
 
 
-def check_interval_s(plan: Plan) -> int:
+def served_text(deployment: Deployment) -> str:
+    """Such as "llama-3.1-70b on h100-sxm: 4 stages, 2 replicas"; of every pool in a fleet."""
+    return "; ".join(_pool_text(pool) for pool in deployment.fleet.pools)
+
+
+def _pool_text(pool: ServedPool) -> str:
+    plan = pool.route.plan
+    name = f"{pool.name}: " if pool.name else ""
+    replicas = f", {plan.replicas} replicas" if plan.replicas > 1 else ""
+    return f"{name}{plan.model} on {plan.device}: {len(plan.stages)} stages{replicas}"
+
+
+def check_interval_s(deployment: Deployment) -> int:
     """Seconds between health checks of a stage: at least 5, and at most six checks a second in the whole cluster."""
-    servers = plan.replicas * len(plan.stages)
+    servers = sum(1 for _ in deployment.stages)
     return max(_MIN_INTERVAL_S, -(-servers // _MAX_CHECKS_PER_S))
 
 
-def _pattern(plan: Plan) -> str:
-    digits = max(2, len(str(len(plan.stages) - 1)))
-    stage = f"stage-{{stage:0{digits}d}}"
-    return f"r{{replica}}-{stage}" if plan.replicas > 1 else stage
+def _pattern(deployment: Deployment) -> str:
+    most = max(len(pool.route.plan.stages) for pool in deployment.fleet.pools)
+    stage = f"stage-{{stage:0{max(2, len(str(most - 1)))}d}}"
+    return f"r{{replica}}-{stage}" if deployment.replicas > 1 else stage

@@ -27,7 +27,7 @@ from stageline.cluster.docker_parts import (
 )
 from stageline.cluster.parts import find_part
 from stageline.errors import RunFailed, Unavailable, UsageError, VersionMismatch
-from stageline.plan.schema import Plan
+from stageline.runtime.deployment import Deployment
 
 READY_S = 180.0
 _POLL_S = 0.5
@@ -53,7 +53,7 @@ class DockerCluster:
         members = self.members()
         return members[find_part(part, members, self.name)]
 
-    def up(self, plan: Plan, options: DockerOptions, checkout: Path | None) -> None:
+    def up(self, served: Deployment, options: DockerOptions, checkout: Path | None) -> None:
         """Creates what is missing, replaces a cluster of another plan, and waits until every stage serves.
 
         On failure it removes the cluster, unless it kept containers that existed before. Raises StagelineError;
@@ -62,14 +62,14 @@ class DockerCluster:
         image = self._image(options.image, checkout)
         if stale := self._stale(options.image, image):
             self._say(stale)
-        mark = fingerprint(plan, options, image)
+        mark = fingerprint(served, options, image)
         old = self.members()
         if any(container.labels.get(FINGERPRINT_LABEL) != mark for container in old.values()):
             self._say(f"replacing cluster {self.name!r}: it has another plan, image or options")
             self.down()
             old = {}
         try:
-            self._create_missing(plan, options, mark, old)
+            self._create_missing(served, options, mark, old)
             self._await_health()
         except BaseException as error:
             if not old:
@@ -137,7 +137,7 @@ class DockerCluster:
     def _stale(self, image: str, image_id: str) -> str:
         return stale_image(self._client, image, image_id)
 
-    def _create_missing(self, plan: Plan, options: DockerOptions, mark: str, old: dict[str, Container]) -> None:
+    def _create_missing(self, served: Deployment, options: DockerOptions, mark: str, old: dict[str, Container]) -> None:
         labels = {CLUSTER_LABEL: self.name, FINGERPRINT_LABEL: mark}
         if not self._client.networks.list(filters=self._label):
             self._client.networks.create(self.name, driver="bridge", check_duplicate=True, labels=labels)
@@ -148,13 +148,13 @@ class DockerCluster:
         def start(part: ContainerSpec) -> None:
             container = old.get(part.name) or self._create(part, labels)
             if part.name == containers.ROUTER:
-                container.put_archive(containers.PLAN_FOLDER, _tar("plan.json", plan.canonical()))
+                container.put_archive(containers.PLAN_FOLDER, _tar("plan.json", served.document.canonical()))
             if container.status == "paused":
                 container.unpause()
             container.start()
 
-        _each(start, stage_parts(plan, options))
-        start(router_part(plan, options, volume))
+        _each(start, stage_parts(served, options))
+        start(router_part(served, options, volume))
 
     def _create(self, part: ContainerSpec, labels: dict[str, str]) -> Container:
         endpoint = EndpointConfig(self._client.api.api_version, aliases=list(part.aliases))

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from stageline.cluster import containers
-from stageline.plan.schema import Plan
+from stageline.runtime.deployment import Deployment
 from stageline.units import NS_PER_S
 
 CLUSTER_LABEL = "org.stageline.cluster"
@@ -40,15 +40,15 @@ class ContainerSpec:
     settings: dict[str, Any]
 
 
-def fingerprint(plan: Plan, options: DockerOptions, image_id: str) -> str:
+def fingerprint(served: Deployment, options: DockerOptions, image_id: str) -> str:
     """A hash of everything that makes up a cluster: a cluster with the same hash need not be created again."""
-    text = f"{plan.digest()} {image_id} {msgspec.json.encode(options, order='sorted').decode()}"
+    text = f"{served.digest} {image_id} {msgspec.json.encode(options, order='sorted').decode()}"
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def stage_parts(plan: Plan, options: DockerOptions) -> list[ContainerSpec]:
+def stage_parts(served: Deployment, options: DockerOptions) -> list[ContainerSpec]:
     """The stage servers, which get the plan from the router."""
-    interval_s = containers.check_interval_s(plan)
+    interval_s = containers.check_interval_s(served)
     return [
         ContainerSpec(
             server.name,
@@ -60,11 +60,11 @@ def stage_parts(plan: Plan, options: DockerOptions) -> list[ContainerSpec]:
                 "healthcheck": _check(containers.STAGE_CHECK, interval_s),
             },
         )
-        for server in containers.stage_servers(plan)
+        for server in containers.stage_servers(served)
     ]
 
 
-def router_part(plan: Plan, options: DockerOptions, volume: str) -> ContainerSpec:
+def router_part(served: Deployment, options: DockerOptions, volume: str) -> ContainerSpec:
     """The router; `volume` holds the plan file."""
     published = {
         containers.HTTP_PORT: options.http_port,
@@ -76,7 +76,7 @@ def router_part(plan: Plan, options: DockerOptions, volume: str) -> ContainerSpe
         "environment": _environment(
             options,
             PLAN=containers.PLAN_FILE,
-            STAGES=containers.stage_address_pattern(plan),
+            STAGES=containers.stage_address_pattern(served),
             ADVERTISE=f"{containers.ROUTER}:{containers.GRPC_PORT}",
             PAYLOAD=options.payload,
             WINDOW=options.window,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from stageline.cluster import containers
 from stageline.cluster.yaml_text import Yaml, emit
-from stageline.plan.schema import Plan
+from stageline.runtime.deployment import Deployment
 
 _STAGE, _ROUTER = "stage", "router"
 _PORTS = {"http": containers.HTTP_PORT, "grpc": containers.GRPC_PORT, "metrics": containers.METRICS_PORT}
@@ -33,11 +33,11 @@ class KubernetesOptions:
     tls: bool = False  # the servers will have certificates, so that Kubernetes' gRPC probes can't ask them
 
 
-def manifests(plan: Plan, plan_text: str, options: KubernetesOptions) -> str:
+def manifests(served: Deployment, plan_text: str, options: KubernetesOptions) -> str:
     """All objects as one YAML stream; `plan_text` is the content of the mounted plan file."""
     objects = [
         _object("v1", "ConfigMap", options, "plan", data={"plan.json": plan_text}),
-        *_stages(plan, options),
+        *_stages(served, options),
         *_router(plan_text, options),
         *_network_policies(options),
     ]
@@ -56,18 +56,18 @@ def _object(
     return {"apiVersion": version, "kind": kind, "metadata": metadata, **rest}
 
 
-def _stages(plan: Plan, options: KubernetesOptions) -> list[Object]:
+def _stages(served: Deployment, options: KubernetesOptions) -> list[Object]:
     labels = _labels(options, _STAGE)
     service: Object = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": labels}
     budget: Object = {"maxUnavailable": 1, "selector": {"matchLabels": labels}}
     return [
         _object("v1", "Service", options, "stages", _STAGE, spec=service | {"ports": _service_ports(_STAGE_PORTS)}),
-        *(_stateful_set(plan, options, replica) for replica in range(plan.replicas)),
+        *(_stateful_set(served, options, replica) for replica in range(served.replicas)),
         _object("policy/v1", "PodDisruptionBudget", options, "stages", spec=budget),
     ]
 
 
-def _stateful_set(plan: Plan, options: KubernetesOptions, replica: int) -> Object:
+def _stateful_set(served: Deployment, options: KubernetesOptions, replica: int) -> Object:
     labels = _labels(options, _STAGE) | {"stageline/replica": str(replica)}
     spread: Object = {
         "maxSkew": 1,
@@ -84,7 +84,7 @@ def _stateful_set(plan: Plan, options: KubernetesOptions, replica: int) -> Objec
     }
     spec: Object = {
         "serviceName": f"{options.name}-stages",
-        "replicas": len(plan.stages),
+        "replicas": len(served.plan(replica).stages),
         "podManagementPolicy": "Parallel",
         "selector": {"matchLabels": labels},
         "template": {

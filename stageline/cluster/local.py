@@ -16,8 +16,8 @@ from stageline.cluster.containers import ROUTER, stage_servers
 from stageline.cluster.part_log import PartLog
 from stageline.cluster.process import Child
 from stageline.errors import StagelineError, Unavailable
-from stageline.plan.schema import Plan
 from stageline.runtime import deadline
+from stageline.runtime.deployment import Deployment, Document
 from stageline.runtime.names import stage_name
 from stageline.runtime.server import Endpoints
 from stageline.wire.channels import Dialer
@@ -53,15 +53,23 @@ class LocalOptions(msgspec.Struct, frozen=True, kw_only=True):
     stage_deadline_ns: int = deadline.deadline_ns(deadline.DEFAULT)
 
 
+def written(document: Document, folder: Path) -> Path:
+    """A file of its canonical form, which servers read."""
+    path = folder / "plan.json"
+    path.write_bytes(document.canonical())
+    return path
+
+
 class LocalCluster:
-    """An async context manager: every server listens inside it and has ended after it.
+    """An async context manager: every server of a plan or a fleet listens inside it and has ended after it. `path`: its
+    file, in canonical JSON.
 
     `crashed` is called with one sentence when a server ends unexpectedly. Without `restart`, `broken` then resolves to
     that sentence.
     """
 
-    def __init__(self, plan: Plan, path: Path, options: LocalOptions, crashed: Callable[[str], None]) -> None:
-        self._plan, self._options, self._crashed = plan, options, crashed
+    def __init__(self, document: Document, path: Path, options: LocalOptions, crashed: Callable[[str], None]) -> None:
+        self._deployment, self._options, self._crashed = Deployment(document), options, crashed
         self.broken: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         common = ["--plan", str(path.resolve()), "--grpc-host", HOST, "--log-level", options.log_level]
         self._common = [*common, "--log-format", options.log_format, "--drain-s", str(options.drain_s)]
@@ -69,7 +77,7 @@ class LocalCluster:
         self._common += ["--metrics-tls"] * options.metrics_tls
         self._dialer = Dialer(options.tls, api_key=options.api_key.partition(",")[0])
         self._secrets = {"STAGELINE_STAGE_KEY": secrets.token_hex(16)}  # other users of the host open no session here
-        self.stages = [self._stage(r, s) for r in range(plan.replicas) for s in range(len(plan.stages))]
+        self.stages = [self._stage(r, s) for r, s in self._deployment.stages]
         self.router: Child | None = None
         self.started = False  # all servers have been healthy: from now on one that ends is started again
         self._keepers: list[asyncio.Task[None]] = []
@@ -98,7 +106,7 @@ class LocalCluster:
 
     def parts(self) -> dict[str, Child]:
         """The servers by the names that they would have as containers, the router first once there is one."""
-        names = (server.name for server in stage_servers(self._plan))
+        names = (server.name for server in stage_servers(self._deployment))
         router = {ROUTER: self.router} if self.router else {}
         return router | dict(zip(names, self.stages, strict=True))
 
@@ -144,7 +152,7 @@ class LocalCluster:
 
     def _stage(self, replica: int, stage: int) -> Child:
         flags = [*self._common, "--stage", str(stage), "--replica", str(replica)]
-        name = stage_name(self._plan, replica, stage)
+        name = stage_name(self._deployment.plan(replica), stage, self._deployment.replica_name(replica))
         return Child(name, "stage_server", flags, secrets=self._secrets, log=self._log())
 
     def _log(self) -> PartLog | None:

@@ -13,7 +13,7 @@ from stageline.cluster.stack import (
     stage_services,
 )
 from stageline.cluster.yaml_text import Alias, Anchor, Flow, Note, Spaced, Yaml, emit
-from stageline.plan.schema import Plan
+from stageline.runtime.deployment import Deployment
 
 _DIGITS = 12  # of the digest, in the name of a config: Swarm configs are immutable, so each plan has its own
 
@@ -32,17 +32,17 @@ class StackOptions:
     payload: str = "capped"
 
 
-def stack_file(plan: Plan, options: StackOptions) -> str:
+def stack_file(served: Deployment, options: StackOptions) -> str:
     """The text of the stack."""
     document = Spaced(
         {
             "version": "3.8",
             "x-process": Anchor("process", _process(options)),
             "x-settings": Anchor("settings", passed(SHARED_SETTINGS) | UNPUBLISHED),
-            "x-stage": Anchor("stage", _stage(plan)),
-            "services": Spaced(_services(plan, options)),
+            "x-stage": Anchor("stage", _stage(served)),
+            "services": Spaced(_services(served, options)),
             "configs": {
-                "plan": {"name": f"stageline-plan-{plan.digest()[:_DIGITS]}", "file": options.plan_file},
+                "plan": {"name": f"stageline-plan-{served.digest[:_DIGITS]}", "file": options.plan_file},
                 "prometheus": {"file": options.prometheus_file},
                 "prometheus-rules": {"file": options.prometheus_file.replace("prometheus.yml", "rules.yml")},
             },
@@ -51,7 +51,7 @@ def stack_file(plan: Plan, options: StackOptions) -> str:
         }
     )
     return (
-        f"# {plan.model} on {plan.device}: {len(plan.stages)} stages as a stack for Docker Swarm.\n"
+        f"# {containers.served_text(served)} as a stack for Docker Swarm.\n"
         f"#   docker stack deploy --compose-file {options.file} {options.name}\n"
         "# The image must be on every node: push it to a registry of yours and set STAGELINE_IMAGE. Written by\n"
         f"#   {options.command}\n"
@@ -76,25 +76,25 @@ def _deploy() -> dict[str, Yaml]:
     }
 
 
-def _stage(plan: Plan) -> dict[str, Yaml]:
+def _stage(served: Deployment) -> dict[str, Yaml]:
     return {
         "<<": Alias("process"),
         "command": Flow(containers.STAGE_COMMAND),
         "networks": {"pipeline": {"aliases": Flow(["stages"])}},
         "deploy": _deploy() | {"resources": {"limits": {"memory": "256M"}}},
-        "healthcheck": healthcheck(containers.STAGE_CHECK, containers.check_interval_s(plan)),
+        "healthcheck": healthcheck(containers.STAGE_CHECK, containers.check_interval_s(served)),
     }
 
 
-def _services(plan: Plan, options: StackOptions) -> dict[str, Yaml]:
-    return {containers.ROUTER: _router(plan, options), **stage_services(plan), "prometheus": _prometheus()}
+def _services(served: Deployment, options: StackOptions) -> dict[str, Yaml]:
+    return {containers.ROUTER: _router(served, options), **stage_services(served), "prometheus": _prometheus()}
 
 
-def _router(plan: Plan, options: StackOptions) -> Yaml:
+def _router(served: Deployment, options: StackOptions) -> Yaml:
     return {
         "<<": Alias("process"),
         "command": Flow(containers.ROUTER_COMMAND),
-        "environment": router_environment(plan, dilation=options.dilation, payload=options.payload, host="0.0.0.0"),
+        "environment": router_environment(served, dilation=options.dilation, payload=options.payload, host="0.0.0.0"),
         "configs": [{"source": "plan", "target": containers.PLAN_FILE}],
         "ports": [
             _published("STAGELINE_HTTP_PORT", containers.HTTP_PORT),

@@ -165,6 +165,20 @@ def _measured(name: str, field: str, better: int) -> MakeRow:
     return _row(name, "measured", get, _figure, better)
 
 
+def _sent_gb(run: ComparedRun) -> float | None:
+    return run.summary.hand_over.sent_bytes / 1e9 if run.summary.hand_over else None
+
+
+def _transfer(percentile: str) -> MakeRow:
+    """A time from the start of a request's KV transfer to its landing."""
+
+    def get(run: ComparedRun) -> float | None:
+        value: float | None = getattr(run.summary.hand_over.transfer_s, percentile) if run.summary.hand_over else None
+        return value
+
+    return _row(f"KV transfer {percentile}", "KV", get, lambda s: format_duration(s * NS_PER_S), -1)
+
+
 def _token_cost(run: ComparedRun) -> float | None:
     return run.summary.cost.per_million_output_tokens if run.summary.cost else None
 
@@ -183,6 +197,7 @@ def _pool_rows(runs: Sequence[ComparedRun]) -> Iterator[MakeRow]:
             yield _of_pool(pool.name, "busy", lambda p: p.busy_ratio, _percent, 0)
             yield _of_pool(pool.name, "queue p99", lambda p: p.queue_s.p99, lambda s: format_duration(s * NS_PER_S), -1)
             yield _of_pool(pool.name, "KV peak", lambda p: p.kv_peak_ratio, _percent, 0)
+            yield _of_pool(pool.name, "ports", lambda p: p.ports.busiest if p.ports else None, _percent, 0)
 
 
 def _of_pool(
@@ -218,4 +233,7 @@ _ROWS: tuple[MakeRow, ...] = (
     _row("bubbles", "stages' time", lambda r: r.summary.bubble_ratio, _percent, 0),
     *(_share(cause) for cause in ("busy", *SHOWN)),
     _row("KV peak", "KV", lambda r: r.summary.kv_peak_ratio, _percent, 0),
+    _row("KV sent, GB", "KV", _sent_gb, _figure, 0),
+    _transfer("p50"),
+    _transfer("p99"),
 )

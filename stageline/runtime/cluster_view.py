@@ -3,9 +3,9 @@
 import msgspec
 
 from stageline.engine.causes import CAUSES
-from stageline.plan.schema import Plan
 from stageline.runtime import metric_names as names
 from stageline.runtime import vllm_names as vllm
+from stageline.runtime.deployment import Deployment
 from stageline.runtime.samples import Samples, parse
 from stageline.wire.router_client import Status
 
@@ -71,7 +71,7 @@ def cluster_samples(status: Status, at_s: float) -> ClusterSamples:
     return ClusterSamples(at_s, status, parse(status.metrics), stages)
 
 
-def view_between(address: str, plan: Plan, now: ClusterSamples, before: ClusterSamples | None) -> View:
+def view_between(address: str, deployment: Deployment, now: ClusterSamples, before: ClusterSamples | None) -> View:
     """What happened between two snapshots; without an earlier one, since the servers started."""
     router = now.router.since(before.router if before else None)
     old = before.stages if before else [None] * len(now.stages)
@@ -83,7 +83,7 @@ def view_between(address: str, plan: Plan, now: ClusterSamples, before: ClusterS
     states = zip(now.status.stages, now.stages, old, strict=True)
     return View(
         address=address,
-        title=f"{plan.model} on {plan.replicas * sum(s.devices for s in plan.stages)} x {plan.device}",
+        title=_title(deployment),
         mode=_mode(now),
         stages=[_stage(s.replica, s.stage, samples, earlier) for s, samples, earlier in states],
         running=int(now.router.total(names.RUNNING.name)),
@@ -104,6 +104,12 @@ def view_between(address: str, plan: Plan, now: ClusterSamples, before: ClusterS
         kv_bound_stage=_binding(now.router),
         trouble="" if now.status.session else now.status.trouble,
     )
+
+
+def _title(deployment: Deployment) -> str:
+    """Each pool's model and devices."""
+    plans = (pool.route.plan for pool in deployment.fleet.pools)
+    return ", ".join(f"{p.model} on {p.replicas * sum(s.devices for s in p.stages)} x {p.device}" for p in plans)
 
 
 def _mode(now: ClusterSamples) -> str:

@@ -1,16 +1,19 @@
 """How much slower than the emulated cluster a live session runs.
 
-`auto` is the smallest factor that this host is expected to sustain, from the plan and two costs measured on the wire:
+`auto` is the smallest factor that this host is expected to sustain, from the routes of all pools and two costs measured
+on the wire:
 
     lone trip: visits * HOP_S / trip         one microbatch alone; every hop waits for a wake-up
     full load: visits / busiest * BATCHED_HOP_S / cores   as many microbatches as the busiest stage takes
 
 with trip the shortest time of a token through the pipeline and busiest the shortest time per microbatch of the busiest
-stage. The larger one, rounded up to 1, 2 or 5 times a power of ten, and never below 1.
+stage; of several pools the longest lone trip and the sum of their loads. The larger one, rounded up to 1, 2 or 5 times
+a power of ten, and never below 1.
 """
 
 import math
 import os
+from collections.abc import Collection
 
 from stageline.engine.route import Route
 from stageline.errors import BadInput
@@ -20,10 +23,10 @@ BATCHED_HOP_S = 60e-6  # CPU time of a microbatch-hop under load
 MIN_DILATION, MAX_DILATION = 1e-3, 1e6
 
 
-def parse_dilation(text: str, route: Route, cores: int | None = None) -> float:
+def parse_dilation(text: str, routes: Collection[Route], cores: int | None = None) -> float:
     """A factor, or `auto`. Raises BadInput."""
     if text == "auto":
-        return auto_dilation(route, cores or len(os.sched_getaffinity(0)))
+        return auto_dilation(routes, cores or len(os.sched_getaffinity(0)))
     try:
         value = float(text)
     except ValueError:
@@ -34,14 +37,17 @@ def parse_dilation(text: str, route: Route, cores: int | None = None) -> float:
     return value
 
 
-def auto_dilation(route: Route, cores: int) -> float:
+def auto_dilation(routes: Collection[Route], cores: int) -> float:
     """The smallest factor that a host with so many cores sustains."""
-    trip_s = route.trip_ns / 1e9
-    busiest_s = max(sum(route.min_service_ns[v] for v in visits) for visits in route.inputs) / 1e9
-    visits = route.visits + 1
-    lone = visits * HOP_S / trip_s
-    load = visits / busiest_s * BATCHED_HOP_S * route.plan.replicas / cores
+    lone = max((route.visits + 1) * HOP_S / (route.trip_ns / 1e9) for route in routes)
+    load = sum(_hops_per_s(route) * BATCHED_HOP_S / cores for route in routes)
     return _rounded_up(max(1.0, lone, load))
+
+
+def _hops_per_s(route: Route) -> float:
+    """Of all replicas at full load, in emulated time."""
+    busiest_s = max(sum(route.min_service_ns[v] for v in visits) for visits in route.inputs) / 1e9
+    return (route.visits + 1) / busiest_s * route.plan.replicas
 
 
 def _rounded_up(value: float) -> float:

@@ -3,7 +3,8 @@
 from stageline.engine.causes import NOT_BUBBLES
 from stageline.runtime.metrics import Exporter, MetricSpec
 
-_PLACE = ("stage", "replica")
+_REPLICA = ("replica", "pool")
+_PLACE = ("stage", *_REPLICA)
 _STAGE: tuple[Exporter, ...] = ("stage",)
 _ROUTER: tuple[Exporter, ...] = ("router",)
 _LIVE: tuple[Exporter, ...] = ("live router",)
@@ -63,8 +64,8 @@ SESSION_OPEN = MetricSpec(
 
 # The router.
 PLAN_INFO = MetricSpec(
-    name="stageline_plan_info", kind="gauge", help="1; the plan that the router serves.",
-    labels=("plan_digest", "model", "device", "stages", "visits", "replicas"), by=_ROUTER,
+    name="stageline_plan_info", kind="gauge", help="1; the plan that the router serves, or that of each pool.",
+    labels=("plan_digest", "model", "device", "stages", "visits", "replicas", "pool"), by=_ROUTER,
 )  # fmt: skip
 REQUESTS = MetricSpec(name="stageline_requests_total", kind="counter", help="Requests that arrived.", by=_ROUTER)
 FINISHED = MetricSpec(
@@ -87,10 +88,10 @@ WAITING = MetricSpec(
     name="stageline_requests_waiting", kind="gauge", help="Requests that wait for admission.", by=_ROUTER
 )
 CREDITS = MetricSpec(
-    name="stageline_credits", kind="gauge", help="Microbatches that may be in flight.", labels=("replica",), by=_ROUTER
+    name="stageline_credits", kind="gauge", help="Microbatches that may be in flight.", labels=_REPLICA, by=_ROUTER
 )
 IN_FLIGHT = MetricSpec(
-    name="stageline_microbatches_in_flight", kind="gauge", help="Microbatches in flight.", labels=("replica",),
+    name="stageline_microbatches_in_flight", kind="gauge", help="Microbatches in flight.", labels=_REPLICA,
     by=_ROUTER,
 )  # fmt: skip
 KV_REFUSALS = MetricSpec(
@@ -112,12 +113,12 @@ RUN_OPEN = MetricSpec(
 )
 TTFT = MetricSpec(
     name="stageline_time_to_first_token_seconds", kind="histogram",
-    help="Emulated time from arrival to the first token, in buckets fine enough for wafers.", labels=("replica",),
+    help="Emulated time from arrival to the first token, in buckets fine enough for wafers.", labels=_REPLICA,
     by=_ROUTER, bounds=_FINE_S,
 )  # fmt: skip
 ITL = MetricSpec(
     name="stageline_inter_token_latency_seconds", kind="histogram",
-    help="Emulated time between two tokens of a request, in buckets fine enough for wafers.", labels=("replica",),
+    help="Emulated time between two tokens of a request, in buckets fine enough for wafers.", labels=_REPLICA,
     by=_ROUTER, bounds=_FINE_S,
 )  # fmt: skip
 

@@ -7,18 +7,21 @@ what the servers really export and with what dashboards and alerts ask for.
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
 Kind = Literal["counter", "gauge", "histogram"]
 Exporter = Literal["stage", "router", "live router"]
+F = TypeVar("F", bound=Metric)
 Rows = Iterable[tuple[Sequence[str], float]]
 
 
 class MetricSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """One metric. `name` is the exposed one: counters end in `_total`."""
+    """One metric. `name` is the exposed one: counters end in `_total`. A label `pool` is left out where it is empty,
+    which it is without a fleet.
+    """
 
     name: str
     kind: Kind
@@ -37,7 +40,7 @@ class MetricSpec(msgspec.Struct, frozen=True, kw_only=True):
         found = make(self.name.removesuffix("_total"), self.help, labels=self.labels)
         for labels, value in rows:
             found.add_metric(labels, value)
-        return found
+        return _without_empty_pools(found)
 
     def histogram(self, rows: Iterable[tuple[Sequence[str], "Buckets"]]) -> HistogramMetricFamily:
         """The family of a histogram."""
@@ -45,7 +48,7 @@ class MetricSpec(msgspec.Struct, frozen=True, kw_only=True):
         names = [*(_number(bound) for bound in self.bounds), "+Inf"]
         for labels, buckets in rows:
             found.add_metric(labels, list(zip(names, accumulate(buckets.counts), strict=True)), buckets.total)
-        return found
+        return _without_empty_pools(found)
 
     def buckets(self) -> "Buckets":
         """An empty histogram."""
@@ -66,6 +69,13 @@ class Buckets:
         """Counts in the first bucket whose bound is not below the value."""
         self.counts[bisect_left(self._bounds, value)] += times
         self.total += value * times
+
+
+def _without_empty_pools(family: F) -> F:
+    for sample in family.samples:
+        if not sample.labels.get("pool", "other"):
+            del sample.labels["pool"]
+    return family
 
 
 def _number(bound: float) -> str:

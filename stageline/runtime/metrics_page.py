@@ -17,6 +17,9 @@ Every process answers `GET /metrics` on its metrics port (9090 in containers), a
 of two rates is a ratio of emulated times. Besides these, every process exports `process_cpu_seconds_total`,
 `process_resident_memory_bytes` and the other `process_*` metrics of the Prometheus client.
 
+Replicas are numbered through all pools of a fleet, and `pool` names theirs; a plan alone is no pool, and its metrics
+have no such label.
+
 While a session is open, a stage's idle time is known up to its last service; `fill` and `drain` are added when a run
 ends and the window is known. From then on busy time and all causes are those of `stages.json`.
 
@@ -29,7 +32,7 @@ answers within 1 ms when it finds a free core; while other work holds all of the
 _VLLM = """\
 ## Under vLLM's names
 
-For dashboards and autoscalers made for vLLM. Labels `model_name` and `engine` (the replica).
+For dashboards and autoscalers made for vLLM. Labels `model_name`, `engine` (the replica) and, in a fleet, `pool`.
 """
 
 

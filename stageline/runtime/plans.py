@@ -43,8 +43,11 @@ def is_fleet_file(path: Path) -> bool:
 
 
 def _names_a_fleet(path: Path, data: bytes) -> bool:
-    if path.suffix == ".toml":
-        return b"pool" in data
+    return b"pool" in data if path.suffix == ".toml" else is_fleet(data)
+
+
+def is_fleet(data: bytes) -> bool:
+    """Whether a document in canonical form says that it is a fleet."""
     try:
         return msgspec.json.decode(data, type=_Format).format.startswith(_FLEET)
     except (msgspec.MsgspecError, ValueError, RecursionError):

@@ -1,11 +1,11 @@
 """The metrics of vLLM's V1 engine that dashboards and autoscalers of real clusters read, under vLLM's names.
 
-Times are emulated seconds, right at any dilation. `engine` is the replica.
+Times are emulated seconds, right at any dilation. `engine` is the replica, numbered through all pools.
 """
 
 from stageline.runtime.metrics import Exporter, MetricSpec
 
-_LABELS = ("model_name", "engine")
+_LABELS = ("model_name", "engine", "pool")
 _BY: tuple[Exporter, ...] = ("router",)
 
 

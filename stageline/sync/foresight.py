@@ -8,6 +8,7 @@ are a few milliseconds late does not make the tokens late. The router runs ahead
 most `ahead_ns`. The frame is still the result: a stage that computes another time breaks a law.
 """
 
+import heapq
 from collections import deque
 from collections.abc import Iterable
 
@@ -36,11 +37,19 @@ class PredictedPipeline:
 
     def advance(self, until_ns: int) -> None:
         """Serve what arrives at shared stages before `until_ns`, up to the next completion."""
-        pipeline = self._pipeline
-        while not self.completions and pipeline.next_ns < until_ns:
-            completion = pipeline.step()
-            if completion is not None:
-                self.completions.append(completion)
+        while not self.completions and self._pipeline.next_ns < until_ns:
+            self.step()
+
+    @property
+    def next_ns(self) -> int:
+        """When the next microbatch arrives at a shared stage."""
+        return self._pipeline.next_ns
+
+    def step(self) -> None:
+        """Serve it."""
+        completion = self._pipeline.step()
+        if completion is not None:
+            self.completions.append(completion)
 
     @property
     def bound_ns(self) -> int:
@@ -66,6 +75,20 @@ class Prediction:
         """See Forecast."""
         self.pipelines[replica].feed(items)
 
+    def advance_all(self, until_ns: int) -> None:
+        """Serve what arrives anywhere before `until_ns`, in the order of time, up to the first completion of any."""
+        heads = (pipeline.completions[0] for pipeline in self.pipelines if pipeline.completions)
+        until_ns = min(until_ns, *heads, NEVER)
+        arrivals = [(pipeline.next_ns, r) for r, pipeline in enumerate(self.pipelines) if pipeline.next_ns < until_ns]
+        heapq.heapify(arrivals)
+        while arrivals and arrivals[0][0] < until_ns:
+            r = arrivals[0][1]
+            pipeline = self.pipelines[r]
+            pipeline.step()
+            if pipeline.completions:
+                until_ns = min(until_ns, pipeline.completions[0])
+            heapq.heapreplace(arrivals, (pipeline.next_ns, r))
+
     def completed(self, replica: int, now_ns: int) -> None:
         """See Forecast."""
         pipeline = self.pipelines[replica]
@@ -86,13 +109,25 @@ class ForesightedConductor(Conductor):
     def __init__(
         self, router: Router, workload: Workload, seed: int, observer: StageObserver | None = None, ahead_ns: int = 0
     ) -> None:
-        prediction = Prediction(router.fleet, seed, observer)
+        self._prediction = prediction = Prediction(router.fleet, seed, observer)
+        self._pipelines = prediction.pipelines
         super().__init__(router, workload, prediction)
         self.reached_ns = -1
         self.acted_ns = -1  # a session that is done again acted on completions up to then before
-        self._pipelines = prediction.pipelines
         self._ahead_ns = ahead_ns
         self.unconfirmed: list[deque[int]] = [deque() for _ in router.replicas]  # processed, their frames outstanding
+
+    def bound_ns(self, replica: int) -> int:
+        """See Conductor."""
+        if not self.reactive:
+            return super().bound_ns(replica)
+        if self.returns[replica]:
+            return self.returns[replica][0]
+        flight = self.in_flight[replica]
+        if not flight:
+            return NEVER
+        trip_ns = self.router.fleet.route(replica).trip_ns
+        return max(self.promised_ns[replica], flight[0] + trip_ns, self._pipelines[replica].bound_ns)
 
     def advance(self) -> None:
         """See Conductor."""
@@ -125,9 +160,9 @@ class ForesightedConductor(Conductor):
     def foreseen_ns(self) -> int:
         """The next completion to act on once emulated time reaches it; NEVER when none is predicted."""
         next_ns = NEVER
-        for r, pipeline in enumerate(self._pipelines):
-            if pipeline.completions and not self.returns[r] and self._may_run_ahead(r):
-                next_ns = min(next_ns, pipeline.completions[0])
+        for r in range(len(self.returns)):
+            if self._may_run_ahead(r):
+                next_ns = min(next_ns, self._foreseen_at_ns(r))
         return next_ns if next_ns < NEVER and next_ns <= self.limit_ns else NEVER
 
     @property
@@ -146,6 +181,7 @@ class ForesightedConductor(Conductor):
     def unknown_ns(self) -> int:
         """Lower bound on the completions that are not even computed yet; NEVER when all in flight are known."""
         unknown_ns = NEVER
+        self._foresee_all()
         for r, pipeline in enumerate(self._pipelines):
             if self.in_flight[r] and not self.returns[r] and not pipeline.completions:
                 bound_ns = self.bound_ns(r)
@@ -158,22 +194,51 @@ class ForesightedConductor(Conductor):
         """The earliest event that waits only for the workload to know more; NEVER when there is none."""
         if self.arrival_known:
             return NEVER
-        blocked_ns = min(self.next_form_ns)
-        for returns in self.returns:
-            if returns:
-                blocked_ns = min(blocked_ns, returns[0])
+        completions_ns = [self._foreseen_at_ns(r) for r in range(len(self.returns))]
+        first_ns = min(completions_ns)
+        blocked_ns = self.router.next_due_ns if self.router.next_due_ns < first_ns else NEVER
+        for r, returns in enumerate(self.returns):
+            event_ns = min(self.next_form_ns[r], returns[0] if returns else NEVER)
+            if event_ns < (first_ns if self.reactive else completions_ns[r]):  # else it waits for that completion
+                blocked_ns = min(blocked_ns, event_ns)
         return blocked_ns
+
+    def _foreseen_at_ns(self, r: int) -> int:
+        """The next completion of a replica, if it is predicted and has not been taken as returned; else NEVER."""
+        completions = self._pipelines[r].completions
+        return completions[0] if completions and not self.returns[r] else NEVER
 
     def _may_run_ahead(self, r: int) -> bool:
         return len(self.unconfirmed[r]) < MAX_AHEAD
 
+    def proceed(self) -> None:
+        """See Conductor. Where replicas wait for each other, an event at one of them lets all see further."""
+        super().proceed()
+        while self.reactive and self._sees_further():
+            super().proceed()
+
+    def _sees_further(self) -> bool:
+        """Bring all bounds up to date; whether the earliest of them has grown."""
+        before_ns = self._agenda.unknown_ns()
+        self._foresee_all()
+        for r in range(len(self.returns)):
+            self._changed(r)
+        return self._agenda.unknown_ns() > before_ns
+
+    def _foresee_all(self) -> None:
+        """Where what happens at one replica may change what another one can do: compute up to the next such event."""
+        if self.reactive:
+            self._prediction.advance_all(self.own_event_ns)
+
     def _run_ahead(self) -> bool:
         """Take predicted completions that are due as returned; False when none is."""
         until_ns, found = min(self.reached_ns, self.limit_ns), False
+        self._foresee_all()
         for r, pipeline in enumerate(self._pipelines):
             if self.returns[r] or not self.in_flight[r] or not self._may_run_ahead(r):
                 continue
-            pipeline.advance(min(self.next_arrival_ns, self.next_form_ns[r]))
+            if not self.reactive:
+                pipeline.advance(min(self.next_arrival_ns, self.next_form_ns[r]))
             if pipeline.completions and pipeline.completions[0] <= until_ns:
                 super().returned(r, [pipeline.completions[0]])
                 self.unconfirmed[r].append(pipeline.completions[0])

@@ -51,8 +51,8 @@ class SentRows:
 class RunOrder(msgspec.Struct, frozen=True, kw_only=True):
     """What to run. None or 0: the router's default."""
 
-    plan_digest: str
-    scheduling: Scheduling
+    plan_digest: str  # of the plan or fleet
+    scheduling: Scheduling | None  # None: a fleet, which has its own
     seed: int
     payload: PayloadMode | None = None
     window: int = 0
@@ -78,6 +78,7 @@ class StageHealth(msgspec.Struct, frozen=True):
     address: str
     healthy: bool
     metrics: bytes = b""  # in Prometheus' text format, if requested
+    pool: str = ""  # empty: the plan stands alone
 
 
 class RunProgress(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,7 +94,7 @@ class RunProgress(msgspec.Struct, frozen=True, kw_only=True):
 class Status(msgspec.Struct, frozen=True, kw_only=True):
     """The state of a router."""
 
-    plan: bytes
+    plan: bytes  # or its fleet
     plan_digest: str
     session: str
     progress: RunProgress
@@ -110,7 +111,9 @@ def status_of(reply: router_pb2.StatusReply) -> Status:
         plan_digest=reply.plan_digest,
         session=reply.session,
         progress=RunProgress(**{name: getattr(reply.progress, name) for name in RunProgress.__struct_fields__}),
-        stages=tuple(StageHealth(s.name, s.replica, s.stage, s.address, s.healthy, s.metrics) for s in reply.stages),
+        stages=tuple(
+            StageHealth(s.name, s.replica, s.stage, s.address, s.healthy, s.metrics, s.pool) for s in reply.stages
+        ),
         metrics=reply.metrics,
         live=reply.live.session,
         trouble=reply.live.reason,
@@ -198,7 +201,7 @@ class _Outgoing:
         order = self._order
         start = router_pb2.RunStart(
             plan_digest=order.plan_digest,
-            scheduling=msgspec.json.encode(order.scheduling),
+            scheduling=msgspec.json.encode(order.scheduling) if order.scheduling else b"",
             seed=order.seed,
             window=order.window,
             tokens=order.tokens,

@@ -8,6 +8,7 @@ from msgspec.structs import asdict
 from stageline.engine.types import (
     NEVER,
     Cancellation,
+    HandOverRecord,
     Observer,
     Outcome,
     PrefixStats,
@@ -21,6 +22,7 @@ from stageline.errors import ProtocolError
 from stageline.v1 import router_pb2, stage_pb2
 
 BATCH_ROWS = 4096  # requests, records or tokens in one message
+_MOMENTS = ("decode_replica", "reserved_ns", "start_ns", "end_ns", "landed_ns")  # of a hand-over, or None
 _OUTCOMES: dict[str, Outcome] = {
     "finished": "finished",
     "refused": "refused",
@@ -43,6 +45,8 @@ def rows_of(events: Sequence[Request | Cancellation]) -> router_pb2.Rows:
     )
     if any(r.priority for r in requests):
         rows.priority.extend(r.priority for r in requests)
+    if any(r.model for r in requests):
+        rows.model.extend(r.model for r in requests)
     if any(r.conversation for r in requests):
         rows.session.extend(r.conversation for r in requests)
     if any(r.hash_ids for r in requests):
@@ -84,6 +88,7 @@ def requests_of(rows: router_pb2.Rows, first_index: int) -> list[Request | Cance
             ("hash_count", 0),
             ("cancels", 0),
             ("output_hash_count", 0),
+            ("model", ""),
         )
     }
     for name in ("arrival_ns", "prompt_tokens", "output_tokens", "max_output_tokens"):
@@ -111,6 +116,7 @@ def requests_of(rows: router_pb2.Rows, first_index: int) -> list[Request | Cance
                 conversation=row[5],
                 hash_ids=hash_ids,
                 output_hash_ids=output_hash_ids,
+                model=row[9],
             )
         )
     return requests
@@ -148,9 +154,28 @@ def records_of(records: Iterable[RequestRecord]) -> router_pb2.Records:
         message.preemptions.append(r.preemptions)
         message.outcome.append(r.outcome)
         message.cached_tokens.append(_or_minus(r.cached_tokens))
+        if r.hand_over is not None:
+            _add_hand_over(message.hand_overs, len(message.index) - 1, r.hand_over)
     if all(tokens < 0 for tokens in message.cached_tokens):
         message.ClearField("cached_tokens")
     return message
+
+
+def _add_hand_over(columns: router_pb2.HandOvers, record: int, found: HandOverRecord) -> None:
+    columns.record.append(record)
+    columns.sent_bytes.append(found.sent_bytes)
+    for name in _MOMENTS:
+        getattr(columns, name).append(_or_minus(getattr(found, name)))
+
+
+def _hand_overs(columns: router_pb2.HandOvers) -> dict[int, HandOverRecord]:
+    """By position of their record."""
+    moments = [getattr(columns, name) for name in _MOMENTS]
+    rows = zip(columns.record, columns.sent_bytes, *moments, strict=True)
+    return {
+        record: HandOverRecord(sent_bytes=sent, **dict(zip(_MOMENTS, map(_or_none, values), strict=True)))
+        for record, sent, *values in rows
+    }
 
 
 def request_records(message: router_pb2.Records) -> list[RequestRecord]:
@@ -169,6 +194,7 @@ def request_records(message: router_pb2.Records) -> list[RequestRecord]:
         message.cached_tokens or [-1] * len(message.index),
         strict=True,
     )
+    hand_overs = _hand_overs(message.hand_overs)
     return [
         RequestRecord(
             index=row[0],
@@ -182,8 +208,9 @@ def request_records(message: router_pb2.Records) -> list[RequestRecord]:
             preemptions=row[8],
             outcome=_OUTCOMES[row[9]],
             cached_tokens=_or_none(row[10]),
+            hand_over=hand_overs.get(position),
         )
-        for row in columns
+        for position, row in enumerate(columns)
     ]
 
 

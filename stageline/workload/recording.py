@@ -5,6 +5,8 @@
     {"cancel": 0, "at_ns": 52000000}
     {"digest": ...}
 
+Of a fleet, which has its own settings, the header has the digest only: `fleet_digest`.
+
 Requests are numbered from 0 in the order of their lines; `cancel` names one of them. After a good end the last line has
 the digest that a replay on the same plan with the same settings gives. {"ended": ...} says instead why the session
 broke off. A router that was killed, or whose disk was full, leaves neither; the next one that records to the same name
@@ -33,13 +35,22 @@ _WAY_OUT = "record the session again, or remove the damaged line"
 
 
 class RecordingHeader(msgspec.Struct, frozen=True, kw_only=True):
-    """What a replay needs besides the requests. `stageline_recording`: the format's version."""
+    """What a replay needs besides the requests. `stageline_recording`: the format's version.
+
+    Of a plan alone its digest and the settings, of a fleet only its digest.
+    """
 
     stageline_recording: int = VERSION
-    plan_digest: str
+    plan_digest: str = ""
+    fleet_digest: str = ""
     seed: int
     dilation: float
-    scheduling: Scheduling
+    scheduling: Scheduling = Scheduling()
+
+    @property
+    def digest(self) -> str:
+        """Of what it was recorded on."""
+        return self.fleet_digest or self.plan_digest
 
 
 class _Arrival(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
@@ -63,7 +74,9 @@ class _Other(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 def header_line(header: RecordingHeader) -> str:
     """The first line."""
-    return _line(header)
+    absent = ("plan_digest", "scheduling") if header.fleet_digest else ("fleet_digest",)
+    fields = msgspec.to_builtins(header)
+    return _line({name: value for name, value in fields.items() if name not in absent})
 
 
 def request_line(request: Request) -> str:
@@ -159,6 +172,8 @@ def _header(line: str) -> RecordingHeader:
     if isinstance(scheduling := fields.get("scheduling"), dict):
         fields["scheduling"] = upgraded(scheduling)
     header = msgspec.convert(fields, RecordingHeader)
+    if bool(header.plan_digest) == bool(header.fleet_digest):
+        raise ValueError("it does not say on which plan or which fleet it was recorded")
     if header.stageline_recording != VERSION:
         raise ValueError(f"it has version {header.stageline_recording}, and this Stageline reads version {VERSION}")
     return header

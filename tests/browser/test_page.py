@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import stageline
+from stageline.engine.fleet import Fleet, HandOver
 from stageline.engine.types import Request
 from stageline.report.events import Gap, Served
 from stageline.report.page.render import write_page
@@ -86,6 +88,7 @@ def test_a_page_without_events(tmp_path: Path, tab: Any, trouble: list[str]) -> 
 def test_a_fleet_is_told_by_its_pools(tmp_path: Path, tab: Any, trouble: list[str]) -> None:
     workload = "constant:rate=400,requests=12,input=16,output=12"
     run = stageline.run(known_fleet(), workload, output=tmp_path, events=True)
+    assert run.summary.hand_over is None
     write_page(tmp_path, tmp_path / "report.html")
     visit(tab, tmp_path / "report.html")
     tab.focus("#timeline")
@@ -95,6 +98,21 @@ def test_a_fleet_is_told_by_its_pools(tmp_path: Path, tab: Any, trouble: list[st
     rows = tab.locator("#pools tbody tr").all_inner_texts()
     assert [row.split("\t")[0] for row in rows] == [pool.label for pool in run.summary.pools]
     assert "busiest stage long/2" in tab.inner_text("#cards")
+    assert trouble == []
+
+
+def test_a_request_is_drawn_on_its_way_through_pools(tmp_path: Path, tab: Any, trouble: list[str]) -> None:
+    long, short = known_fleet().pools
+    pools = tuple(msgspec.structs.replace(p, role=role) for p, role in ((short, "prefill"), (long, "decode")))
+    fleet = Fleet(pools=pools, hand_over=HandOver(bytes_per_s=10**6))
+    stageline.run(fleet, "constant:rate=400,requests=6,input=16,output=8", output=tmp_path, events=True)
+    write_page(tmp_path, tmp_path / "report.html")
+    visit(tab, tmp_path / "report.html")
+    assert "KV on its way" in tab.inner_text("#waterfall-title")
+    assert "ingress" in tab.inner_text("#pools")
+    tab.locator("#waterfall").scroll_into_view_if_needed()
+    tab.hover("#waterfall", position={"x": 120, "y": 6})
+    assert re.search(r"KV sent after .*, usable on long-0 after ", tab.inner_text("#tip"))
     assert trouble == []
 
 

@@ -1,28 +1,36 @@
 """The cluster against the in-process engine: one scenario, over real gRPC."""
 
 import asyncio
+from collections.abc import Sequence
+from operator import itemgetter
 
 import uvloop
 
-from stageline.testing import run_plan
+from stageline.engine.settings import Scheduling
+from stageline.engine.types import Cancellation, Request
+from stageline.runtime.deployment import Deployment, Document
+from stageline.testing import run_fleet
 from tests.cluster.servers import cluster
 from tests.property.differences import same
-from tests.reference.strategies import Scenario
 
 MODES = ("size", "capped", "full")
 
 
-def compare(scenario: Scenario) -> None:
-    """All records and the times of all tokens. The scenario's seed decides window and payload."""
+def compare(
+    document: Document, scheduling: Scheduling | None, events: Sequence[Request | Cancellation], seed: int
+) -> None:
+    """All records and the times of all tokens. The seed decides window and payload."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_compare(scenario, 1 + scenario.seed % 8, MODES[scenario.seed % len(MODES)]))
+        runner.run(_compare(document, scheduling, events, seed))
 
 
-async def _compare(scenario: Scenario, window: int, mode: str) -> None:
-    requests = scenario.events()
-    wanted = run_plan(scenario.plan, requests, scenario.scheduling, seed=scenario.seed, paranoid=False)
-    async with asyncio.timeout(60), cluster(scenario.plan, window=window) as servers:
-        totals, seen, _ = await servers.run(requests, scenario.scheduling, seed=scenario.seed, payload=mode)
+async def _compare(
+    document: Document, scheduling: Scheduling | None, events: Sequence[Request | Cancellation], seed: int
+) -> None:
+    fleet = Deployment(document).with_scheduling(scheduling or Scheduling())
+    wanted = run_fleet(fleet, events, seed=seed, paranoid=False)
+    async with asyncio.timeout(60), cluster(document, window=1 + seed % 8) as servers:
+        totals, seen, _ = await servers.run(events, scheduling, seed=seed, payload=MODES[seed % len(MODES)])
     same("totals", totals, wanted.totals)
     same("requests", seen.by_index(), wanted.requests)
-    same("tokens", sorted(seen.tokens), sorted(wanted.seen.tokens))
+    same("tokens", sorted(seen.tokens, key=itemgetter(0)), sorted(wanted.seen.tokens, key=itemgetter(0)))

@@ -16,12 +16,12 @@ from router.settings import RouterSettings
 from stage_server.server import build as build_stage
 from stage_server.settings import StageSettings
 from stageline.engine import inprocess
+from stageline.engine.fleet import Fleet, HandOver, Order, Pool
 from stageline.engine.settings import Scheduling
 from stageline.plan.schema import Plan
-from stageline.report.run_writer import RunWriter
-from stageline.report.summary import RunFacts
+from stageline.runtime.deployment import Deployment, Document
 from stageline.runtime.server import Server
-from stageline.testing import uniform_plan
+from stageline.testing import DigestObserver, uniform_plan
 from stageline.workload import open_workload
 from stageline.workload.recording import RecordedWorkload
 from tests.cluster.servers import SETTINGS, until
@@ -38,11 +38,23 @@ def live_plan(stages: int = 3, *, route: tuple[int, ...] = (), replicas: int = 1
     )  # fmt: skip
 
 
+def handing_over(order: Order, streamed: bool = False) -> Fleet:
+    """A block of 16 tokens takes two tenths of a millisecond from one pool to the other."""
+    return Fleet(
+        pools=(
+            Pool(name="prefill", plan=live_plan(2), role="prefill", scheduling=Scheduling(prefix_cache=True)),
+            Pool(name="decode", plan=live_plan(2, route=(0, 1, 0), replicas=2), role="decode"),
+        ),
+        hand_over=HandOver(bytes_per_s=640_000, latency_ns=100_000, order=order, streamed=streamed),
+        balance="least-loaded",
+    )
+
+
 class Live:
     """The servers and their addresses."""
 
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
+    def __init__(self, document: Document) -> None:
+        self.document = document
         self.stages: list[Server] = []
         self.stage_ports: list[str] = []
         self.router: Server | None = None
@@ -112,24 +124,24 @@ class Live:
         supervisor.resume()
         assert supervisor.last_digest or not router.arrived
         assert (router.arrived, len(router.sequences)) == (router.finished + router.failed, 0)
-        stages = range(len(self.plan.stages))
-        assert [replica.mirror.used_bytes(s) for replica in router.replicas for s in stages] == [0] * len(machines)
+        mirrors = ((replica.mirror, s) for replica in router.replicas for s in range(len(replica.route.plan.stages)))
+        assert [mirror.used_bytes(s) for mirror, s in mirrors] == [0] * len(machines)
         assert [(m.done, m.stage.ledger.used_bytes) for m in machines] == [(True, 0)] * len(machines)
         await self.ready()
 
 
 @asynccontextmanager
-async def live(plan: Plan, **settings: object) -> AsyncIterator[Live]:
+async def live(document: Document, **settings: object) -> AsyncIterator[Live]:
     """A live cluster that is ready. Its stages believe the certificate of the router, if it has one."""
-    cluster = Live(plan)
+    cluster = Live(document)
     cluster.trust = str(settings.get("tls_cert", ""))
     cluster.key = str(settings.get("stage_key", ""))
     async with AsyncExitStack() as stack, asyncio.timeout(60):
         stack.push_async_callback(_stop_all, cluster)
-        addresses = [await cluster.start_stage() for _ in range(plan.replicas * len(plan.stages))]
+        addresses = [await cluster.start_stage() for _ in Deployment(document).stages]
         plain = msgspec.structs.asdict(SETTINGS)
         path = Path(stack.enter_context(TemporaryDirectory()), "plan.json")
-        path.write_bytes(plan.canonical())  # noqa: ASYNC240 - a test
+        path.write_bytes(document.canonical())  # noqa: ASYNC240 - a test
         own = {"plan": str(path), "stages": ",".join(addresses), "http_port": 0, "drain_s": 10.0, "dilation": "1"}
         cluster.router = router = build(RouterSettings(**(plain | own | settings)))
         endpoints = await router.start()
@@ -150,12 +162,12 @@ def recorded_digest(path: Path) -> str:
     return json.loads(path.read_text().splitlines()[-1])["digest"]
 
 
-def replayed_digest(plan: Plan, path: Path) -> str:
+def replayed_digest(document: Document, path: Path) -> str:
     """What the in-process engine says of the recording."""
-    workload = open_workload(str(path))
+    workload, served = open_workload(str(path)), Deployment(document)
     assert isinstance(workload, RecordedWorkload)
-    writer = RunWriter(plan)
-    scheduling: Scheduling = workload.header.scheduling
-    totals = inprocess.run(plan, scheduling, workload, seed=workload.header.seed, observer=writer, paranoid=True)
-    facts = RunFacts(engine="inprocess", seed=0, command="", workload="", rows={}, wall_s=0, credits=1)
-    return writer.finish(totals, facts).digest or ""
+    header = workload.header
+    assert (header.fleet_digest or header.plan_digest) == served.digest
+    fleet, seen = served.with_scheduling(header.scheduling), DigestObserver()
+    totals = inprocess.run_fleet(fleet, workload, seed=header.seed, observer=seen, paranoid=True)
+    return seen.finish(totals.stages)

@@ -13,7 +13,7 @@ from router.runs.servicer import RouterServicer
 from stage_server.servicer import StageServicer
 from stageline.engine.settings import Scheduling
 from stageline.engine.types import Request, RunTotals
-from stageline.plan.schema import Plan
+from stageline.runtime.deployment import Deployment, Document
 from stageline.runtime.server import Server
 from stageline.runtime.settings import ServerSettings
 from stageline.testing import Recorder
@@ -27,16 +27,16 @@ SETTINGS = ServerSettings(grpc_host="127.0.0.1", grpc_port=0, metrics_port=-1, d
 
 @dataclass
 class Cluster:
-    """The servers of one plan."""
+    """The servers of one plan or fleet."""
 
-    plan: Plan
+    plan: Document
     address: str
     stages: list[StageServicer]
     addresses: list[list[str]]
     router: RouterServicer
 
     async def run(
-        self, requests: Sequence[Request], scheduling: Scheduling = DEFAULT, *, seed: int = 0, **order: object
+        self, requests: Sequence[Request], scheduling: Scheduling | None = DEFAULT, *, seed: int = 0, **order: object
     ) -> tuple[RunTotals, Recorder, RunCost]:
         """One run as a client."""
         seen = Recorder()
@@ -73,16 +73,15 @@ async def serving(service: object) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def cluster(plan: Plan, *, window: int = 0, trust_runs: bool = False) -> AsyncIterator[Cluster]:
+async def cluster(document: Document, *, window: int = 0, trust_runs: bool = False) -> AsyncIterator[Cluster]:
     """Stage servers and a router."""
+    served = Deployment(document)
     async with AsyncExitStack() as stack:
-        stages, addresses = [], []
-        for _ in range(plan.replicas):
-            row = []
-            for _ in plan.stages:
-                stages.append(StageServicer(plan))
-                row.append(await stack.enter_async_context(serving(stages[-1])))
-            addresses.append(row)
-        router = RouterServicer(plan, StageTable(plan, addresses), window=window, trust_runs=trust_runs)
+        stages: list[StageServicer] = []
+        addresses: list[list[str]] = [[] for _ in range(served.replicas)]
+        for replica, _ in served.stages:
+            stages.append(StageServicer(served))
+            addresses[replica].append(await stack.enter_async_context(serving(stages[-1])))
+        router = RouterServicer(StageTable(served, addresses), window=window, trust_runs=trust_runs)
         address = await stack.enter_async_context(serving(router))
-        yield Cluster(plan, address, stages, addresses, router)
+        yield Cluster(document, address, stages, addresses, router)

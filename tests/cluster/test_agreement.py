@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, given, settings
 
 from stageline.testing import run_plan
 from tests.property.checks import numbers, run_case
+from tests.property.fleet_scenarios import fleet_numbered
 from tests.reference.strategies import Scenario, numbered
 
 # Scenarios that hypothesis looks for.
@@ -37,6 +38,17 @@ def test_records_are_equal(kind: str) -> None:
 @pytest.mark.parametrize(("kind", "number"), NUMBERED)
 def test_records_are_equal_on_numbered_scenarios(kind: str, number: int) -> None:
     run_case("cluster", kind, number)
+
+
+FLEETS = [
+    ("both", 3), ("both", 6), ("both-leaving", 4), ("handover", 6), ("handover-leaving", 3), ("handover-crowded", 2),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "number"), FLEETS)
+def test_records_of_a_fleet_are_equal(kind: str, number: int) -> None:
+    assert fleet_numbered(kind, number).is_open, "a closed loop takes place in one process"
+    run_case("fleet-cluster", kind, number)
 
 
 def test_a_cluster_pressed_for_kv_preempts_and_drafts() -> None:

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from stageline.report.rundir import RUN_FILES, SUMMARY_FILE, TUNE_FILE
+from stageline.report.rundir import FLEET_FILE, RUN_FILES, SUMMARY_FILE, TUNE_FILE
 from tests.cluster.test_retries import CLOSED, WORKLOAD, command, killed, plan_path, summary_of
 from tests.otlp_collector import Collector, ReceivedSpan, collecting
 
 __all__ = ["plan_path"]
-SAME_FILES = sorted(set(RUN_FILES) - {SUMMARY_FILE, TUNE_FILE})
+SAME_FILES = sorted(set(RUN_FILES) - {SUMMARY_FILE, TUNE_FILE, FLEET_FILE})
 
 
 @pytest.fixture

@@ -135,9 +135,8 @@ async def test_a_client_that_takes_nothing_is_let_go(monkeypatch: pytest.MonkeyP
         await asyncio.Event().wait()
 
     reply = SimpleNamespace(choices=[Choice(output, stream)], wait=at_once, close=lambda: closed.append(True))
-    service = SimpleNamespace(
-        check_model=lambda name: None, submit=AsyncMock(return_value=reply), reader=PromptReader(), dilation=1.0
-    )
+    models = SimpleNamespace(find=lambda name: SimpleNamespace(reader=PromptReader()))
+    service = SimpleNamespace(models=models, submit=AsyncMock(return_value=reply), dilation=1.0)
     context = SimpleNamespace(write=never, invocation_metadata=tuple)
     with pytest.raises(Busy, match="read nothing for"):
         await live_grpc.generate(service, router_pb2.GenerateRequest(prompt="x"), context)

@@ -27,7 +27,7 @@ from tests.cluster.servers import run_start, until
 async def virtual(cluster: Live) -> int:
     """A virtual run; how many requests it served."""
     seen = Recorder()
-    order = RunOrder(plan_digest=cluster.plan.digest(), scheduling=Scheduling(), seed=0)
+    order = RunOrder(plan_digest=cluster.document.digest(), scheduling=Scheduling(), seed=0)
     async with RouterClient(cluster.grpc) as client:
         await client.run(order, iter(some_requests(5)), seen)
     return len(seen.requests)

@@ -18,7 +18,7 @@ from stageline.v1 import router_pb2
 from stageline.v1.router_pb2_grpc import RouterStub
 from stageline.workload import open_workload
 from stageline.workload.recording import RecordedWorkload
-from tests.cluster.live import MODEL, Live, live, live_plan
+from tests.cluster.live import MODEL, Live, handing_over, live, live_plan
 from tests.cluster.servers import until
 from tests.otlp_collector import Collector, collecting
 from tests.reference.plans import pipeline
@@ -83,6 +83,15 @@ async def test_visits_are_those_of_the_replay_at_any_dilation(collector: Collect
         assert record is not None and record.last_token_ns is not None
         wall_ns, emulated_ns = span.end_ns - span.start_ns, record.last_token_ns - record.arrival_ns
         assert wall_ns >= 3 * emulated_ns  # longer by what the clock slipped
+
+
+async def test_a_request_is_seen_on_its_way_through_the_pools(collector: Collector) -> None:
+    async with live(handing_over("source-first"), otlp=collector.url, trace_sample=1.0) as cluster:
+        await post(cluster)
+    (span,) = collector.requests()
+    places = [(c.resource["stageline.pool"], c.facts["stageline.visit"]) for c in collector.children(span)]
+    assert places == [("prefill", 0), ("prefill", 1), *[("decode", 0), ("decode", 1), ("decode", 2)] * 4]
+    assert {"KV transfer begins", "KV has landed"} <= set(span.events)
 
 
 def replay(path: Path) -> list[RequestTrace]:

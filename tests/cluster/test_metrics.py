@@ -28,10 +28,12 @@ from stage_server.servicer import StageServicer
 from stage_server.settings import StageSettings
 from stageline.cli.top_view import render
 from stageline.engine.causes import CAUSES
+from stageline.engine.fleet import Fleet, Pool
 from stageline.engine.settings import Scheduling
 from stageline.engine.types import RunTotals
 from stageline.plan.schema import Plan
 from stageline.runtime.cluster_view import cluster_samples, view_between
+from stageline.runtime.deployment import Deployment
 from stageline.runtime.metric_names import OWN
 from stageline.runtime.metrics import Exporter
 from stageline.runtime.metrics_page import page
@@ -74,19 +76,20 @@ class Watched:
 async def watched(plan: Plan) -> AsyncIterator[Watched]:
     """Servers with their collectors."""
     async with AsyncExitStack() as stack:
-        registries, addresses = [], []
+        registries, addresses, served = [], [], Deployment(plan)
         for index in range(len(plan.stages)):
             collector = StageCollector(index, 0)
             registries.append(CollectorRegistry())
             registries[-1].register(collector)
-            stage = StageServicer(plan, on_session=collector.on_session, metrics=partial(encode, registries[-1]))
+            metrics = partial(encode, registries[-1])
+            stage = StageServicer(served, on_session=collector.on_session, metrics=metrics)
             addresses.append(await stack.enter_async_context(serving(stage)))
-        table, registry = StageTable(plan, [addresses]), CollectorRegistry()
-        metrics, collector = ServingMetrics(plan), RouterCollector(plan, table.health)
-        status = RouterStatus(plan, table, metrics=partial(encode, registry))
-        router = RouterServicer(plan, table, on_run=collector.on_run, watch=metrics, status=status)
+        table, registry = StageTable(served, [addresses]), CollectorRegistry()
+        serving_metrics, collector = ServingMetrics(served.fleet), RouterCollector(served, table.health)
+        status = RouterStatus(table, metrics=partial(encode, registry))
+        router = RouterServicer(table, on_run=collector.on_run, watch=serving_metrics, status=status)
         registry.register(collector)
-        registry.register(metrics)
+        registry.register(serving_metrics)
         last = await stack.enter_async_context(AsyncExitStack())
         yield Watched(await last.enter_async_context(serving(router)), registry, registries, last.aclose)
 
@@ -99,7 +102,7 @@ async def test_top_shows_the_accounts_of_the_run() -> None:
         before = cluster_samples(await client.status(metrics=True), 0.0)
         order = RunOrder(plan_digest=plan.digest(), scheduling=Scheduling(), seed=0)
         totals, _ = await client.run(order, iter(known_requests()), Recorder())
-        shown = view_between("here", plan, cluster_samples(await client.status(metrics=True), 1.0), before)
+        shown = view_between("here", Deployment(plan), cluster_samples(await client.status(metrics=True), 1.0), before)
     assert (shown.finished, shown.failed, shown.kv_bound_stage) == (11, 0, TIGHT)
     assert shown.tokens_per_s == 11 * OUTPUT
     out = StringIO()
@@ -125,7 +128,9 @@ async def test_top_sees_a_stage_that_is_gone() -> None:
         status = await client.healthy(20)
         found = await client.status(metrics=True)
         stages = tuple(msgspec.structs.replace(s, healthy=s.stage != 2) for s in found.stages)
-        shown = view_between("here", plan, cluster_samples(msgspec.structs.replace(found, stages=stages), 0.0), None)
+        shown = view_between(
+            "here", Deployment(plan), cluster_samples(msgspec.structs.replace(found, stages=stages), 0.0), None
+        )
     assert len(status.stages) == 4
     assert [s.healthy for s in shown.stages] == [True, True, False, True]
     assert not shown.stages[2].known
@@ -206,21 +211,25 @@ def exported(registry: CollectorRegistry) -> dict[str, tuple[str, str, frozenset
     return found
 
 
+@pytest.mark.parametrize("pools", [0, 1, 2])
 @pytest.mark.parametrize("by", ["stage", "router", "live router"])
-async def test_what_is_exported_is_what_the_catalogue_says(by: Exporter, tmp_path: Path) -> None:
-    (tmp_path / "plan.json").write_bytes(known_plan().canonical())
+async def test_what_is_exported_is_what_the_catalogue_says(by: Exporter, pools: int, tmp_path: Path) -> None:
+    """Of a plan alone, without a pool, and of fleets."""
+    named = tuple(Pool(name=f"pool-{i}", plan=known_plan()) for i in range(pools))
+    (tmp_path / "plan.json").write_bytes((Fleet(pools=named) if pools else known_plan()).canonical())
+    plan = str(tmp_path / "plan.json")
     if by == "stage":
-        server = build_stage(StageSettings(stage=0))
+        server = build_stage(StageSettings(plan=plan, stage=0, replica=0))
     else:
-        stages = ",".join(f"s{i}:1" for i in range(4))
-        plan = str(tmp_path / "plan.json")
+        stages = ",".join(f"s{i}:1" for i in range(4 * max(1, pools)))
         server = build_router(RouterSettings(plan=plan, stages=stages, live=by == "live router", http_port=-1))
     specs = {m.name: m for m in (*OWN, *DROP_IN) if by in m.by or (by == "live router" and "router" in m.by)}
     seen = exported(server.registry)
     assert set(seen) == set(specs)
     for name, (kind, text, labels) in seen.items():
         assert (kind, text) == (specs[name].kind, specs[name].help), name
-        assert labels in (frozenset(specs[name].labels), frozenset()), name  # no samples, no labels
+        wanted = frozenset(specs[name].labels) - (set() if pools else {"pool"})
+        assert labels in (wanted, frozenset()), name  # no samples, no labels
 
 
 def test_the_page_is_fresh(root: Path) -> None:
@@ -230,8 +239,8 @@ def test_the_page_is_fresh(root: Path) -> None:
 def test_a_scrape_is_quick() -> None:
     """Of a router with one replica: five hundred samples."""
     registry = CollectorRegistry()
-    registry.register(ServingMetrics(known_plan()))
-    registry.register(RouterCollector(known_plan(), dict))
+    registry.register(ServingMetrics(Deployment(known_plan()).fleet))
+    registry.register(RouterCollector(Deployment(known_plan()), dict))
     best_s = math.inf
     for _ in range(5):
         start = time.thread_time()

@@ -25,6 +25,7 @@ from stageline.errors import (
     VersionMismatch,
 )
 from stageline.plan.schema import Plan
+from stageline.runtime.deployment import Deployment
 from stageline.runtime.names import session_name
 from stageline.testing import Recorder
 from stageline.v1 import flow_pb2, router_pb2, router_pb2_grpc, stage_pb2
@@ -134,7 +135,7 @@ async def test_a_stage_of_another_version_is_refused_by_the_router(monkeypatch):
 async def test_a_second_router_is_refused(servers: Cluster):
     plan = servers.plan
     async with (
-        serving(ignored := StageServicer(plan)) as sink,
+        serving(ignored := StageServicer(Deployment(plan))) as sink,
         aio.insecure_channel(servers.addresses[0][1]) as channel,
     ):
         assert ignored.name
@@ -263,7 +264,7 @@ async def test_a_frame_that_is_refused_ends_session_and_link(frame, kind, text):
     plan = small_plan(1)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(asyncio.timeout(20))
-        address = await stack.enter_async_context(serving(StageServicer(plan)))
+        address = await stack.enter_async_context(serving(StageServicer(Deployment(plan))))
         sink = await stack.enter_async_context(serving(Welcoming()))
         stub = StageStub(await stack.enter_async_context(aio.insecure_channel(address)))
         request = open_request("s", plan)
@@ -291,7 +292,7 @@ async def test_a_router_that_leaves_while_a_session_ends_leaves_the_stage_free(m
     monkeypatch.setattr(StageSession, "connect", connect)
     monkeypatch.setattr(StageSession, "close", close)
     plan = small_plan()
-    servicer, context = StageServicer(plan), AsyncMock()
+    servicer, context = StageServicer(Deployment(plan)), AsyncMock()
     async with asyncio.timeout(20):
         for session in ("first", "second"):
             call = asyncio.create_task(servicer.Open(opening(plan, session), context))

@@ -16,11 +16,14 @@ import msgspec
 from hypothesis import strategies as st
 
 from stageline.engine import prefix, vector_pipeline
+from stageline.engine.route import Route
+from stageline.engine.served import ServedFleet, one_pool
 from stageline.engine.speculation import PPM
-from stageline.engine.types import Request, RequestRecord, SpeculationStats
-from stageline.testing import Recorder, Run, run_plan
+from stageline.engine.types import Request, RequestRecord, SpeculationStats, Workload
+from stageline.testing import Recorder, Run, run_fleet, run_plan
 from tests.property.delivery import Session
 from tests.property.differences import same
+from tests.property.fleet_scenarios import FLEET_KINDS, FleetScenario, fleet_numbered
 from tests.property.fleets import agrees_on_a_fleet
 from tests.reference import fleet_laws, fleet_results, fleet_strategies, laws
 from tests.reference.attribution import by_stamps
@@ -176,10 +179,22 @@ def vectors_equal_heap(scenario: Scenario, small_batch: int) -> bool:
 
 def any_delivery_agrees(scenario: Scenario, window_frames: int) -> tuple[Session, list[RequestRecord]]:
     """A synchronised session, delivered in two random orders, against the in-process engine; returns the last ones."""
-    wanted = run_product(scenario)
+    fleet = one_pool(Route(scenario.plan), scenario.scheduling)
+    return _delivered(fleet, scenario.workload, scenario.seed, window_frames)
+
+
+def any_delivery_of_a_fleet_agrees(scenario: FleetScenario, window_frames: int) -> tuple[Session, list[RequestRecord]]:
+    """As `any_delivery_agrees`."""
+    return _delivered(scenario.served(), scenario.workload, scenario.seed, window_frames)
+
+
+def _delivered(
+    fleet: ServedFleet, workload: Callable[[], Workload], seed: int, window_frames: int
+) -> tuple[Session, list[RequestRecord]]:
+    wanted = run_fleet(fleet, workload(), seed=seed)
     for delivery in range(2):
         seen = Recorder()
-        session = Session(scenario, seen, window_frames=window_frames, delivery=delivery)
+        session = Session(fleet, workload(), seen, seed=seed, window_frames=window_frames, delivery=delivery)
         same("stages", tuple(session.run()), wanted.totals.stages)
         same("requests", seen.by_index(), wanted.requests)
         same("tokens", seen.tokens_ns, wanted.tokens_ns)
@@ -228,7 +243,15 @@ def a_cluster_agrees(scenario: Scenario) -> None:
     from tests.cluster.agreement import compare
 
     if not scenario.starts_ns:
-        compare(scenario)
+        compare(scenario.plan, scenario.scheduling, scenario.events(), scenario.seed)
+
+
+def a_cluster_of_a_fleet_agrees(scenario: FleetScenario) -> None:
+    """As `a_cluster_agrees`."""
+    from tests.cluster.agreement import compare
+
+    if scenario.is_open:
+        compare(scenario.fleet, None, scenario.events(), scenario.seed)
 
 
 def the_index_agrees(kind: str, number: int) -> Any:
@@ -258,6 +281,10 @@ def _on(check: Callable[[Scenario], Any], kinds: tuple[str, ...]) -> Check:
     return Check(lambda kind, number: check(numbered(kind, number)), kinds)
 
 
+def _on_fleets(check: Callable[[FleetScenario], Any]) -> Check:
+    return Check(lambda kind, number: check(fleet_numbered(kind, number)), FLEET_KINDS)
+
+
 SWEEPS = {"rare-sweeps": 4096, "eager-sweeps": 4, "windows": 4096, "windows-eager-sweeps": 4}
 EVERY_KIND = tuple(KINDS)
 STAYING = tuple(kind for kind in KINDS if KINDS[kind] not in (build_leaving, build_leaving_front_end))
@@ -272,6 +299,8 @@ CHECKS = {
     "cluster": _on(a_cluster_agrees, STAYING),
     "answers": Check(an_answer_holds, ("search", "tune")),
     "index": Check(the_index_agrees, tuple(SWEEPS)),
+    "fleet-cluster": _on_fleets(a_cluster_of_a_fleet_agrees),
+    **{f"fleet-delivery-{n}": _on_fleets(partial(any_delivery_of_a_fleet_agrees, window_frames=n)) for n in (0, 2)},
     **{f"vectors-{n}": _on(partial(vectors_equal_heap, small_batch=n), EVERY_KIND) for n in (1, 3, 1000)},
     **{f"delivery-{n}": _on(partial(any_delivery_agrees, window_frames=n), EVERY_KIND) for n in (0, 1, 2, 3, 5)},
 }

@@ -6,15 +6,13 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from stageline.engine.conductor import Conductor
-from stageline.engine.route import Route
 from stageline.engine.router import Router
-from stageline.engine.served import one_pool
-from stageline.engine.types import NEVER, Observer, StageRecord
+from stageline.engine.served import ServedFleet
+from stageline.engine.types import NEVER, Observer, StageRecord, Workload
 from stageline.sync.frames import Frame
 from stageline.sync.machine import Machine
 from stageline.sync.router import RouterMachine
 from stageline.sync.stage import StageMachine
-from tests.reference.strategies import Scenario
 
 Place = tuple[int, int]  # replica, link
 TURN_NS = 1_000_000  # most wall time between two polls
@@ -30,16 +28,21 @@ class Session:
     So is the wall time that passes meanwhile, and whether a timer rings before or after what is on its way.
     """
 
-    def __init__(self, scenario: Scenario, observer: Observer, *, window_frames: int, delivery: int) -> None:
+    def __init__(
+        self, fleet: ServedFleet, workload: Workload, observer: Observer, *, seed: int, window_frames: int,
+        delivery: int,
+    ) -> None:  # fmt: skip
         self._random = random.Random(delivery)
-        self.route = Route(scenario.plan)
-        self.router = Router(one_pool(self.route, scenario.scheduling), scenario.seed, observer)
-        self.conductor = Conductor(self.router, scenario.workload())
+        self.routes = fleet.routes
+        self.router = Router(fleet, seed, observer)
+        self.conductor = Conductor(self.router, workload)
         self._router = RouterMachine(self.conductor, window_frames)
-        replicas, links = range(scenario.plan.replicas), range(self.route.visits + 1)
-        stages = range(len(scenario.plan.stages))
-        self.stages = [[StageMachine(self.route, r, s, scenario.seed) for s in stages] for r in replicas]
-        self._frames: dict[Place, deque[Frame]] = {(r, v): deque() for r in replicas for v in links}
+        self.stages = [
+            [StageMachine(route, r, s, seed) for s in range(len(route.plan.stages))]
+            for r, route in enumerate(self.routes)
+        ]
+        links = ((r, v) for r, route in enumerate(self.routes) for v in range(route.visits + 1))
+        self._frames: dict[Place, deque[Frame]] = {place: deque() for place in links}
         self._asks: dict[Place, deque[int]] = {place: deque() for place in self._frames}
         self._now_ns = 0
         self.most_in_a_frame = 0
@@ -69,8 +72,9 @@ class Session:
 
     def _end(self, replica: int, visit: int) -> tuple[Machine, int | None]:
         """Who serves a visit; the router stands before the first and after the last."""
-        if 0 <= visit < self.route.visits:
-            return self.stages[replica][self.route.stage_of[visit]], replica
+        route = self.routes[replica]
+        if 0 <= visit < route.visits:
+            return self.stages[replica][route.stage_of[visit]], replica
         return self._router, None
 
     def _deliver(self, place: Place) -> None:
@@ -97,4 +101,4 @@ class Session:
             self.promise_frames += not frame.items and not frame.last
             self._frames[(key, 0) if of is None else (of, key)].append(frame)
         for key, time_ns in asks:
-            self._asks[(key, self.route.visits) if of is None else (of, key)].append(time_ns)
+            self._asks[(key, self.routes[key].visits) if of is None else (of, key)].append(time_ns)

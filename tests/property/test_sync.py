@@ -32,6 +32,25 @@ def test_any_delivery_gives_the_same_records_with_a_prefix_cache_and_sliding_win
     assert sum(cache.stats().hit_blocks for cache in caches) > 50
 
 
+@pytest.mark.parametrize("window_frames", [0, 2])
+def test_any_delivery_gives_the_same_records_where_kv_is_handed_over(window_frames: int) -> None:
+    kinds = ("handover", "handover-leaving", "handover-crowded")
+    case = f"fleet-delivery-{window_frames}"
+    met = [run_case(case, kind, number) for kind in kinds for number in range(window_frames, window_frames + 8)]
+    landed = [r for _, records in met for r in records if r.hand_over is not None and r.hand_over.landed_ns]
+    assert len(landed) > 20
+
+
+@pytest.mark.parametrize(("kind", "window_frames"), [("both", 0), ("both-leaving", 2)])
+def test_any_delivery_gives_the_same_records_of_a_fleet(kind: str, window_frames: int) -> None:
+    met = [run_case(f"fleet-delivery-{window_frames}", kind, number)[0] for number in range(30)]
+    revisits = [{route.revisits for route in session.routes} for session in met]
+    assert {False, True} in revisits, "no fleet had plain routes beside such with revisits"
+    assert any(session.promise_frames for session in met), "no scenario needed a promise"
+    served = [{r.index for r in session.router.replicas if r.formed} for session in met]
+    assert max(map(len, served)) > 2, "no fleet had several pools at work"
+
+
 @pytest.mark.parametrize("window_frames", [1, 3])
 def test_any_delivery_gives_the_same_records_with_speculation(window_frames: int) -> None:
     met = deliver("speculating", window_frames, 40_000 + 1000 * window_frames)

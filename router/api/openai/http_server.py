@@ -29,6 +29,7 @@ from router.api.openai.schema import (
 )
 from router.api.openai.streaming import ended, stream_reply, whole_reply
 from router.api.prompts import ContextTooLong
+from router.live.models import ServedModel
 from router.live.service import LiveService
 from router.page.index import CONTENT_POLICY
 from router.page.site import Page
@@ -53,10 +54,10 @@ class OpenAiServer:
         self, service: LiveService, registry: CollectorRegistry, *, host: str = "127.0.0.1", port: int = 0,
         access: AccessControl | None = None, tls: ssl.SSLContext | None = None, page: Page | None = None,
     ) -> None:  # fmt: skip
-        self._service, self._names, self._registry = service, service.names, registry
+        self._service, self._served, self._registry = service, service.models, registry
         self._host, self._port, self._access, self._tls = host, port, access or AccessControl(), tls
         self._page = page
-        self._bodies = BodyReader(service.max_context_tokens)
+        self._bodies = BodyReader(service.models.max_context_tokens)
         self._since = int(time.time())
         self._headers = {DILATION_HEADER: f"{service.dilation:g}"}
         app = web.Application(middlewares=[self._guard])
@@ -113,35 +114,36 @@ class OpenAiServer:
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
         """A chat's reply, whole or as server-sent events that `[DONE]` ends."""
-        exact, reader = _header_tokens(request.headers), self._service.reader
+        exact = _header_tokens(request.headers)
 
-        def use(body: ChatRequest) -> tuple[ChatRequest, list[GenerationParams]]:
-            self._service.check_model(body.model)
-            return body, chat_params(body, exact, reader)
+        def use(body: ChatRequest) -> tuple[ChatRequest, ServedModel, list[GenerationParams]]:
+            model = self._served.find(body.model)
+            return body, model, chat_params(body, exact, model.reader)
 
         return await self._reply(request, *await self._bodies.read(request, ChatRequest, use), "chat")
 
     async def _complete(self, request: web.Request) -> web.StreamResponse:
         """Completions of one prompt or several, whole or as server-sent events that `[DONE]` ends."""
-        exact, reader = _header_tokens(request.headers), self._service.reader
+        exact = _header_tokens(request.headers)
 
-        def use(body: CompletionRequest) -> tuple[CompletionRequest, list[GenerationParams]]:
-            self._service.check_model(body.model)
-            return body, completion_params(body, exact, reader)
+        def use(body: CompletionRequest) -> tuple[CompletionRequest, ServedModel, list[GenerationParams]]:
+            model = self._served.find(body.model)
+            return body, model, completion_params(body, exact, model.reader)
 
         return await self._reply(request, *await self._bodies.read(request, CompletionRequest, use), "completion")
 
     async def _reply(
-        self, request: web.Request, body: CommonFields, params_list: list[GenerationParams], kind: CompletionKind
-    ) -> web.StreamResponse:
+        self, request: web.Request, body: CommonFields, model: ServedModel, params_list: list[GenerationParams],
+        kind: CompletionKind,
+    ) -> web.StreamResponse:  # fmt: skip
         n = 1 if body.n is None else body.n
         prefixes = _prefixes(body, params_list, n)
         reply = await self._service.submit(
-            params_list, n, priority=body.priority or 0, conversation=body.user or "", parent=_parent(request),
+            model, params_list, n, priority=body.priority or 0, conversation=body.user or "", parent=_parent(request),
             gaps=bool(body.stream_options and body.stream_options.include_token_gaps),
         )  # fmt: skip
         try:
-            envelope = Envelope(kind, body.model or self._names.listed[0], streamed=bool(body.stream))
+            envelope = Envelope(kind, body.model or model.names.listed[0], streamed=bool(body.stream))
             prompt_tokens = sum(params.prompt_tokens for params in params_list)
             if body.stream:
                 options = body.stream_options or StreamOptions()
@@ -158,53 +160,50 @@ class OpenAiServer:
     async def _embed(self, request: web.Request) -> web.Response:
         """Synthetic embeddings of one input or several, each for the cost of its prefill."""
 
-        def use(body: EmbeddingRequest) -> tuple[EmbeddingRequest, list[GenerationParams]]:
-            self._service.check_model(body.model)
-            return body, embedding_params(body, self._service.reader)
+        def use(body: EmbeddingRequest) -> tuple[EmbeddingRequest, ServedModel, list[GenerationParams]]:
+            model = self._served.find(body.model)
+            return body, model, embedding_params(body, model.reader)
 
-        body, inputs = await self._bodies.read(request, EmbeddingRequest, use)
+        body, model, inputs = await self._bodies.read(request, EmbeddingRequest, use)
         reply = await self._service.submit(
-            inputs, 1, priority=body.priority or 0, conversation=body.user or "", parent=_parent(request),
+            model, inputs, 1, priority=body.priority or 0, conversation=body.user or "", parent=_parent(request),
             most=MAX_INPUTS,
         )  # fmt: skip
         try:
             await ended(reply)
         finally:
             reply.close()
-        text = await asyncio.to_thread(embeddings_document, body, body.model or self._names.listed[0], inputs)
+        text = await asyncio.to_thread(embeddings_document, body, body.model or model.names.listed[0], inputs)
         return web.Response(body=text, content_type=_JSON, headers=self._headers)
 
     # -- the rest
 
     async def _models(self, request: web.Request) -> web.Response:
-        """The names of `--served-model-name`, by default the plan's model."""
-        return _json({"object": "list", "data": [self._card(name) for name in self._names.listed]})
+        """The names of `--served-model-name`, by default the plan's model or those of all pools."""
+        return _json({"object": "list", "data": [self._card(name) for name in self._served.listed]})
 
     async def _model(self, request: web.Request) -> web.Response:
         """One of them, `max_model_len` included; Hugging Face ids are aliases."""
         name = request.match_info["name"]
-        self._service.check_model(name)
         return _json(self._card(name))
 
     def _card(self, name: str) -> dict[str, object]:
-        limit = self._service.max_context_tokens
+        limit = self._served.find(name).max_context_tokens
         card = {"id": name, "object": "model", "created": self._since, "owned_by": "stageline", "root": name}
         return card | {"max_model_len": None if limit >= MAX_TOKENS else limit}
 
     async def _tokenize(self, request: web.Request) -> web.Response:
         """A prompt's or a chat's `count` and `tokens`, by the router's tokenizer."""
-        reader = self._service.reader
 
-        def use(body: TokenizeRequest) -> list[int]:
-            self._service.check_model(body.model)
-            text = body.prompt
+        def use(body: TokenizeRequest) -> tuple[list[int], int]:
+            model = self._served.find(body.model)
+            reader, text = model.reader, body.prompt
             if text is None:
                 text = chat_text(body.messages or [], reader, body.tools or ())
             reader.check(reader.tokenizer.least(text))
-            return reader.tokenizer.ids(text)
+            return reader.tokenizer.ids(text), model.max_context_tokens
 
-        ids = await self._bodies.read(request, TokenizeRequest, use)
-        limit = self._service.max_context_tokens
+        ids, limit = await self._bodies.read(request, TokenizeRequest, use)
         found = {"count": len(ids), "max_model_len": None if limit >= MAX_TOKENS else limit, "tokens": ids}
         return _json(found) if len(ids) < _MANY_IDS else await asyncio.to_thread(_json, found)
 

@@ -282,8 +282,8 @@ def test_what_a_fleet_does_not_take(write: Write, tmp_path: Path) -> None:
         stageline.run(write(text), SPEC)
     with pytest.raises(UsageError, match="--serving-engine sglang: each pool of a fleet has its own"):
         stageline.run(fleet, SPEC, serving_engine="sglang")
-    with pytest.raises(UsageError, match="a fleet runs in this process"):
-        stageline.run(fleet, SPEC, cluster="localhost:1")
+    with pytest.raises(UsageError, match="my:Policy: servers import no code that a fleet names"):
+        stageline.run(fleet, SPEC, cluster="localhost:1", queueing="my:Policy")
     with pytest.raises(UsageError, match="fleet, pool only: --speculate needs the probability"):
         stageline.run(fleet, SPEC, speculate=2)
     with pytest.raises(BadInput, match="pools: two pools have this name"):

@@ -118,11 +118,14 @@ def test_flags_of_a_run_go_to_the_router_and_to_every_pool(pair: str, capsys: py
     ("words", "message"),
     [
         (["run", "--workload", SPEC, "--replicas", "2"], "--replicas: each pool of a fleet has its own"),
-        (["run", "--workload", SPEC, "--engine", "cluster"], "a fleet runs in this process"),
+        (
+            ["run", "--workload", SPEC, "--engine", "cluster", "--queueing", "my:Policy"],
+            "my:Policy: servers import no code that a fleet names",
+        ),
         (["run", "--workload", SPEC, "--serving-engine", "sglang"], "--serving-engine sglang: each pool of a fleet"),
         (["sweep", "--workload", SPEC, "--over", "microbatch=1,2"], "is a fleet file, and this command takes the plan"),
-        (["up"], "is a fleet file, and this command takes the plan of one pipeline"),
-        (["render", "compose", "-o", "x"], "is a fleet file, and this command takes the plan of one pipeline"),
+        (["up", "--queueing", "my:Policy"], "my:Policy: servers import no code that a fleet names"),
+        (["up", "--serving-engine", "sglang"], "--serving-engine sglang: each pool of a fleet"),
     ],
 )
 def test_what_does_not_take_a_fleet_says_so(
@@ -132,9 +135,13 @@ def test_what_does_not_take_a_fleet_says_so(
     assert stageline(["fleet", pair, "-o", str(canonical)]) == 0
     for path in (pair, str(canonical)):
         capsys.readouterr()
-        place = 2 if words[0] == "render" else 1
-        assert stageline([*words[:place], path, *words[place:]]) == 2
+        assert stageline([words[0], path, *words[1:]]) == 2
         assert message in capsys.readouterr().err
+
+
+def test_servers_read_a_fleet_in_its_canonical_form_only(pair: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert stageline(["render", "k8s", pair]) == 2
+    assert f"write it with stageline fleet {pair} -o fleet.json, and render that" in capsys.readouterr().err
 
 
 def test_search_takes_no_file(pair: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,8 @@ import yaml
 from router.settings import RouterSettings, stage_addresses
 from stage_server.settings import StageSettings
 from stageline.cli.main import invoke as run
-from stageline.plan.schema import Plan
+from stageline.engine.fleet import Fleet, Pool
+from stageline.runtime.deployment import Deployment, Document
 from tests.cluster.plans import small_plan
 
 COMMITTED = {
@@ -38,7 +39,7 @@ def test_a_committed_compose_file_is_fresh(
     assert f"#   {command}\n" in (root / path).read_text()
 
 
-def rendered(plan: Plan, checkout: Path) -> dict[str, dict[str, dict[str, object]]]:
+def rendered(plan: Document, checkout: Path) -> dict[str, dict[str, dict[str, object]]]:
     """The compose file of a plan, parsed."""
     (checkout / "plan.json").write_bytes(msgspec.json.encode(plan))
     assert run(["render", "compose", str(checkout / "plan.json"), "-o", str(checkout / "out.yml")]) == 0
@@ -46,12 +47,15 @@ def rendered(plan: Plan, checkout: Path) -> dict[str, dict[str, dict[str, object
     return read
 
 
-@pytest.mark.parametrize("plan", [small_plan(1), small_plan(3, replicas=2), small_plan(101)])
-def test_every_stage_has_a_service_that_the_router_finds(plan: Plan, checkout: Path) -> None:
+FLEET = Fleet(pools=(Pool(name="small", plan=small_plan(1)), Pool(name="large", plan=small_plan(3, replicas=2))))
+
+
+@pytest.mark.parametrize("plan", [small_plan(1), small_plan(3, replicas=2), small_plan(101), FLEET])
+def test_every_stage_has_a_service_that_the_router_finds(plan: Document, checkout: Path) -> None:
     services = rendered(plan, checkout)["services"]
     environment = services["router"]["environment"]
     assert isinstance(environment, dict)
-    addresses = [a for row in stage_addresses(environment["STAGELINE_STAGES"], plan) for a in row]
+    addresses = [a for row in stage_addresses(environment["STAGELINE_STAGES"], Deployment(plan)) for a in row]
     others = {"router", "prometheus", "grafana", "load", "cli"}
     assert [f"{name}:50051" for name in services if name not in others] == addresses
 

@@ -11,6 +11,8 @@ import yaml
 
 from stageline.cli.main import invoke as run
 from stageline.cluster.stack import ROUTER_SETTINGS
+from stageline.engine.fleet import Fleet, Pool
+from stageline.runtime.deployment import read_deployment
 from tests.cluster.plans import small_plan
 
 VERSIONS = ("1.27", "1.32", "1.37")
@@ -23,13 +25,14 @@ def chart(root: Path) -> Path:
     return root / "deploy/helm/stageline"
 
 
-@pytest.fixture(params=["llama-3.1-70b", "kimi-k3", "two-replicas"])
+@pytest.fixture(params=["llama-3.1-70b", "kimi-k3", "two-replicas", "fleet"])
 def plan(request: pytest.FixtureRequest, root: Path, tmp_path: Path) -> Path:
-    """8 stages, 59 stages, 2 x 3 stages."""
-    if request.param != "two-replicas":
+    """8 stages, 59 stages, 2 x 3 stages, a fleet of 1 and 2 x 3 stages."""
+    if request.param not in ("two-replicas", "fleet"):
         return root / f"deploy/compose/{request.param}.json"
-    path = tmp_path / "plan.json"
-    path.write_bytes(msgspec.json.encode(small_plan(3, replicas=2)))
+    path, two = tmp_path / "plan.json", small_plan(3, replicas=2)
+    fleet = Fleet(pools=(Pool(name="small", plan=small_plan(1)), Pool(name="large", plan=two)))
+    path.write_bytes(msgspec.json.encode(two if request.param == "two-replicas" else fleet))
     return path
 
 
@@ -74,9 +77,10 @@ def test_a_pod_for_every_stage_under_the_name_that_the_router_asks_for(
     plan: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = by_name(from_command(plan, capsys, "--name", "mine"))
-    document = msgspec.json.decode(plan.read_bytes())
+    served = read_deployment(plan)
     sets = [entry for (kind, _), entry in made.items() if kind == "StatefulSet"]
-    assert [entry["spec"]["replicas"] for entry in sets] == [len(document["stages"])] * document.get("replicas", 1)
+    stages = [len(served.plan(replica).stages) for replica in range(served.replicas)]
+    assert [entry["spec"]["replicas"] for entry in sets] == stages
     container = made["Deployment", "mine-router"]["spec"]["template"]["spec"]["containers"][0]
     pattern = {entry["name"]: entry["value"] for entry in container["env"]}["STAGELINE_STAGES"]
     for replica, entry in enumerate(sets):

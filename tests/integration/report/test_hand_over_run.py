@@ -69,6 +69,18 @@ def test_what_was_sent_and_how_long_it_took(tmp_path: Path) -> None:
     assert target.ingress_ratio == pytest.approx(20 / window)
 
 
+def test_networks_are_compared(tmp_path: Path) -> None:
+    """Half the bandwidth: 20 ns on the ports, and as much on the way."""
+    for name in ("fast", "slow"):
+        (tmp_path / name).mkdir()
+    slow = run(tmp_path / "slow", bytes_per_s=5 * 10**8)
+    rows = {row.name: row for row in stageline.compare(run(tmp_path / "fast"), slow).rows}
+    assert rows["KV transfer p50"].values == [15e-9, 25e-9]
+    assert rows["KV transfer p50"].verdict(1) == "worse"
+    assert rows["KV sent, GB"].values == [10 / 1e9, 10 / 1e9]
+    assert rows["p ports"].values == pytest.approx([10 / 315 / 2, 20 / 325 / 2])
+
+
 def test_both_parts_of_a_request_are_its_work() -> None:
     """But for the last token of the prompt, which is computed again where the first token counts there."""
     record = RequestRecord(

@@ -9,6 +9,7 @@ from router.server import live_service
 from router.settings import RouterSettings
 from stageline.errors import UsageError
 from stageline.plan.schema import KvWindow, Plan
+from stageline.runtime.deployment import Deployment
 from tests.unit.engine.builders import plan
 
 PLAN = plan()
@@ -19,7 +20,8 @@ WINDOWED = msgspec.structs.replace(
 
 
 def service(of: Plan, scheduling: str) -> None:
-    live_service(of, StageTable(of, []), RouterSettings(scheduling=scheduling), ServingMetrics(of))
+    served = Deployment(of)
+    live_service(StageTable(served, []), RouterSettings(scheduling=scheduling), ServingMetrics(served.fleet))
 
 
 @pytest.mark.parametrize(

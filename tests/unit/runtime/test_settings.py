@@ -7,6 +7,7 @@ import pytest
 from router.settings import RouterSettings, stage_addresses
 from stage_server.settings import StageSettings
 from stageline.errors import BadInput, UsageError
+from stageline.runtime.deployment import Deployment
 from stageline.runtime.settings import read_settings
 from tests.cluster.plans import small_plan
 
@@ -62,7 +63,7 @@ def test_a_bad_file_is_named(tmp_path: Path):
 
 
 def test_stage_addresses_by_list_and_by_pattern():
-    plan = small_plan(2, replicas=2)
+    plan = Deployment(small_plan(2, replicas=2))
     assert stage_addresses("a:1,b:2, c:3 ,d:4", plan) == [["a:1", "b:2"], ["c:3", "d:4"]]
     assert stage_addresses("s{stage}-{replica}:5", plan) == [["s0-0:5", "s1-0:5"], ["s0-1:5", "s1-1:5"]]
 
@@ -70,7 +71,7 @@ def test_stage_addresses_by_list_and_by_pattern():
 @pytest.mark.parametrize(("text", "reason"), [("a:1", "lists 1 addresses"), ("s{stage}-{pod}", "only {stage}")])
 def test_bad_addresses(text, reason):
     with pytest.raises(UsageError, match=reason):
-        stage_addresses(text, small_plan(2))
+        stage_addresses(text, Deployment(small_plan(2)))
 
 
 def test_a_seed_fits_the_wire():

@@ -9,11 +9,12 @@ from stageline.engine.conductor import Conductor
 from stageline.engine.heap_pipeline import HeapPipeline
 from stageline.engine.route import Route
 from stageline.engine.router import Router
-from stageline.engine.served import one_pool
+from stageline.engine.served import ServedFleet, one_pool
 from stageline.engine.settings import Scheduling
 from stageline.engine.types import NEVER, Cancellation, Request, RequestRecord
 from stageline.errors import LawBroken
 from stageline.sync.foresight import MAX_AHEAD, ForesightedConductor
+from tests.property.fleet_scenarios import fleet_numbered
 from tests.reference.plans import pipeline
 from tests.reference.strategies import Scenario, build
 
@@ -23,13 +24,16 @@ class Open:
 
     reactive = False
 
-    def __init__(self, requests: list[Request], step_ns: int) -> None:
+    def __init__(self, requests: list[Request | Cancellation], step_ns: int) -> None:
         self._requests, self._step_ns, self.edge_ns = requests, step_ns, step_ns
 
     def next_arrival_ns(self) -> int | None:
         """See Workload."""
-        known = self._requests and self._requests[0].arrival_ns < self.edge_ns
-        return self._requests[0].arrival_ns if known else None
+        if not self._requests:
+            return None
+        first = self._requests[0]
+        next_ns = first.at_ns if isinstance(first, Cancellation) else first.arrival_ns
+        return next_ns if next_ns < self.edge_ns else None
 
     def horizon_ns(self) -> int:
         """See Workload."""
@@ -92,13 +96,21 @@ def drive(scenario: Scenario, kind: type[Conductor], step_ns: int) -> list[Reque
 
 def finished(scenario: Scenario, kind: type[Conductor], step_ns: int) -> tuple[Conductor, list[RequestRecord]]:
     """See `drive`."""
-    route, records = Route(scenario.plan), Records()
-    router = Router(one_pool(route, scenario.scheduling), scenario.seed, records)
-    workload = Open(list(scenario.users[0]), step_ns)
-    extra = () if kind is Conductor else (scenario.seed,)
+    fleet = one_pool(Route(scenario.plan), scenario.scheduling)
+    return finished_fleet(fleet, list(scenario.users[0]), scenario.seed, kind, step_ns)
+
+
+def finished_fleet(
+    fleet: ServedFleet, events: list[Request | Cancellation], seed: int, kind: type[Conductor], step_ns: int
+) -> tuple[Conductor, list[RequestRecord]]:
+    """See `drive`."""
+    records = Records()
+    router = Router(fleet, seed, records)
+    workload = Open(events, step_ns)
+    extra = () if kind is Conductor else (seed,)
     conductor = kind(router, workload, *extra)
-    replicas = range(scenario.plan.replicas)
-    stages = [HeapPipeline(route, r, scenario.seed) for r in replicas]
+    replicas = range(fleet.replicas)
+    stages = [HeapPipeline(route, r, seed) for r, route in enumerate(fleet.routes)]
     for _ in range(100_000):
         conductor.advance()
         for r in replicas:
@@ -142,6 +154,28 @@ def test_running_ahead_of_the_frames_changes_no_record() -> None:
         assert isinstance(conductor, Late)
         most_ahead = max(most_ahead, conductor.most_ahead)
     assert 10 < most_ahead <= MAX_AHEAD
+
+
+@pytest.mark.parametrize("kind", ["handover", "handover-leaving", "handover-crowded"])
+def test_what_replicas_hand_over_is_foreseen(kind: str) -> None:
+    """However slowly the future opens and however late frames are: what one replica does may decide what others do."""
+    most_ahead = 0
+    for number in range(20):
+        scenario = fleet_numbered(kind, number)
+        if not scenario.is_open:
+            continue
+
+        def seen(of: type[Conductor], step_ns: int) -> tuple[Conductor, list[RequestRecord]]:
+            return finished_fleet(scenario.served(), scenario.events(), scenario.seed, of, step_ns)  # noqa: B023
+
+        _, wanted = seen(Conductor, NEVER)
+        step_ns = 1 + 10 ** random.Random(number).randint(2, 6)
+        assert seen(ForesightedConductor, step_ns)[1] == wanted, number
+        late, found = seen(Late, step_ns)
+        assert found == wanted, number
+        assert isinstance(late, Late)
+        most_ahead = max(most_ahead, late.most_ahead)
+    assert most_ahead > 10
 
 
 def test_it_runs_ahead_so_far_and_no_further() -> None:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from stageline.engine.causes import CAUSES
 from stageline.engine.types import (
     Cancellation,
+    HandOverRecord,
     PrefixStats,
     Request,
     RequestRecord,
@@ -35,6 +36,7 @@ MAYBE = st.none() | COUNT
             conversation=st.sampled_from(["", "a"]),
             hash_ids=st.lists(COUNT, max_size=3).map(tuple),
             output_hash_ids=st.lists(COUNT, max_size=3).map(tuple),
+            model=st.sampled_from(["", "m"]),
         ),
         max_size=4,
     )
@@ -88,21 +90,26 @@ def test_columns_that_do_not_fit_together(columns, reason):
             preemptions=COUNT,
             outcome=st.sampled_from(["finished", "refused", "incomplete"]),
             cached_tokens=MAYBE,
+            hand_over=st.none() | st.builds(
+                HandOverRecord, decode_replica=MAYBE, reserved_ns=MAYBE, start_ns=MAYBE, end_ns=MAYBE, landed_ns=MAYBE,
+                sent_bytes=COUNT,
+            ),
         ),
         max_size=4,
     )
-)
+)  # fmt: skip
 def test_records(records):
     message = router_pb2.Records.FromString(runs.records_of(records).SerializeToString())
     assert runs.request_records(message) == records
 
 
-def test_records_without_a_prefix_cache_carry_no_column_for_it():
+def test_records_without_a_prefix_cache_or_a_hand_over_carry_no_columns_for_it():
     record = RequestRecord(
         index=0, replica=0, arrival_ns=1, admitted_ns=2, first_token_ns=3, last_token_ns=4, prompt_tokens=5,
         output_tokens=6, preemptions=0, outcome="finished",
     )  # fmt: skip
     assert not runs.records_of([record]).cached_tokens
+    assert not runs.records_of([record]).HasField("hand_overs")
 
 
 @pytest.mark.parametrize("binding", [None, 0, 3])

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from stageline.engine.settings import Scheduling
@@ -52,6 +53,21 @@ def test_what_is_written_comes_back(path: Path) -> None:
     assert (workload.header.seed, workload.header.scheduling.kv) == (3, "grow")
     while workload.next_arrival_ns() is not None:
         workload.take()
+
+
+def test_a_recording_of_a_fleet_names_it_and_no_settings(path: Path) -> None:
+    header = header_line(RecordingHeader(fleet_digest="f", seed=3, dilation=2.0))
+    assert header == '{"stageline_recording":1,"fleet_digest":"f","seed":3,"dilation":2.0}\n'
+    path.write_text(header + request_line(msgspec.structs.replace(request(0, 10), model="m")))
+    workload = open_workload(str(path))
+    assert isinstance(workload, RecordedWorkload)
+    assert (workload.header.fleet_digest, workload.header.plan_digest) == ("f", "")
+    taken = workload.take()
+    assert isinstance(taken, Request)
+    assert taken.model == "m"
+    path.write_text(header.replace('"fleet_digest":"f",', ""))
+    with pytest.raises(BadInput, match="does not say on which plan or which fleet"):
+        open_workload(str(path))
 
 
 def test_a_recording_of_an_older_version_is_read(path: Path) -> None:

@@ -1,10 +1,20 @@
-{{/* The plan, parsed; it says how many stages and replicas there are. */}}
+{{/* The plan or fleet, parsed: how many stages each replica has. Replicas are numbered through all pools of a fleet. */}}
 {{- define "stageline.plan" -}}
 {{- $plan := fromJson .Values.plan -}}
-{{- if or (hasKey $plan "Error") (not (hasKey $plan "stages")) -}}
+{{- $pools := list (dict "plan" $plan) -}}
+{{- if hasKey $plan "pools" -}}
+{{- $pools = $plan.pools -}}
+{{- end -}}
+{{- $replicas := list -}}
+{{- range $pool := $pools -}}
+{{- if or (hasKey $plan "Error") (not (hasKey $pool.plan "stages")) -}}
 {{- fail "plan: is no plan file; make one with stageline plan -o plan.json and give --set-file plan=plan.json" -}}
 {{- end -}}
-{{- toJson (dict "stages" (len $plan.stages) "replicas" (int ($plan.replicas | default 1))) -}}
+{{- range until (int ($pool.plan.replicas | default 1)) -}}
+{{- $replicas = append $replicas (len $pool.plan.stages) -}}
+{{- end -}}
+{{- end -}}
+{{- toJson (dict "replicas" $replicas) -}}
 {{- end -}}
 
 {{- define "stageline.labels" -}}

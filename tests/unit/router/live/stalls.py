@@ -7,10 +7,8 @@ from typing import NamedTuple
 
 from router.live.machine import LiveMachine
 from router.live.workload import LiveWorkload
-from stageline.engine.route import Route
 from stageline.engine.router import Router
-from stageline.engine.served import one_pool
-from stageline.engine.settings import Scheduling
+from stageline.engine.served import ServedFleet
 from stageline.engine.types import NEVER, Observer, Request
 from stageline.sync.foresight import ForesightedConductor
 from stageline.sync.frames import Frame
@@ -60,26 +58,26 @@ class Process:
 
 
 class Cluster:
-    """Router and stages of one replica. `at(wall, action)` happens then, if the router is awake, or once it is."""
+    """Router and stages. `at(wall, action)` happens then, if the router is awake, or once it is."""
 
     def __init__(
-        self, route: Route, observer: Observer, stalls: Sequence[Stall] = (), before: "Cluster | None" = None
+        self, fleet: ServedFleet, observer: Observer, stalls: Sequence[Stall] = (), before: "Cluster | None" = None
     ) -> None:
-        self.route, self.wall_ns = route, before.wall_ns if before else 0
+        self.fleet, self.wall_ns = fleet, before.wall_ns if before else 0
         self.clock = before.clock if before else LiveClock(0, 1.0, 0)
         self.workload = LiveWorkload(QUANTUM_NS, 1.0)
         self.arrived: list[Request] = before.arrived if before else []
         if before:
             self.workload.resume([(request.arrival_ns, request) for request in self.arrived], before.workload.edge_ns)
-        self.router = Router(one_pool(route, Scheduling()), 0, observer)
+        self.router = Router(fleet, 0, observer)
         self.conductor = ForesightedConductor(self.router, self.workload, 0, None, TOLERANCE_NS)
         self.machine = LiveMachine(self.conductor, self.workload, self.clock, TOLERANCE_NS)
         if before:
             self.machine.resume_at(before.machine.told_ns)
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._order = count()
-        stages = range(len(route.plan.stages))
-        self.stages = [StageMachine(route, 0, s, 0, clock=LiveClock(0, 1.0, 0)) for s in stages]
+        self._places = [(r, s) for r, route in enumerate(fleet.routes) for s in range(len(route.plan.stages))]
+        self.stages = [StageMachine(fleet.route(r), r, s, 0, clock=LiveClock(0, 1.0, 0)) for r, s in self._places]
         machines: list[Machine] = [*self.stages, self.machine]
         self._processes = [
             Process(machine, [stall for stall in stalls if stall.who % len(machines) == who])
@@ -90,7 +88,7 @@ class Cluster:
         """Its stages are lost; after that time others replay what was, under the same clock."""
         self.machine.stamp_ns(self.wall_ns)
         self.wall_ns += pause_ns
-        found = Cluster(self.route, observer, before=self)
+        found = Cluster(self.fleet, observer, before=self)
         found.clock.hold_at(found.machine.told_ns, found.wall_ns)
         found._plan(len(found.stages), found.wall_ns)
         return found
@@ -134,11 +132,11 @@ class Cluster:
         process.wakes_ns = NEVER
         frames, asks = process.turn(wall_ns)
         for key, frame in frames:
-            link = key if who < len(self.stages) else 0
-            self._send(self._reader(link), lambda p, link=link, frame=frame: p.inbox.append((self._key(link), frame)))
+            reader, at = self._reader(*self._link(who, key, 0))
+            self._send(reader, lambda p, at=at, frame=frame: p.inbox.append((at, frame)))
         for key, time_ns in asks:
-            link = key if who < len(self.stages) else self.route.visits
-            self._send(self._writer(link), lambda p, link=link, at=time_ns: p.asks.append((link, at)))
+            writer, at = self._writer(*self._link(who, key, -1))
+            self._send(writer, lambda p, at=at, time_ns=time_ns: p.asks.append((at, time_ns)))
         if process.machine.next_timer_ns < NEVER:
             self._plan(who, max(wall_ns + 1, process.machine.next_timer_ns))
 
@@ -149,11 +147,21 @@ class Cluster:
 
         heapq.heappush(self._events, (self.wall_ns + HOP_NS, next(self._order), arrive))
 
-    def _reader(self, link: int) -> int:
-        return self.route.stage_of[link] if link < self.route.visits else len(self.stages)
+    def _link(self, who: int, key: int, of_router: int) -> tuple[int, int]:
+        """Replica and link that a machine means by a key; the router's are replicas, its link the given one."""
+        if who < len(self.stages):
+            return self._places[who][0], key
+        return key, of_router % (self.fleet.route(key).visits + 1)
 
-    def _writer(self, link: int) -> int:
-        return self.route.stage_of[link - 1] if link else len(self.stages)
+    def _reader(self, replica: int, link: int) -> tuple[int, int]:
+        """Who receives from a link, and by which key."""
+        route = self.fleet.route(replica)
+        if link == route.visits:
+            return len(self.stages), replica
+        return self._places.index((replica, route.stage_of[link])), link
 
-    def _key(self, link: int) -> int:
-        return link if link < self.route.visits else 0
+    def _writer(self, replica: int, link: int) -> tuple[int, int]:
+        """Who sends on a link, and by which key."""
+        if not link:
+            return len(self.stages), replica
+        return self._places.index((replica, self.fleet.route(replica).stage_of[link - 1])), link

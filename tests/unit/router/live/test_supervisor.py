@@ -11,8 +11,8 @@ from router.cluster.stages import StageTable
 from router.live import supervisor
 from router.live.options import LiveOptions
 from router.live.session import LiveSession
-from stageline.engine.route import Route
 from stageline.errors import Busy, ProtocolError, Unavailable
+from stageline.runtime.deployment import Deployment
 from tests.unit.engine.builders import plan
 
 
@@ -24,7 +24,7 @@ class Broken:
     def __init__(self, *_: object) -> None:
         """As a LiveSession's."""
 
-    async def open(self, digest: str, advertise: str) -> None:
+    async def open(self, advertise: str) -> None:
         """See LiveSession."""
         raise ValueError("no such thing")
 
@@ -32,12 +32,18 @@ class Broken:
         """See LiveSession."""
 
 
+def supervised() -> supervisor.LiveSupervisor:
+    """Of stages that are healthy."""
+    served = Deployment(plan())
+    table = cast(StageTable, SimpleNamespace(healthy=True, deployment=served))
+    return supervisor.LiveSupervisor(served.fleet, table, LiveOptions())
+
+
 async def test_a_bug_is_logged_and_shown_to_clients(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(supervisor, "LiveSession", Broken)
-    table = cast(StageTable, SimpleNamespace(healthy=True))
-    kept = supervisor.LiveSupervisor(Route(plan()), table, LiveOptions())
+    kept = supervised()
     kept.start("")
     assert kept._task is not None
     await asyncio.wait({kept._task})
@@ -51,8 +57,7 @@ async def test_a_bug_is_logged_and_shown_to_clients(
 
 def test_a_refusal_always_has_a_reason() -> None:
     """Also while a session that had no trouble is being closed."""
-    table = cast(StageTable, SimpleNamespace(healthy=True))
-    kept = supervisor.LiveSupervisor(Route(plan()), table, LiveOptions())
+    kept = supervised()
     for reason in ("the live session is not open yet", ""):
         kept.reason = reason
         with pytest.raises(Unavailable, match=r"no live session is open: the live session is .*"):
@@ -88,7 +93,7 @@ class Reopening:
         """See LiveSession."""
         return SimpleNamespace(machine=None, connections=SimpleNamespace(lose=None))
 
-    async def again(self, digest: str, advertise: str) -> None:
+    async def again(self, advertise: str) -> None:
         """See LiveSession."""
         end = self._ends[min(self.tries, len(self._ends) - 1)]
         self.tries += 1
@@ -127,8 +132,7 @@ async def test_failed_openings_do_not_prolong_a_session_for_ever(
     session = Reopening(wall, *ends)
     for name, value in (("time", wall), ("_BACKOFF_S", (0.0,)), ("Watchdog", Watchless)):
         monkeypatch.setattr(supervisor, name, value)
-    table = cast(StageTable, SimpleNamespace(healthy=True))
-    kept = supervisor.LiveSupervisor(Route(plan()), table, LiveOptions())
+    kept = supervised()
     async with asyncio.timeout(5):
         went_on = await kept._goes_on(cast(LiveSession, session), "", Unavailable("stage 1 was lost"))
     assert (went_on, session.tries) == (on, tries)
@@ -137,6 +141,6 @@ async def test_failed_openings_do_not_prolong_a_session_for_ever(
 
 async def test_what_no_waiting_mends_is_the_end_of_a_session() -> None:
     session = Reopening(Wall(), "good")
-    kept = supervisor.LiveSupervisor(Route(plan()), cast(StageTable, SimpleNamespace(healthy=True)), LiveOptions())
+    kept = supervised()
     assert not await kept._goes_on(cast(LiveSession, session), "", ProtocolError("not a frame"))
     assert session.tries == 0

@@ -25,7 +25,7 @@ def samples(metrics: ServingMetrics, name: str) -> list[float]:
 @pytest.mark.parametrize("later", [DRAFTING, Scheduling()])
 def test_counts_of_drafts_go_on_over_runs(later: Scheduling) -> None:
     route = Route(plan(replicas=2))
-    metrics = ServingMetrics(route.plan)
+    metrics = ServingMetrics(one_pool(route, DRAFTING))
     assert samples(metrics, "vllm:spec_decode_num_drafts_total") == [0, 0]
     request = Request(index=0, arrival_ns=0, prompt_tokens=1, output_tokens=3, max_output_tokens=9)
     for settings in (DRAFTING, DRAFTING, later):
@@ -42,8 +42,8 @@ def test_counts_of_drafts_go_on_over_runs(later: Scheduling) -> None:
 
 def test_what_the_prefix_cache_could_evict_is_not_in_use() -> None:
     plan = uniform_plan(2, kv_block_bytes=10, kv_budget_bytes=1000)
-    router = Router(one_pool(Route(plan), Scheduling(prefix_cache=True, hash_block_tokens=16)), 0, Ignoring())
-    metrics = ServingMetrics(plan)
+    fleet = one_pool(Route(plan), Scheduling(prefix_cache=True, hash_block_tokens=16))
+    router, metrics = Router(fleet, 0, Ignoring()), ServingMetrics(fleet)
     metrics.begin(router)
     asked = request(prompt_tokens=64, output_tokens=8, hash_ids=(1, 2, 3, 4))
     conductor = Conductor(router, ListWorkload([asked]))

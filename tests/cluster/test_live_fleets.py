@@ -1,0 +1,99 @@
+"""Live fleets: one endpoint for the models of all pools, in wall time."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import msgspec
+import openai
+import pytest
+from openai import AsyncOpenAI
+
+from stageline.engine.fleet import Fleet, Pool
+from stageline.engine.settings import Scheduling
+from stageline.plan.schema import Plan
+from tests.cluster.live import MODEL, handing_over, live, live_plan, recorded_digest, replayed_digest
+
+OTHER = "kimi-k3"
+
+
+def named(plan: Plan, model: str, context_tokens: int) -> Plan:
+    return msgspec.structs.replace(plan, model=model, max_context_tokens=context_tokens)
+
+
+TWO_MODELS = Fleet(
+    pools=(
+        Pool(name="llama", plan=named(live_plan(2), MODEL, 2048)),
+        Pool(name="kimi", plan=named(live_plan(3, route=(0, 1, 0, 2)), OTHER, 4096), scheduling=Scheduling(kv="grow")),
+    )
+)
+ONE_MODEL = Fleet(
+    pools=(
+        Pool(name="plain", plan=live_plan(2, replicas=2), scheduling=Scheduling(prefix_cache=True)),
+        Pool(name="again", plan=live_plan(3, route=(0, 1, 0, 2, 1)), scheduling=Scheduling(kv="grow", credits=3)),
+    ),
+    balance="least-loaded",
+)
+
+
+async def ask(client: AsyncOpenAI, number: int, model: str) -> None:
+    """A client; every third one leaves in mid-stream."""
+    leaves = number % 3 == 0
+    parts = await client.completions.create(
+        model=model, prompt=[1] * (5 + 13 * number % 300), max_tokens=900 if leaves else 4 + number % 23, stream=True
+    )
+    seen = 0
+    async for _ in parts:
+        seen += 1
+        if leaves and seen == 2:
+            break
+    await parts.close()
+
+
+async def test_the_model_of_a_request_chooses_its_pool(tmp_path: Path) -> None:
+    path = tmp_path / "session.jsonl"
+    async with live(TWO_MODELS, record=str(path)) as cluster, cluster.client() as client:
+        cards = {card.id: card.max_model_len async for card in await client.models.list()}
+        replies = [
+            await client.completions.create(model=model, prompt="x", max_tokens=3)
+            for model in (MODEL, OTHER, f"moonshotai/{OTHER.upper()}-Instruct")
+        ]
+        with pytest.raises(openai.NotFoundError, match="The model `gpt-2` does not exist"):
+            await client.completions.create(model="gpt-2", prompt="x")
+        with pytest.raises(openai.BadRequestError, match=f"name one of {MODEL}, {OTHER}"):
+            await client.completions.create(model="", prompt="x")
+        with pytest.raises(openai.BadRequestError, match="maximum context length is 2048 tokens"):
+            await client.completions.create(model=MODEL, prompt=[1] * 2500, max_tokens=1)
+        await client.completions.create(model=OTHER, prompt=[1] * 2500, max_tokens=1)
+        await cluster.quiet()
+        ttfts = "stageline_time_to_first_token_seconds_count"
+        counts = [
+            await cluster.metric(f'{ttfts}{{pool="{pool}",replica="{replica}"}}')
+            for replica, pool in enumerate(["llama", "kimi"])
+        ]
+    assert cards == {MODEL: 2048, OTHER: 4096}
+    assert [reply.model for reply in replies][:2] == [MODEL, OTHER]
+    assert counts == [1, 3]
+    header, first, *_ = (json.loads(line) for line in path.read_text().splitlines())
+    assert (header["fleet_digest"], "plan_digest" in header) == (TWO_MODELS.digest(), False)
+    assert first["model"] == MODEL
+    assert recorded_digest(path) == replayed_digest(TWO_MODELS, path)
+
+
+@pytest.mark.parametrize(
+    ("fleet", "models", "settings"),
+    [
+        (TWO_MODELS, (MODEL, OTHER), {"seed": 7}),
+        (ONE_MODEL, (MODEL, ""), {"dilation": "5"}),
+        (handing_over("source-first"), (MODEL,), {}),
+        (handing_over("destination-first", streamed=True), (MODEL,), {"dilation": "5"}),
+    ],
+    ids=["two models", "one model", "source-first", "destination-first"],
+)
+async def test_replay(fleet: Fleet, models: tuple[str, ...], settings: dict[str, object], tmp_path: Path) -> None:
+    path = tmp_path / "session.jsonl"
+    async with live(fleet, record=str(path), **settings) as cluster, cluster.client() as client:
+        await asyncio.gather(*(ask(client, number, models[number % len(models)]) for number in range(30)))
+        await cluster.emptied()
+    assert '"cancel"' in path.read_text()
+    assert recorded_digest(path) == replayed_digest(fleet, path)
