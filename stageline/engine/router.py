@@ -112,6 +112,11 @@ class Router:
         return ended
 
     @property
+    def hand_overs(self) -> HandOvers | None:
+        """Requests between two replicas, their ports and their KV, for metrics to read; None: no such fleet."""
+        return self._hand_overs
+
+    @property
     def next_due_ns(self) -> int:
         """When the router itself has something to do: rule 11's bindings, ends and landings of transfers."""
         return self._hand_overs.next_ns if self._hand_overs is not None else NEVER
