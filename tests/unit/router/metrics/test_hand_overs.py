@@ -159,3 +159,23 @@ def test_preemptions_count_where_a_request_decodes(landed_ns: int | None, replic
     metrics.request(record)
     (found,) = [family for family in metrics.collect() if family.name == "vllm:num_preemptions"]
     assert [s.value for s in found.samples] == [2 * (r == replica) for r in range(3)]
+
+
+def test_chunks_that_are_under_way_count_one_after_the_other() -> None:
+    """Three chunks, back at 100, 200 and 300: a block takes 1 us of the port, the state of the last one 300 ns more."""
+    document = roomy(batched_tokens=16)
+    network = HandOver(bytes_per_s=10**7, latency_ns=5, order="destination-first", streamed=True)
+    router = Router(serve(msgspec.structs.replace(document, hand_over=network)), 0, Ignoring())
+    router.arrive(request(model="test", prompt_tokens=48))
+    router.form(1, 0)
+    for now_ns in (0, 100, 200):
+        router.form(0, now_ns)
+        router.complete(0, now_ns + 100)
+    assert seen(router, 300)["kv_in_flight_bytes"] == {SOURCE: 33, TARGET: 33}
+    left = [(1100, 33, 10), (1105, 23, 10), (2100, 23, 20), (2105, 13, 20), (3400, 13, 33), (3405, 0, 33)]
+    for now_ns, moving, sent in left:
+        router.do_due(now_ns)
+        found = seen(router, now_ns)
+        assert found["kv_in_flight_bytes"] == {SOURCE: moving, TARGET: moving}
+        assert found["port_bytes_total"] == {SOURCE: sent, TARGET: sent}
+        assert found["port_busy_seconds_total"][SOURCE] == pytest.approx((min(now_ns, 3400) - 100) * NS)
