@@ -94,6 +94,7 @@ class HandOvers:
 
     def _sent(self, passage: Passage, _now_ns: int) -> None:
         part = passage.prefill
+        self.ports.sent(passage.booked[-passage.ends_due])
         passage.ends_due -= 1
         source = self.replicas[part.replica]
         if not passage.ends_due and part.request.index in source.pinned:
@@ -106,6 +107,7 @@ class HandOvers:
         if sequence is None:
             raise LawBroken(f"request {passage.request.index}: KV lands, and no decode replica holds it")
         passage.landings_due -= 1
+        passage.booked.popleft()
         self._due.touched.append(sequence.replica)
         if passage.landings_due or passage.state == "prefill":
             return None
@@ -227,6 +229,7 @@ class HandOvers:
     def _book(self, passage: Passage, sequence: Sequence, size: int, now_ns: int) -> int:
         """Take both ports; returns when it lands."""
         booked = self.ports.book(passage.prefill.replica, sequence.replica, size, now_ns)
+        passage.booked.append(booked)
         passage.sent_bytes += size
         passage.ends_due += 1
         passage.landings_due += 1

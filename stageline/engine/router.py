@@ -119,6 +119,11 @@ class Router:
         return ended
 
     @property
+    def hand_overs(self) -> HandOvers | None:
+        """Requests between two replicas, their ports and their KV, for metrics to read; None: no such fleet."""
+        return self._hand_overs
+
+    @property
     def next_due_ns(self) -> int:
         """When the router itself has something to do: bindings and ends of hand-overs, landings."""
         return self._due.next_ns
