@@ -17,6 +17,7 @@ from stageline.report.settings import Facts
 from stageline.report.slo import SloResult
 from stageline.report.speculation import SpeculationSummary, speculation_summary
 from stageline.report.statistics import Statistics
+from stageline.report.tiers import TierSummary, tier_summaries
 from stageline.report.utilisation import Utilisation, utilisation
 from stageline.units import NS_PER_S
 
@@ -114,6 +115,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     rerun: Rerun | None = None  # what `tune` makes the run from; None: requests that can't be had again, as live ones
     pools: tuple[PoolSummary, ...] = ()  # of a fleet; empty for a plan alone
     hand_over: HandOverSummary | None = None  # None: no KV is handed over
+    tiers: tuple[TierSummary, ...] = ()  # below prefix caches; empty without
 
     def stage_name(self, stage: int | None) -> str:
         """A stage by its number: "3", in a fleet "decode/3"; "-" for None."""
@@ -199,6 +201,7 @@ def run_summary(
         settings=facts.settings,
         pools=tallies.summaries(totals) if tallies is not None else (),
         hand_over=tallies.hand_overs.summary() if tallies is not None else None,
+        tiers=tier_summaries(totals.tiers) if totals else (),
     )
 
 
