@@ -8,7 +8,9 @@ from typing import TypeVar
 from grpc import aio
 
 import stageline
+from router.cluster.kv_orders import KvOrders
 from router.cluster.stages import RemoteStage, StageTable
+from stageline.engine.router import Router
 from stageline.errors import ProtocolError, RunFailed, StagelineError, Unavailable
 from stageline.runtime.calls import answer
 from stageline.runtime.names import upstream_name
@@ -43,6 +45,7 @@ class StageConnections:
         self._routes = self._deployment.fleet.routes
         self.in_links = [self._in_link(r) for r in range(len(self._routes))]
         self.out_links = [self._out_link(r) for r in range(len(self._routes))]
+        self._kv = KvOrders(session, table, shell) if mode != "size" else None
         self._watchers: list[asyncio.Task[None]] = []
         self._lost: list[StagelineError] = []
         self._blamed = asyncio.Event()
@@ -54,6 +57,11 @@ class StageConnections:
         """Frames that came back, and the microbatches in them."""
         decoders = [link.decoder for link in self.in_links]
         return sum(d.frames for d in decoders), sum(d.items for d in decoders)
+
+    def carry_kv_of(self, router: Router) -> None:
+        """Have stages send the KV of the router's hand-overs, unless the payload mode is `size`."""
+        if self._kv is not None:
+            router.on_transfer(self._kv.booked)
 
     async def open(self, seed: int, advertise: str) -> None:
         """Return when every link is open. Raises StagelineError, naming the stage, when one does not open."""
@@ -123,6 +131,8 @@ class StageConnections:
         for watcher in self._watchers:
             watcher.cancel()
         await asyncio.gather(*self._watchers, return_exceptions=True)
+        if self._kv is not None:
+            await self._kv.close()
         await asyncio.gather(*(link.close() for link in self.out_links))
 
     def lose(self, error: LocatedError) -> None:
@@ -132,13 +142,20 @@ class StageConnections:
         self._shell.fail(error)
 
     async def snapshots(self, start_ns: int, end_ns: int) -> list[stage_pb2.SnapshotReply]:
-        """The final accounts of all stages, in the order of replicas and stages."""
+        """The final accounts of all stages, in the order of replicas and stages, once all KV has landed."""
+        if self._kv is not None:
+            await self._kv.settled()
+            if self._shell.error is not None:
+                raise await self.failure()
         request = stage_pb2.SnapshotRequest(
             session=self.session, final=True, window_start_ns=start_ns, window_end_ns=end_ns
         )
-        return await self._together(
+        snapshots = await self._together(
             answer(s.stub.Snapshot(request, timeout=grpc_options.CALL_S), s.place) for s in self._table
         )
+        if self._kv is not None:
+            self._kv.check(snapshots)
+        return snapshots
 
     async def _watch(self, stage: RemoteStage, request: stage_pb2.OpenRequest, opened: "asyncio.Future[None]") -> None:
         """Holds one stage's Open stream."""
