@@ -11,7 +11,7 @@ import stageline
 from router.cluster.kv_orders import KvOrders
 from router.cluster.stages import RemoteStage, StageTable
 from stageline.engine.router import Router
-from stageline.errors import ProtocolError, RunFailed, StagelineError, Unavailable
+from stageline.errors import Busy, ProtocolError, RunFailed, SessionUnknown, StagelineError, Unavailable
 from stageline.runtime.calls import answer
 from stageline.runtime.names import upstream_name
 from stageline.runtime.shell import SessionShell
@@ -25,6 +25,7 @@ from stageline.wire.outlink import OutLink, Peer
 from stageline.wire.version import check_version, wire_format
 
 R = TypeVar("R")
+_CONSEQUENCES = (Unavailable, Busy, SessionUnknown)  # what a stage may say because of what happened elsewhere
 _BLAME_S = 0.5  # how long the loss of a stage may take to show after its neighbours noticed
 
 
@@ -48,6 +49,7 @@ class StageConnections:
         self._kv = KvOrders(session, table, shell) if mode != "size" else None
         self._watchers: list[asyncio.Task[None]] = []
         self._lost: list[StagelineError] = []
+        self._causes: list[StagelineError] = []  # of stages that ended the session for a reason of their own
         self._blamed = asyncio.Event()
         self._closing = False
         self.started = False
@@ -101,14 +103,18 @@ class StageConnections:
         return self.in_links[hello.replica]
 
     async def failure(self) -> StagelineError:
-        """Why the session failed, once it has: a lost stage explains the errors of its neighbours."""
+        """Why the session failed, once it has: a lost stage, or a stage's own reason to end it, explains the errors of
+        its neighbours, to whom it is merely gone.
+        """
         error = self._shell.error
         assert error is not None
-        if isinstance(error.error, Unavailable) and not self._lost:
+        if not isinstance(error.error, Unavailable):
+            found = self._lost[0] if self._lost else error
+        else:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_BLAME_S):
                     await self._blamed.wait()
-        found = self._lost[0] if self._lost else error
+            found = next(iter((*self._lost, *self._causes)), error)
         if isinstance(found, LocatedError) and isinstance(found.error, Unavailable) and self.started:
             return LocatedError(RunFailed(str(found.error)), found.party)
         return found
@@ -178,6 +184,9 @@ class StageConnections:
         located = locate(error, stage.name)
         if isinstance(error, Unavailable):
             self._lost.append(located)
+            self._blamed.set()
+        elif not isinstance(located.error, _CONSEQUENCES):
+            self._causes.append(located)
             self._blamed.set()
         if not opened.done():
             opened.set_exception(located)

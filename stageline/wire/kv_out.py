@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from grpc import aio
 
-from stageline.errors import ProtocolError
+from stageline.errors import ProtocolError, RunFailed, Unavailable
 from stageline.v1 import stage_pb2 as pb
 from stageline.v1.stage_pb2_grpc import StageStub
 from stageline.wire.channels import Dialer
@@ -52,7 +52,7 @@ class KvOut:
         self._turn = asyncio.Lock()
 
     async def send(self, parts: Sequence[Part]) -> None:
-        """Return when all have landed. Raises Unavailable for a far end that is gone, ProtocolError for bytes that have
+        """Return when all have landed. Raises RunFailed for a far end that is gone, ProtocolError for bytes that have
         not landed.
         """
         async with self._turn:
@@ -97,7 +97,10 @@ class KvOut:
         error = aio.AioRpcError(
             await call.code(), await call.initial_metadata(), await call.trailing_metadata(), await call.details()
         )
-        raise error_from(error, self._place)
+        found = error_from(error, self._place)
+        if isinstance(found, Unavailable):  # a link that breaks later must not hide this
+            raise RunFailed(f"{self._hello.sender} can't send KV: {found}")
+        raise found
 
     def _check(self, part: Part, landed: pb.ReceiveKvReply) -> None:
         if (landed.request, landed.landed_bytes) != part:

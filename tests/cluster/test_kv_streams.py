@@ -3,19 +3,23 @@ modes are in test_agreement.py.
 """
 
 import asyncio
+import re
 
 import msgspec
 import pytest
 
 from router.cluster.kv_orders import KvOrders
 from stage_server.kv import KvStreams
+from stage_server.metrics import StageCollector
+from stageline.cluster.client_run import run_on_cluster
 from stageline.engine.fleet import Fleet, HandOver, Pool
 from stageline.engine.settings import Scheduling
 from stageline.engine.types import Request
 from stageline.errors import ProtocolError, RunFailed, StagelineError
 from stageline.plan.schema import Plan
 from stageline.runtime.deployment import Deployment
-from stageline.testing import DigestObserver, request, run_fleet, uniform_plan
+from stageline.runtime.metric_names import KV_TRANSFER
+from stageline.testing import DigestObserver, ListWorkload, request, run_fleet, uniform_plan
 from stageline.wire import kv_in
 from stageline.wire.frames import CAPPED_BYTES, CHUNK_BYTES, PayloadMode
 from stageline.wire.kv_in import KvDecoder
@@ -32,26 +36,35 @@ def cut(stages: int, replicas: int = 1) -> Plan:
         kv_budget_bytes=600 * BLOCK, kv_block_bytes=6 * BLOCK // stages, state_bytes=60 // stages,
     )  # fmt: skip
     each = 6 // stages
-    layered = tuple(
-        msgspec.structs.replace(stage, layers=tuple(range(s * each, (s + 1) * each)))
-        for s, stage in enumerate(plan.stages)
-    )
-    return msgspec.structs.replace(plan, stages=layered)
+    with_layers = {
+        part: tuple(
+            msgspec.structs.replace(one, layers=tuple(range(s * each, (s + 1) * each)))
+            for s, one in enumerate(getattr(plan, part))
+        )
+        for part in ("stages", "visits")
+    }
+    return msgspec.structs.replace(plan, **with_layers)
 
 
-def unlike_cuts(**hand_over: object) -> Fleet:
-    """Two stages hand over to two replicas of three."""
+def handing_over(source: Plan, target: Plan, **hand_over: object) -> Fleet:
+    """A prefill and a decode pool."""
     caches = Scheduling(prefix_cache=True)
     return Fleet(
         pools=(
-            Pool(name="prefill", plan=cut(2), role="prefill", scheduling=caches),
-            Pool(name="decode", plan=cut(3, replicas=2), role="decode", scheduling=caches),
+            Pool(name="prefill", plan=source, role="prefill", scheduling=caches),
+            Pool(name="decode", plan=target, role="decode", scheduling=caches),
         ),
         hand_over=HandOver(**{"bytes_per_s": 10**12, "latency_ns": 5} | hand_over),
     )
 
 
+def unlike_cuts(**hand_over: object) -> Fleet:
+    """Two stages hand over to two replicas of three."""
+    return handing_over(cut(2), cut(3, replicas=2), **hand_over)
+
+
 FLEET = unlike_cuts()
+BOOKED = 6 * BLOCK * 16 + 4 * 60  # of the four requests: sixteen blocks, and the states
 
 
 def requests() -> list[Request]:
@@ -121,7 +134,7 @@ async def test_what_is_booked_lands_at_the_stages_with_the_same_layers(
         assert sent == [0, 0] and landed == [0, 0, 0]
         assert Payloads.messages == 0
         return
-    assert booked == 6 * BLOCK * 16 + 4 * 60
+    assert booked == BOOKED
     assert sent == [booked // 2] * 2
     assert landed == [booked // 3] * 3
     assert [counted[0, s].landed_bytes for s in range(2)] == [0, 0]
@@ -129,9 +142,33 @@ async def test_what_is_booked_lands_at_the_stages_with_the_same_layers(
     assert Payloads.came_bytes > 0
 
 
-async def test_a_second_run_counts_from_zero() -> None:
+async def test_metrics_count_both_ends_over_all_runs() -> None:
+    """Of one stage of each pool, after a run in each mode."""
+    collectors = {0: StageCollector(), 2: StageCollector()}  # by position in the cluster's list of stages
     async with asyncio.timeout(30), cluster(FLEET) as servers:
+        for position, collector in collectors.items():
+            servers.stages[position]._on_session = collector.on_session
         assert await run(servers, "capped") == await run(servers, "full")
+        await run(servers, "size")
+    (source, sent), (target, received) = (values_of(collector) for collector in collectors.values())
+    assert (source, target) == ("prefill", "decode")
+    assert sent == {"sent": 2 * BOOKED // 2, "received": 0}
+    assert received["sent"] == 0
+    assert 0 < received["received"] < 2 * BOOKED // 3  # the other decode replica has its share
+
+
+def values_of(collector: StageCollector) -> tuple[str, dict[str, float]]:
+    """The pool that a stage names, and its KV bytes by direction."""
+    family = next(f for f in collector.collect() if KV_TRANSFER.name == f"{f.name}_total")
+    return family.samples[0].labels["pool"], {s.labels["direction"]: s.value for s in family.samples}
+
+
+def test_processes_stream_it_too() -> None:
+    """The router of another process compares what its stages have counted."""
+    seen = DigestObserver()
+    fleet = handing_over(cut(1), cut(2))
+    totals = run_on_cluster(fleet, None, ListWorkload(requests()), seed=SEED, observer=seen, payload="full")
+    assert seen.finish(totals.stages) == run_fleet(Deployment(fleet).fleet, requests(), seed=SEED).digest
 
 
 async def failure(servers: Cluster, mode: PayloadMode = "full") -> StagelineError:
@@ -141,16 +178,19 @@ async def failure(servers: Cluster, mode: PayloadMode = "full") -> StagelineErro
 
 
 async def test_bytes_that_go_missing_end_the_run_with_request_stages_and_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The sender forgets a chunk of the long prompt."""
+    """The senders forget the last byte of the long prompt's parts; which of them is noticed first is open."""
     real = kv_in.really_sent
     monkeypatch.setattr("stageline.wire.kv_out.really_sent", lambda n, mode: real(n, mode) - (n > CHUNK_BYTES))
     async with asyncio.timeout(30), cluster(FLEET) as servers:
         error = await failure(servers)
     assert isinstance(error, ProtocolError)
-    assert "KV of request 2, 2600020 bytes from stage 0 (stage-0) of replica 0 (prefill) to stage 0 (stage-0)" in str(
-        error
+    said = re.fullmatch(
+        r"KV of request 2, (\d+) bytes from stage \d .* of replica 0 \(prefill\) to stage \d .* of replica [12] "
+        r"\(decode\): (\d+) bytes came instead of (\d+) \(payload mode full\)",
+        str(error),
     )
-    assert "2600019 bytes came instead of 2600020" in str(error)
+    assert said, error
+    assert (int(said[1]), int(said[2]) + 1) == (int(said[3]), int(said[3]))
 
 
 async def test_a_receiver_that_counts_less_than_was_sent_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,4 +222,6 @@ async def test_a_decode_stage_that_cant_be_reached_for_kv_ends_the_run(monkeypat
         monkeypatch.setattr(KvOrders, "_request", ordered)
         assert await run(servers, "full")  # the stages are free again
     assert isinstance(error, RunFailed)
-    assert "of replica 1 (decode) at 127.0.0.1:1 can't be reached" in str(error)
+    assert re.search(
+        r"of replica 0 \(prefill\) can't send KV: stage \d .* of replica [12] \(decode\) at 127", str(error)
+    )

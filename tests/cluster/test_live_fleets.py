@@ -85,8 +85,8 @@ async def test_the_model_of_a_request_chooses_its_pool(tmp_path: Path) -> None:
     [
         (TWO_MODELS, (MODEL, OTHER), {"seed": 7}),
         (ONE_MODEL, (MODEL, ""), {"dilation": "5"}),
-        (handing_over("source-first"), (MODEL,), {}),
-        (handing_over("destination-first", streamed=True), (MODEL,), {"dilation": "5"}),
+        (handing_over("source-first"), (MODEL,), {"payload": "full"}),
+        (handing_over("destination-first", streamed=True), (MODEL,), {"dilation": "5", "payload": "capped"}),
     ],
     ids=["two models", "one model", "source-first", "destination-first"],
 )
