@@ -4,6 +4,7 @@ modes are in test_agreement.py.
 
 import asyncio
 import re
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -11,15 +12,17 @@ import pytest
 from router.cluster.kv_orders import KvOrders
 from stage_server.kv import KvStreams
 from stage_server.metrics import StageCollector
+from stage_server.servicer import StageServicer
 from stageline.cluster.client_run import run_on_cluster
 from stageline.engine.fleet import Fleet, HandOver, Pool
 from stageline.engine.settings import Scheduling
 from stageline.engine.types import Request
-from stageline.errors import ProtocolError, RunFailed, StagelineError
+from stageline.errors import ProtocolError, RunFailed, StagelineError, Unavailable
 from stageline.plan.schema import Plan
 from stageline.runtime.deployment import Deployment
 from stageline.runtime.metric_names import KV_TRANSFER
 from stageline.testing import DigestObserver, ListWorkload, request, run_fleet, uniform_plan
+from stageline.v1.stage_pb2 import SendKvReply
 from stageline.wire import kv_in
 from stageline.wire.frames import CAPPED_BYTES, CHUNK_BYTES, PayloadMode
 from stageline.wire.kv_in import KvDecoder
@@ -225,3 +228,26 @@ async def test_a_decode_stage_that_cant_be_reached_for_kv_ends_the_run(monkeypat
     assert re.search(
         r"of replica 0 \(prefill\) can't send KV: stage \d .* of replica [12] \(decode\) at 127", str(error)
     )
+
+
+async def test_a_stage_that_hangs_while_kv_is_under_way_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Emulated time is over, and nothing else would notice: the router asks all stages whether they answer."""
+    hangs, describe = asyncio.Event(), StageServicer.Describe
+
+    async def send(self: KvStreams, order: object) -> SendKvReply:
+        hangs.set()
+        await asyncio.wait({self._shell.ended})
+        return SendKvReply()
+
+    async def answer(self: StageServicer, *call: object) -> object:
+        if hangs.is_set():
+            await self.drained()
+        return await describe(self, *call)
+
+    monkeypatch.setattr(KvStreams, "send", send)
+    monkeypatch.setattr(StageServicer, "Describe", answer)
+    monkeypatch.setattr("router.cluster.kv_orders.grpc_options", SimpleNamespace(CALL_S=0.05))
+    async with asyncio.timeout(30), cluster(FLEET) as servers:
+        error = await failure(servers)
+    assert isinstance(error, Unavailable | RunFailed)
+    assert re.search(r"stage \d .* can't be reached .*Deadline Exceeded", str(error))
