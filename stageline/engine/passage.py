@@ -47,7 +47,7 @@ class Passage:
 
     __slots__ = (
         "booked", "chunk_ends", "decode", "end_ns", "ends_due", "has_ended", "landed_ns", "landings_due", "prefill",
-        "request", "reserved_ns", "sent_bytes", "start_ns", "state", "story",
+        "request", "reserved_ns", "sent_stage_bytes", "start_ns", "state", "story",
     )  # fmt: skip
 
     def __init__(self, request: Request, prefill: Sequence, state: State) -> None:
@@ -58,13 +58,18 @@ class Passage:
         self.story: list[tuple[int, Event, State]] = []
         self.has_ended = False  # its record is written
         self.chunk_ends: deque[int] = deque()  # tokens written after each chunk of the prompt that is in flight
-        self.sent_bytes = 0  # or booked to be
+        self.sent_stage_bytes: list[int] = []  # by stage of the source, or booked to be; empty: nothing yet
         self.booked: deque[Booked] = deque()  # transfers that have not landed
         self.ends_due = self.landings_due = 0  # how many of them have not ended, and not landed
         self.reserved_ns: int | None = None
         self.start_ns: int | None = None
         self.end_ns: int | None = None
         self.landed_ns: int | None = None
+
+    @property
+    def sent_bytes(self) -> int:
+        """Of all stages, sent or booked to be."""
+        return sum(self.sent_stage_bytes)
 
     def move(self, event: Event, now_ns: int) -> None:
         """Go on. Raises LawBroken, with the story so far, for what can't happen now."""

@@ -23,6 +23,15 @@ class Booked(NamedTuple):
     landed_ns: int
 
 
+class Transfer(NamedTuple):
+    """KV of a request that was booked to go from one replica to another: bytes by stage of the source."""
+
+    request: int
+    source: int
+    destination: int
+    stage_bytes: tuple[int, ...]
+
+
 class Ports:
     """One port per replica; each way serves one transfer after the other, in the order of booking.
 

@@ -113,8 +113,8 @@ async def test_what_ports_have_sent() -> None:
     [
         (TWO_MODELS, (MODEL, OTHER), {"seed": 7}),
         (ONE_MODEL, (MODEL, ""), {"dilation": "5"}),
-        (handing_over("source-first"), (MODEL,), {}),
-        (handing_over("destination-first", streamed=True), (MODEL,), {"dilation": "5"}),
+        (handing_over("source-first"), (MODEL,), {"payload": "full"}),
+        (handing_over("destination-first", streamed=True), (MODEL,), {"dilation": "5", "payload": "capped"}),
     ],
     ids=["two models", "one model", "source-first", "destination-first"],
 )
