@@ -121,7 +121,7 @@ def read_fleet_toml(path: Path, data: bytes, flags: FlagReader) -> Fleet:
     front_end = routing.front_end
     fleet = Fleet(
         pools=tuple(_shared(pool) for pool in pools),
-        hand_over=None if tables.kv_transfer is None else _hand_over(tables.kv_transfer, f"{place}, kv-transfer"),
+        hand_over=None if tables.kv_transfer is None else hand_over(tables.kv_transfer, f"{place}, kv-transfer"),
         balance=routing.balance,
         front_end_ns=_common_front_end(pools, place)
         if front_end is None
@@ -236,7 +236,24 @@ def _shared(pool: Pool) -> Pool:
     return msgspec.structs.replace(pool, scheduling=msgspec.structs.replace(pool.scheduling, front_end_ns=0))
 
 
-def _hand_over(table: KvTransferTable, place: str) -> HandOver:
+def parse_transfer(text: str, place: str) -> KvTransferTable:
+    """ "network=ndr-infiniband,order=source-first" as the keys of [kv-transfer]. Raises BadInput at `place`."""
+    found: dict[str, str] = {}
+    for part in text.split(","):
+        key, equals, value = part.partition("=")
+        if not equals or not value or key.strip() in found:
+            reason = "given twice" if key.strip() in found else "not of the form key=value"
+            raise BadInput(place, part, reason, "write it like network=ndr-infiniband,order=destination-first")
+        found[key.strip()] = value.strip()
+    try:
+        return msgspec.convert(found, KvTransferTable, strict=False)
+    except msgspec.ValidationError as error:
+        keys = ", ".join(KvTransferTable.__struct_encode_fields__)
+        raise BadInput(place, text, str(error), f"give keys of [kv-transfer]: {keys}") from None
+
+
+def hand_over(table: KvTransferTable, place: str) -> HandOver:
+    """How KV moves. Raises BadInput at `place`."""
     kept = ("order", "first_token", "streamed", "decode_on_both")
     given: dict[str, Any] = {name: getattr(table, name) for name in kept}
     given["local_prefill_tokens"] = table.local_prefill_tokens

@@ -26,6 +26,7 @@ def close_run(conductor: Conductor, records: Seq[StageRecord]) -> RunTotals:
         window_start_ns=start, window_end_ns=end, stages=tuple(records), requests=router.arrived, microbatches=formed,
         stage_visits=sum(r.formed * r.route.visits for r in router.replicas),
         binding_stage=refusals.index(most) if most else None, prefix=prefix, speculation=speculation,
+        tiers=router.loads.stats() if router.loads is not None else (),
     )  # fmt: skip
 
 

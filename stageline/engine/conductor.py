@@ -52,7 +52,7 @@ class Conductor:
         self.last_completion_ns = 0
         self.in_flight: list[deque[int]] = [deque() for _ in range(replicas)]  # arrivals at visit 0
         # Whether what happens at one replica may change what another one can do, so that none runs ahead of another.
-        self.reactive = (workload.reactive or router.fleet.hand_over is not None) and replicas > 1
+        self.reactive = router.fleet.moves_kv or (workload.reactive and replicas > 1)
         self._trip_ns = [route.trip_ns for route in router.fleet.routes]  # shortest, by replica
         self._agenda = Agenda(replicas) if replicas > 1 else SoloAgenda()
         self.next_arrival_ns = NEVER  # lower bound on the next arrival
@@ -108,7 +108,7 @@ class Conductor:
 
     def next_event_ns(self, replica: int) -> int:
         """The earliest time at which this replica may dispatch something."""
-        if self.router.fleet.hand_over is not None:
+        if self.router.fleet.moves_kv:
             return min(self.own_event_ns, self._all_bounds_ns())
         bound = self._all_bounds_ns() if self.reactive else self.bound_ns(replica)
         return min(self.next_arrival_ns, self.next_form_ns[replica], bound)

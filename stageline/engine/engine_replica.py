@@ -2,6 +2,7 @@
 
 import heapq
 
+from stageline.engine.below import Hit
 from stageline.engine.forming import Forming
 from stageline.engine.policies.batching_policy import Load
 from stageline.engine.policies.grouping import Grouping
@@ -62,8 +63,9 @@ class EngineReplica(Replica):
 
     def schedule(self, now_ns: int) -> Forming:
         """See Replica."""
-        prefill_tokens = self._waiting_tokens + sum(s.todo_tokens for s in self._partial)
-        load = Load(len(self.running), len(self.waiting), len(self._partial), prefill_tokens)
+        unfinished = [*self._partial, *self._loading]
+        prefill_tokens = self._waiting_tokens + sum(s.todo_tokens for s in unfinished)
+        load = Load(len(self.running), len(self.waiting), len(unfinished), prefill_tokens)
         quota = self.batching.quota(load, self.batched_tokens)
         forming = Forming(quota.members, quota.tokens)
         self._schedule_own_decodes(forming, quota.decodes)
@@ -73,7 +75,7 @@ class EngineReplica(Replica):
         if len(self.waiting) and forming.has_room:
             if self._queues is not None:
                 self._queues.turn(self.grouping.group)
-            self._schedule_waiting(forming, now_ns)
+            self.schedule_waiting(forming, now_ns)
         return forming
 
     def _schedule_own_decodes(self, forming: Forming, limit: int) -> None:
@@ -129,6 +131,11 @@ class EngineReplica(Replica):
         """See Replica."""
         self.grouping.admitted(sequence)
         super().admit(sequence, chunk, forming)
+
+    def admit_load(self, sequence: Sequence, hit: Hit, now_ns: int) -> None:
+        """See Replica."""
+        self.grouping.admitted(sequence)
+        super().admit_load(sequence, hit, now_ns)
 
     # -- preemption, finishing
 

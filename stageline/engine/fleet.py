@@ -16,7 +16,18 @@ FLEET_FORMAT = "stageline-fleet/1"
 
 Role = Literal["both", "prefill", "decode"]
 Order = Literal["source-first", "destination-first"]
+Offload = Literal["evict", "write-through"]
+LoadPolicy = Literal["cheaper", "always"]
 Name = Annotated[str, msgspec.Meta(pattern="^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=40)]
+
+
+class Tier(PlanStruct, frozen=True):
+    """A place for KV below prefix caches (rule 12)."""
+
+    capacity_bytes: Natural
+    write_bytes_per_s: Count
+    read_bytes_per_s: Count
+    latency_ns: Natural = 0  # of a read: from its end until its KV is on the device
 
 
 class Pool(PlanStruct, frozen=True):
@@ -29,6 +40,7 @@ class Pool(PlanStruct, frozen=True):
     egress_bytes_per_s: Natural = 0  # of the port through which a replica sends KV; 0: the hand-over's bandwidth
     ingress_bytes_per_s: Natural = 0  # of the port through which it receives KV
     port_latency_ns: Natural | None = None  # None: the hand-over's; of both ends of a transfer the larger one counts
+    host: Tier | None = None  # host memory of each replica, below its prefix cache
 
 
 class HandOver(PlanStruct, frozen=True):
@@ -51,6 +63,10 @@ class Fleet(PlanStruct, frozen=True):
     hand_over: HandOver | None = None
     balance: str = "round-robin"  # routing policy of arrivals and of hand-overs
     front_end_ns: Natural = 0  # from a request's arrival until the router sees it
+    store: Tier | None = None  # below the host memory, or else the prefix cache, of all replicas
+    offload: Offload = "evict"  # when KV goes down: when the prefix cache evicts it, or when it has been computed
+    load: LoadPolicy = "cheaper"  # what is loaded: what lands before it would have been prefilled, or all
+    balance_sees_host: bool = False  # whether the policy `prefix` and `local_prefill_tokens` count host memory, too
     format: str = FLEET_FORMAT
 
     def canonical(self) -> bytes:

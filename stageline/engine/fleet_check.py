@@ -52,6 +52,7 @@ def check_fleet(fleet: Fleet, place: str) -> None:
     _check_roles(fleet, place)
     if fleet.hand_over is not None:
         _check_hand_over(fleet, fleet.hand_over, f"{place}, KV transfer")
+    _check_tiers(fleet, place)
 
 
 def check_hash_blocks(fleet: Fleet, hash_block_tokens: int, place: str) -> None:
@@ -189,3 +190,26 @@ def _check_hand_over(fleet: Fleet, hand_over: HandOver, place: str) -> None:
     if hand_over.decode_on_both and not any(pool.role == "both" for pool in fleet.pools):
         reason = "no pool has the role both"
         raise BadInput(f"{place}, decode-on-both", True, reason, "leave it out, or give a pool that role")
+
+
+def _check_tiers(fleet: Fleet, place: str) -> None:
+    """A tier keeps what prefix caches give up; settings of tiers need one."""
+    for pool in fleet.pools:
+        if pool.host is not None and not pool.scheduling.prefix_cache:
+            reason = "host memory keeps what a prefix cache gives up, and this pool has none"
+            raise BadInput(f"{pool_place(place, pool.name)}, host", None, reason, "give it one, or leave host out")
+    if fleet.store is not None and not any(pool.scheduling.prefix_cache for pool in fleet.pools):
+        reason = "a store keeps what prefix caches give up, and no pool has one"
+        raise BadInput(f"{place}, store", None, reason, "give some pool a prefix cache, or leave the store out")
+    hosts = any(pool.host is not None for pool in fleet.pools)
+    plain = Fleet(pools=fleet.pools)
+    for field, there in (
+        ("offload", hosts or fleet.store),
+        ("load", hosts or fleet.store),
+        ("balance_sees_host", hosts),
+    ):
+        value = getattr(fleet, field)
+        if value != getattr(plain, field) and not there:
+            reason = "there is no tier to which this could apply"
+            way_out = "give a pool host memory" + (", or the fleet a store" if field != "balance_sees_host" else "")
+            raise BadInput(f"{place}, {field}", value, reason, f"{way_out}, or leave it out")

@@ -1,21 +1,19 @@
 """KV that is handed over from prefill to decode replicas (rule 11): who waits where, and what is due when."""
 
-import heapq
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
+from functools import partial
 from itertools import zip_longest
 
 from stageline.engine.binding import Binding, prefill_part
+from stageline.engine.due import BIND, END, LAND, DueEvents, Order
 from stageline.engine.fleet import HandOver
 from stageline.engine.passage import Passage
 from stageline.engine.ports import Ports, Transfer
 from stageline.engine.replica import Replica
 from stageline.engine.sequence import Sequence
-from stageline.engine.types import NEVER, Request
+from stageline.engine.types import Request
 from stageline.errors import LawBroken
-
-BIND, END, LAND = range(3)  # the order of what is due at one instant
-Due = tuple[int, int, tuple[int, int, int], Passage]  # time, kind, who goes first among equals
 
 
 class HandOvers:
@@ -25,24 +23,23 @@ class HandOvers:
     """
 
     def __init__(
-        self, settings: HandOver, replicas: Seq[Replica], ports: Ports, binding: Binding, sequences: dict[int, Sequence]
+        self,
+        settings: HandOver,
+        replicas: Seq[Replica],
+        binding: Binding,
+        *,
+        ports: Ports,
+        sequences: dict[int, Sequence],
+        due: DueEvents,
     ) -> None:
-        self.settings, self.replicas, self.ports, self._binding = settings, replicas, ports, binding
+        self.settings, self.replicas, self.ports, self._binding, self._due = settings, replicas, ports, binding, due
         self.sequences = sequences
         self.acquires_cached = settings.transfer == "missing"
         self.counts_at_prefill = settings.first_token == "prefill"
         self.passages: dict[int, Passage] = {}  # by request index, until it decodes or has ended
-        self.touched: list[int] = []  # replicas that may form because of what happened at another one
         self.on_booked: Callable[[Transfer], None] | None = None  # who sees every transfer
-        self._due: list[Due] = []
-        self._booked = 0
         for replica in replicas:
             replica.incoming = self
-
-    @property
-    def next_ns(self) -> int:
-        """When the next binding, end or landing is due."""
-        return self._due[0][0] if self._due else NEVER
 
     # -- on the way to the transfer
 
@@ -67,7 +64,7 @@ class HandOvers:
         passage.move("reserved", now_ns)
         part = self.sequences[sequence.request.index] = passage.prefill
         self.replicas[part.replica].enqueue(part)
-        self.touched.append(part.replica)
+        self._due.touched.append(part.replica)
 
     def chunk_returned(self, passage: Passage, now_ns: int) -> None:
         """A chunk of the prompt is back, which is not the last: with `streamed` its blocks leave."""
@@ -79,13 +76,13 @@ class HandOvers:
             passage.prefill.fixed = True
             self._book(passage, passage.decode, kv_bytes, now_ns)
 
-    def prefilled(self, passage: Passage, now_ns: int, order: tuple[int, int, int]) -> None:
+    def prefilled(self, passage: Passage, now_ns: int, order: Order) -> None:
         """The prompt is done: its KV stays pinned until it is sent. `order`: replica, microbatch, member."""
         passage.chunk_ends.popleft()
         self.replicas[passage.prefill.replica].pin(passage.prefill, now_ns)
         if passage.decode is None:
             passage.move("prefilled", now_ns)
-            heapq.heappush(self._due, (now_ns, BIND, order, passage))
+            self._due.add(now_ns, BIND, order, partial(self._bound, passage))
             return
         self._go_on(passage, passage.decode)
         if self.counts_at_prefill:
@@ -94,39 +91,34 @@ class HandOvers:
 
     # -- what is due
 
-    def fire(self) -> Passage | None:
-        """Do what is due next; returns who has landed after its client had left, for the caller to end."""
-        now_ns, kind, _, passage = heapq.heappop(self._due)
-        if kind == BIND:
-            passage.move("queued", now_ns)
-            self._queue(passage)
-        elif kind == END:
-            self._sent(passage)
-        else:
-            return self._landed(passage, now_ns)
-        return None
+    def _bound(self, passage: Passage, now_ns: int) -> None:
+        passage.move("queued", now_ns)
+        self._queue(passage)
 
-    def _sent(self, passage: Passage) -> None:
+    def _sent(self, passage: Passage, _now_ns: int) -> None:
         part = passage.prefill
+        self.ports.sent(passage.booked[-passage.ends_due])
         passage.ends_due -= 1
         source = self.replicas[part.replica]
         if not passage.ends_due and part.request.index in source.pinned:
             source.unpin(part)
-        self.touched.append(source.index)
+        self._due.touched.append(source.index)
 
-    def _landed(self, passage: Passage, now_ns: int) -> Passage | None:
+    def _landed(self, passage: Passage, now_ns: int) -> Sequence | None:
+        """Returns the sequence if its client has left, for the caller to end."""
         sequence = passage.decode
         if sequence is None:
             raise LawBroken(f"request {passage.request.index}: KV lands, and no decode replica holds it")
         passage.landings_due -= 1
-        self.touched.append(sequence.replica)
+        passage.booked.popleft()
+        self._due.touched.append(sequence.replica)
         if passage.landings_due or passage.state == "prefill":
             return None
         if passage.has_ended:
             self.let_go(passage, now_ns)
             return None
         if sequence.cancelled:
-            return passage
+            return sequence
         passage.move("landed", now_ns)
         del self.passages[passage.request.index]
         self.replicas[sequence.replica].land(sequence)
@@ -137,7 +129,9 @@ class HandOvers:
     def abandon(self, passage: Passage, now_ns: int) -> bool:
         """Its client left. False when something of it is in flight or under way, so that it ends later."""
         part, decode = passage.prefill, passage.decode
+        self._due.touched.append(part.replica)
         if decode is not None:
+            self._due.touched.append(decode.replica)
             decode.cancelled = True
         if part.in_flight:
             part.cancelled = True
@@ -170,7 +164,7 @@ class HandOvers:
         source = self.replicas[part.replica]
         if part.request.index in source.pinned:
             source.unpin(part)
-            self.touched.append(source.index)
+            self._due.touched.append(source.index)
         elif state == "prefill":
             self._leave(source, part, now_ns)
         if decode is not None:
@@ -184,10 +178,10 @@ class HandOvers:
         source.pin(part, now_ns)
         if not passage.ends_due:
             source.unpin(part)
-        self.touched.append(source.index)
+        self._due.touched.append(source.index)
 
     def _leave(self, replica: Replica, sequence: Sequence, now_ns: int) -> None:
-        self.touched.append(replica.index)
+        self._due.touched.append(replica.index)
         if sequence.running:
             replica.finish(sequence, now_ns)
         else:
@@ -206,7 +200,7 @@ class HandOvers:
         if passage.state == "waiting":
             self._go_on(passage, sequence)
         chosen.enqueue(sequence)
-        self.touched.append(chosen.index)
+        self._due.touched.append(chosen.index)
         return sequence
 
     def _go_on(self, passage: Passage, sequence: Sequence) -> None:
@@ -216,6 +210,7 @@ class HandOvers:
         sequence.generated = part.generated
         sequence.admitted_ns, sequence.first_ns, sequence.last_ns = part.admitted_ns, part.first_ns, part.last_ns
         sequence.preemptions, sequence.cached_tokens = part.preemptions, part.cached_tokens
+        sequence.load = part.load
 
     def _start(self, passage: Passage, sequence: Sequence, now_ns: int) -> None:
         """All that has not been sent goes, and the states with it."""
@@ -240,6 +235,7 @@ class HandOvers:
         source, before = passage.prefill.replica, passage.sent_stage_bytes
         size = sum(kv_bytes) - passage.sent_bytes
         booked = self.ports.book(source, sequence.replica, size, now_ns)
+        passage.booked.append(booked)
         passage.sent_stage_bytes = kv_bytes
         if self.on_booked is not None:
             parts = tuple(now - past for now, past in zip_longest(kv_bytes, before, fillvalue=0))
@@ -249,8 +245,7 @@ class HandOvers:
         if passage.start_ns is None:
             passage.start_ns = booked.start_ns
         passage.end_ns = booked.end_ns
-        order = (self._booked, 0, 0)
-        self._booked += 1
-        heapq.heappush(self._due, (booked.end_ns, END, order, passage))
-        heapq.heappush(self._due, (booked.landed_ns, LAND, order, passage))
+        order = self._due.book()
+        self._due.add(booked.end_ns, END, order, partial(self._sent, passage))
+        self._due.add(booked.landed_ns, LAND, order, partial(self._landed, passage))
         return booked.landed_ns

@@ -4,8 +4,9 @@
 class IdleStamps:
     """The stamps that the next microbatch of a replica will carry."""
 
-    __slots__ = ("_came_to_none", "_empty_stamp_ns", "_ran_out_ns", "_transfer_since_ns", "_transfer_stamp_ns",
-                 "credit_since_ns", "had_work", "work_since_ns")  # fmt: skip
+    __slots__ = ("_came_to_none", "_empty_stamp_ns", "_had_own", "_had_own_before", "_noted_ns", "_ran_out_ns",
+                 "_transfer_since_ns", "_transfer_stamp_ns", "credit_since_ns", "had_work",
+                 "work_since_ns")  # fmt: skip
 
     def __init__(self) -> None:
         self.had_work = False  # when the replica last formed
@@ -16,6 +17,8 @@ class IdleStamps:
         self._empty_stamp_ns = 0
         self._transfer_since_ns: int | None = None  # since when there are requests that all wait for KV from elsewhere
         self._transfer_stamp_ns = 0
+        self._noted_ns = -1  # when it was last said who is here
+        self._had_own = self._had_own_before = False  # requests of its own, then and when it was said before
 
     def came(self, *, to_none: bool) -> None:
         """A request has come, or its KV has."""
@@ -38,12 +41,19 @@ class IdleStamps:
         """The last request of its own has left."""
         self._ran_out_ns = now_ns
 
-    def note_waiting(self, now_ns: int, *, all_wait: bool) -> None:
-        """Whether there are requests, and all wait for KV from elsewhere."""
+    def note(self, now_ns: int, *, all_wait: bool, own: bool) -> None:
+        """The replica has formed: whether requests are here that all wait for KV from elsewhere, or some of its own."""
         if not all_wait:
             self._transfer_since_ns = None
         elif self._transfer_since_ns is None:
             self._transfer_since_ns = now_ns
+        if now_ns > self._noted_ns:
+            self._had_own_before, self._noted_ns = self._had_own, now_ns
+        self._had_own = own
+
+    def had_own_before(self, now_ns: int) -> bool:
+        """Whether there were requests of its own when it formed last before `now_ns`."""
+        return self._had_own if now_ns > self._noted_ns else self._had_own_before
 
     def of_next(self) -> tuple[int, int, int, int]:
         """`work_since_ns`, `empty_since_ns`, `credit_since_ns` and `transfer_wait_ns` of the next microbatch."""

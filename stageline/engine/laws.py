@@ -1,7 +1,7 @@
 """The numbered laws (invariants), one function each; tests and `--paranoid` check them after every round of events.
 
 L1 requests in = finished + failed + in system
-L2 ledgers never negative, never over budget, zero at the end
+L2 ledgers never negative, never over budget, zero at the end; tiers never over capacity
 L3 time never runs backwards on a stage or link
 L4 a microbatch visits the route in order, once each
 L5 a sequence never has two decode steps in flight
@@ -66,6 +66,21 @@ def check_prefix_cache(router: Router) -> None:
         require(not wrong, "L2", f"replica {replica.index}: blocks {sorted(wrong)} count other users than they have")
 
 
+def check_tiers(router: Router) -> None:
+    """L2 for tiers: bytes are the sum of items and never above the capacity; pins are those of the loads under way."""
+    if router.loads is None:
+        return
+    for replica, tier in router.loads.tiers:
+        where = "store" if replica is None else f"host memory of replica {replica}"
+        size, idle = tier.sums()
+        require(tier.used_bytes == size, "L2", f"{where}: {tier.used_bytes} B, its items {size}")
+        require(size <= tier.capacity_bytes, "L2", f"{where}: {size} of {tier.capacity_bytes} B")
+        require(tier.idle_bytes == idle, "L2", f"{where}: {tier.idle_bytes} B could be evicted, not {idle}")
+        reads = [names for hit in router.loads.under_way for read, names in hit.reads if read is tier]
+        pins = Counter(name for names in reads for name in names)
+        require(tier.pins == pins, "L2", f"{where}: {len(tier.pins)} items are pinned, loads read {len(pins)}")
+
+
 def check_context(router: Router) -> None:
     """L2: a sequence not in flight has written all tokens but the last, no rejected draft, and holds their blocks."""
     for replica in router.replicas:
@@ -100,6 +115,7 @@ def check_all(conductor: Conductor, pipelines: Seq[HeapPipeline]) -> None:
     check_l1(conductor.router)
     check_l2(conductor.router, pipelines)
     check_prefix_cache(conductor.router)
+    check_tiers(conductor.router)
     check_context(conductor.router)
     check_l5(conductor.router)
     check_l7(conductor.router)

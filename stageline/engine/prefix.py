@@ -9,9 +9,11 @@ while their block is in use.
 import heapq
 from collections.abc import Sequence as Seq
 from itertools import zip_longest
+from typing import Protocol
 
 from stageline.engine.microbatch import Grant
 from stageline.engine.mirror import KvMirror
+from stageline.engine.tier import ChainIds, ItemKind
 
 SWEEP_ENTRIES = 4096  # in the heap of idle blocks before stale ones are swept out
 SNAPSHOT, WINDOW = 1, 2  # what an owner's number tells of a block's; 0: the block itself
@@ -25,18 +27,27 @@ class HashBlock:
     """
 
     __slots__ = (
-        "children", "depth", "key", "last_use", "owner", "parent", "snapshot", "users", "window", "window_use",
+        "chain", "children", "depth", "key", "last_use", "owner", "parent", "snapshot", "users", "window", "window_use",
     )  # fmt: skip
 
     def __init__(self, key: int, parent: "HashBlock | None", owner: int) -> None:
         self.key, self.parent, self.owner = key, parent, owner
         self.depth: int = parent.depth + 1 if parent else 0
+        self.chain = 0  # number of its hash chain; 0 without tiers
         self.children: dict[int, HashBlock] = {}
         self.users = 0  # running sequences that hold it
         self.last_use = 0
         self.snapshot = False  # whether the linear layers' state after this block is kept
         self.window = False  # whether its window KV is kept
         self.window_use = 0
+
+
+class EvictsTo(Protocol):
+    """Where evicted KV goes."""
+
+    def evicted(self, kind: ItemKind, block: HashBlock) -> None:
+        """This of a block was evicted."""
+        ...
 
 
 class PrefixCache:
@@ -56,6 +67,8 @@ class PrefixCache:
         self._window_kept = mirror.kept_of(self.kv_blocks)  # by the window KV of one block
         self.evicted: list[int] = []  # owners whose KV is freed with the next microbatch
         self.evicted_blocks = 0
+        self.chains: ChainIds | None = None  # numbers them for the tiers below; None: there are none
+        self.evicts_to: EvictsTo | None = None
         self._root = HashBlock(0, None, 0)
         self._made = 0
         self._tick = 0
@@ -137,6 +150,8 @@ class PrefixCache:
             self._made += 3
             block = parent.children[key] = HashBlock(key, parent, WINDOW - self._made)
             block.users = 1
+            if self.chains is not None:
+                block.chain = self.chains.give(parent.chain, key)
             grants.append((block.owner, self.kv_blocks, 0, 0))
             if computed and self.snapshot_hash_blocks and block.depth % self.snapshot_hash_blocks == 0:
                 self._keep_state(block, grants)
@@ -217,7 +232,8 @@ class PrefixCache:
         return evicted
 
     def clear(self) -> None:
-        """Evict everything: the run is over and no block has users."""
+        """Evict everything: the run is over and no block has users. Nothing goes to a tier."""
+        self.evicts_to = None
         while self.evict_one():
             pass
 
@@ -230,12 +246,16 @@ class PrefixCache:
             self._fresh.append(block)
 
     def _drop_window(self, block: HashBlock) -> None:
+        if self.evicts_to is not None:
+            self.evicts_to.evicted("window", block)
         block.window = False
         self._windows -= 1
         self.mirror.free(0, 0, self._window_kept)
         self.evicted.append(block.owner - WINDOW)
 
     def _drop_state(self, block: HashBlock) -> None:
+        if self.evicts_to is not None:
+            self.evicts_to.evicted("snapshot", block)
         block.snapshot = False
         self._snapshots -= 1
         self.mirror.free(0, 1)
@@ -246,6 +266,8 @@ class PrefixCache:
             self._drop_window(block)
         if block.snapshot:
             self._drop_state(block)
+        if self.evicts_to is not None:
+            self.evicts_to.evicted("block", block)
         del parent.children[block.key]
         block.parent = None
         self.mirror.free(self.kv_blocks, 0)

@@ -6,7 +6,8 @@ from stageline.engine.mirror import KvMirror
 from stageline.engine.prefix import HashBlock, PrefixCache
 from stageline.engine.route import Route
 from stageline.engine.sequence import Sequence
-from stageline.engine.settings import Scheduling
+from stageline.engine.settings import Scheduling, data_parallel_ranks
+from stageline.engine.tier import ItemKind
 from stageline.engine.types import PrefixStats, Request
 from stageline.errors import UsageError
 
@@ -20,7 +21,9 @@ class PromptCache(PrefixCache):
         super().__init__(mirror, hash_block_tokens, snapshot_hash_blocks)
         self._route = route
         self._chunk_tokens = chunk_tokens
-        self._saved_ns: dict[int, int] = {0: 0}  # by hit tokens
+        self.model = route.plan.model
+        self.completed: list[tuple[Sequence, int]] | None = None  # in the microbatch being formed; see `take_completed`
+        self._prefill_ns: dict[tuple[int, int], int] = {}  # by the first token and the one after the last
         self._queried_blocks = self._hit_blocks = self._queried_tokens = self._hit_tokens = self._total_saved_ns = 0
 
     def stats(self) -> PrefixStats:
@@ -30,12 +33,26 @@ class PromptCache(PrefixCache):
             hit_tokens=self._hit_tokens, evictions=self.evicted_blocks, saved_prefill_ns=self._total_saved_ns,
         )  # fmt: skip
 
+    def item_bytes(self) -> dict[ItemKind, int]:
+        """What a block, its snapshot and its window KV take on all stages together."""
+        stages = self._route.plan.stages
+        return {
+            "block": self.kv_blocks * sum(s.kv_block_bytes for s in stages),
+            "snapshot": sum(s.state_bytes for s in stages),
+            "window": sum(s.window_bytes(self.kv_blocks) for s in stages),
+        }
+
     def acquire(self, sequence: Sequence) -> int:
         """Hold the longest usable chain for a sequence about to be admitted; returns how many tokens it covers."""
-        sequence.block_ids = self._identities(sequence.request)
+        sequence.block_ids = self.identities(sequence.request)
         chain = self.match(sequence.block_ids, sequence.todo_tokens)
         self._hold_chain(sequence, chain)
         return len(chain) * self.hash_block_tokens
+
+    def acquire_chain(self, sequence: Sequence, chain: list[HashBlock]) -> None:
+        """Hold the blocks of a hit that reads tiers, too, as far as they are here."""
+        sequence.block_ids = self.identities(sequence.request)
+        self._hold_chain(sequence, chain)
 
     def prepare(self, sequence: Sequence, *, acquire: bool) -> None:
         """A hand-over is about to be held: its blocks can be cached once they have landed.
@@ -43,7 +60,7 @@ class PromptCache(PrefixCache):
         With `acquire` it holds those full blocks of its prompt that are cached here already, whatever states and window
         KV lie beside them: those are sent.
         """
-        sequence.block_ids = self._identities(sequence.request)
+        sequence.block_ids = self.identities(sequence.request)
         if acquire:
             self._hold_chain(sequence, self.resident_chain(sequence.block_ids, sequence.request.prompt_tokens))
 
@@ -70,20 +87,34 @@ class PromptCache(PrefixCache):
             sequence.cached_blocks += self.kv_blocks
         if self.window_hash_blocks and computed:
             self.keep_windows(sequence.chain[before:], grants)
+        if self.completed is not None and computed and len(sequence.chain) > before:
+            self.completed.append((sequence, before))
 
-    def count(self, sequence: Sequence) -> None:
-        """Count an admission, once per request."""
-        if sequence.cached_tokens is not None:
-            return
+    def take_completed(self) -> list[tuple[Sequence, list[HashBlock]]]:
+        """The blocks that the members of the microbatch being formed complete; nothing unless `completed` is kept."""
+        if not self.completed:
+            return []
+        completed, self.completed = self.completed, []
+        return [(sequence, sequence.chain[before:]) for sequence, before in completed]
+
+    def count(self, sequence: Sequence, hit: int) -> None:
+        """Count an admission with so many hit tokens, once per request."""
+        if sequence.admitted_ns is not None:
+            return  # admitted before, here or where it was prefilled
         request = sequence.request
-        hit = sequence.cached_tokens = len(sequence.chain) * self.hash_block_tokens
+        sequence.cached_tokens = hit
         self._queried_blocks += len(request.hash_ids)
-        self._hit_blocks += len(sequence.chain)
+        self._hit_blocks += hit // self.hash_block_tokens
         self._queried_tokens += request.prompt_tokens
         self._hit_tokens += hit
-        if hit not in self._saved_ns:
-            self._saved_ns[hit] = self._prefill_ns(hit)
-        self._total_saved_ns += self._saved_ns[hit]
+        self._total_saved_ns += self.prefill_ns(0, hit)
+
+    def prefill_ns(self, start: int, end: int) -> int:
+        """Service time of a prompt's tokens from `start` until `end`, in the largest chunks allowed, each alone."""
+        known = self._prefill_ns.get((start, end))
+        if known is None:
+            known = self._prefill_ns[start, end] = self._prefilled_ns(start, end)
+        return known
 
     def _hold_chain(self, sequence: Sequence, chain: list[HashBlock]) -> None:
         for block in chain:
@@ -92,20 +123,19 @@ class PromptCache(PrefixCache):
         sequence.chain = chain
         sequence.cached_blocks = len(chain) * self.kv_blocks
 
-    def _identities(self, request: Request) -> tuple[int, ...]:
+    def identities(self, request: Request) -> tuple[int, ...]:
         """Of the prompt's full blocks and those that the answer completes, up to the first that has none."""
         full = request.prompt_tokens // self.hash_block_tokens
         ids = request.hash_ids
         return ids if len(ids) < full else ids[:full] + request.output_hash_ids
 
-    def _prefill_ns(self, tokens: int) -> int:
-        """Service time of the first `tokens` of a prompt in the largest chunks allowed, each alone."""
+    def _prefilled_ns(self, start: int, end: int) -> int:
         total_ns = 0
-        for start in range(0, tokens, self._chunk_tokens):
-            chunk = min(self._chunk_tokens, tokens - start)
+        for before in range(start, end, self._chunk_tokens):
+            chunk = min(self._chunk_tokens, end - before)
             totals = BatchTotals(
-                prefill_sequences=1, prefill_tokens=chunk, prefill_kv_tokens=start + chunk,
-                prefill_pairs=chunk * start + chunk * (chunk + 1) // 2,
+                prefill_sequences=1, prefill_tokens=chunk, prefill_kv_tokens=before + chunk,
+                prefill_pairs=chunk * before + chunk * (chunk + 1) // 2,
             )  # fmt: skip
             total_ns += sum(m.service_ns(totals) for m in self._route.models)
         return total_ns
@@ -123,7 +153,7 @@ def make_cache(mirror: KvMirror, route: Route, scheduling: Scheduling) -> Prompt
         return None
     plan = route.plan
     hash_block_tokens = scheduling.hash_block_tokens or plan.block_tokens
-    chunk_tokens = scheduling.batched_tokens or plan.defaults.batched_tokens
+    chunk_tokens = -(-(scheduling.batched_tokens or plan.defaults.batched_tokens) // data_parallel_ranks(plan))
     if hash_block_tokens % plan.block_tokens:
         raise UsageError(
             f"--prefix-cache: {hash_block_tokens}-token blocks are not a multiple of the plan's KV blocks of "

@@ -4,12 +4,13 @@ import heapq
 from collections import deque
 from typing import Protocol
 
+from stageline.engine.below import Hit
 from stageline.engine.forming import Forming
-from stageline.engine.idle_stamps import IdleStamps
 from stageline.engine.microbatch import Item, Trail
 from stageline.engine.policies.batching import BATCHING
 from stageline.engine.policies.queueing import QueueState
-from stageline.engine.replica_kv import ReplicaKv
+from stageline.engine.prefix import HashBlock
+from stageline.engine.replica_sequences import ReplicaSequences
 from stageline.engine.rng import STREAM_EXPERTS, draw_at, stream_key
 from stageline.engine.route import Route
 from stageline.engine.sequence import Sequence
@@ -29,11 +30,19 @@ class Incoming(Protocol):
         ...
 
 
+class Loader(Protocol):
+    """Who brings KV up from tiers."""
+
+    def admitted(self, sequence: Sequence, hit: Hit, now_ns: int) -> None:
+        """The replica holds KV for what the sequence has hit there."""
+        ...
+
+
 Members = list[tuple[Sequence, int]]  # with the rows sampled for each
 Formed = tuple[Item, Members]  # a microbatch on link 0, and who is in it
 
 
-class Replica(ReplicaKv):
+class Replica(ReplicaSequences):
     """The credits (in-flight limit), gate, mirror, waiting and running sequences of one pipeline."""
 
     def __init__(self, route: Route, index: int, scheduling: Scheduling, seed: int) -> None:
@@ -52,17 +61,12 @@ class Replica(ReplicaKv):
         self.in_flight: deque[Formed] = deque()
         self.prefills = False  # whether requests leave it once their prompt is done
         self.incoming: Incoming | None = None  # told of hand-overs that are admitted here; None: there are none
+        self.loader: Loader | None = None  # told of loads that are admitted here; None: there are no tiers
         self.formed = 0
-        self.admissions = 0
-        self._ready: list[tuple[int, int, Sequence]] = []  # heap by admission number; may hold stale entries
-        self._ready_count = 0
-        self._pushes = 0
-        self._partial: list[Sequence] = []  # running, prompt not yet fully scheduled; by admission number
         self._gate_free_ns = 0
         self._depart_ns = 0
         self._draw_key = stream_key(seed, STREAM_EXPERTS, index, 0)
-        self.stamps = IdleStamps()
-        self._own = 0  # requests here but those whose KV comes from elsewhere and has not landed
+        self._completed: deque[list[tuple[Sequence, list[HashBlock]]]] = deque()  # see `_write_through`
 
     # -- what policies and the router read
 
@@ -78,14 +82,6 @@ class Replica(ReplicaKv):
 
     # -- what happens to requests
 
-    def enqueue(self, sequence: Sequence) -> None:
-        """A request arrived and was bound to this replica."""
-        self.outstanding_tokens += sequence.outstanding_tokens
-        self.count_waiting(sequence, 1)
-        self.waiting.add(sequence)
-        self.stamps.came(to_none=not self._own)
-        self._own += not sequence.incoming
-
     def complete(self, now_ns: int) -> Members:
         """The oldest microbatch in flight is back; returns its members. The caller finishes the sequences that end."""
         _, members = self.in_flight.popleft()
@@ -94,6 +90,8 @@ class Replica(ReplicaKv):
         self.credits += 1
         for sequence, _ in members:
             sequence.in_flight -= 1
+        if self._completed:
+            self._write_through()
         return members
 
     def verify(self, sequence: Sequence, rows: int) -> int:
@@ -110,29 +108,6 @@ class Replica(ReplicaKv):
         self.written_tokens -= rejected
         return kept
 
-    def set_ready(self, sequence: Sequence) -> None:
-        """Its token is back, and its next decode step may be scheduled."""
-        sequence.ready = True
-        self._ready_count += 1
-        self._push_ready(sequence)
-
-    def finish(self, sequence: Sequence, now_ns: int) -> None:
-        """A running sequence has ended: its KV is freed, at the stages with the next microbatch."""
-        self.free(sequence)
-        self.leave(sequence, now_ns)
-
-    def abort_waiting(self, sequence: Sequence, now_ns: int) -> None:
-        """A sequence ends while it waits to be admitted (again)."""
-        self.waiting.remove(sequence)
-        self.count_waiting(sequence, -1)
-        self.leave(sequence, now_ns)
-
-    def abort_running(self, sequence: Sequence) -> None:
-        """Schedule nothing more of a running sequence. The caller finishes it when what is in flight is back."""
-        self.outstanding_tokens -= sequence.todo_tokens
-        sequence.todo_tokens = 0
-        self._unschedule(sequence)
-
     # -- forming microbatches
 
     def form(self, now_ns: int) -> list[Formed]:
@@ -142,7 +117,9 @@ class Replica(ReplicaKv):
         self.stamps.looked(now_ns, work=self.has_work)
         self.form_all(now_ns, out)
         self.stamps.had_work = self.has_work
-        self._note_waiting(now_ns)
+        if self.incoming is not None or self.loader is not None:
+            waits = bool(self.running) and not self._own and not len(self.waiting)
+            self.stamps.note(now_ns, all_wait=waits, own=self._own > 0)
         return out
 
     def form_all(self, now_ns: int, out: list[Formed]) -> None:
@@ -174,7 +151,7 @@ class Replica(ReplicaKv):
         if self._partial and forming.has_room:
             self._schedule_chunks(forming)
         if len(self.waiting) and forming.has_room:
-            self._schedule_waiting(forming, now_ns)
+            self.schedule_waiting(forming, now_ns)
         return forming
 
     def _schedule_decodes(self, forming: Forming) -> None:
@@ -225,19 +202,27 @@ class Replica(ReplicaKv):
             if not sequence.todo_tokens:
                 self._partial.remove(sequence)
 
-    def _schedule_waiting(self, forming: Forming, now_ns: int) -> None:
+    def schedule_waiting(self, forming: Forming, now_ns: int) -> None:
+        """Admit waiting sequences: as members, or as loads from the tiers."""
         if self.waiting.state_aware and self.may_admit():
             self.waiting.reorder(QueueState(now_ns, len(self.running), len(self.waiting), self.cache))
         while forming.has_room and self.may_admit():
             sequence = self.waiting.peek()
             if sequence is None or sequence.incoming or not self.was_there(sequence):
                 break
+            if self.below is not None and (hit := self.below.longer_hit(sequence)) is not None:
+                if not self.take_hit(sequence, hit, forming):
+                    break
+                self.admit_load(self.waiting.take(), hit, now_ns)
+                continue
             self.acquire_prefix(sequence)
             chunk = min(sequence.todo_tokens, forming.tokens_left, self._chunk_tokens)
             if not self.kv.admit(sequence, chunk, forming):
                 self.release_prefix(sequence)
                 break  # head-of-line blocking
             self.admit(self.waiting.take(), chunk, forming)
+        if not forming.members:
+            self.between.grants += forming.take_grants()  # of loads: they leave with the next microbatch
 
     def may_admit(self) -> bool:
         """Whether one more sequence may run."""
@@ -249,18 +234,28 @@ class Replica(ReplicaKv):
 
     def admit(self, sequence: Sequence, chunk: int, forming: Forming) -> None:
         """It runs from now on; its first `chunk` tokens join the microbatch."""
-        self.count_waiting(sequence, -1)
-        if sequence.number is None:
-            sequence.number = self.admissions
-            self.admissions += 1
-        sequence.running = True
-        self.running[sequence.request.index] = sequence
+        self.run(sequence)
         if self.cache is not None:
-            self.cache.count(sequence)
+            self.cache.count(sequence, sequence.written_tokens)
         self._prefill(forming, sequence, chunk)
         if sequence.todo_tokens:
-            self._partial.append(sequence)
-            self._partial.sort(key=_number)
+            self.goes_on(sequence)
+
+    def admit_load(self, sequence: Sequence, hit: Hit, now_ns: int) -> None:
+        """It runs from now on, and waits for what it has hit below the device."""
+        self.run(sequence)
+        if self.cache is not None:
+            self.cache.count(sequence, hit.tokens)
+        if sequence.admitted_ns is None:
+            sequence.admitted_ns = now_ns
+        sequence.in_flight += 1
+        sequence.incoming = True
+        self._loading.append(sequence)
+        self._own -= 1
+        if not self._own and self.stamps.had_own_before(now_ns):
+            self.stamps.ran_out(now_ns)
+        if self.loader is not None:
+            self.loader.admitted(sequence, hit, now_ns)
 
     def _prefill(self, forming: Forming, sequence: Sequence, chunk: int) -> None:
         forming.add_prefill(sequence, chunk)
@@ -290,64 +285,19 @@ class Replica(ReplicaKv):
         self._gate_free_ns = max(self._gate_free_ns, arrival) + model.service_ns(microbatch.totals, draw)
         formed = Item(arrival, Trail(now_ns), microbatch), forming.members
         self.in_flight.append(formed)
+        if self.cache is not None and self.cache.completed is not None:
+            self._completed.append(self.cache.take_completed())
         if microbatch.grants or microbatch.releases:
             self.mirror.sample_peaks()
         return formed
 
-    # -- preemption, finishing
-
-    def victim(self, grower: Sequence) -> Sequence | None:
-        """The youngest running sequence with nothing in flight; members of the one being formed count as in flight."""
-        idle = (s for s in self.running.values() if not s.in_flight and not s.fixed and s is not grower)
-        return max(idle, key=_number, default=None)
-
-    def preempt(self, sequence: Sequence) -> None:
-        """Free its KV; it returns to the head of the queue with prompt and generated tokens to prefill."""
-        self.outstanding_tokens -= sequence.todo_tokens
-        self.free(sequence)
-        sequence.preemptions += 1
-        sequence.todo_tokens = sequence.request.prompt_tokens + sequence.generated
-        self.outstanding_tokens += sequence.todo_tokens
-        self.count_waiting(sequence, 1)
-        self.waiting.prepend(sequence)
-
-    def free(self, sequence: Sequence) -> None:
-        """It no longer runs and holds no KV; the prefix cache keeps its full blocks."""
-        self._stop(sequence)
-        self.free_kv(sequence)
-
-    def leave(self, sequence: Sequence, now_ns: int) -> None:
-        """It has finished, was cancelled, or goes on elsewhere."""
-        self.outstanding_tokens -= sequence.outstanding_tokens
-        if not sequence.incoming:
-            self._own -= 1
-            if not self._own:
-                self.stamps.ran_out(now_ns)
-
-    def _stop(self, sequence: Sequence) -> None:
-        """It no longer runs."""
-        del self.running[sequence.request.index]
-        sequence.running = False
-        self._unschedule(sequence)
-        self.written_tokens -= sequence.written_tokens
+    def _write_through(self) -> None:
+        """What the oldest microbatch has computed goes down, unless its client has left."""
+        for sequence, blocks in self._completed.popleft():
+            if self.below is not None and not sequence.cancelled:
+                self.below.computed(blocks)
 
     # -- hand-overs (rule 11)
-
-    def pin(self, sequence: Sequence, now_ns: int) -> None:
-        """Its prompt is done and it decodes elsewhere: it is no longer here, but its KV is, until `unpin`."""
-        self._stop(sequence)
-        self.pinned[sequence.request.index] = sequence
-        self.leave(sequence, now_ns)
-
-    def land(self, sequence: Sequence) -> None:
-        """Its KV is here: it decodes, and others can hit its full blocks."""
-        sequence.incoming = False
-        sequence.in_flight -= 1
-        self.stamps.came(to_none=not self._own)
-        self._own += 1
-        if self.cache is not None:
-            self.cache.cache_full_blocks(sequence, self.between.grants, computed=False)
-        self.set_ready(sequence)
 
     def _admit_incoming(self, now_ns: int) -> None:
         """Hold hand-overs at the head of the queue while there is room: they need nothing else."""
@@ -370,31 +320,7 @@ class Replica(ReplicaKv):
         """Hold the KV of a hand-over, as far as it is not cached here; False: no room."""
         if not self.take_kv(sequence, acquire=incoming.acquires_cached):
             return False
-        self.count_waiting(sequence, -1)
-        sequence.number = self.admissions
-        self.admissions += 1
-        sequence.running = True
+        self.run(sequence)
         sequence.in_flight += 1
-        self.running[sequence.request.index] = sequence
         self.written_tokens += sequence.written_tokens
         return True
-
-    def _note_waiting(self, now_ns: int) -> None:
-        if self.incoming is not None:
-            waits = bool(self.running) and not self._own and not len(self.waiting)
-            self.stamps.note_waiting(now_ns, all_wait=waits)
-
-    def _unschedule(self, sequence: Sequence) -> None:
-        if sequence.ready:
-            sequence.ready = False
-            self._ready_count -= 1
-        if sequence in self._partial:
-            self._partial.remove(sequence)
-
-    def _push_ready(self, sequence: Sequence) -> None:
-        self._pushes += 1
-        heapq.heappush(self._ready, (_number(sequence), self._pushes, sequence))
-
-
-def _number(sequence: Sequence) -> int:
-    return sequence.number or 0

@@ -1,5 +1,6 @@
 """The KV of one replica as its router accounts for it (rules 6, 8 and 11): held, cached, pinned, given back."""
 
+from stageline.engine.below import Below, Hit
 from stageline.engine.forming import Forming
 from stageline.engine.mirror import KvMirror
 from stageline.engine.policies.kv import KV
@@ -19,6 +20,7 @@ class ReplicaKv:
         self.route = route
         self.mirror = KvMirror(route.plan)
         self.cache = make_cache(self.mirror, route, scheduling)
+        self.below: Below | None = None  # tiers below the prefix cache
         self.kv = KV.find(scheduling)(self.mirror, self.cache)
         self.waiting: RequestQueue | RequestQueues = RequestQueue(QUEUEING.make(scheduling))
         self.running: dict[int, Sequence] = {}  # by request index
@@ -47,10 +49,12 @@ class ReplicaKv:
 
     def cached_blocks(self, request: Request) -> int:
         """See `ReplicaState` of the routing policies."""
+        if self.below is not None and self.below.rules.sees_host:
+            return self.below.seen_blocks(request)
         return len(self.cache.match(request.hash_ids, request.prompt_tokens)) if self.cache is not None else 0
 
     def cached_tokens(self, request: Request) -> int:
-        """Tokens of its prompt that the request would find in the prefix cache."""
+        """Tokens of those."""
         return self.cached_blocks(request) * self.cache.hash_block_tokens if self.cache is not None else 0
 
     def take_releases(self) -> tuple[int, ...]:
@@ -68,16 +72,31 @@ class ReplicaKv:
 
     def acquire_prefix(self, sequence: Sequence) -> None:
         """Hold the cached blocks of its prompt: their tokens are not prefilled."""
-        if self.cache is None:
-            return
-        cached = self.cache.acquire(sequence)
-        sequence.todo_tokens -= cached
-        sequence.written_tokens = cached
-        self.outstanding_tokens -= cached
-        self.written_tokens += cached
+        if self.cache is not None:
+            self._skip(sequence, self.cache.acquire(sequence))
+
+    def take_hit(self, sequence: Sequence, hit: Hit, forming: Forming) -> bool:
+        """Pin what a hit reads in all places and allocate the KV for it; False: no room, nothing is pinned."""
+        if self.cache is None or self.below is None:
+            return False
+        self.cache.acquire_chain(sequence, hit.chain)
+        self._skip(sequence, hit.tokens)
+        self.below.pin(hit)
+        if self.kv.admit(sequence, 0, forming):
+            return True
+        hit.unpin()
+        self.release_prefix(sequence)
+        return False
+
+    def _skip(self, sequence: Sequence, tokens: int) -> None:
+        """So many tokens need not be prefilled."""
+        sequence.todo_tokens -= tokens
+        sequence.written_tokens = tokens
+        self.outstanding_tokens -= tokens
+        self.written_tokens += tokens
 
     def release_prefix(self, sequence: Sequence) -> None:
-        """It can't be admitted: undo `acquire_prefix`."""
+        """It can't be admitted: undo what its hit has changed."""
         cached = sequence.written_tokens
         if self.cache is not None:
             self.cache.release(sequence)
@@ -110,6 +129,18 @@ class ReplicaKv:
         """Its KV has been sent, or is not wanted."""
         del self.pinned[sequence.request.index]
         self.free_kv(sequence)
+
+    def pinned_bytes(self) -> int:
+        """KV of all pinned sequences on all stages together; a block that they share counts once."""
+        held = list(self.pinned.values())
+        blocks = sum(s.blocks for s in held)
+        if self.cache is not None:
+            blocks += self.cache.kv_blocks * len({id(block) for s in held for block in s.chain})
+        windows = [s.blocks + s.cached_blocks for s in held]
+        return sum(
+            blocks * stage.kv_block_bytes + len(held) * stage.state_bytes + sum(map(stage.window_bytes, windows))
+            for stage in self.route.plan.stages
+        )
 
     def cached_tokens_of(self, sequence: Sequence) -> int:
         """Tokens of a hand-over whose KV it found here."""

@@ -3,15 +3,16 @@
 from collections.abc import Callable
 
 from stageline.engine.binding import Binding, Refusal
+from stageline.engine.due import DueEvents
 from stageline.engine.engine_replica import make_replica
 from stageline.engine.handover import HandOvers
+from stageline.engine.loading import Loads
 from stageline.engine.microbatch import Item
 from stageline.engine.ports import Ports, Transfer
 from stageline.engine.replica import Replica
 from stageline.engine.sequence import Sequence, refused
 from stageline.engine.served import ServedFleet
-from stageline.engine.types import NEVER, MemberObserver, Observer, Outcome, Request
-from stageline.errors import LawBroken
+from stageline.engine.types import MemberObserver, Observer, Outcome, Request
 
 
 class Router:
@@ -28,10 +29,14 @@ class Router:
         self._binding = Binding(fleet, self.replicas)
         self._observer, self._members = observer, members
         self.sequences: dict[int, Sequence] = {}  # arrived and not ended, by request index
+        self._due = DueEvents()
         self._hand_overs: HandOvers | None = None
         if fleet.hand_over is not None:
             ports = Ports([pool.port for pool in fleet.pool_of])
-            self._hand_overs = HandOvers(fleet.hand_over, self.replicas, ports, self._binding, self.sequences)
+            self._hand_overs = HandOvers(
+                fleet.hand_over, self.replicas, self._binding, ports=ports, sequences=self.sequences, due=self._due
+            )
+        self.loads = Loads(fleet, self.replicas, self._due) if fleet.tiered else None
         self.arrived = 0
         self.finished = 0
         self.failed = 0  # refused, cancelled or failed
@@ -44,6 +49,7 @@ class Router:
     def arrive(self, request: Request) -> bool:
         """Bind a request to a replica; False when it is refused."""
         self.arrived += 1
+        self._due.now_ns = request.arrival_ns + self.front_end_ns
         if self.refusal(request) is not None:
             self.failed += 1
             self._observer.request(refused(request))
@@ -63,6 +69,7 @@ class Router:
     def complete(self, replica: int, now_ns: int) -> list[int]:
         """A replica's oldest microbatch in flight has completed. Returns the requests that ended with it."""
         rep = self.replicas[replica]
+        self._due.now_ns = now_ns
         if rep.prefills and self._hand_overs is not None:
             return self._complete_prefill(rep, self._hand_overs, now_ns)
         ended = []
@@ -119,25 +126,29 @@ class Router:
         return ended
 
     @property
+    def hand_overs(self) -> HandOvers | None:
+        """Requests between two replicas, their ports and their KV, for metrics to read; None: no such fleet."""
+        return self._hand_overs
+
+    @property
     def next_due_ns(self) -> int:
-        """When the router itself has something to do: rule 11's bindings, ends and landings of transfers."""
-        return self._hand_overs.next_ns if self._hand_overs is not None else NEVER
+        """When the router itself has something to do: bindings and ends of hand-overs, landings."""
+        return self._due.next_ns
 
     def do_due(self, now_ns: int) -> list[int]:
         """Do the next of it. Returns the requests that ended with it."""
-        if self._hand_overs is None:
-            raise LawBroken(f"nothing is due at {now_ns} ns")
-        left = self._hand_overs.fire()
-        if left is None:
+        self._due.now_ns = now_ns
+        left = self._due.fire()
+        if left is None or not self._has_left(left, now_ns):
             return []
         self._end(self.sequences[left.request.index], now_ns, "cancelled")
         return [left.request.index]
 
     def take_touched(self) -> list[int]:
         """Replicas that may form now because of what has happened elsewhere."""
-        if self._hand_overs is None or not self._hand_overs.touched:
+        if not self._due.touched:
             return []
-        touched, self._hand_overs.touched = self._hand_overs.touched, []
+        touched, self._due.touched = self._due.touched, []
         return touched
 
     def cancel(self, index: int, now_ns: int) -> bool:
@@ -160,6 +171,7 @@ class Router:
 
     def form(self, replica: int, now_ns: int) -> list[Item]:
         """Form every microbatch of a replica that may leave now, with its arrival at visit 0."""
+        self._due.now_ns = now_ns
         formed = self.replicas[replica].form(now_ns)
         if self._members is not None:
             for item, members in formed:
@@ -169,6 +181,13 @@ class Router:
     def in_system(self) -> int:
         """Requests that have arrived and not ended."""
         return len(self.sequences)
+
+    def _has_left(self, sequence: Sequence, now_ns: int) -> bool:
+        """Whether a request ends now that something of it has landed after its client had left."""
+        passage = self._hand_overs.passages.get(sequence.request.index) if self._hand_overs is not None else None
+        if self._hand_overs is None or passage is None or sequence is not passage.prefill:
+            return True
+        return self._hand_overs.returned_after_leaving(passage, now_ns)
 
     def _accept(self, replica: Replica, sequence: Sequence, rows: int, now_ns: int) -> None:
         """Accepted drafts become output, before the token that the model samples after them."""

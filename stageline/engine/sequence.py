@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from stageline.engine.prefix import HashBlock
-from stageline.engine.types import Outcome, Request, RequestRecord
+from stageline.engine.types import LoadRecord, Outcome, Request, RequestRecord
 
 if TYPE_CHECKING:
     from stageline.engine.passage import Passage
@@ -32,6 +32,7 @@ class Sequence:
         "in_flight",
         "incoming",
         "last_ns",
+        "load",
         "number",
         "passage",
         "preemptions",
@@ -66,7 +67,8 @@ class Sequence:
         self.passage: Passage | None = None  # between a prefill replica and a decode replica
         self.fixed_kv = False  # it takes all its KV at admission, whatever the policy
         self.fixed = False  # its KV is being sent away: it can't be preempted
-        self.incoming = False  # a decode replica waits for its KV: in the queue, or on the way
+        self.incoming = False  # its replica waits for its KV: on the way, or (handed over) not yet
+        self.load: LoadRecord | None = None  # the last one
         self.admitted_ns: int | None = None
         self.first_ns: int | None = None
         self.last_ns: int | None = None
@@ -85,6 +87,7 @@ class Sequence:
             first_token_ns=self.first_ns, last_token_ns=self.last_ns, prompt_tokens=r.prompt_tokens,
             output_tokens=self.generated, preemptions=self.preemptions, outcome=outcome,
             cached_tokens=self.cached_tokens, hand_over=self.passage.record() if self.passage is not None else None,
+            load=self.load,
         )  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence as Seq
 
-from stageline.engine.fleet import Fleet, HandOver, Pool, Role
+from stageline.engine.fleet import Fleet, HandOver, LoadPolicy, Offload, Pool, Role, Tier
 from stageline.engine.ports import Port
 from stageline.engine.route import Route
 from stageline.engine.settings import Scheduling
@@ -14,6 +14,7 @@ class ServedPool:
     def __init__(self, name: str, route: Route, scheduling: Scheduling, role: Role = "both") -> None:
         self.name, self.route, self.scheduling, self.role = name, route, scheduling, role
         self.port = Port(1, 1, 0)  # of each replica; counts only where KV is handed over
+        self.host: Tier | None = None  # host memory of each replica
 
     @property
     def replicas(self) -> int:
@@ -29,7 +30,21 @@ class ServedFleet:
 
     def __init__(self, pools: Seq[ServedPool], routing: Scheduling, hand_over: HandOver | None = None) -> None:
         self.pools, self.routing, self.hand_over = tuple(pools), routing, hand_over
+        self.store: Tier | None = None
+        self.offload: Offload = "evict"
+        self.load: LoadPolicy = "cheaper"
+        self.balance_sees_host = False
         self.pool_of: tuple[ServedPool, ...] = tuple(pool for pool in self.pools for _ in range(pool.replicas))
+
+    @property
+    def tiered(self) -> bool:
+        """Whether KV may lie below some prefix cache."""
+        return self.store is not None or any(pool.host is not None for pool in self.pools)
+
+    @property
+    def moves_kv(self) -> bool:
+        """Whether replicas wait for KV from elsewhere, so that the router has timers of its own."""
+        return self.hand_over is not None or self.tiered
 
     @property
     def replicas(self) -> int:
@@ -59,7 +74,12 @@ def serve(fleet: Fleet) -> ServedFleet:
     if fleet.hand_over is not None:
         for served, pool in zip(pools, fleet.pools, strict=True):
             served.port = _port(pool, fleet.hand_over)
-    return ServedFleet(pools, routing, fleet.hand_over)
+    for served, pool in zip(pools, fleet.pools, strict=True):
+        served.host = pool.host
+    whole = ServedFleet(pools, routing, fleet.hand_over)
+    whole.store, whole.offload, whole.load = fleet.store, fleet.offload, fleet.load
+    whole.balance_sees_host = fleet.balance_sees_host
+    return whole
 
 
 def _port(pool: Pool, hand_over: HandOver) -> Port:

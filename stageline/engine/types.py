@@ -51,6 +51,15 @@ class HandOverRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_d
     sent_bytes: int = 0
 
 
+class LoadRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+    """KV that a request found below the prefix cache, at its last admission that loaded any. Times as there."""
+
+    host_tokens: int = 0  # of the blocks that were read from host memory
+    store_tokens: int = 0  # from the store
+    start_ns: int  # when it was admitted as a load
+    landed_ns: int
+
+
 class RequestRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """The outcome of a request: one line of requests.jsonl. A time is None when that event did not happen."""
 
@@ -66,6 +75,7 @@ class RequestRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_de
     outcome: Outcome
     cached_tokens: int | None = None  # prompt tokens found in the prefix cache; None (left out): there is none
     hand_over: HandOverRecord | None = None  # None (left out): it was not bound to a prefill replica
+    load: LoadRecord | None = None  # None (left out): it loaded nothing from a tier
 
 
 class StageRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,6 +101,21 @@ class PrefixStats(msgspec.Struct, frozen=True, kw_only=True):
     hit_tokens: int = 0
     evictions: int = 0  # blocks evicted to make room
     saved_prefill_ns: int = 0  # service time, summed over the route, of the prefill chunks that were not computed
+
+
+class TierStats(msgspec.Struct, frozen=True, kw_only=True):
+    """Totals of one tier: the host memory of a replica, or the store (`replica` None). Bytes are those of all items."""
+
+    replica: int | None
+    capacity_bytes: int
+    peak_bytes: int = 0
+    hit_blocks: int = 0  # read for loads
+    hit_tokens: int = 0  # of those blocks
+    read_bytes: int = 0
+    written_bytes: int = 0
+    written_blocks: int = 0
+    evicted_blocks: int = 0  # to make room for others
+    dropped_blocks: int = 0  # that came down and found no room
 
 
 class SpeculationStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -184,3 +209,4 @@ class RunTotals(msgspec.Struct, frozen=True, kw_only=True):
     binding_stage: int | None  # whose ledger had no room most often, by pool and stage; None if all always had
     prefix: tuple[PrefixStats, ...] = ()  # by replica; empty when there is no prefix cache
     speculation: tuple[SpeculationStats, ...] = ()  # by replica; empty without speculation
+    tiers: tuple[TierStats, ...] = ()  # host memory by replica, then the store; empty without tiers

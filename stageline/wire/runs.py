@@ -9,6 +9,7 @@ from stageline.engine.types import (
     NEVER,
     Cancellation,
     HandOverRecord,
+    LoadRecord,
     Observer,
     Outcome,
     PrefixStats,
@@ -17,6 +18,7 @@ from stageline.engine.types import (
     RunTotals,
     SpeculationStats,
     StageRecord,
+    TierStats,
 )
 from stageline.errors import ProtocolError
 from stageline.v1 import router_pb2, stage_pb2
@@ -156,6 +158,8 @@ def records_of(records: Iterable[RequestRecord]) -> router_pb2.Records:
         message.cached_tokens.append(_or_minus(r.cached_tokens))
         if r.hand_over is not None:
             _add_hand_over(message.hand_overs, len(message.index) - 1, r.hand_over)
+        if r.load is not None:
+            _add_load(message.loads, len(message.index) - 1, r.load)
     if all(tokens < 0 for tokens in message.cached_tokens):
         message.ClearField("cached_tokens")
     return message
@@ -178,6 +182,19 @@ def _hand_overs(columns: router_pb2.HandOvers) -> dict[int, HandOverRecord]:
     }
 
 
+def _add_load(columns: router_pb2.Loads, record: int, found: LoadRecord) -> None:
+    columns.record.append(record)
+    for name in LoadRecord.__struct_fields__:
+        getattr(columns, name).append(getattr(found, name))
+
+
+def _loads(columns: router_pb2.Loads) -> dict[int, LoadRecord]:
+    """By position of their record."""
+    names = LoadRecord.__struct_fields__
+    rows = zip(columns.record, *(getattr(columns, name) for name in names), strict=True)
+    return {record: LoadRecord(**dict(zip(names, values, strict=True))) for record, *values in rows}
+
+
 def request_records(message: router_pb2.Records) -> list[RequestRecord]:
     """Columns as request records."""
     columns = zip(
@@ -194,7 +211,7 @@ def request_records(message: router_pb2.Records) -> list[RequestRecord]:
         message.cached_tokens or [-1] * len(message.index),
         strict=True,
     )
-    hand_overs = _hand_overs(message.hand_overs)
+    hand_overs, loads = _hand_overs(message.hand_overs), _loads(message.loads)
     return [
         RequestRecord(
             index=row[0],
@@ -209,6 +226,7 @@ def request_records(message: router_pb2.Records) -> list[RequestRecord]:
             outcome=_OUTCOMES[row[9]],
             cached_tokens=_or_none(row[10]),
             hand_over=hand_overs.get(position),
+            load=loads.get(position),
         )
         for position, row in enumerate(columns)
     ]
@@ -269,6 +287,7 @@ def ended_of(totals: RunTotals) -> router_pb2.Ended:
         binding_stage=_or_minus(totals.binding_stage),
         prefix=[router_pb2.PrefixStats(**asdict(stats)) for stats in totals.prefix],
         speculation=[router_pb2.SpeculationStats(**asdict(stats)) for stats in totals.speculation],
+        tiers=[router_pb2.TierStats(**asdict(stats) | {"replica": _or_minus(stats.replica)}) for stats in totals.tiers],
     )
 
 
@@ -284,6 +303,7 @@ def run_totals(ended: router_pb2.Ended) -> RunTotals:
         binding_stage=_or_none(ended.binding_stage),
         prefix=tuple(_prefix_stats(stats) for stats in ended.prefix),
         speculation=tuple(_speculation_stats(stats) for stats in ended.speculation),
+        tiers=tuple(_tier_stats(stats) for stats in ended.tiers),
     )
 
 
@@ -293,6 +313,11 @@ def _prefix_stats(message: router_pb2.PrefixStats) -> PrefixStats:
 
 def _speculation_stats(message: router_pb2.SpeculationStats) -> SpeculationStats:
     return SpeculationStats(**{name: getattr(message, name) for name in SpeculationStats.__struct_fields__})
+
+
+def _tier_stats(message: router_pb2.TierStats) -> TierStats:
+    values = {name: getattr(message, name) for name in TierStats.__struct_fields__}
+    return TierStats(**values | {"replica": _or_none(message.replica)})
 
 
 def _or_minus(value: int | None) -> int:

@@ -126,6 +126,11 @@ class FleetEngine(Engine):
         replica.queue.append(sequence)
         self.wake(replica)
 
+    def at_router(self, microbatch: Microbatch) -> None:
+        """A microbatch is back: its replica has a formation."""
+        self.to_form.add(microbatch.replica)
+        super().at_router(microbatch)
+
     def wake(self, replica: FleetReplica) -> None:
         """Something happened at a replica: it gets a formation at this instant, one more if it had one."""
         replica.just_arrived = True
@@ -142,7 +147,7 @@ class FleetEngine(Engine):
         assert isinstance(replica, FleetReplica)
         member = microbatch.members[position]
         if not member.sequence.leaving:
-            tiers.write_back(replica, member.written_before, member.written_before + member.tokens, member.sequence)
+            tiers.write_back(replica, member)
         if member.sequence.leaving:
             member.sequence.in_flight -= 1
             leaving.returned(self, member.sequence)
@@ -182,8 +187,8 @@ class FleetEngine(Engine):
     # ---- formations
 
     def at_formation(self) -> None:
-        """One formation per replica in index order, and one more wherever an admission changes another's queue."""
-        self.to_form = set(range(len(self.replicas)))
+        """One per replica to which something has happened, in index order; one more where an admission asks for it."""
+        self.to_form |= {r.index for r in self.fleet_replicas if r.gate_opens_ns == self.now_ns}
         while self.to_form:
             replica = self.fleet_replicas[min(self.to_form)]
             self.to_form.remove(replica.index)
@@ -196,6 +201,7 @@ class FleetEngine(Engine):
         """What the formation has booked lands some time."""
         for load in self.book.loads:
             self.post((load.landed_ns, LANDING, self.next_booking(), 0, 0), load)
+            self.wake(self.fleet_replicas[load.replica])
         self.book.loads.clear()
 
     def dispatch(self, replica: Replica, microbatch: Microbatch) -> None:
@@ -229,6 +235,7 @@ class FleetEngine(Engine):
                 self.tell_otherwise(replica, reason)
         replica.had_own = bool(replica.own)
         super().note_reason(replica)
+        replica.gate_opens_ns = replica.gate_ns() if replica.reasons[-1][1] == "gate" else None
 
     def tell_otherwise(self, replica: FleetReplica, reason: str) -> None:
         """Since its last dispatch there was no work after all: nobody's turn came."""

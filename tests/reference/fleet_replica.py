@@ -78,6 +78,7 @@ class FleetReplica(Replica):
     offload: str = "evict"
     load_policy: str = "cheaper"
     sees_host: bool = False
+    gate_opens_ns: int | None = None  # when it looks again for that alone
     had_own: bool = False  # whether it had requests of its own after the last formation
     all_await_since_ns: int | None = None  # since when there is no work, as all requests here await KV
 

@@ -56,7 +56,7 @@ def build(rnd: random.Random) -> FleetScenario:
 def random_fleet(rnd: random.Random, like: Scenario, pools: tuple[Pool, ...]) -> Fleet:
     """Any settings of a hand-over."""
     handover = rnd.choice(["source-first", "destination-first"])
-    caches = like.scheduling.prefix_cache
+    caches = any(pool.scheduling.prefix_cache for pool in pools)
     needy = () if caches else routing.NEED_CACHE
     return Fleet(
         pools=pools,

@@ -169,6 +169,7 @@ def add(forming: Forming, sequence: Sequence, tokens: int, decode: bool) -> None
         sequence.todo_tokens -= tokens
     written_before = sequence.written_tokens
     sequence.written_tokens += tokens
+    shared_before = sequence.shared
     sharing.share(forming.replica, sequence)
     forming.members.append(
         Member(
@@ -179,6 +180,7 @@ def add(forming: Forming, sequence: Sequence, tokens: int, decode: bool) -> None
             held_tokens=forming.replica.held_tokens(sequence),
             cached_blocks=sequence.shared * forming.replica.blocks_per_identity,
             samples=decode or sequence.todo_tokens == 0,
+            completed=range(shared_before + 1, sequence.shared + 1),
         )
     )
 

@@ -19,7 +19,9 @@ def land(engine: "FleetEngine", load: Load) -> None:
         replica.arrived_at_empty = True
     sequence.awaited = sequence.fixed = False
     if sequence.leaving:
+        ran_out_ns = replica.ran_out_ns
         leaving.returned(engine, sequence)
+        replica.ran_out_ns = ran_out_ns  # it was not the replica's own when it ended
         return
     engine.book.move(sequence.index, "loaded", replica.index)
     cache_landed(replica, sequence)

@@ -59,6 +59,7 @@ class Member:
     held_tokens: int  # what the ledgers hold for the sequence from here on
     cached_blocks: int  # KV blocks that the prefix cache holds in its stead
     samples: bool
+    completed: range = range(0)  # blocks of the prefix cache that were completed by it, counted from 1
 
 
 @dataclass(frozen=True, slots=True)

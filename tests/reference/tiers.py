@@ -11,7 +11,7 @@ from tests.reference.fleet_types import LoadRecord, Tier
 from tests.reference.link import serialisation_ns
 from tests.reference.prefix import Past
 from tests.reference.replica import Replica
-from tests.reference.sequence import Sequence, causal_pairs
+from tests.reference.sequence import Member, Sequence, causal_pairs
 
 if TYPE_CHECKING:
     from tests.reference.fleet_replica import FleetReplica
@@ -140,18 +140,17 @@ def key_of(replica: Replica, what: str, past: Past) -> Key:
     return (plan.model, size_bytes, what, past)
 
 
-def write_back(replica: "FleetReplica", member_from: int, member_to: int, sequence: Sequence) -> None:
+def write_back(replica: "FleetReplica", member: Member) -> None:
     """Write-through: what a chunk or a decode step that is back has completed, the deepest first."""
     cache = replica.cache
     if cache is None or not replica.tiers or replica.offload != "write-through":
         return
-    ids = cache.identities(sequence.request)
-    for n in range(sequence.shared, 0, -1):
-        if member_from < n * cache.block_tokens <= member_to:
-            block = cache.held[ids[:n]]
-            kept = [("block", True), ("snapshot", block.snapshot), ("window", block.window)]
-            for what in [what for what, there in kept if there]:
-                replica.tiers[0].write(key_of(replica, what, ids[:n]), replica.book.now_ns)
+    ids = cache.identities(member.sequence.request)
+    for n in reversed(member.completed):
+        block = cache.held[ids[:n]]
+        kept = [("block", True), ("snapshot", block.snapshot), ("window", block.window)]
+        for what in [what for what, there in kept if there]:
+            replica.tiers[0].write(key_of(replica, what, ids[:n]), replica.book.now_ns)
 
 
 # ---- coming up

@@ -53,8 +53,7 @@ def test_an_unbounded_cache_hits_36_6_percent_of_the_conversation_trace(shared_d
     assert cache is not None
     for r in requests:
         sequence = Sequence(r, 0)
-        cache.acquire(sequence)
-        cache.count(sequence)
+        cache.count(sequence, cache.acquire(sequence))
         sequence.written_tokens = r.prompt_tokens
         sequence.blocks = mirror.blocks_for(r.prompt_tokens) - sequence.cached_blocks
         cache.cache_full_blocks(sequence, [])

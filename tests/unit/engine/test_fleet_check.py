@@ -5,13 +5,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from stageline.engine.fleet import Fleet, HandOver, Pool
+from stageline.engine.fleet import Fleet, HandOver, Pool, Tier
 from stageline.engine.fleet_check import check_fleet, check_hash_blocks, handing_over, parse_fleet
 from stageline.engine.settings import Scheduling
 from stageline.errors import BadInput
 from stageline.testing import uniform_plan
 
 NETWORK = HandOver(bytes_per_s=10**9)
+MEMORY = Tier(capacity_bytes=10**6, write_bytes_per_s=10**9, read_bytes_per_s=10**9)
+CACHED = Scheduling(prefix_cache=True)
 
 
 def pool(name: str, role: str = "both", *, scheduling: Scheduling | None = None, **plan: Any) -> Pool:
@@ -24,12 +26,19 @@ def split(network: HandOver | None = NETWORK, **decode: Any) -> Fleet:
     return Fleet(pools=(pool("p", "prefill"), pool("d", "decode", **decode)), hand_over=network)
 
 
+def hosting(pool: Pool) -> Pool:
+    """The same with host memory."""
+    return msgspec.structs.replace(pool, host=MEMORY)
+
+
 def made(*pools: Pool, **more: Any) -> Fleet:
     return Fleet(pools=pools, **more)
 
 
 def test_what_fits_together_is_taken() -> None:
-    for fleet in (split(), made(pool("a"), pool("b", model="other")), made(pool("a"))):
+    tiered = made(hosting(pool("a", scheduling=CACHED)), store=MEMORY, offload="write-through", balance_sees_host=True)
+    stored = made(pool("a", scheduling=CACHED), store=MEMORY, load="always")
+    for fleet in (split(), made(pool("a"), pool("b", model="other")), made(pool("a")), tiered, stored):
         check_fleet(fleet, "fleet")
         assert parse_fleet(fleet.canonical(), "fleet") == fleet
 
@@ -88,6 +97,17 @@ def test_what_fits_together_is_taken() -> None:
         (made(pool("a", scheduling=Scheduling(kv="gro"))), "pool a, scheduling: --kv gro: there is no such policy"),
         (made(pool("a"), balance="kvv"), "routing: --balance kvv: there is no such policy; known: round-robin"),
         (made(pool("a"), balance="mine:Best"), "routing, balance: a file may not name code to import (got"),
+        (made(hosting(pool("a"))), "pool a, host: host memory keeps what a prefix cache gives up, and this pool"),
+        (made(pool("a"), store=MEMORY), "store: a store keeps what prefix caches give up, and no pool has one; give"),
+        (
+            made(pool("a", scheduling=CACHED), offload="write-through"),
+            "offload: there is no tier to which this could apply (got 'write-through'); give a pool host",
+        ),
+        (made(pool("a"), load="always"), "load: there is no tier to which this could apply (got 'always'); give"),
+        (
+            made(pool("a", scheduling=CACHED), store=MEMORY, balance_sees_host=True),
+            "balance_sees_host: there is no tier to which this could apply (got True); give a pool host memory",
+        ),
         (made(pool("a"), balance="prefix"), "routing: --balance prefix needs a prefix cache: add --prefix-cache"),
     ],
 )  # fmt: skip
@@ -122,7 +142,7 @@ def test_kv_is_moved_in_one_format() -> None:
         (b'{"pools": [{"name": "A b"}]}', "pools[0].name"),
         (b'{"pools": [], "hand_over": {"bytes_per_s": 0}}', "Expected `int` >= 1 - at `$.hand_over.bytes_per_s`"),
         (uniform_plan(1).canonical(), "it is a plan, and a fleet has pools of plans; name it in a [[pool]]: plan ="),
-        (b'{"pool": []}', "did you mean pools? known: pools, hand_over, balance, front_end_ns, format"),
+        (b'{"pool": []}', "did you mean pools? known: pools, hand_over, balance, front_end_ns, store, offload,"),
         (b'{"pools": [], "hand_over": {"bytes_per_s": 1, "latency": 2}}', "did you mean latency_ns? known:"),
     ],
 )  # fmt: skip

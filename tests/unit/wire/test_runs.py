@@ -8,12 +8,14 @@ from stageline.engine.causes import CAUSES
 from stageline.engine.types import (
     Cancellation,
     HandOverRecord,
+    LoadRecord,
     PrefixStats,
     Request,
     RequestRecord,
     RunTotals,
     SpeculationStats,
     StageRecord,
+    TierStats,
 )
 from stageline.errors import ProtocolError
 from stageline.v1 import router_pb2
@@ -94,6 +96,9 @@ def test_columns_that_do_not_fit_together(columns, reason):
                 HandOverRecord, decode_replica=MAYBE, reserved_ns=MAYBE, start_ns=MAYBE, end_ns=MAYBE, landed_ns=MAYBE,
                 sent_bytes=COUNT,
             ),
+            load=st.none() | st.builds(
+                LoadRecord, host_tokens=COUNT, store_tokens=COUNT, start_ns=COUNT, landed_ns=COUNT,
+            ),
         ),
         max_size=4,
     )
@@ -110,6 +115,7 @@ def test_records_without_a_prefix_cache_or_a_hand_over_carry_no_columns_for_it()
     )  # fmt: skip
     assert not runs.records_of([record]).cached_tokens
     assert not runs.records_of([record]).HasField("hand_overs")
+    assert not runs.records_of([record]).HasField("loads")
 
 
 @pytest.mark.parametrize("binding", [None, 0, 3])
@@ -125,5 +131,12 @@ def test_totals(binding):
         window_start_ns=3, window_end_ns=33, stages=(stage,), requests=7, microbatches=4, stage_visits=4,
         binding_stage=binding, prefix=(prefix, PrefixStats()),
         speculation=(SpeculationStats(steps=3, drafted_tokens=9, accepted_tokens=4), SpeculationStats()),
+        tiers=tuple(
+            TierStats(
+                replica=replica, capacity_bytes=1, peak_bytes=2, hit_blocks=3, hit_tokens=4, read_bytes=5,
+                written_bytes=6, written_blocks=7, evicted_blocks=8, dropped_blocks=9,
+            )
+            for replica in (0, None)
+        ),
     )  # fmt: skip
     assert runs.run_totals(router_pb2.Ended.FromString(runs.ended_of(totals).SerializeToString())) == totals
