@@ -57,7 +57,7 @@ class StageCollector(Collector):
         yield names.STAGE_IDLE.family(((*place, cause), values["idle", cause] / NS_PER_S) for cause in CAUSES)
         links = sorted(key for key in values if key[0] == "link")
         yield names.LINK_PAYLOAD.family(((*place, key[1]), values[key]) for key in links)
-        yield names.KV_TRANSFER.family(((*place, way), values["kv", way]) for way in ("sent", "received"))
+        yield names.KV_STREAMED.family(((*place, way), values["kv", way]) for way in ("sent", "received"))
         for spec in _COUNTERS:
             yield spec.family([(place, values[spec.name,])])
         gauges = (

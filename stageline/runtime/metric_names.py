@@ -49,8 +49,8 @@ LINK_PAYLOAD = MetricSpec(
     name="stageline_link_payload_bytes_total", kind="counter", help="Activation bytes sent on a link.",
     labels=(*_PLACE, "link"), by=_STAGE,
 )  # fmt: skip
-KV_TRANSFER = MetricSpec(
-    name="stageline_kv_transfer_bytes_total", kind="counter",
+KV_STREAMED = MetricSpec(
+    name="stageline_stage_kv_streamed_bytes_total", kind="counter",
     help="KV bytes of hand-overs that the stage has sent and that landed (sent), or that landed there (received). "
     "Payload modes capped, of which all bytes count, and full.",
     labels=(*_PLACE, "direction"), by=_STAGE,

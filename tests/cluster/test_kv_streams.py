@@ -20,7 +20,7 @@ from stageline.engine.types import Request
 from stageline.errors import ProtocolError, RunFailed, StagelineError, Unavailable
 from stageline.plan.schema import Plan
 from stageline.runtime.deployment import Deployment
-from stageline.runtime.metric_names import KV_TRANSFER
+from stageline.runtime.metric_names import KV_STREAMED
 from stageline.testing import DigestObserver, ListWorkload, request, run_fleet, uniform_plan
 from stageline.v1.stage_pb2 import SendKvReply
 from stageline.wire import kv_in
@@ -162,7 +162,7 @@ async def test_metrics_count_both_ends_over_all_runs() -> None:
 
 def values_of(collector: StageCollector) -> tuple[str, dict[str, float]]:
     """The pool that a stage names, and its KV bytes by direction."""
-    family = next(f for f in collector.collect() if KV_TRANSFER.name == f"{f.name}_total")
+    family = next(f for f in collector.collect() if KV_STREAMED.name == f"{f.name}_total")
     return family.samples[0].labels["pool"], {s.labels["direction"]: s.value for s in family.samples}
 
 

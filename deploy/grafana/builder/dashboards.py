@@ -113,7 +113,7 @@ PIPELINE = Dashboard(
         lines(
             "Link traffic",
             Query(f"topk(8, sum by (link) (rate(stageline_link_payload_bytes_total{R}{RATE})))", "link {{link}}"),
-            Query(f"sum by (direction) (rate(stageline_kv_transfer_bytes_total{R}{RATE}))", "KV {{direction}}"),
+            Query(f"sum by (direction) (rate(stageline_stage_kv_streamed_bytes_total{R}{RATE}))", "KV {{direction}}"),
             unit="Bps",
             text="Activation bytes per second of wall time; the eight busiest links. KV: that is handed over, while "
             "the payload mode is capped or full.",
