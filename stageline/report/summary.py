@@ -154,7 +154,6 @@ def run_summary(
     stages = totals.stages if totals else ()
     window_ns = totals.window_end_ns - totals.window_start_ns if totals else 0
     speculation = speculation_summary(totals.speculation) if totals else None
-    outcomes = {"total": statistics.requests, **statistics.outcomes}
     times = statistics.latencies()
     on, measured = topology(pools), statistics.measured(closed=facts.closed)
     alone = pools.pools[0].plan if len(pools.pools) == 1 else None
@@ -168,7 +167,7 @@ def run_summary(
         workload_rows=facts.rows,
         topology=on,
         credits=facts.credits,
-        requests=outcomes,
+        requests={"total": statistics.requests, **statistics.outcomes},
         requests_per_s=_rate(statistics.outcomes["finished"], window_ns),
         prompt_tokens=statistics.prompt_tokens,
         output_tokens=statistics.output_tokens,
