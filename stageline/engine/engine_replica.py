@@ -87,7 +87,7 @@ class EngineReplica(Replica):
                 continue
             if self.speculation is not None:
                 tokens = self.speculation.step_tokens(sequence, forming.tokens_left)
-            if not self.grouping.may_decode(sequence) or not self.kv.allocate_slots(self, sequence, tokens, forming):
+            if not self.grouping.may_decode(sequence) or not self.allocate_slots(sequence, tokens, forming):
                 kept.append(sequence)
                 continue
             sequence.ready = False

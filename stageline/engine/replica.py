@@ -157,8 +157,8 @@ class Replica(ReplicaSequences):
     def _schedule_decodes(self, forming: Forming) -> None:
         """A decode step of every running sequence that is ready, by admission number, as far as there is room."""
         kept = []
-        ready, allocate_slots, add_decode, speculation, cache = (
-            self._ready, self.kv.allocate_slots, forming.add_decode, self.speculation, self.cache,
+        ready, allocate_slots, add_decode, speculation, cache, without_room = (
+            self._ready, self.kv.allocate_slots, forming.add_decode, self.speculation, self.cache, self.without_room,
         )  # fmt: skip
         tokens = 1
         room = min(forming.limit, forming.tokens_left)  # a decode step is one member and at least one token
@@ -170,6 +170,8 @@ class Replica(ReplicaSequences):
                 tokens = speculation.step_tokens(sequence, forming.tokens_left)
             if allocate_slots(self, sequence, tokens, forming):
                 sequence.ready = False
+                if without_room:
+                    without_room.discard(sequence.request.index)
                 room -= 1
                 if tokens == 1:
                     add_decode(sequence)
@@ -179,6 +181,7 @@ class Replica(ReplicaSequences):
                 if cache is not None:
                     cache.cache_full_blocks(sequence, forming.grants)
             else:
+                without_room.add(sequence.request.index)
                 kept.append(sequence)
         self._ready_count -= len(forming.members)
         self.written_tokens += len(forming.members) + forming.draft_tokens
@@ -193,11 +196,20 @@ class Replica(ReplicaSequences):
                 break
             self._schedule_chunk(forming, sequence)
 
+    def allocate_slots(self, sequence: Sequence, tokens: int, forming: Forming) -> bool:
+        """KV for so many more tokens of a running sequence, for which others may be preempted; False: no room."""
+        found = self.kv.allocate_slots(self, sequence, tokens, forming)
+        if not found:
+            self.without_room.add(sequence.request.index)
+        elif self.without_room:
+            self.without_room.discard(sequence.request.index)
+        return found
+
     def _schedule_chunk(self, forming: Forming, sequence: Sequence) -> None:
         if not sequence.running or not forming.has_room:
             return  # it may have been preempted a moment ago
         chunk = min(sequence.todo_tokens, forming.tokens_left, self._chunk_tokens)
-        if self.kv.allocate_slots(self, sequence, chunk, forming):
+        if self.allocate_slots(sequence, chunk, forming):
             self._prefill(forming, sequence, chunk)
             if not sequence.todo_tokens:
                 self._partial.remove(sequence)
@@ -211,7 +223,7 @@ class Replica(ReplicaSequences):
             if sequence is None or sequence.incoming or not self.was_there(sequence):
                 break
             if self.below is not None and (hit := self.below.longer_hit(sequence)) is not None:
-                if not self.take_hit(sequence, hit, forming):
+                if self.without_room or not self.take_hit(sequence, hit, forming):
                     break
                 self.admit_load(self.waiting.take(), hit, now_ns)
                 continue

@@ -20,6 +20,7 @@ class ReplicaSequences(ReplicaKv):
         self._pushes = 0
         self._partial: list[Sequence] = []  # running, prompt not yet fully scheduled; by admission number
         self._loading: list[Sequence] = []  # running, part of their prompt on the way from tiers
+        self.without_room: set[int] = set()  # request indexes of running ones that found none when they last asked
         self.stamps = IdleStamps()
         self._own = 0  # requests here but those whose KV comes from elsewhere and has not landed
 
@@ -104,6 +105,7 @@ class ReplicaSequences(ReplicaKv):
         """It no longer runs."""
         del self.running[sequence.request.index]
         sequence.running = False
+        self.without_room.discard(sequence.request.index)
         self._unschedule(sequence)
         self.written_tokens -= sequence.written_tokens
 

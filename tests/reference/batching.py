@@ -34,9 +34,9 @@ def token_limit(replica: Replica) -> int:
     """The token budget."""
     if replica.scheduling.batching != "token-balanced":
         return replica.token_limit
-    decoding = [s for s in replica.running if not s.todo_tokens]
+    decoding = [s for s in replica.running if s.leaving or not s.todo_tokens]
     load = len(decoding) * (1 + replica.scheduling.speculate)
-    load += sum(s.todo_tokens for s in replica.running + replica.waiting)
+    load += sum(s.todo_tokens for s in replica.running + replica.waiting if not s.leaving)
     return min(max(-(-load // replica.credits_total), 1), replica.token_limit)
 
 

@@ -106,13 +106,17 @@ class FleetReplica(Replica):
         load = tiers.find_load(self, sequence, -(-self.token_limit // self.ranks))
         if load is None:
             return None
-        if not tiers.start(self, load):
+        if self.grower_waits() or not tiers.start(self, load):
             return False
         if not self.own and self.had_own:
             self.ran_out_ns = self.book.now_ns
         self.book.journeys[sequence.index].load = tiers.record(self, load)
         self.book.loads.append(load)
         return True
+
+    def grower_waits(self) -> bool:
+        """Whether the growth of a running sequence had no room when it was last tried."""
+        return any(s.index in self.without_room for s in self.running)
 
     @property
     def here(self) -> list[Sequence]:

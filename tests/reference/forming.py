@@ -137,12 +137,14 @@ def make_room(forming: Forming, grower: Sequence, tokens: int) -> bool:
         return True
     held_tokens = replica.held_tokens(grower)  # more than are written, if drafts were rejected
     wanted_tokens = max(held_tokens, grower.written_tokens + tokens)
+    replica.without_room = [index for index in replica.without_room if index != grower.index]
     while not sharing.find_room(replica, grower, wanted_tokens):
         idle = [s for s in replica.running if not s.in_flight and not s.fixed]
         victims = [s for s in idle if s is not grower and not forming.holds(s)]
         if replica.scheduling.batching in groups.STEPPED + groups.SLOTTED + groups.VIRTUAL:
             victims = [s for s in victims if number_of(s) > number_of(grower)]
         if not victims:
+            replica.without_room.append(grower.index)
             return False
         preempt(replica, max(victims, key=number_of))
     replica.hold(grower, wanted_tokens)
@@ -154,6 +156,7 @@ def preempt(replica: Replica, victim: Sequence) -> None:
     replica.drop(victim)
     replica.running.remove(victim)
     replica.preempted.insert(0, victim)
+    replica.without_room = [index for index in replica.without_room if index != victim.index]
     victim.preemptions += 1
     victim.ready = False
     victim.written_tokens = 0

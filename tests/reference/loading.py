@@ -21,6 +21,7 @@ def land(engine: "FleetEngine", load: Load) -> None:
     if sequence.leaving:
         ran_out_ns = replica.ran_out_ns
         leaving.returned(engine, sequence)
+        engine.last_end_at_landing_ns = engine.now_ns
         replica.ran_out_ns = ran_out_ns  # it was not the replica's own when it ended
         return
     engine.book.move(sequence.index, "loaded", replica.index)

@@ -38,6 +38,7 @@ class Replica:
     arrived_at_empty: bool = False  # the first request since then came at this instant
     credit_since_ns: int = 0
     just_returned: bool = False  # a microbatch came back at this instant
+    without_room: list[int] = field(default_factory=list)  # running ones whose growth had no room when last tried
     just_arrived: bool = False  # a request came at this instant
     last_step: int = 0
     chosen_waiting: list[int] = field(default_factory=list)  # who waited when the step after the last one was chosen
