@@ -29,7 +29,10 @@ class RouterSettings(ServerSettings, frozen=True, forbid_unknown_fields=True, kw
     ] = 0
     payload: Annotated[
         Literal["size", "capped", "full"],
-        msgspec.Meta(description="How many activation bytes are actually sent, unless a run says otherwise."),
+        msgspec.Meta(
+            description="How many bytes of activations, and of KV that is handed over, are actually sent, "
+            "unless a run says otherwise."
+        ),
     ] = "size"
     live: Annotated[bool, msgspec.Meta(description="Serve clients in wall time, over HTTP and Generate.")] = True
     http_host: Annotated[str, msgspec.Meta(description="Address of the HTTP API; empty: that of --grpc-host.")] = ""

@@ -57,6 +57,7 @@ class StageCollector(Collector):
         yield names.STAGE_IDLE.family(((*place, cause), values["idle", cause] / NS_PER_S) for cause in CAUSES)
         links = sorted(key for key in values if key[0] == "link")
         yield names.LINK_PAYLOAD.family(((*place, key[1]), values[key]) for key in links)
+        yield names.KV_STREAMED.family(((*place, way), values["kv", way]) for way in ("sent", "received"))
         for spec in _COUNTERS:
             yield spec.family([(place, values[spec.name,])])
         gauges = (
@@ -88,6 +89,7 @@ def counts_of(session: StageSession) -> Counts:
     values[names.STAGE_PROMISE_FRAMES.name,] = sum(d.promise_frames for d in decoders)
     values[names.STAGE_FRAME_MICROBATCHES.name,] = sum(d.items for d in decoders)
     values[names.STAGE_ASKS.name,] = sum(link.asks for link in session.in_links.values())
+    values["kv", "sent"], values["kv", "received"] = session.kv.sent_bytes, session.kv.landed_bytes
     for number, link in session.out_links.items():
         values["link", str(number)] = link.encoder.payload_bytes
     return values

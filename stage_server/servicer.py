@@ -30,6 +30,7 @@ from stageline.wire import grpc_options
 from stageline.wire.channels import Dialer
 from stageline.wire.errors import abort
 from stageline.wire.inlink import FlowContext, InLink, serve_flow
+from stageline.wire.kv_in import KvContext, KvIn, serve_kv
 from stageline.wire.version import check_version, wire_format
 
 log = logging.getLogger(__name__)
@@ -140,6 +141,26 @@ class StageServicer(stage_pb2_grpc.StageServicer):
             return session.snapshot(request.window_start_ns, request.window_end_ns)
 
         return await _guarded(context, take())
+
+    async def SendKv(  # noqa: N802
+        self, request: stage_pb2.SendKvRequest, context: aio.ServicerContext[Any, Any]
+    ) -> stage_pb2.SendKvReply:
+        """See stage.proto."""
+
+        async def send() -> stage_pb2.SendKvReply:
+            return await self._known(request.session).kv.send(request)
+
+        return await _guarded(context, send())
+
+    async def ReceiveKv(  # type: ignore[override]  # noqa: N802 - it reads and writes by itself
+        self, request_iterator: object, context: KvContext
+    ) -> None:
+        """See stage.proto."""
+
+        def stream_of(hello: stage_pb2.KvHello) -> KvIn:
+            return self._known(hello.session).kv.receive(hello)
+
+        await serve_kv(context, stream_of)
 
     async def Close(  # noqa: N802
         self, request: stage_pb2.CloseRequest, context: aio.ServicerContext[Any, Any]

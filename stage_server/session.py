@@ -3,6 +3,7 @@
 import asyncio
 import time
 
+from stage_server.kv import KvStreams
 from stageline.engine.route import Route
 from stageline.engine.types import StageRecord
 from stageline.errors import ProtocolError
@@ -32,6 +33,7 @@ class StageSession:
         self.final_record: StageRecord | None = None  # the final account, once it was asked for
         self.in_links = {v: self._in_link(v) for v in self.machine.visits}
         self.out_links = {v + 1: self._out_link(v + 1, request) for v in self.machine.visits}
+        self.kv = KvStreams(self.id, (self.replica, self.index), self.shell, mode_of(request.payload_mode), dialer)
         self._cpu_ns = time.process_time_ns()
 
     async def connect(self) -> None:
@@ -50,7 +52,8 @@ class StageSession:
     async def close(self) -> None:
         """Close all links. Never raises."""
         self.shell.close()
-        await asyncio.gather(*(link.close() for link in self.out_links.values()), return_exceptions=True)
+        closing = [self.kv.close(), *(link.close() for link in self.out_links.values())]
+        await asyncio.gather(*closing, return_exceptions=True)
 
     async def settled(self) -> None:
         """Return when the last frames have been applied. Raises the session's error if that comes first."""
@@ -70,6 +73,8 @@ class StageSession:
             frames=sum(d.frames for d in decoders),
             promise_frames=sum(d.promise_frames for d in decoders),
             cpu_ns=time.process_time_ns() - self._cpu_ns,
+            kv_sent_bytes=self.kv.sent_bytes,
+            kv_landed_bytes=self.kv.landed_bytes,
         )
 
     def _in_link(self, link: int) -> InLink:

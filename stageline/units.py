@@ -30,6 +30,7 @@ _RATE_BYTES_PER_S = {
     "Mbit/s": 125_000,
     "Gbit/s": 125_000_000,
 }
+_SIZE_BYTES = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "GiB": 1 << 30, "TiB": 1 << 40}
 _TOKENS = {"": 1, "K": 1 << 10, "M": 1 << 20}
 _GROUPED = r"[0-9]{1,3}(?:,[0-9]{3}){1,60}|[0-9]{1,3}(?:_[0-9]{3}){1,60}"  # 131,072, but not 1,5: no decimal comma
 _QUANTITY = re.compile(rf"((?:{_GROUPED}|[0-9]{{1,200}})(?:\.[0-9]{{1,200}})?)\s*([A-Za-zµ/]*)")
@@ -69,6 +70,11 @@ def parse_rate_bytes_per_s(text: str, place: str = "rate") -> int:
     if rate == 0:
         raise BadInput(place, text, "zero bandwidth", "give a rate such as 300GB/s")
     return rate
+
+
+def parse_size_bytes(text: str, place: str = "size") -> int:
+    """`256GB`, `64GiB` → bytes, exactly. Raises BadInput at `place`."""
+    return _quantity(text, _SIZE_BYTES, place, "256GB or 64GiB")
 
 
 def parse_tokens(text: str, place: str = "tokens") -> int:

@@ -8,8 +8,10 @@ from typing import TypeVar
 from grpc import aio
 
 import stageline
+from router.cluster.kv_orders import KvOrders
 from router.cluster.stages import RemoteStage, StageTable
-from stageline.errors import ProtocolError, RunFailed, StagelineError, Unavailable
+from stageline.engine.router import Router
+from stageline.errors import Busy, ProtocolError, RunFailed, SessionUnknown, StagelineError, Unavailable
 from stageline.runtime.calls import answer
 from stageline.runtime.names import upstream_name
 from stageline.runtime.shell import SessionShell
@@ -23,6 +25,7 @@ from stageline.wire.outlink import OutLink, Peer
 from stageline.wire.version import check_version, wire_format
 
 R = TypeVar("R")
+_CONSEQUENCES = (Unavailable, Busy, SessionUnknown)  # what a stage may say because of what happened elsewhere
 _BLAME_S = 0.5  # how long the loss of a stage may take to show after its neighbours noticed
 
 
@@ -43,8 +46,10 @@ class StageConnections:
         self._routes = self._deployment.fleet.routes
         self.in_links = [self._in_link(r) for r in range(len(self._routes))]
         self.out_links = [self._out_link(r) for r in range(len(self._routes))]
+        self._kv = KvOrders(session, table, shell) if mode != "size" else None
         self._watchers: list[asyncio.Task[None]] = []
         self._lost: list[StagelineError] = []
+        self._causes: list[StagelineError] = []  # of stages that ended the session for a reason of their own
         self._blamed = asyncio.Event()
         self._closing = False
         self.started = False
@@ -54,6 +59,11 @@ class StageConnections:
         """Frames that came back, and the microbatches in them."""
         decoders = [link.decoder for link in self.in_links]
         return sum(d.frames for d in decoders), sum(d.items for d in decoders)
+
+    def carry_kv_of(self, router: Router) -> None:
+        """Have stages send the KV of the router's hand-overs, unless the payload mode is `size`."""
+        if self._kv is not None:
+            router.on_transfer(self._kv.booked)
 
     async def open(self, seed: int, advertise: str) -> None:
         """Return when every link is open. Raises StagelineError, naming the stage, when one does not open."""
@@ -93,14 +103,18 @@ class StageConnections:
         return self.in_links[hello.replica]
 
     async def failure(self) -> StagelineError:
-        """Why the session failed, once it has: a lost stage explains the errors of its neighbours."""
+        """Why the session failed, once it has: a lost stage, or a stage's own reason to end it, explains the errors of
+        its neighbours, to whom it is merely gone.
+        """
         error = self._shell.error
         assert error is not None
-        if isinstance(error.error, Unavailable) and not self._lost:
+        if not isinstance(error.error, Unavailable):
+            found = self._lost[0] if self._lost else error
+        else:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_BLAME_S):
                     await self._blamed.wait()
-        found = self._lost[0] if self._lost else error
+            found = next(iter((*self._lost, *self._causes)), error)
         if isinstance(found, LocatedError) and isinstance(found.error, Unavailable) and self.started:
             return LocatedError(RunFailed(str(found.error)), found.party)
         return found
@@ -123,6 +137,8 @@ class StageConnections:
         for watcher in self._watchers:
             watcher.cancel()
         await asyncio.gather(*self._watchers, return_exceptions=True)
+        if self._kv is not None:
+            await self._kv.close()
         await asyncio.gather(*(link.close() for link in self.out_links))
 
     def lose(self, error: LocatedError) -> None:
@@ -132,13 +148,20 @@ class StageConnections:
         self._shell.fail(error)
 
     async def snapshots(self, start_ns: int, end_ns: int) -> list[stage_pb2.SnapshotReply]:
-        """The final accounts of all stages, in the order of replicas and stages."""
+        """The final accounts of all stages, in the order of replicas and stages, once all KV has landed."""
+        if self._kv is not None:
+            await self._kv.settled()
+            if self._shell.error is not None:
+                raise await self.failure()
         request = stage_pb2.SnapshotRequest(
             session=self.session, final=True, window_start_ns=start_ns, window_end_ns=end_ns
         )
-        return await self._together(
+        snapshots = await self._together(
             answer(s.stub.Snapshot(request, timeout=grpc_options.CALL_S), s.place) for s in self._table
         )
+        if self._kv is not None:
+            self._kv.check(snapshots)
+        return snapshots
 
     async def _watch(self, stage: RemoteStage, request: stage_pb2.OpenRequest, opened: "asyncio.Future[None]") -> None:
         """Holds one stage's Open stream."""
@@ -161,6 +184,9 @@ class StageConnections:
         located = locate(error, stage.name)
         if isinstance(error, Unavailable):
             self._lost.append(located)
+            self._blamed.set()
+        elif not isinstance(located.error, _CONSEQUENCES):
+            self._causes.append(located)
             self._blamed.set()
         if not opened.done():
             opened.set_exception(located)

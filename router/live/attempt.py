@@ -64,6 +64,7 @@ class Attempt:
             self.machine.resume_at(past.told_ns)
         self.shell = SessionShell("the router", self.machine, follower=eyes.follower, after_poll=eyes.polled)
         self.connections = StageConnections(self.id, table, self.shell, options.payload, clock)
+        self.connections.carry_kv_of(self.router)
 
     @property
     def progress(self) -> tuple[int, ...]:

@@ -9,6 +9,7 @@ from prometheus_client.registry import Collector
 
 import stageline
 from router.counts import requests_running, requests_waiting
+from router.metrics.hand_overs import kv_families, port_counts, port_families
 from router.metrics.places import place_of
 from router.runs.session import RunSession
 from stageline.engine.conductor import Conductor
@@ -66,6 +67,8 @@ class RouterCollector(Collector):
             yield spec.single(values[(spec.name,)])
         places = [place_of(self._deployment, r, s) for r, s in self._deployment.stages]
         yield names.KV_REFUSALS.family((place, values[names.KV_REFUSALS.name, *place]) for place in places)
+        yield from port_families(self._deployment.fleet, values)
+        yield from kv_families(self._deployment.fleet, activity.router if activity else None)
         yield from self._gauges(activity)
 
     def _gauges(self, activity: Activity | None) -> Iterator[Metric]:
@@ -108,6 +111,7 @@ def counts_of(activity: Activity) -> Counter[tuple[str, ...]]:
     for replica, pool in zip(router.replicas, router.fleet.pool_of, strict=True):
         for stage, refusals in enumerate(replica.mirror.refusals):
             counts[names.KV_REFUSALS.name, str(stage), str(replica.index), pool.name] = refusals
+    counts.update(port_counts(router, activity.conductor.last_completion_ns))
     return counts
 
 

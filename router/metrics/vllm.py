@@ -7,12 +7,14 @@ from typing import Protocol
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
+from router.metrics.hand_overs import ways
 from stageline.engine.microbatch import Item
 from stageline.engine.replica import Replica
 from stageline.engine.router import Router
 from stageline.engine.sequence import Sequence
 from stageline.engine.served import ServedFleet, ServedPool
 from stageline.engine.types import Observer, RequestRecord, SpeculationStats
+from stageline.report.hand_overs import HandOverTimes, hand_over_times
 from stageline.report.request_times import times_of
 from stageline.runtime import metric_names as own
 from stageline.runtime import vllm_names as vllm
@@ -23,6 +25,7 @@ _REASONS = {"cancelled": "abort", "failed": "error", "incomplete": "error", "ref
 _COUNTERS = (vllm.PROMPT_TOKENS, vllm.GENERATION_TOKENS, vllm.PREEMPTIONS, vllm.CACHE_QUERIES, vllm.CACHE_HITS)
 _DRAFT_COUNTERS = (vllm.DRAFTS, vllm.DRAFT_TOKENS, vllm.ACCEPTED_TOKENS)
 _HISTOGRAMS = tuple(spec for spec in vllm.DROP_IN if spec.kind == "histogram")
+_HAND_OVER = (own.HAND_OVER, own.KV_TRANSFER)
 _WAITING = 256  # different values that wait for the histograms
 
 
@@ -54,7 +57,7 @@ class ReplicaSeries:
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self.reasons: Counter[str] = Counter(dict.fromkeys(("stop", "length", "abort", "error"), 0))
-        specs = (*_HISTOGRAMS, own.TTFT, own.ITL)
+        specs = (*_HISTOGRAMS, own.TTFT, own.ITL, *_HAND_OVER)
         self.histograms: dict[str, Buckets] = {spec.name: spec.buckets() for spec in specs}
         self.itl = (self.histograms[vllm.ITL.name], self.histograms[own.ITL.name])
         self.ttft = (self.histograms[vllm.TTFT.name], self.histograms[own.TTFT.name])
@@ -78,6 +81,12 @@ class ReplicaSeries:
         if len(steps) >= _WAITING:
             self.settle()
 
+    def handed_over(self, times: HandOverTimes) -> None:
+        """A request has ended whose KV landed here."""
+        self.histograms[own.KV_TRANSFER.name].observe(times.transfer_ns / NS_PER_S)
+        if times.gap_ns is not None:
+            self.histograms[own.HAND_OVER.name].observe(times.gap_ns / NS_PER_S)
+
     def settle(self) -> None:
         """Bring the histograms up to date."""
         for gap_ns, times in self._gaps.items():
@@ -96,6 +105,7 @@ class ServingMetrics(Collector):
         self._pools = fleet.pool_of
         self._series = [ReplicaSeries() for _ in self._pools]
         self._labels = [(pool.route.plan.model, str(r), pool.name) for r, pool in enumerate(self._pools)]
+        self._targets = [replica for replica, direction in ways(fleet) if direction == "ingress"]
         self._replicas: list[Replica] = []
         self._live: Mapping[int, Sequence] = {}
         self._most: dict[int, int] = {}  # largest output that a request may have, by index, from its first token on
@@ -149,7 +159,13 @@ class ServingMetrics(Collector):
         """See Observer."""
         most = self._most.pop(record.index, 0)
         series = self._series[record.replica or 0]
-        series.counts[vllm.PREEMPTIONS.name] += record.preemptions
+        moved = record.hand_over
+        times = hand_over_times(record)
+        target = series
+        if times is not None and moved is not None and moved.decode_replica is not None:
+            target = self._series[moved.decode_replica]
+            target.handed_over(times)
+        target.counts[vllm.PREEMPTIONS.name] += record.preemptions
         if record.cached_tokens is not None:
             series.counts[vllm.CACHE_QUERIES.name] += record.prompt_tokens
             series.counts[vllm.CACHE_HITS.name] += record.cached_tokens
@@ -210,6 +226,8 @@ class ServingMetrics(Collector):
         names = [labels[1:] for labels in self._labels]
         for spec in (own.TTFT, own.ITL):
             yield spec.histogram(self._buckets(spec, names))
+        for spec in _HAND_OVER:
+            yield spec.histogram((names[r], self._series[r].histograms[spec.name]) for r in self._targets)
 
     def _drafts(self) -> list[SpeculationStats]:
         """By replica, with those of what is under way."""

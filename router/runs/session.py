@@ -57,6 +57,7 @@ class RunSession:
         machine = RouterMachine(self.conductor, window, watch.dispatched if watch else None)
         self.shell = SessionShell("the router", machine, after_poll=self._after_poll)
         self.connections = StageConnections(self.id, table, self.shell, mode)
+        self.connections.carry_kv_of(self.router)
         self._watchdog = Watchdog(table, machine, None, deadline_ns, self.connections.lose)
         self._stir = asyncio.Event()
         self._given_up = False

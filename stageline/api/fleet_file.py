@@ -18,7 +18,7 @@ from stageline.api.scheduling import settle
 from stageline.api.serving import engine_scheduling
 from stageline.catalog.decode import convert, parse_toml
 from stageline.catalog.loader import Catalog
-from stageline.engine.fleet import Fleet, HandOver, Order, Pool, Role
+from stageline.engine.fleet import Fleet, HandOver, LoadPolicy, Offload, Order, Pool, Role, Tier
 from stageline.engine.fleet_check import check_fleet, pool_place
 from stageline.engine.settings import Scheduling
 from stageline.errors import BadInput, DoesNotFit, UsageError
@@ -27,7 +27,7 @@ from stageline.plan.replicas import with_replicas
 from stageline.plan.schema import Plan
 from stageline.report.slo import parse_slo
 from stageline.runtime.plans import read_plan_file
-from stageline.units import parse_duration_ns, parse_rate_bytes_per_s
+from stageline.units import parse_duration_ns, parse_rate_bytes_per_s, parse_size_bytes
 
 
 class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, rename="kebab"):
@@ -50,6 +50,25 @@ class PoolTable(Table, frozen=True):
     egress: str | None = None  # bandwidth of a replica's port for KV that leaves; None: that of [kv-transfer]
     ingress: str | None = None
     port_latency: str | None = None  # None: that of [kv-transfer]
+    host: "TierTable | None" = None  # host memory of each replica, below its prefix cache
+
+
+class TierTable(Table, frozen=True):
+    """A tier: `host` of a pool, or [store]."""
+
+    capacity: str
+    bandwidth: str | None = None  # each way, unless read or write says otherwise
+    read: str | None = None
+    write: str | None = None
+    latency: str | None = None  # of a read
+
+
+class TiersTable(Table, frozen=True):
+    """[tiers]: when KV goes down, and when it is loaded."""
+
+    offload: Offload = "evict"
+    load: LoadPolicy = "cheaper"
+    balance_sees_host: bool = False
 
 
 class KvTransferTable(Table, frozen=True):
@@ -79,6 +98,8 @@ class FleetTables(Table, frozen=True):
     pool: tuple[PoolTable, ...]
     kv_transfer: KvTransferTable | None = None
     routing: RoutingTable = RoutingTable()
+    store: TierTable | None = None  # shared by all replicas
+    tiers: TiersTable = TiersTable()
 
 
 class PlanWords(NamedTuple):
@@ -121,11 +142,15 @@ def read_fleet_toml(path: Path, data: bytes, flags: FlagReader) -> Fleet:
     front_end = routing.front_end
     fleet = Fleet(
         pools=tuple(_shared(pool) for pool in pools),
-        hand_over=None if tables.kv_transfer is None else _hand_over(tables.kv_transfer, f"{place}, kv-transfer"),
+        hand_over=None if tables.kv_transfer is None else hand_over(tables.kv_transfer, f"{place}, kv-transfer"),
         balance=routing.balance,
         front_end_ns=_common_front_end(pools, place)
         if front_end is None
         else parse_duration_ns(front_end, f"{place}, routing, front-end"),
+        store=None if tables.store is None else tier(tables.store, f"{place}, store"),
+        offload=tables.tiers.offload,
+        load=tables.tiers.load,
+        balance_sees_host=tables.tiers.balance_sees_host,
     )
     check_fleet(fleet, place)
     return fleet
@@ -159,6 +184,8 @@ class _Reader:
         if table.port_latency is not None:
             ports["port_latency_ns"] = parse_duration_ns(table.port_latency, f"{place}, port-latency")
         parts = {"name": table.name, "plan": plan, "role": table.role, "scheduling": self._settings(table, plan, place)}
+        if table.host is not None:
+            parts["host"] = tier(table.host, f"{place}, host")
         return convert(parts | ports, Pool, place)
 
     def _plan(self, table: PoolTable, place: str) -> Plan:
@@ -236,7 +263,38 @@ def _shared(pool: Pool) -> Pool:
     return msgspec.structs.replace(pool, scheduling=msgspec.structs.replace(pool.scheduling, front_end_ns=0))
 
 
-def _hand_over(table: KvTransferTable, place: str) -> HandOver:
+def parse_transfer(text: str, place: str) -> KvTransferTable:
+    """ "network=ndr-infiniband,order=source-first" as the keys of [kv-transfer]. Raises BadInput at `place`."""
+    found: dict[str, str] = {}
+    for part in text.split(","):
+        key, equals, value = part.partition("=")
+        if not equals or not value or key.strip() in found:
+            reason = "given twice" if key.strip() in found else "not of the form key=value"
+            raise BadInput(place, part, reason, "write it like network=ndr-infiniband,order=destination-first")
+        found[key.strip()] = value.strip()
+    try:
+        return msgspec.convert(found, KvTransferTable, strict=False)
+    except msgspec.ValidationError as error:
+        keys = ", ".join(KvTransferTable.__struct_encode_fields__)
+        raise BadInput(place, text, str(error), f"give keys of [kv-transfer]: {keys}") from None
+
+
+def tier(table: TierTable, place: str) -> Tier:
+    """A place for KV below prefix caches. Raises BadInput at `place`."""
+    rates = {}
+    for way, text in (("read", table.read or table.bandwidth), ("write", table.write or table.bandwidth)):
+        if text is None:
+            raise BadInput(place, None, f"{way} is missing", f'give bandwidth = "25GB/s", or {way}')
+        rates[f"{way}_bytes_per_s"] = parse_rate_bytes_per_s(text, f"{place}, {way}")
+    return Tier(
+        capacity_bytes=parse_size_bytes(table.capacity, f"{place}, capacity"),
+        latency_ns=0 if table.latency is None else parse_duration_ns(table.latency, f"{place}, latency"),
+        **rates,
+    )
+
+
+def hand_over(table: KvTransferTable, place: str) -> HandOver:
+    """How KV moves. Raises BadInput at `place`."""
     kept = ("order", "first_token", "streamed", "decode_on_both")
     given: dict[str, Any] = {name: getattr(table, name) for name in kept}
     given["local_prefill_tokens"] = table.local_prefill_tokens

@@ -15,7 +15,7 @@ from stageline.report.slo import Slo
 from stageline.workload import DescribedWorkload
 from stageline.workload.recording import RecordedWorkload
 
-_OF_THE_ROUTER = ("balance", "front_end_ns")  # settings of the fleet; all others are each pool's
+OF_THE_ROUTER = ("balance", "front_end_ns")  # settings of the fleet; all others are each pool's
 
 
 def settled_fleet(
@@ -45,10 +45,16 @@ def settled_fleet(
     return found
 
 
+def without_router(scheduling: Scheduling) -> Scheduling:
+    """The settings of a pool: those of the router at their defaults."""
+    plain = {name: getattr(Scheduling(), name) for name in OF_THE_ROUTER}
+    return msgspec.structs.replace(scheduling, **plain)
+
+
 def changed_fleet(fleet: Fleet, given: Mapping[str, Any], *, slo: Slo | None = None) -> Fleet:
     """The fleet with other settings. Raises UsageError, and names the pool."""
-    own = {name: value for name, value in given.items() if name not in _OF_THE_ROUTER}
-    shared = {name: value for name, value in given.items() if name in _OF_THE_ROUTER}
+    own = {name: value for name, value in given.items() if name not in OF_THE_ROUTER}
+    shared = {name: value for name, value in given.items() if name in OF_THE_ROUTER}
     pools = tuple(_settled(pool, own, slo) for pool in fleet.pools)
     found = msgspec.structs.replace(fleet, pools=pools, **shared)
     ROUTING.check(Scheduling(balance=found.balance, prefix_cache=any(pool.scheduling.prefix_cache for pool in pools)))

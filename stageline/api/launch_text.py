@@ -34,8 +34,9 @@ _SGLANG = {
 class LaunchTexts(msgspec.Struct, frozen=True, kw_only=True):
     """Empty texts: the engine can't be launched like that, `not_said` has why. All are for one model."""
 
-    plan: str = ""  # `stageline plan`, which writes plan.json
-    run: str = ""  # `stageline run` of plan.json, with the workload and every setting of the trial
+    plan: str = ""  # `stageline plan`, which writes plan.json; empty for two pools
+    run: str = ""  # `stageline run` of plan.json or fleet.toml, with the workload and every setting of the trial
+    fleet: str = ""  # fleet.toml: the same as a fleet file
     vllm: str = ""
     sglang: str = ""
     helm: str = ""  # a values file, YAML

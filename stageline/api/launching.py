@@ -8,6 +8,7 @@ from typing import NamedTuple
 import msgspec
 import yaml
 
+from stageline.api.fleet_text import FleetAnswer, fleet_of_plan, fleet_toml, run_command
 from stageline.api.helm_values import helm_values, line_of_values
 from stageline.api.keywords import PlanKeywords
 from stageline.api.launch_line import parse_launch_line
@@ -21,7 +22,7 @@ from stageline.engine.settings import plan_scheduling
 from stageline.errors import StagelineError
 from stageline.plan.schema import Plan
 from stageline.plan.shapes import Shape
-from stageline.report.rerun import Rerun, flags
+from stageline.report.rerun import flags
 
 
 class Answer(NamedTuple):
@@ -32,14 +33,19 @@ class Answer(NamedTuple):
     shape: Shape
     keywords: PlanKeywords
     candidate: Candidate
+    plan: Plan  # the candidate's
     price: float | None = None  # of a device's hour
+
+    def texts(self, catalog_dirs: Sequence[Path]) -> LaunchTexts:
+        """The lines that make it again."""
+        return launch_texts(self, catalog_dirs)
 
 
 def launch_texts(found: Answer, catalog_dirs: Sequence[Path]) -> LaunchTexts:
     """The lines of every engine that can be launched like that."""
     entry = find_entry(found.model, Catalog(catalog_dirs))
     named = entry.hf_ids[0] if entry is not None and entry.hf_ids else found.model
-    plan, missing = found.candidate.plan, []
+    plan, missing = found.plan, []
     lines: dict[str, str] = {}
     for engine in (VLLM, SGLANG):
         words = launch_words(engine, named, found.shape, found.keywords, plan)
@@ -60,7 +66,8 @@ def launch_texts(found: Answer, catalog_dirs: Sequence[Path]) -> LaunchTexts:
         missing.append(f"the router in front, and no engine's flag: {' '.join(unsaid)}")
     return LaunchTexts(
         plan=plan_command_text((found.model, found.device), found.shape, found.keywords, catalog_dirs),
-        run=_run_command(found),
+        run=run_command(found.candidate, found.price, PLAN_FILE, plan_scheduling(plan)),
+        fleet=fleet_toml(_as_fleet(found), catalog_dirs),
         vllm=lines.get(VLLM, ""),
         sglang=lines.get(SGLANG, ""),
         helm=helm,
@@ -68,14 +75,10 @@ def launch_texts(found: Answer, catalog_dirs: Sequence[Path]) -> LaunchTexts:
     )
 
 
-def _run_command(found: Answer) -> str:
-    c = found.candidate
-    rerun = Rerun(
-        workload=c.workload, seed=c.seed, rate_scale=c.rate_scale, requests=c.requests or 0, skip_bad_rows=False,
-        sort=False, slo=c.slo or "", scheduling=c.scheduling, warmup=c.window.warmup, measure_window=c.window.text,
-        price=found.price,
-    )  # fmt: skip
-    return rerun.command(PLAN_FILE, plan_scheduling(c.plan))
+def _as_fleet(found: Answer) -> FleetAnswer:
+    one = msgspec.structs.replace(found.shape, replicas=1)
+    fleet = fleet_of_plan(found.plan, found.candidate.scheduling)
+    return FleetAnswer(found.model, found.device, fleet, (one,), (found.keywords,), None, found.candidate, found.price)
 
 
 def _differs(found: Answer, line: str, engine: str, catalog_dirs: Sequence[Path]) -> str | None:
@@ -86,7 +89,7 @@ def _differs(found: Answer, line: str, engine: str, catalog_dirs: Sequence[Path]
         made = plan_inputs(find_inputs(read.model, found.device, keywords, catalog_dirs)).plan
     except StagelineError as error:
         return str(error)
-    ran = found.candidate.plan
+    ran = found.plan
     if engine != _engine_of(ran):
         same = (len(made.stages), made.replicas, [s.devices for s in made.stages])
         return None if same == (len(ran.stages), ran.replicas, [s.devices for s in ran.stages]) else "another division"

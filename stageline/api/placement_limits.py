@@ -71,12 +71,16 @@ class PlacementLimits(msgspec.Struct, frozen=True, kw_only=True):
             return f"its stages of {group} devices leave a node of {node} (--tensor-in-node)"
         if self.whole_nodes and shape.devices % node:
             return f"{shape.devices} devices are no whole nodes of {node} (--whole-nodes)"
-        owned = self.stock.get(device.name)
-        if owned is not None and shape.devices > owned:
-            return f"it needs {shape.devices} devices of the {owned} in stock (--stock)"
-        cost = self.cost(device.name, shape.devices)
+        return self.refused_number(device.name, shape.devices)
+
+    def refused_number(self, device: str, devices: int) -> str | None:
+        """Why so many devices are not allowed; None: they are."""
+        owned = self.stock.get(device)
+        if owned is not None and devices > owned:
+            return f"it needs {devices} devices of the {owned} in stock (--stock)"
+        cost = self.cost(device, devices)
         if self.budget is not None and cost is None:
-            return f"what one {device.name} costs is unknown (--price), so that --budget can't be kept"
+            return f"what one {device} costs is unknown (--price), so that --budget can't be kept"
         if self.budget is not None and cost is not None and cost > self.budget:
             return f"it costs {cost:,.2f} an hour, more than --budget {self.budget:,.2f}"
         return None

@@ -16,12 +16,18 @@ def plan_command_text(
     names: tuple[str, str], shape: Shape, keywords: PlanKeywords, catalog_dirs: Sequence[Path] = ()
 ) -> str:
     """The command that writes the plan of a model on a device, given by `names`, to plan.json."""
-    words = ["stageline", "plan", *names, *_division(shape)]
+    words = ["stageline", "plan", *names, *plan_words(shape, keywords, catalog_dirs)]
+    return shlex.join([*words, "-o", PLAN_FILE])
+
+
+def plan_words(shape: Shape, keywords: PlanKeywords, catalog_dirs: Sequence[Path] = ()) -> list[str]:
+    """The flags of `stageline plan`."""
+    words = _division(shape)
     for name, value in keywords.items():
         words += keyword_words(name, value)
     for directory in catalog_dirs:
         words += ["--catalog", str(directory)]
-    return shlex.join([*words, "-o", PLAN_FILE])
+    return words
 
 
 def keyword_words(name: str, value: Any) -> list[str]:

@@ -104,6 +104,12 @@ def runners_up(trials: Sequence[Trial], best: Trial) -> list[Trial]:
     return found
 
 
+def other_kind(trials: Sequence[Trial], best: Trial) -> Trial | None:
+    """On as many devices as the best, the best trial with two pools where it has one, or the other way round."""
+    same = [t for t in trials if t.devices == best.devices and t.model == best.model]
+    return cheapest([t for t in same if t.disaggregated != best.disaggregated])
+
+
 def on_front(trials: Sequence[Trial]) -> list[Trial]:
     """Trials that no other beats in goodput, TTFT, TPOT and number of devices at once; most goodput first."""
     ran = [t for t in trials if t.failure is None and t.finished]

@@ -7,7 +7,10 @@ import msgspec
 
 from stageline.api.bisecting import largest_load
 from stageline.api.trials import Candidate, Trial
+from stageline.engine.fleet import Fleet
 from stageline.plan.replicas import with_replicas
+from stageline.plan.schema import Plan
+from stageline.report.pools import RunPools
 from stageline.units import parse_ratio
 
 RunAll = Callable[[Sequence[Candidate]], Sequence[Trial]]
@@ -24,8 +27,17 @@ class Room(msgspec.Struct, frozen=True, kw_only=True):
     replicas: int
 
 
+class Alternative(msgspec.Struct, frozen=True, kw_only=True):
+    """The best trial of the other kind, and its room: two pools where the answer is one, or one where it is two."""
+
+    trial: Trial
+    room: Room
+
+
 class Robustness(msgspec.Struct, frozen=True, kw_only=True):
-    """Room of the answer, and of the answer without one of its replicas (None: it has one only)."""
+    """Room of the answer, and of the answer without one of its replicas (None: there is none to spare). Of two pools
+    the one that loses more by it counts.
+    """
 
     whole: Room
     one_lost: Room | None
@@ -33,14 +45,27 @@ class Robustness(msgspec.Struct, frozen=True, kw_only=True):
 
 def robustness(candidate: Candidate, run: RunAll, width: int) -> Robustness:
     """Runs the answer at other loads, `width` at a time; each is a trial of the whole workload."""
-    lost = None
-    if candidate.plan.replicas > 1:
-        plan = with_replicas(candidate.plan, candidate.plan.replicas - 1)
-        lost = _room(msgspec.structs.replace(candidate, plan=plan), run, width)
-    return Robustness(whole=_room(candidate, run, width), one_lost=lost)
+    rooms = [room(msgspec.structs.replace(candidate, plan=plan), run, width) for plan in _without_one(candidate.plan)]
+    lost = min(rooms, key=lambda r: (r.kept or 0.0, r.attainment or 0.0), default=None)
+    return Robustness(whole=room(candidate, run, width), one_lost=lost)
 
 
-def _room(candidate: Candidate, run: RunAll, width: int) -> Room:
+def _without_one(plan: Plan | Fleet) -> list[Plan | Fleet]:
+    """Without one replica; of a fleet once for each pool. Empty where some pool has no other."""
+    if isinstance(plan, Plan):
+        return [with_replicas(plan, plan.replicas - 1)] if plan.replicas > 1 else []
+    if any(pool.plan.replicas == 1 for pool in plan.pools):
+        return []
+    found: list[Plan | Fleet] = []
+    for lost in plan.pools:
+        fewer = msgspec.structs.replace(lost, plan=with_replicas(lost.plan, lost.plan.replicas - 1))
+        pools = tuple(fewer if pool is lost else pool for pool in plan.pools)
+        found.append(msgspec.structs.replace(plan, pools=pools))
+    return found
+
+
+def room(candidate: Candidate, run: RunAll, width: int) -> Room:
+    """The largest load at which a candidate keeps the objective."""
     base = parse_ratio(candidate.rate_scale, "--rate-scale")
     attained: list[float | None] = []
 
@@ -56,5 +81,5 @@ def _room(candidate: Candidate, run: RunAll, width: int) -> Room:
         missed=found.missed,
         monotone=found.monotone,
         attainment=attained[0],
-        replicas=candidate.plan.replicas,
+        replicas=RunPools(candidate.plan).replicas,
     )

@@ -5,11 +5,15 @@ A request counts as good only if it finished within every bound of the objective
 """
 
 import math
+from collections.abc import Callable
+
+import msgspec
 
 from stageline.api.workload_totals import WorkloadTotals
 from stageline.cost.entries import CostEntry, LayerGroup, Roofline
 from stageline.cost.service import compile_cost, min_service_ns
 from stageline.cost.totals import BatchTotals
+from stageline.engine.fleet import Pool
 from stageline.engine.settings import MAX_COUNT, Scheduling
 from stageline.plan.schema import Plan
 from stageline.plan.timing import decode_totals, pipeline_timing
@@ -27,6 +31,35 @@ def refused(plan: Plan, scheduling: Scheduling, totals: WorkloadTotals, slo: Slo
         or _prompts_too_long(plan, scheduling, totals, slo, required)
         or _too_much_work(plan, scheduling, totals, slo, required)
     )
+
+
+def refused_apart(pools: tuple[Pool, Pool], totals: WorkloadTotals, slo: Slo) -> str | None:
+    """Why a fleet that prefills in one pool and decodes in the other can't meet the objective.
+
+    For fleets in which every prompt is prefilled in the prefill pool: its first token is there no sooner, and the pool
+    does all work of prefill. Every token after the first takes a trip in the decode pool, which does all work of
+    decode. Hand-overs, and prompts that are prefilled once more after a preemption, only add to that.
+    """
+    required, (prefill, decode) = math.ceil(slo.attainment * totals.count), pools
+    found = (
+        (prefill, _prompts_too_long(prefill.plan, prefill.scheduling, totals, slo, required)),
+        (decode, _trip_too_long(decode.plan, decode.scheduling, totals, slo, required)),
+        (prefill, _too_much_work(prefill.plan, prefill.scheduling, totals, slo, required, _of_prefill)),
+        (decode, _too_much_work(decode.plan, decode.scheduling, totals, slo, required, _of_decode)),
+    )
+    return next((f"its {pool.name} pool: {reason}" for pool, reason in found if reason is not None), None)
+
+
+def _of_prefill(work: BatchTotals) -> BatchTotals:
+    return msgspec.structs.replace(work, decode_sequences=0, decode_tokens=0, decode_kv_tokens=0, decode_pairs=0)
+
+
+def _of_decode(work: BatchTotals) -> BatchTotals:
+    return msgspec.structs.replace(work, prefill_sequences=0, prefill_tokens=0, prefill_kv_tokens=0, prefill_pairs=0)
+
+
+def _of_both(work: BatchTotals) -> BatchTotals:
+    return work
 
 
 def _trip_too_long(plan: Plan, scheduling: Scheduling, totals: WorkloadTotals, slo: Slo, required: int) -> str | None:
@@ -69,8 +102,16 @@ def _prompts_too_long(
     )
 
 
-def _too_much_work(plan: Plan, scheduling: Scheduling, totals: WorkloadTotals, slo: Slo, required: int) -> str | None:
-    """The work of all good requests against the time until the last deadline.
+def _too_much_work(
+    plan: Plan,
+    scheduling: Scheduling,
+    totals: WorkloadTotals,
+    slo: Slo,
+    required: int,
+    part: Callable[[BatchTotals], BatchTotals] = _of_both,
+) -> str | None:
+    """The work of all good requests, or the `part` of it that these replicas do, against the time until the last
+    deadline.
 
     Whatever `required` requests are good, their totals are at least those of `WorkloadTotals.least`, field by field. R
     replicas share them; with f the time of a stage for one microbatch of given totals, the stage is busy for at least
@@ -81,7 +122,7 @@ def _too_much_work(plan: Plan, scheduling: Scheduling, totals: WorkloadTotals, s
     time_ns = totals.deadline_ns(slo)
     if time_ns is None or not _bounded(plan):
         return None
-    work = totals.least(required, prompts=not _caches(scheduling, totals))
+    work = part(totals.least(required, prompts=not _caches(scheduling, totals)))
     busy = _summed_ns(plan, work) / plan.replicas
     largest = scheduling.microbatch or plan.defaults.microbatch
     per_step = largest * (1 + scheduling.speculate)

@@ -2,9 +2,11 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import product
 from typing import NamedTuple, cast
 
 from stageline.api.keywords import PlanKeywords
+from stageline.api.launching import Answer
 from stageline.api.planning import PlanInputs, find_inputs, plan_inputs
 from stageline.api.question import Question
 from stageline.api.scheduling import settle
@@ -18,7 +20,6 @@ from stageline.errors import BadInput, DoesNotFit, UsageError
 from stageline.plan.replicas import with_replicas
 from stageline.plan.schema import Plan
 from stageline.plan.shapes import Shape, shapes
-from stageline.report.measure import ARRIVALS
 from stageline.report.slo import Slo
 
 IDLE_WITHOUT_REPLICAS = "balance"  # a setting that means nothing with one replica
@@ -52,30 +53,49 @@ class Space:
 
     def designs(self, model: str, device: str) -> Iterator[Design]:
         """Every division of the numbers of devices asked for that the limits allow, in every format."""
-        sizes = [self.axes.sizes[n] for n in self.axes.format_axes()]
-        points: list[Point] = [()]
-        for size in sizes:
-            points = [(*p, i) for p in points for i in range(size)]
-        inputs = self._found(model, device, self._origin())
+        points = self.format_points()
+        inputs = self.inputs(model, device)
         for count in self._q.devices:
             for shape in shapes(inputs.model, count, self._q.max_context_parallel):
                 reason = self._q.limits.refused(inputs.device, shape)
                 if reason is not None:
-                    self.skipped[Skipped(self._prefixed(model, device, shape.name), reason)] = None
+                    self.leave(self.prefixed(model, device, shape.name), reason)
                     continue
                 yield from (Design(model, device, shape, formats) for formats in points)
+
+    def format_points(self) -> list[Point]:
+        """All points of the axes that are formats."""
+        return list(product(*(range(self.axes.sizes[n]) for n in self.axes.format_axes())))
 
     def named(self, design: Design) -> str:
         """A division, with its formats, model and device where there are several."""
         words = self.axes.format_words(design.formats)
         name = f"{design.shape.name} {words}" if words else design.shape.name
-        return self._prefixed(design.model, design.device, name)
+        return self.prefixed(design.model, design.device, name)
 
     def size(self, design: Design) -> str:
         """How many devices, with model and device where there are several."""
-        return self._prefixed(design.model, design.device, f"{design.shape.devices} devices")
+        return self.prefixed(design.model, design.device, f"{design.shape.devices} devices")
 
-    def _prefixed(self, model: str, device: str, text: str) -> str:
+    def kind(self, design: Design) -> object:
+        """Designs of one kind differ in formats only."""
+        return design[:3]
+
+    def cost(self, design: Design) -> float:
+        """Money per hour if known, else devices."""
+        return self.expense(design.device, design.shape.devices)
+
+    def expense(self, device: str, devices: int) -> float:
+        """Of so many devices: money per hour if known, else their number."""
+        money = self._q.limits.cost(device, devices)
+        return float(devices) if money is None else money
+
+    def leave(self, name: str, reason: str) -> None:
+        """Note what is left out."""
+        self.skipped[Skipped(name, reason)] = None
+
+    def prefixed(self, model: str, device: str, text: str) -> str:
+        """A text behind model and device where there are several."""
         several = len(self._q.models) * len(self._q.device_names) > 1
         return f"{model} on {device}: {text}" if several else text
 
@@ -83,14 +103,17 @@ class Space:
         """A point of all axes: the design's formats, then the settings."""
         return (*design.formats, *point)
 
-    def settings_sizes(self) -> list[int]:
+    def sizes(self) -> list[int]:
         """The sizes of the axes that are no formats."""
         return self.axes.sizes[len(self.axes.format_axes()) :]
 
     def combinations(self, design: Design) -> int:
         """How many settings of a design are worth telling apart (see `same`)."""
+        return self.settings_count(alone=design.shape.replicas == 1)
+
+    def settings_count(self, *, alone: bool) -> int:
+        """How many points of the settings are worth telling apart; `alone`: for a plan of one replica."""
         axes = self.axes.axes[len(self.axes.format_axes()) :]
-        alone = design.shape.replicas == 1
         return math.prod(1 if alone and a.name == IDLE_WITHOUT_REPLICAS else len(a.values) for a in axes)
 
     def candidate(
@@ -101,7 +124,7 @@ class Space:
         Where a loss must be survived, it is the plan without one replica.
         """
         whole = self.whole(design, point)
-        plan = self._plan(design, whole)
+        plan = self.plan(design, whole)
         if isinstance(plan, str):
             return plan
         if self._q.survive_loss:
@@ -113,8 +136,8 @@ class Space:
             scheduling = settle(self._q.scheduling or plan_scheduling(plan), given, plan, slo=slo)
         except UsageError as error:
             return str(error)
-        every_request_counts = self._q.window == ARRIVALS or self._q.window.kind == "all"
-        forbidden = refused(plan, scheduling, totals, slo) if slo is not None and every_request_counts else None
+        counted = slo is not None and self._q.every_request_counts
+        forbidden = refused(plan, scheduling, totals, slo) if slo is not None and counted else None
         if forbidden is not None:
             return forbidden
         return Candidate(
@@ -131,11 +154,22 @@ class Space:
         names = [axis.name for axis in self.axes.axes[first:]]
         return Try(t.design, tuple(0 if n == IDLE_WITHOUT_REPLICAS else i for n, i in zip(names, t.point, strict=True)))
 
+    def answer(self, design: Design, point: Point, candidate: Candidate) -> Answer:
+        """What a trial ran, as it was asked for."""
+        keywords, price = self.keywords_at(design, point), self._q.limits.price(design.device)
+        plan = candidate.one_plan()
+        return Answer(design.model, design.device, design.shape, keywords, candidate, plan, price)
+
     def keywords_at(self, design: Design, point: Point) -> PlanKeywords:
         """The keywords of the plan at a point, without its division."""
-        return self._keywords(self.whole(design, point), design.shape)
+        return self.keywords(self.whole(design, point), design.shape)
 
-    def _keywords(self, whole: Point, shape: Shape) -> PlanKeywords:
+    def inputs(self, model: str, device: str) -> PlanInputs:
+        """What plans are made from, with the first value of every axis."""
+        return self._found(model, device, self._origin())
+
+    def keywords(self, whole: Point, shape: Shape) -> PlanKeywords:
+        """The keywords of the plan of a division at a point of all axes."""
         keywords: PlanKeywords = self._q.keywords | self.axes.of_plan(whole)
         if shape.ep == 1 and "redundant_experts" in keywords:
             keywords["redundant_experts"] = 0  # there are no expert ranks to hold them
@@ -152,7 +186,8 @@ class Space:
             )
         return self._inputs[key]
 
-    def _plan(self, design: Design, whole: Point) -> Plan | str:
+    def plan(self, design: Design, whole: Point) -> Plan | str:
+        """The plan of a design at a point of all axes; a text where there is none, and why."""
         key = (design, tuple(i for a, i in zip(self.axes.axes, whole, strict=True) if a.of_plan))
         if key not in self._plans:
             self._plans[key] = self._made(design, whole)
@@ -161,7 +196,7 @@ class Space:
     def _made(self, design: Design, whole: Point) -> Plan | str:
         """The plan of a design; a text where it does not fit, or is no division that this model allows."""
         self._found(design.model, design.device, whole)  # what is wrong with the values themselves is no reason to skip
-        keywords = cast(PlanKeywords, {**self._keywords(whole, design.shape), **design.shape.division()})
+        keywords = cast(PlanKeywords, {**self.keywords(whole, design.shape), **design.shape.division()})
         try:
             inputs = find_inputs(design.model, design.device, keywords, self._q.catalog_dirs)
             return plan_inputs(inputs).plan

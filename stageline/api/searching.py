@@ -20,13 +20,14 @@ from stageline.api.arguments import (
 )
 from stageline.api.dask_trials import run_trials_on_dask
 from stageline.api.exploring import explore
+from stageline.api.fleet_file import parse_transfer
 from stageline.api.keywords import DesignKeywords, PlanKeywords, checked
 from stageline.api.launch_text import LaunchTexts
 from stageline.api.placement_limits import PlacementLimits
-from stageline.api.question import DEFAULT_REQUESTS, MAX_DEVICES, Question
-from stageline.api.ranking import best_by_devices, cheapest, on_front, runners_up
+from stageline.api.question import DEFAULT_REQUESTS, DISAGGREGATE, MAX_DEVICES, Question
+from stageline.api.ranking import best_by_devices, cheapest, on_front, other_kind, runners_up
 from stageline.api.resuming import Runs
-from stageline.api.robustness import Robustness
+from stageline.api.robustness import Alternative, Robustness
 from stageline.api.search_space import Skipped
 from stageline.api.trials import RunTrials, Trial, run_trials, run_trials_in
 from stageline.api.worker_pool import worker_pool
@@ -48,6 +49,7 @@ class SearchResult(msgspec.Struct, frozen=True):
     short_trials: int = 0  # on the beginning of the workload; none of them is among `trials`
     robustness: Robustness | None = None  # of the best, if it meets an objective at a rate of arrivals
     launch: LaunchTexts | None = None  # of the best
+    alternative: Alternative | None = None  # the best with two pools where `best` has one, or the other way round
 
     def best(self) -> Trial | None:
         """The answer: the cheapest that meets the objective, else what comes nearest; without one, the most tokens/s
@@ -59,6 +61,11 @@ class SearchResult(msgspec.Struct, frozen=True):
         """The best trial of every other division on as many devices as the best."""
         best = self.best()
         return [] if best is None else runners_up(self.trials, best)
+
+    def best_of_other_kind(self) -> Trial | None:
+        """On as many devices as the best, the best trial with two pools where it has one, or the other way round."""
+        best = self.best()
+        return None if best is None else other_kind(self.trials, best)
 
     def front(self) -> list[Trial]:
         """Trials that no other beats in goodput, TTFT, TPOT (p99) and devices at once; most goodput first."""
@@ -91,6 +98,7 @@ def search(
     exhaustive: bool = False,
     headroom: bool = True,
     survive_loss: bool = False,
+    disaggregate: str | None = None,
     jobs: int = 1,
     dask_scheduler: str | None = None,
     resume: str | os.PathLike[str] | None = None,
@@ -102,11 +110,12 @@ def search(
     `models` and `device_names` are one name or several, as `plan_model` takes them; `devices` how many in all, several
     such numbers, or a text such as "4..16". `vary` has lists of values for keywords of `DesignKeywords` or fields of
     `Scheduling`; `microbatches` is an older name of its "microbatch". `price` of one device for an hour gives costs;
-    `limits` say more of prices, stock and nodes; `warmup` and `measure_window` are those of `run`. docs/planning.md
-    says which combinations are run in full, what `every_count`, `exhaustive`, `headroom` and `survive_loss` change, and
-    which trial is `best()`. `jobs` processes (a script then needs `if __name__ == "__main__":`) or the workers of a
-    Dask scheduler run trials; `resume` names a file that keeps them. Raises DoesNotFit when no division fits, RunFailed
-    when every run fails, UsageError or BadInput.
+    `limits` say more of prices, stock and nodes; `warmup` and `measure_window` are those of `run`. `disaggregate` also
+    tries prefill and decode in two pools, and says how KV moves: "network=ndr-infiniband" or other keys of
+    [kv-transfer] (docs/fleets.md). docs/planning.md says which combinations are run in full, what `every_count`,
+    `exhaustive`, `headroom` and `survive_loss` change, and which trial is `best()`. `jobs` processes (a script then
+    needs `if __name__ == "__main__":`) or the workers of a Dask scheduler run trials; `resume` names a file that keeps
+    them. Raises DoesNotFit when no division fits, RunFailed when every run fails, UsageError or BadInput.
 
     >>> import stageline
     >>> workload = "poisson:rate=4,input=256,output=16"
@@ -118,7 +127,7 @@ def search(
         models=models, device_names=device_names, keywords=checked(search, design, DesignKeywords), catalog=catalog,
         slo=slo, workload=workload, devices=devices, microbatches=microbatches, vary=vary, requests=requests, seed=seed,
         max_context_parallel=max_context_parallel, rate_scale=rate_scale, scheduling=scheduling, warmup=warmup,
-        measure_window=measure_window, price=price, limits=limits,
+        measure_window=measure_window, price=price, limits=limits, disaggregate=disaggregate,
         flags={
             "every_count": every_count, "exhaustive": exhaustive, "headroom": headroom, "survive_loss": survive_loss,
         },
@@ -156,6 +165,9 @@ def _question(*, price: object, limits: object, flags: Mapping[str, bool], **ask
             require("search: warmup", asked["warmup"], str, type(None)),
             require("search: measure_window", asked["measure_window"], str, type(None)),
         ),
+        disaggregate=None
+        if (apart := require("search: disaggregate", asked["disaggregate"], str, type(None))) is None
+        else parse_transfer(apart, DISAGGREGATE),
         limits=_limits(require("search: limits", limits, PlacementLimits, type(None)), price),
         every_count=flags["every_count"],
         exhaustive=flags["exhaustive"],

@@ -21,7 +21,8 @@ class RenderFlags:
         "auto"
     )
     payload: Annotated[
-        Literal["size", "capped", "full"], Parameter(help="How many activation bytes are really sent.")
+        Literal["size", "capped", "full"],
+        Parameter(help="How many bytes of activations, and of KV that is handed over, are really sent."),
     ] = "capped"
 
     def given(self) -> list[str]:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from stageline.api.files import write_file
 from stageline.api.resuming import Runs
 from stageline.api.searching import run_search, trial_runner
 from stageline.cli import output
@@ -40,6 +41,10 @@ def search_command(
     resume: Annotated[
         Path | None, Parameter(group=TRIALS, help="File that keeps finished trials, so that they are not run again.")
     ] = None,
+    out: Annotated[
+        Path | None,
+        Parameter(name=("-o", "--output"), group=OUTPUT, help="Write the answer here as a fleet file, in TOML."),
+    ] = None,
     plot: Annotated[Path | None, Parameter(group=OUTPUT, help="Write a chart here (.svg or .png).")] = None,
     json: Annotated[
         bool, Parameter(negative="", group=OUTPUT, help="Print the answer and all trials as JSON.")
@@ -55,12 +60,14 @@ def search_command(
     with counting_bar("divisions") as watch, trial_runner(width, scheduler) as runner:
         found = run_search(question, Runs(runner, width, resume, watch))
     curve = len({t.devices for t in found.trials}) > 1
+    if out is not None and found.launch is not None:
+        write_file(out, found.launch.fleet.encode())
     if plot:
         save_plot(found, plot, curve=curve)
     if json:
         output.print_json(answer_document(found))
     else:
-        print_search(found, question, best_of_each=curve)
+        print_search(found, question, best_of_each=curve, written=out)
     best = found.best()
     if best is None:
         raise RunFailed(f"no request finished in any of {len(found.trials)} trials: {refused_text()}")

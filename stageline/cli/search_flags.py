@@ -5,8 +5,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from stageline.api.fleet_file import parse_transfer
 from stageline.api.placement_limits import PlacementLimits
-from stageline.api.question import DEFAULT_REQUESTS, MAX_DEVICES, Question
+from stageline.api.question import DEFAULT_REQUESTS, DISAGGREGATE, MAX_DEVICES, Question
 from stageline.api.scheduling import check_drafts
 from stageline.cli.groups import DEVICES, QUESTION
 from stageline.cli.measure_flags import WindowFlags
@@ -86,6 +87,14 @@ class SearchFlags:
         bool, Parameter(negative="", help="Demand that the objective is also met with one replica lost.")
     ] = False
 
+    disaggregate: Annotated[
+        str | None,
+        Parameter(
+            help="Also try prefill and decode in two pools. How KV moves: keys of a fleet file's [kv-transfer], like "
+            "network=ndr-infiniband or bandwidth=50GB/s,order=destination-first."
+        ),
+    ] = None
+
     def question(
         self,
         names: tuple[str, str],
@@ -119,6 +128,7 @@ class SearchFlags:
             exhaustive=self.exhaustive,
             headroom=self.headroom,
             survive_loss=self.survive_loss,
+            disaggregate=None if self.disaggregate is None else parse_transfer(self.disaggregate, DISAGGREGATE),
         )
 
 

@@ -1,10 +1,12 @@
 """Tables, lines and charts of a search."""
 
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from stageline.api.fleet_text import FLEET_FILE
 from stageline.api.question import Question
 from stageline.api.ranking import brief, token_rate
 from stageline.api.robustness import Room
@@ -27,6 +29,7 @@ def answer_document(found: SearchResult) -> dict[str, Any]:
         "runners_up": found.runners_up(),
         "robustness": found.robustness,
         "launch": found.launch,
+        "alternative": found.alternative,
         "trials": found.trials,
         "combinations": found.combinations,
         "short_trials": found.short_trials,
@@ -34,8 +37,8 @@ def answer_document(found: SearchResult) -> dict[str, Any]:
     }
 
 
-def print_search(found: SearchResult, question: Question, *, best_of_each: bool) -> None:
-    """A table, the answer, what was left out, and lines to paste."""
+def print_search(found: SearchResult, question: Question, *, best_of_each: bool, written: Path | None = None) -> None:
+    """A table, the answer, what was left out, and lines to paste. `written`: the fleet file that has the answer."""
     trials = found.trials
     several = len({(t.model, t.device) for t in trials}) > 1
     best = found.best()
@@ -47,16 +50,19 @@ def print_search(found: SearchResult, question: Question, *, best_of_each: bool)
         title, shown = "Pareto front: goodput, TTFT, TPOT, devices", found.front()
     if best is not None and best not in shown:  # the answer is always a row, and binds speaks of it
         shown = [best, *shown]
+    other = found.best_of_other_kind()
+    if other is not None and other not in shown:
+        shown = [*shown, other]
     output.print_table(title, *_table(shown, several))
     settings = [f"{_name(t, several)}: {t.settings}" for t in shown if t.settings]
-    lines = settings + _counts(found) + _load(trials, question) + _room(found)
+    lines = settings + _counts(found, question) + _load(trials, question) + _room(found)
     if best is not None and best_of_each and found.runners_up():
         others = ", ".join(_verdict(t, several) for t in found.runners_up()[:4])
         lines.append(f"next best on {best.devices} devices: {others}")
     output.print_lines(lines + _left_out(found) + _advice([best, *shown] if best else shown, several))
     if best is not None:
         output.print_lines(["", f"answer: {_verdict(best, several)}, on {best.devices} x {best.device}"])
-        _print_launch(found)
+        _print_launch(found, written)
 
 
 def _table(shown: Sequence[Trial], several: bool) -> tuple[list[tuple[str, bool]], list[list[str]]]:
@@ -68,13 +74,15 @@ def _table(shown: Sequence[Trial], several: bool) -> tuple[list[tuple[str, bool]
     return columns, [_cells(t, several, priced) for t in shown]
 
 
-def _counts(found: SearchResult) -> list[str]:
+def _counts(found: SearchResult, question: Question) -> list[str]:
     trials, failed = found.trials, [t for t in found.trials if t.failure is not None]
     short = f", and {found.short_trials} trials on the beginning of the workload" if found.short_trials else ""
     lines = [f"{len(trials)} of {found.combinations:,} combinations run in full{short}"]
     lines += [f"{t.name} {t.settings} failed: {t.failure}" for t in failed[:3]]
     if any(t.slo_met is not None for t in trials):
         lines.append(f"{sum(bool(t.slo_met) for t in trials)} meet the objective")
+    if question.disaggregate is not None and not any(t.disaggregated for t in trials):
+        lines.append("no fleet of two pools was run in full: what was left out has the reasons")
     lost = sum(t.only_one_lost for t in trials)
     if lost:
         lines.append(f"{lost} miss it with one replica lost; their figures are of that run, the only one made of them")
@@ -113,10 +121,17 @@ def _room(found: SearchResult) -> list[str]:
         return []
     whole, lost = found.robustness.whole, found.robustness.one_lost
     lines = [f"headroom: the answer {_limit(whole)}"]
+    if found.alternative is not None:
+        trial = found.alternative.trial
+        lines.append(f"headroom: {_kind(trial)}, {trial.name} {_limit(found.alternative.room)}")
     if lost is None:
         return [*lines, "one replica lost: there is no other"]
     kept = "" if lost.attainment is None else f"{lost.attainment:.2%} are good at this load; "
     return [*lines, f"one of {whole.replicas} replicas lost: {kept}it {_limit(lost)}"]
+
+
+def _kind(t: Trial) -> str:
+    return "the best with two pools" if t.disaggregated else "the best with one pool"
 
 
 def _limit(room: Room) -> str:
@@ -158,15 +173,22 @@ def _bracketed(*parts: str) -> str:
     return f" ({inside})" if inside else ""
 
 
-def _print_launch(found: SearchResult) -> None:
+def _print_launch(found: SearchResult, written: Path | None) -> None:
     """Lines to paste, unwrapped."""
     launch = found.launch
     if launch is None:
         return
-    lines = [line for line in (launch.plan, launch.run, launch.vllm, launch.sglang) if line]
+    fleet = "" if launch.plan or written else f"# {FLEET_FILE}\n{launch.fleet.rstrip()}\n"
+    run = launch.run if launch.plan or not written else _run_of(launch.run, written)
+    lines = [line for line in (fleet, launch.plan, run, launch.vllm, launch.sglang) if line]
     if launch.helm:
         lines.append(f"# values.yaml of vLLM's production stack:\n{launch.helm.rstrip()}")
     output.print_plain([*lines, *(f"# not said: {text}" for text in launch.not_said)])
+
+
+def _run_of(line: str, file: Path) -> str:
+    """The command with the file that was written."""
+    return shlex.join(str(file) if word == FLEET_FILE else word for word in shlex.split(line))
 
 
 def _advice(shown: Sequence[Trial], several: bool) -> list[str]:

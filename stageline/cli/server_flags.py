@@ -27,7 +27,8 @@ class ServerFlags:
         ),
     ] = False
     payload: Annotated[
-        Literal["size", "capped", "full"], Parameter(help="How many activation bytes are actually sent.")
+        Literal["size", "capped", "full"],
+        Parameter(help="How many bytes of activations, and of KV that is handed over, are actually sent."),
     ] = "capped"
     window: Annotated[
         int, WHOLE, Parameter(help="Flow-control window: frames in flight per replica; 0: two per core.")

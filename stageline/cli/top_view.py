@@ -7,12 +7,13 @@ from rich.text import Text
 
 from stageline.engine.causes import SHOWN
 from stageline.report.palette import DARK_BUSY, DARK_CAUSE_COLOURS
-from stageline.runtime.cluster_view import StageView, View
-from stageline.units import NS_PER_S, figure_text, format_duration
+from stageline.runtime.cluster_view import PoolView, StageView, View
+from stageline.units import NS_PER_S, bytes_text, figure_text, format_duration
 
 BAR_ROWS = 8  # rows of a stage's bar, two parts each
 MAX_STAGE_COLUMNS = 8  # columns of a stage
 LABEL_COLUMNS = 7
+MAX_NAME_COLUMNS = 16  # of a pool
 _ORDER = ("busy", *SHOWN)  # from the bottom up
 _COLOURS = {"busy": DARK_BUSY, **DARK_CAUSE_COLOURS}
 _LEVELS = " ▁▂▃▄▅▆▇█"
@@ -21,7 +22,7 @@ _LEVELS = " ▁▂▃▄▅▆▇█"
 def render(view: View, width: int) -> RenderableType:
     """One frame."""
     trouble = [Text(view.trouble, "bold red")] if view.trouble else []
-    parts: list[RenderableType] = [_head(view), *trouble, *_figures(view), Text("")]
+    parts: list[RenderableType] = [_head(view), *trouble, *_figures(view), *_pools(view), Text("")]
     each = max(1, min(MAX_STAGE_COLUMNS, (width - LABEL_COLUMNS) // max(1, len(view.stages))))
     fits = max(1, (width - LABEL_COLUMNS) // each)
     for first in range(0, len(view.stages), fits):
@@ -54,8 +55,30 @@ def _figures(view: View) -> list[Text]:
     return [_line(name, text) for name, text in lines]
 
 
-def _line(name: str, text: str) -> Text:
-    return Text(no_wrap=True, overflow="ellipsis").append(f"{name:<10}", "bold").append(text)
+def _pools(view: View) -> list[Text]:
+    """A line for each pool of a fleet."""
+    rows = [_pool_cells(pool) for pool in view.pools]
+    columns = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+    names = [_shortened(pool.name) for pool in view.pools]
+    name_columns = max((len(name) + 2 for name in names), default=0)
+    texts = ["  ".join(f"{cell:<{n}}" for cell, n in zip(row, columns, strict=True)).rstrip() for row in rows]
+    return [_line(name, text, name_columns) for name, text in zip(names, texts, strict=True)]
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= MAX_NAME_COLUMNS else f"{name[: MAX_NAME_COLUMNS - 1]}…"
+
+
+def _pool_cells(pool: PoolView) -> tuple[str, ...]:
+    """The last two only where KV is handed over."""
+    moving = f"KV in flight {bytes_text(pool.moving_bytes)} ({pool.moving_requests:,})" if pool.ports else ""
+    share = "-" if pool.port_ratio is None else f"{pool.port_ratio:.0%}"
+    port = f"port {share}" if pool.ports else ""
+    return f"running {pool.running:,}", f"waiting {pool.waiting:,}", moving, port
+
+
+def _line(name: str, text: str, columns: int = 0) -> Text:
+    return Text(no_wrap=True, overflow="ellipsis").append(f"{name:<{max(10, columns)}}", "bold").append(text)
 
 
 def _time(seconds: float | None) -> str:

@@ -1,13 +1,15 @@
 """KV that is handed over from prefill to decode replicas (rule 11): who waits where, and what is due when."""
 
+from collections.abc import Callable
 from collections.abc import Sequence as Seq
 from functools import partial
+from itertools import zip_longest
 
 from stageline.engine.binding import Binding, prefill_part
 from stageline.engine.due import BIND, END, LAND, DueEvents, Order
 from stageline.engine.fleet import HandOver
 from stageline.engine.passage import Passage
-from stageline.engine.ports import Ports
+from stageline.engine.ports import Ports, Transfer
 from stageline.engine.replica import Replica
 from stageline.engine.sequence import Sequence
 from stageline.engine.types import Request
@@ -35,6 +37,7 @@ class HandOvers:
         self.acquires_cached = settings.transfer == "missing"
         self.counts_at_prefill = settings.first_token == "prefill"
         self.passages: dict[int, Passage] = {}  # by request index, until it decodes or has ended
+        self.on_booked: Callable[[Transfer], None] | None = None  # who sees every transfer
         for replica in replicas:
             replica.incoming = self
 
@@ -68,10 +71,10 @@ class HandOvers:
         written_tokens = passage.chunk_ends.popleft()
         if not self.settings.streamed or passage.decode is None:
             return
-        size = self._kv_bytes(passage, passage.decode, written_tokens) - passage.sent_bytes
-        if size > 0:
+        kv_bytes = self._kv_bytes(passage, passage.decode, written_tokens)
+        if sum(kv_bytes) > passage.sent_bytes:
             passage.prefill.fixed = True
-            self._book(passage, passage.decode, size, now_ns)
+            self._book(passage, passage.decode, kv_bytes, now_ns)
 
     def prefilled(self, passage: Passage, now_ns: int, order: Order) -> None:
         """The prompt is done: its KV stays pinned until it is sent. `order`: replica, microbatch, member."""
@@ -94,6 +97,7 @@ class HandOvers:
 
     def _sent(self, passage: Passage, _now_ns: int) -> None:
         part = passage.prefill
+        self.ports.sent(passage.booked[-passage.ends_due])
         passage.ends_due -= 1
         source = self.replicas[part.replica]
         if not passage.ends_due and part.request.index in source.pinned:
@@ -106,6 +110,7 @@ class HandOvers:
         if sequence is None:
             raise LawBroken(f"request {passage.request.index}: KV lands, and no decode replica holds it")
         passage.landings_due -= 1
+        passage.booked.popleft()
         self._due.touched.append(sequence.replica)
         if passage.landings_due or passage.state == "prefill":
             return None
@@ -211,23 +216,30 @@ class HandOvers:
         """All that has not been sent goes, and the states with it."""
         passage.move("started", now_ns)
         stages = self.replicas[passage.prefill.replica].route.plan.stages
-        size = self._kv_bytes(passage, sequence, passage.request.prompt_tokens) + sum(s.state_bytes for s in stages)
-        passage.landed_ns = self._book(passage, sequence, size - passage.sent_bytes, now_ns)
+        kv_bytes = self._kv_bytes(passage, sequence, passage.request.prompt_tokens)
+        with_states = [size + s.state_bytes for size, s in zip(kv_bytes, stages, strict=True)]
+        passage.landed_ns = self._book(passage, sequence, with_states, now_ns)
 
-    def _kv_bytes(self, passage: Passage, sequence: Sequence, tokens: int) -> int:
-        """KV of the first `tokens` tokens at all stages of the source, less what the destination has cached."""
+    def _kv_bytes(self, passage: Passage, sequence: Sequence, tokens: int) -> list[int]:
+        """KV of the first `tokens` tokens by stage of the source, less what the destination has cached."""
         source = self.replicas[passage.prefill.replica]
         blocks = source.mirror.blocks_for(tokens)
         missing = blocks
         if self.acquires_cached:
             cached_tokens = self.replicas[sequence.replica].cached_tokens_of(sequence)
             missing = max(0, blocks - cached_tokens // source.mirror.block_tokens)
-        return sum(missing * s.kv_block_bytes + s.window_bytes(blocks) for s in source.route.plan.stages)
+        return [missing * s.kv_block_bytes + s.window_bytes(blocks) for s in source.route.plan.stages]
 
-    def _book(self, passage: Passage, sequence: Sequence, size: int, now_ns: int) -> int:
-        """Take both ports; returns when it lands."""
-        booked = self.ports.book(passage.prefill.replica, sequence.replica, size, now_ns)
-        passage.sent_bytes += size
+    def _book(self, passage: Passage, sequence: Sequence, kv_bytes: list[int], now_ns: int) -> int:
+        """Take both ports for what of `kv_bytes`, by stage, was not booked before; returns when it lands."""
+        source, before = passage.prefill.replica, passage.sent_stage_bytes
+        size = sum(kv_bytes) - passage.sent_bytes
+        booked = self.ports.book(source, sequence.replica, size, now_ns)
+        passage.booked.append(booked)
+        passage.sent_stage_bytes = kv_bytes
+        if self.on_booked is not None:
+            parts = tuple(now - past for now, past in zip_longest(kv_bytes, before, fillvalue=0))
+            self.on_booked(Transfer(passage.request.index, source, sequence.replica, parts))
         passage.ends_due += 1
         passage.landings_due += 1
         if passage.start_ns is None:

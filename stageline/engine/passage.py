@@ -22,6 +22,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Literal
 
+from stageline.engine.ports import Booked
 from stageline.engine.sequence import Sequence
 from stageline.engine.types import HandOverRecord, Request
 from stageline.errors import LawBroken
@@ -45,8 +46,8 @@ class Passage:
     """One request, its sequences at both replicas, and when its KV moves. Times in ns, None: not yet."""
 
     __slots__ = (
-        "chunk_ends", "decode", "end_ns", "ends_due", "has_ended", "landed_ns", "landings_due", "prefill", "request",
-        "reserved_ns", "sent_bytes", "start_ns", "state", "story",
+        "booked", "chunk_ends", "decode", "end_ns", "ends_due", "has_ended", "landed_ns", "landings_due", "prefill",
+        "request", "reserved_ns", "sent_stage_bytes", "start_ns", "state", "story",
     )  # fmt: skip
 
     def __init__(self, request: Request, prefill: Sequence, state: State) -> None:
@@ -57,12 +58,18 @@ class Passage:
         self.story: list[tuple[int, Event, State]] = []
         self.has_ended = False  # its record is written
         self.chunk_ends: deque[int] = deque()  # tokens written after each chunk of the prompt that is in flight
-        self.sent_bytes = 0  # or booked to be
-        self.ends_due = self.landings_due = 0  # of booked transfers
+        self.sent_stage_bytes: list[int] = []  # by stage of the source, or booked to be; empty: nothing yet
+        self.booked: deque[Booked] = deque()  # transfers that have not landed
+        self.ends_due = self.landings_due = 0  # how many of them have not ended, and not landed
         self.reserved_ns: int | None = None
         self.start_ns: int | None = None
         self.end_ns: int | None = None
         self.landed_ns: int | None = None
+
+    @property
+    def sent_bytes(self) -> int:
+        """Of all stages, sent or booked to be."""
+        return sum(self.sent_stage_bytes)
 
     def move(self, event: Event, now_ns: int) -> None:
         """Go on. Raises LawBroken, with the story so far, for what can't happen now."""
@@ -75,6 +82,16 @@ class Passage:
             )
         self.state = after
         self.story.append((now_ns, event, after))
+
+    @property
+    def not_sent(self) -> list[Booked]:
+        """Booked transfers that have not ended, in order."""
+        return list(self.booked)[len(self.booked) - self.ends_due :]
+
+    @property
+    def awaits_room(self) -> bool:
+        """Whether it waits in the queue of a decode replica for room for its KV."""
+        return self.state in ("asking", "waiting")
 
     def record(self) -> HandOverRecord:
         """What is told of it."""

@@ -15,13 +15,28 @@ class Port(NamedTuple):
 class Booked(NamedTuple):
     """A transfer, which takes the egress of its source and the ingress of its destination."""
 
+    source: int
+    destination: int
+    size: int  # bytes
     start_ns: int
     end_ns: int
     landed_ns: int
 
 
+class Transfer(NamedTuple):
+    """KV of a request that was booked to go from one replica to another: bytes by stage of the source."""
+
+    request: int
+    source: int
+    destination: int
+    stage_bytes: tuple[int, ...]
+
+
 class Ports:
-    """One port per replica; each way serves one transfer after the other, in the order of booking."""
+    """One port per replica; each way serves one transfer after the other, in the order of booking.
+
+    Busy times and bytes, by replica, are those of transfers that have ended.
+    """
 
     def __init__(self, ports: Seq[Port]) -> None:
         self._ports = ports
@@ -38,8 +53,12 @@ class Ports:
         start = max(now_ns, self._egress_free_ns[source], self._ingress_free_ns[destination])
         took = max(1, -(-size * 10**9 // min(out.egress_bytes_per_s, into.ingress_bytes_per_s)))
         end = self._egress_free_ns[source] = self._ingress_free_ns[destination] = start + took
-        self.egress_busy_ns[source] += took
-        self.ingress_busy_ns[destination] += took
-        self.egress_bytes[source] += size
-        self.ingress_bytes[destination] += size
-        return Booked(start, end, end + max(out.latency_ns, into.latency_ns))
+        return Booked(source, destination, size, start, end, end + max(out.latency_ns, into.latency_ns))
+
+    def sent(self, booked: Booked) -> None:
+        """A transfer has ended: it counts."""
+        took = booked.end_ns - booked.start_ns
+        self.egress_busy_ns[booked.source] += took
+        self.ingress_busy_ns[booked.destination] += took
+        self.egress_bytes[booked.source] += booked.size
+        self.ingress_bytes[booked.destination] += booked.size

@@ -130,6 +130,18 @@ class ReplicaKv:
         del self.pinned[sequence.request.index]
         self.free_kv(sequence)
 
+    def pinned_bytes(self) -> int:
+        """KV of all pinned sequences on all stages together; a block that they share counts once."""
+        held = list(self.pinned.values())
+        blocks = sum(s.blocks for s in held)
+        if self.cache is not None:
+            blocks += self.cache.kv_blocks * len({id(block) for s in held for block in s.chain})
+        windows = [s.blocks + s.cached_blocks for s in held]
+        return sum(
+            blocks * stage.kv_block_bytes + len(held) * stage.state_bytes + sum(map(stage.window_bytes, windows))
+            for stage in self.route.plan.stages
+        )
+
     def cached_tokens_of(self, sequence: Sequence) -> int:
         """Tokens of a hand-over whose KV it found here."""
         return len(sequence.chain) * self.cache.hash_block_tokens if self.cache is not None else 0

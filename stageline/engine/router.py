@@ -1,12 +1,14 @@
 """The router's rules (rules 5, 6 and 9): bind requests, count tokens, form microbatches. Time is an argument."""
 
+from collections.abc import Callable
+
 from stageline.engine.binding import Binding, Refusal
 from stageline.engine.due import DueEvents
 from stageline.engine.engine_replica import make_replica
 from stageline.engine.handover import HandOvers
 from stageline.engine.loading import Loads
 from stageline.engine.microbatch import Item
-from stageline.engine.ports import Ports
+from stageline.engine.ports import Ports, Transfer
 from stageline.engine.replica import Replica
 from stageline.engine.sequence import Sequence, refused
 from stageline.engine.served import ServedFleet
@@ -38,6 +40,11 @@ class Router:
         self.arrived = 0
         self.finished = 0
         self.failed = 0  # refused, cancelled or failed
+
+    def on_transfer(self, booked: Callable[[Transfer], None]) -> None:
+        """Have `booked` called with every transfer of KV when it is booked."""
+        if self._hand_overs is not None:
+            self._hand_overs.on_booked = booked
 
     def arrive(self, request: Request) -> bool:
         """Bind a request to a replica; False when it is refused."""
@@ -117,6 +124,11 @@ class Router:
                     continue
             hand_overs.prefilled(passage, now_ns, (rep.index, number, member))
         return ended
+
+    @property
+    def hand_overs(self) -> HandOvers | None:
+        """Requests between two replicas, their ports and their KV, for metrics to read; None: no such fleet."""
+        return self._hand_overs
 
     @property
     def next_due_ns(self) -> int:

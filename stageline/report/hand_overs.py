@@ -1,5 +1,7 @@
 """Figures of KV that prefill replicas hand over to decode replicas: `hand_over` of summary.json, and of ports."""
 
+from typing import NamedTuple
+
 import msgspec
 
 from stageline.engine.fleet import Fleet, HandOver, Pool
@@ -32,6 +34,22 @@ class PortFigures(msgspec.Struct, frozen=True, kw_only=True):
         return max(self.egress_ratio, self.ingress_ratio)
 
 
+class HandOverTimes(NamedTuple):
+    """Emulated ns, as in HandOverSummary, of a request whose KV has landed. `gap_ns` None: no token came before."""
+
+    transfer_ns: int
+    gap_ns: int | None
+
+
+def hand_over_times(record: RequestRecord) -> HandOverTimes | None:
+    """None for a request whose KV has not gone anywhere."""
+    moved, first = record.hand_over, record.first_token_ns
+    if moved is None or moved.landed_ns is None or moved.start_ns is None:
+        return None
+    gap_ns = moved.landed_ns - first if first is not None and first <= moved.landed_ns else None
+    return HandOverTimes(moved.landed_ns - moved.start_ns, gap_ns)
+
+
 class HandOverTally:
     """Adds up the hand-overs of a run. A transfer holds both ports for its bytes over the lesser bandwidth."""
 
@@ -51,12 +69,13 @@ class HandOverTally:
         if moved is None or moved.decode_replica is None or record.replica is None or not moved.sent_bytes:
             return
         self._ports(record.replica, moved.decode_replica, moved.sent_bytes)
-        if moved.landed_ns is None or moved.start_ns is None:
+        times = hand_over_times(record)
+        if times is None:
             return
         self.requests += 1
-        self._transfer.add(moved.landed_ns - moved.start_ns)
-        if record.first_token_ns is not None and record.first_token_ns <= moved.landed_ns:
-            self._gap.add(moved.landed_ns - record.first_token_ns)
+        self._transfer.add(times.transfer_ns)
+        if times.gap_ns is not None:
+            self._gap.add(times.gap_ns)
 
     def summary(self) -> HandOverSummary | None:
         """None for a fleet that hands nothing over."""

@@ -43,7 +43,7 @@ class PoolSummary(msgspec.Struct, frozen=True, kw_only=True):
     output_tokens: int
     output_tokens_per_s: float
     preemptions: int  # of requests that were handed over: counted where they decode
-    queue_s: Latency  # of its admitted requests: arrival to first admission
+    queue_s: Latency  # of its admitted requests: from joining its queue to the first admission there
     busy_ratio: float  # busy time of its stages over the window: occupancy
     bubble_ratio: float
     kv_peak_ratio: float  # the fullest ledger's peak over its budget
@@ -77,8 +77,6 @@ class _Tally:
         self.prompt_tokens += record.prompt_tokens
         self.output_tokens += output_tokens
         self.work.prefill(record)
-        if record.admitted_ns is not None:
-            self.queue.add(record.admitted_ns - record.arrival_ns)
 
     def decoded(self, record: RequestRecord, output_tokens: int) -> None:
         """Adds a record that was handed over to here, and so many tokens that it got here."""
@@ -86,6 +84,11 @@ class _Tally:
         self.output_tokens += output_tokens
         self.preemptions += record.preemptions
         self.work.decode(record, output_tokens)
+
+    def waited(self, since_ns: int | None, until_ns: int | None) -> None:
+        """Adds the time in the queue of a request that was handed over, if both ends are known."""
+        if since_ns is not None and until_ns is not None:
+            self.queue.add(until_ns - since_ns)
 
     def _bound(self, record: RequestRecord) -> None:
         self.requests += 1
@@ -102,6 +105,7 @@ class PoolTallies:
         fleet = pools.source
         hand_over = fleet.hand_over if isinstance(fleet, Fleet) else None
         self._first_at_source = hand_over is not None and hand_over.first_token == "prefill"
+        self._source_first = hand_over is not None and hand_over.order == "source-first"
         self._of = [i for i, pool in enumerate(pools.pools) for _ in pool.replicas]
 
     def request(self, record: RequestRecord) -> None:
@@ -114,8 +118,15 @@ class PoolTallies:
             source.request(record)
             return
         first = min(record.output_tokens, 1) if self._first_at_source else 0
+        target = self._tallies[self._of[moved.decode_replica]]
         source.prefilled(record, first)
-        self._tallies[self._of[moved.decode_replica]].decoded(record, record.output_tokens - first)
+        target.decoded(record, record.output_tokens - first)
+        if self._source_first:
+            source.waited(record.arrival_ns, record.admitted_ns)
+            target.waited(record.first_token_ns if self._first_at_source else None, moved.reserved_ns)
+        else:
+            target.waited(record.arrival_ns, moved.reserved_ns)
+            source.waited(moved.reserved_ns, record.admitted_ns)
 
     def summaries(self, totals: RunTotals | None) -> tuple[PoolSummary, ...]:
         """The figures of all pools; those of stages are zero without totals."""

@@ -91,6 +91,11 @@ class RunPools:
         """The number of its stage through all pools."""
         return self.of(record.replica).first_stage + record.stage
 
+    def stage_name(self, number: int) -> str:
+        """The name of a stage by its number through all pools: "stage-3", or "decode stage-0"."""
+        pool = next(p for p in reversed(self.pools) if p.first_stage <= number)
+        return f"{pool.name} stage-{number - pool.first_stage}".lstrip()
+
     def label(self) -> str:
         """ "2 x prefill TP4 + 2 x decode TP8"; "" for a plan alone."""
         return SEVERAL.join(pool.label() for pool in self.pools) if self.named else ""

@@ -17,6 +17,7 @@ from stageline.report.settings import Facts
 from stageline.report.slo import SloResult
 from stageline.report.speculation import SpeculationSummary, speculation_summary
 from stageline.report.statistics import Statistics
+from stageline.report.tiers import TierSummary, tier_summaries
 from stageline.report.utilisation import Utilisation, utilisation
 from stageline.units import NS_PER_S
 
@@ -114,6 +115,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     rerun: Rerun | None = None  # what `tune` makes the run from; None: requests that can't be had again, as live ones
     pools: tuple[PoolSummary, ...] = ()  # of a fleet; empty for a plan alone
     hand_over: HandOverSummary | None = None  # None: no KV is handed over
+    tiers: tuple[TierSummary, ...] = ()  # below prefix caches; empty without
 
     def stage_name(self, stage: int | None) -> str:
         """A stage by its number: "3", in a fleet "decode/3"; "-" for None."""
@@ -152,7 +154,6 @@ def run_summary(
     stages = totals.stages if totals else ()
     window_ns = totals.window_end_ns - totals.window_start_ns if totals else 0
     speculation = speculation_summary(totals.speculation) if totals else None
-    outcomes = {"total": statistics.requests, **statistics.outcomes}
     times = statistics.latencies()
     on, measured = topology(pools), statistics.measured(closed=facts.closed)
     alone = pools.pools[0].plan if len(pools.pools) == 1 else None
@@ -166,7 +167,7 @@ def run_summary(
         workload_rows=facts.rows,
         topology=on,
         credits=facts.credits,
-        requests=outcomes,
+        requests={"total": statistics.requests, **statistics.outcomes},
         requests_per_s=_rate(statistics.outcomes["finished"], window_ns),
         prompt_tokens=statistics.prompt_tokens,
         output_tokens=statistics.output_tokens,
@@ -199,6 +200,7 @@ def run_summary(
         settings=facts.settings,
         pools=tallies.summaries(totals) if tallies is not None else (),
         hand_over=tallies.hand_overs.summary() if tallies is not None else None,
+        tiers=tier_summaries(totals.tiers) if totals else (),
     )
 
 

@@ -1,7 +1,7 @@
 """A run as text: figures, latency percentiles, and where every stage spent its time. Fits 80 columns."""
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from rich import box
@@ -22,6 +22,7 @@ from stageline.report.prefix import prefix_text
 from stageline.report.settings import run_label, settings_text
 from stageline.report.speculation import speculation_text
 from stageline.report.summary import Advice, Summary
+from stageline.report.tiers import tier_text
 from stageline.report.tuned import TuneResult
 from stageline.report.utilisation import Utilisation
 from stageline.units import NS_PER_S, bytes_text, counted, figure_text, format_duration
@@ -109,15 +110,23 @@ def figures_table(summary: Summary) -> Table:
         table.add_row("utilisation", f"{u.mfu:.1%} of peak FLOPs (MFU), {u.bandwidth:.1%} of memory bandwidth")
         for stages, text in bound_lines(u):
             table.add_row("bound by", f"{text} (stage {stages}; mean microbatch)")
-    if summary.hand_over is not None:
-        table.add_row("KV transfer", _transfers(summary.hand_over))
-    if summary.prefix_cache is not None:
-        table.add_row("prefix cache", prefix_text(summary.prefix_cache))
+    for name, text in _kv_rows(summary):
+        table.add_row(name, text)
     if summary.speculation is not None:
         table.add_row("speculation", speculation_text(summary.speculation))
     if summary.preemptions:
         table.add_row("preemptions", f"{summary.preemptions:,}")
     return table
+
+
+def _kv_rows(summary: Summary) -> Iterator[tuple[str, str]]:
+    """Where KV came from and went."""
+    if summary.hand_over is not None:
+        yield "KV transfer", _transfers(summary.hand_over)
+    if summary.prefix_cache is not None:
+        yield "prefix cache", prefix_text(summary.prefix_cache)
+    for tier in summary.tiers:
+        yield f"KV in {tier.tier}", tier_text(tier)
 
 
 BOUND_SHOWN = 4

@@ -25,6 +25,18 @@ class StageView(msgspec.Struct, frozen=True, kw_only=True):
         return any(self.shares.values())
 
 
+class PoolView(msgspec.Struct, frozen=True, kw_only=True):
+    """One pool of a fleet, its replicas together."""
+
+    name: str
+    running: int
+    waiting: int
+    moving_bytes: int  # KV in flight from it or to it
+    moving_requests: int
+    ports: int  # through which its KV goes; 0: it hands nothing over
+    port_ratio: float | None  # of their time since the last snapshot they were busy; None: no time has passed
+
+
 class View(msgspec.Struct, frozen=True, kw_only=True):
     """One frame of the display."""
 
@@ -32,6 +44,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     mode: str
     stages: list[StageView]
+    pools: list[PoolView]  # none of a plan alone
     running: int
     waiting: int
     finished: int
@@ -86,6 +99,7 @@ def view_between(address: str, deployment: Deployment, now: ClusterSamples, befo
         title=_title(deployment),
         mode=_mode(now),
         stages=[_stage(s.replica, s.stage, samples, earlier) for s, samples, earlier in states],
+        pools=[_pool(pool.name, now.router, router, passed_s) for pool in deployment.fleet.pools if pool.name],
         running=int(now.router.total(names.RUNNING.name)),
         waiting=int(now.router.total(names.WAITING.name)),
         finished=int(now.router.total(names.FINISHED.name)),
@@ -134,6 +148,20 @@ def _stage(replica: int, stage: int, samples: Samples | None, earlier: Samples |
         healthy=True,
         shares={name: value / whole for name, value in spent.items()} if whole else {},
         kv_ratio=samples.total(names.STAGE_KV_USED.name) / budget if budget else 0,
+    )
+
+
+def _pool(name: str, now: Samples, recent: Samples, passed_s: float) -> PoolView:
+    """`recent`: what was added in the last `passed_s` of emulated time."""
+    busy_s = [value for labels, value in recent.of(names.PORT_BUSY.name) if labels["pool"] == name]
+    return PoolView(
+        name=name,
+        running=int(now.total(vllm.RUNNING.name, pool=name)),
+        waiting=int(now.total(vllm.WAITING.name, pool=name)),
+        moving_bytes=int(now.total(names.KV_MOVING.name, pool=name)),
+        moving_requests=int(now.total(names.KV_MOVING_REQUESTS.name, pool=name)),
+        ports=len(busy_s),
+        port_ratio=sum(busy_s) / (passed_s * len(busy_s)) if busy_s and passed_s else None,
     )
 
 

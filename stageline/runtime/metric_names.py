@@ -5,6 +5,7 @@ from stageline.runtime.metrics import Exporter, MetricSpec
 
 _REPLICA = ("replica", "pool")
 _PLACE = ("stage", *_REPLICA)
+_PORT = (*_REPLICA, "direction")
 _STAGE: tuple[Exporter, ...] = ("stage",)
 _ROUTER: tuple[Exporter, ...] = ("router",)
 _LIVE: tuple[Exporter, ...] = ("live router",)
@@ -47,6 +48,12 @@ STAGE_ASKS = MetricSpec(
 LINK_PAYLOAD = MetricSpec(
     name="stageline_link_payload_bytes_total", kind="counter", help="Activation bytes sent on a link.",
     labels=(*_PLACE, "link"), by=_STAGE,
+)  # fmt: skip
+KV_STREAMED = MetricSpec(
+    name="stageline_stage_kv_streamed_bytes_total", kind="counter",
+    help="KV bytes of hand-overs that the stage has sent and that landed (sent), or that landed there (received). "
+    "Payload modes capped, of which all bytes count, and full.",
+    labels=(*_PLACE, "direction"), by=_STAGE,
 )  # fmt: skip
 STAGE_KV_USED = MetricSpec(
     name="stageline_stage_kv_used_bytes", kind="gauge", help="KV in the ledger.", labels=_PLACE, by=_STAGE
@@ -120,6 +127,47 @@ ITL = MetricSpec(
     name="stageline_inter_token_latency_seconds", kind="histogram",
     help="Emulated time between two tokens of a request, in buckets fine enough for wafers.", labels=_REPLICA,
     by=_ROUTER, bounds=_FINE_S,
+)  # fmt: skip
+
+# The router of a fleet that hands KV over. Bytes are those of all stages of the source.
+PORT_BUSY = MetricSpec(
+    name="stageline_port_busy_seconds_total", kind="counter",
+    help="Emulated time for which the port of a replica sent KV (egress) or received it (ingress).", labels=_PORT,
+    by=_ROUTER,
+)  # fmt: skip
+PORT_BYTES = MetricSpec(
+    name="stageline_port_bytes_total", kind="counter", help="KV that went through the port, in whole transfers.",
+    labels=_PORT, by=_ROUTER,
+)  # fmt: skip
+KV_MOVING = MetricSpec(
+    name="stageline_kv_in_flight_bytes", kind="gauge",
+    help="KV whose transfer is booked and has not landed, by its source (egress) and by its destination (ingress).",
+    labels=_PORT, by=_ROUTER,
+)  # fmt: skip
+KV_MOVING_REQUESTS = MetricSpec(
+    name="stageline_kv_in_flight_requests", kind="gauge", help="Requests with KV in flight.", labels=_PORT, by=_ROUTER
+)
+KV_PINNED = MetricSpec(
+    name="stageline_kv_pinned_bytes", kind="gauge",
+    help="KV of prefilled prompts that their source keeps until it is sent.", labels=_REPLICA, by=_ROUTER,
+)  # fmt: skip
+KV_PINNED_REQUESTS = MetricSpec(
+    name="stageline_kv_pinned_requests", kind="gauge", help="Requests whose KV is pinned at their source.",
+    labels=_REPLICA, by=_ROUTER,
+)  # fmt: skip
+HAND_OVERS_WAITING = MetricSpec(
+    name="stageline_hand_overs_waiting", kind="gauge",
+    help="Requests in the queue of a decode replica, until there is room for their KV.", labels=_REPLICA, by=_ROUTER,
+)  # fmt: skip
+HAND_OVER = MetricSpec(
+    name="stageline_hand_over_seconds", kind="histogram",
+    help="Emulated time from the first token to the landing of the KV, by decode replica, counted when the request "
+    "ends. Nothing where decode replicas give the first token.", labels=_REPLICA, by=_ROUTER, bounds=_FINE_S,
+)  # fmt: skip
+KV_TRANSFER = MetricSpec(
+    name="stageline_kv_transfer_seconds", kind="histogram",
+    help="Emulated time from the start of the first transfer to the landing of the last, by decode replica, counted "
+    "when the request ends.", labels=_REPLICA, by=_ROUTER, bounds=_FINE_S,
 )  # fmt: skip
 
 # The live side of the router.

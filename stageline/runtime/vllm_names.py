@@ -52,7 +52,9 @@ LORA = _gauge("lora_requests_info", "0; adapters are not emulated.", "max_lora",
 PROMPT_TOKENS = _counter("prompt_tokens", "Prompt tokens prefilled, counted with the first token.")
 GENERATION_TOKENS = _counter("generation_tokens", "Tokens sampled.")
 SUCCESS = _counter("request_success", "Requests that ended, by reason.", "finished_reason")
-PREEMPTIONS = _counter("num_preemptions", "Preemptions, counted when the request ends.")
+PREEMPTIONS = _counter(
+    "num_preemptions", "Preemptions, counted when the request ends; where it decodes, if it was handed over."
+)
 CACHE_QUERIES = _counter("prefix_cache_queries", "Prompt tokens looked up in the prefix cache.")
 CACHE_HITS = _counter("prefix_cache_hits", "Prompt tokens found in the prefix cache.")
 DRAFTS = _counter("spec_decode_num_drafts", "Decode steps of a sequence that came back with drafts.")

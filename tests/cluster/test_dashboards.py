@@ -7,7 +7,7 @@ import re
 import shutil
 import time
 import urllib.parse
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -24,15 +24,18 @@ from stage_server.settings import StageSettings
 from stageline.engine.settings import Scheduling
 from stageline.engine.types import Request
 from stageline.plan.schema import Plan
+from stageline.runtime.deployment import Deployment, Document
 from stageline.runtime.server import Server
 from stageline.testing import Recorder
 from stageline.wire.router_client import RouterClient, RunOrder
+from tests.cluster.live import handing_over
 from tests.integration.deploy.test_dashboards import expressions
 from tests.known import known_plan
 
 LOCAL = {"grpc_host": "127.0.0.1", "grpc_port": 0, "metrics_port": 0, "drain_s": 0}
 _LISTENING = re.compile(r"Listening on.* address=(\S+)")
 PATIENCE_S = 60
+HAND_OVERS = "fleet: "  # the dashboard of what a plan alone does not do
 SILENT = {  # what an unhurt cluster without live clients has nothing to say about
     "cluster: Preemptions and prefix cache",  # 0/0 without a prefix cache
     "emulator: Dilation",
@@ -40,6 +43,7 @@ SILENT = {  # what an unhurt cluster without live clients has nothing to say abo
     "emulator: Lost sessions",
     "emulator: Done again",
     "emulator: Lateness of tokens",
+    HAND_OVERS,
 }
 
 
@@ -62,14 +66,13 @@ async def started(server: Server) -> AsyncIterator[tuple[str, str]]:
 
 
 @asynccontextmanager
-async def cluster(folder: Path) -> AsyncIterator[tuple[str, dict[str, list[str]]]]:
+async def cluster(folder: Path, document: Document) -> AsyncIterator[tuple[str, dict[str, list[str]]]]:
     """The router's address, and what Prometheus scrapes by job."""
-    plan = loaded_plan()
-    (folder / "plan.json").write_bytes(plan.canonical())
+    (folder / "plan.json").write_bytes(document.canonical())
     async with AsyncExitStack() as stack:
         stages = [
-            await stack.enter_async_context(started(build_stage(StageSettings(stage=i, **LOCAL))))
-            for i in range(len(plan.stages))
+            await stack.enter_async_context(started(build_stage(StageSettings(stage=stage, replica=replica, **LOCAL))))
+            for replica, stage in Deployment(document).stages
         ]
         settings = RouterSettings(
             plan=str(folder / "plan.json"), stages=",".join(grpc for grpc, _ in stages), live=False, **LOCAL
@@ -110,7 +113,7 @@ def _text(path: Path) -> str:
     return path.read_text()
 
 
-async def load(address: str, until: asyncio.Event) -> None:
+async def load(address: str, document: Document, until: asyncio.Event) -> None:
     """One run after the other: tight KV and a queue, so that every counter moves."""
     requests = [
         Request(index=i, arrival_ns=i * 400_000, prompt_tokens=16, output_tokens=12, max_output_tokens=12)
@@ -119,7 +122,8 @@ async def load(address: str, until: asyncio.Event) -> None:
     async with RouterClient(address) as client:
         await client.healthy(20)
         while not until.is_set():
-            order = RunOrder(plan_digest=loaded_plan().digest(), scheduling=Scheduling(), seed=0)
+            scheduling = Scheduling() if isinstance(document, Plan) else None
+            order = RunOrder(plan_digest=document.digest(), scheduling=scheduling, seed=0)
             await client.run(order, iter(requests), Recorder())
 
 
@@ -138,20 +142,34 @@ async def empty_queries(address: str) -> list[str]:
         return [f"{place}: {expr}" for place, expr in expressions() if not await series(session, address, expr)]
 
 
-async def test_every_query_returns_series(tmp_path: Path, root: Path) -> None:
+def told_by_a_plan(query: str) -> bool:
+    return not query.startswith(tuple(SILENT))
+
+
+def told_by_a_fleet(query: str) -> bool:
+    return query.startswith(HAND_OVERS)
+
+
+@pytest.mark.parametrize(
+    ("document", "told"),
+    [(loaded_plan(), told_by_a_plan), (handing_over("source-first"), told_by_a_fleet)],
+    ids=["plan", "fleet"],
+)
+async def test_every_query_returns_series(
+    document: Document, told: Callable[[str], bool], tmp_path: Path, root: Path
+) -> None:
     program = shutil.which("prometheus")
     if program is None:
         missing = "no prometheus: install the distribution's package"
         pytest.fail(missing) if os.environ.get("CI") == "true" else pytest.skip(missing)
     enough = asyncio.Event()
-    async with cluster(tmp_path) as (router, targets):
-        working = asyncio.create_task(load(router, enough))
+    async with cluster(tmp_path, document) as (router, targets):
+        working = asyncio.create_task(load(router, document, enough))
         async with prometheus(tmp_path, root, targets, program) as address:
             wanted, deadline_s = ["everything"], time.monotonic() + PATIENCE_S
             while wanted and not working.done() and time.monotonic() < deadline_s:
                 await asyncio.sleep(0.5)
-                found = await empty_queries(address)
-                wanted = [query for query in found if not any(query.startswith(place) for place in SILENT)]
+                wanted = [query for query in await empty_queries(address) if told(query)]
         enough.set()
         working.cancel()
         await asyncio.wait([working])

@@ -12,6 +12,9 @@ from openai import AsyncOpenAI
 from stageline.engine.fleet import Fleet, Pool
 from stageline.engine.settings import Scheduling
 from stageline.plan.schema import Plan
+from stageline.runtime.cluster_view import cluster_samples, view_between
+from stageline.runtime.deployment import Deployment
+from stageline.wire.router_client import RouterClient
 from tests.cluster.live import MODEL, handing_over, live, live_plan, recorded_digest, replayed_digest
 
 OTHER = "kimi-k3"
@@ -80,13 +83,38 @@ async def test_the_model_of_a_request_chooses_its_pool(tmp_path: Path) -> None:
     assert recorded_digest(path) == replayed_digest(TWO_MODELS, path)
 
 
+async def test_what_ports_have_sent() -> None:
+    """A prompt of one block takes 64 bytes on each of two stages, and 0.2 ms of a port of 640 kB/s."""
+    fleet, port = handing_over("source-first"), 'stageline_port_{}_total{{direction="{}",pool="{}",replica="{}"}}'
+    async with live(fleet) as cluster, cluster.client() as client, RouterClient(cluster.grpc) as router:
+        before = cluster_samples(await router.status(metrics=True), 0.0)
+        for _ in range(4):
+            await client.completions.create(model=MODEL, prompt=[1] * 5, max_tokens=3)
+        await cluster.quiet()
+        out = [await cluster.metric(port.format(what, "egress", "prefill", 0)) for what in ("bytes", "busy_seconds")]
+        into = [await cluster.metric(port.format("bytes", "ingress", "decode", r)) for r in (1, 2)]
+        landed = [
+            await cluster.metric(f'stageline_hand_over_seconds_count{{pool="decode",replica="{r}"}}') for r in (1, 2)
+        ]
+        now = cluster_samples(await router.status(metrics=True), 1.0)
+    assert out == pytest.approx([4 * 128, 4 * 0.0002])
+    assert (sum(into), sum(landed)) == (4 * 128, 4)
+    view = view_between("here", Deployment(fleet), now, before)
+    passed_s = now.router.total("stageline_emulated_seconds")
+    assert [(p.name, p.running, p.waiting, p.moving_bytes, p.ports) for p in view.pools] == [
+        ("prefill", 0, 0, 0, 1),
+        ("decode", 0, 0, 0, 2),
+    ]
+    assert [p.port_ratio for p in view.pools] == pytest.approx([0.0008 / passed_s, 0.0008 / passed_s / 2])
+
+
 @pytest.mark.parametrize(
     ("fleet", "models", "settings"),
     [
         (TWO_MODELS, (MODEL, OTHER), {"seed": 7}),
         (ONE_MODEL, (MODEL, ""), {"dilation": "5"}),
-        (handing_over("source-first"), (MODEL,), {}),
-        (handing_over("destination-first", streamed=True), (MODEL,), {"dilation": "5"}),
+        (handing_over("source-first"), (MODEL,), {"payload": "full"}),
+        (handing_over("destination-first", streamed=True), (MODEL,), {"dilation": "5", "payload": "capped"}),
     ],
     ids=["two models", "one model", "source-first", "destination-first"],
 )

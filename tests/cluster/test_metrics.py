@@ -33,7 +33,7 @@ from stageline.engine.settings import Scheduling
 from stageline.engine.types import RunTotals
 from stageline.plan.schema import Plan
 from stageline.runtime.cluster_view import cluster_samples, view_between
-from stageline.runtime.deployment import Deployment
+from stageline.runtime.deployment import Deployment, Document
 from stageline.runtime.metric_names import OWN
 from stageline.runtime.metrics import Exporter
 from stageline.runtime.metrics_page import page
@@ -42,9 +42,12 @@ from stageline.runtime.vllm_names import DROP_IN
 from stageline.testing import Recorder
 from stageline.units import NS_PER_S
 from stageline.wire.router_client import RouterClient, RunOrder
+from tests.cluster.live import handing_over
 from tests.cluster.servers import serving
 from tests.known import OUTPUT, PROMPT, SLOW, TIGHT, known_plan, known_requests
 
+HANDED_OVER = ("stageline_port_", "stageline_kv_in_flight_", "stageline_kv_pinned_", "stageline_kv_transfer_",
+               "stageline_hand_over")  # fmt: skip
 Values = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
@@ -211,25 +214,35 @@ def exported(registry: CollectorRegistry) -> dict[str, tuple[str, str, frozenset
     return found
 
 
-@pytest.mark.parametrize("pools", [0, 1, 2])
+def documents() -> dict[str, Document]:
+    """A plan alone, fleets, and one that hands over."""
+    one, two = (Pool(name=name, plan=known_plan()) for name in ("one", "two"))
+    fleets = {"one pool": Fleet(pools=(one,)), "two pools": Fleet(pools=(one, two))}
+    return {"plan": known_plan(), **fleets, "hand-over": handing_over("source-first")}
+
+
+@pytest.mark.parametrize("name", documents())
 @pytest.mark.parametrize("by", ["stage", "router", "live router"])
-async def test_what_is_exported_is_what_the_catalogue_says(by: Exporter, pools: int, tmp_path: Path) -> None:
-    """Of a plan alone, without a pool, and of fleets."""
-    named = tuple(Pool(name=f"pool-{i}", plan=known_plan()) for i in range(pools))
-    (tmp_path / "plan.json").write_bytes((Fleet(pools=named) if pools else known_plan()).canonical())
+async def test_what_is_exported_is_what_the_catalogue_says(by: Exporter, name: str, tmp_path: Path) -> None:
+    """A plan alone has no label `pool`, and only a fleet that hands over has figures of that."""
+    served = Deployment(documents()[name])
+    (tmp_path / "plan.json").write_bytes(served.document.canonical())
     plan = str(tmp_path / "plan.json")
     if by == "stage":
         server = build_stage(StageSettings(plan=plan, stage=0, replica=0))
     else:
-        stages = ",".join(f"s{i}:1" for i in range(4 * max(1, pools)))
+        stages = ",".join(f"s{i}:1" for i, _ in enumerate(served.stages))
         server = build_router(RouterSettings(plan=plan, stages=stages, live=by == "live router", http_port=-1))
     specs = {m.name: m for m in (*OWN, *DROP_IN) if by in m.by or (by == "live router" and "router" in m.by)}
     seen = exported(server.registry)
     assert set(seen) == set(specs)
-    for name, (kind, text, labels) in seen.items():
-        assert (kind, text) == (specs[name].kind, specs[name].help), name
-        wanted = frozenset(specs[name].labels) - (set() if pools else {"pool"})
-        assert labels in (wanted, frozenset()), name  # no samples, no labels
+    for metric, (kind, text, labels) in seen.items():
+        assert (kind, text) == (specs[metric].kind, specs[metric].help), metric
+        wanted = frozenset(specs[metric].labels) - (set() if name != "plan" else {"pool"})
+        if metric.startswith(HANDED_OVER):
+            wanted = wanted if name == "hand-over" else frozenset()
+            assert labels == wanted, metric
+        assert labels in (wanted, frozenset()), metric  # no samples, no labels
 
 
 def test_the_page_is_fresh(root: Path) -> None:

@@ -133,7 +133,7 @@ def run_grid(asked: SearchQuestion, draw: random.Random, part: float) -> Grid:
     started = time.process_time()
     space, totals = Space(question), workload_totals(question.open())
     designs = list(space.designs(asked.model, asked.device))
-    settings = list(product(*map(range, space.settings_sizes())))
+    settings = list(product(*map(range, space.sizes())))
     points = list(dict.fromkeys(space.same(Try(d, p), designs) for d in range(len(designs)) for p in settings))
     slo = parse_slo(asked.slo) if asked.slo else None
     trials, forbidden = [], set[str]()

@@ -265,9 +265,15 @@ def the_index_agrees(kind: str, number: int) -> Any:
 def an_answer_holds(kind: str, number: int) -> Any:
     """What `search` and `tune` say, against brute force."""
     from tests.property.answers import search_finds_the_grids_best
+    from tests.property.fleet_answers import search_finds_the_best_fleet
     from tests.property.tuned_runs import tuning_keeps_its_word
 
-    return {"search": search_finds_the_grids_best, "tune": tuning_keeps_its_word}[kind](number)
+    checks: dict[str, Callable[[int], Any]] = {
+        "search": search_finds_the_grids_best,
+        "search-fleets": search_finds_the_best_fleet,
+        "tune": tuning_keeps_its_word,
+    }
+    return checks[kind](number)
 
 
 class Check(NamedTuple):
@@ -297,7 +303,7 @@ CHECKS = {
     "idle-drafts": _on(idle_drafts_change_nothing, EVERY_KIND),
     "front-end": _on(a_front_end_is_a_later_arrival, EVERY_KIND),
     "cluster": _on(a_cluster_agrees, STAYING),
-    "answers": Check(an_answer_holds, ("search", "tune")),
+    "answers": Check(an_answer_holds, ("search", "search-fleets", "tune")),
     "index": Check(the_index_agrees, tuple(SWEEPS)),
     "fleet-cluster": _on_fleets(a_cluster_of_a_fleet_agrees),
     **{f"fleet-delivery-{n}": _on_fleets(partial(any_delivery_of_a_fleet_agrees, window_frames=n)) for n in (0, 2)},

@@ -1,4 +1,4 @@
-"""The three dashboards. `scripts/dashboards` writes them; a test compares the committed JSON with this module."""
+"""The dashboards. `scripts/dashboards` writes them; a test compares the committed JSON with this module."""
 
 from deploy.grafana.builder.panels import Dashboard, Query, gauges, lines, number, rows_over_time, stacked, words
 from stageline.engine.causes import NOT_BUBBLES
@@ -113,8 +113,10 @@ PIPELINE = Dashboard(
         lines(
             "Link traffic",
             Query(f"topk(8, sum by (link) (rate(stageline_link_payload_bytes_total{R}{RATE})))", "link {{link}}"),
+            Query(f"sum by (direction) (rate(stageline_stage_kv_streamed_bytes_total{R}{RATE}))", "KV {{direction}}"),
             unit="Bps",
-            text="Activation bytes per second of wall time; the eight busiest links.",
+            text="Activation bytes per second of wall time; the eight busiest links. KV: that is handed over, while "
+            "the payload mode is capped or full.",
         ),
         words("Load", LOAD, width=12, height=8),
     ),
@@ -250,4 +252,74 @@ EMULATOR = Dashboard(
     ),
 )  # fmt: skip
 
-ALL = {"pipeline": PIPELINE, "cluster": CLUSTER, "emulator": EMULATOR}
+
+def by_pool(name: str, function: str = "sum") -> str:
+    """Of all replicas of a pool, each direction for itself."""
+    return f"{function} by (pool, direction) ({name}{R})"
+
+
+PORT = "{{pool}} {{direction}}"
+PORT_SHARE = f"avg by (pool, direction) (rate(stageline_port_busy_seconds_total{R}{RATE}))"
+CLOCK_RATE = f"scalar(deriv(stageline_emulated_seconds{RATE}) > 0)"
+
+FLEET = Dashboard(
+    "stageline-fleet",
+    "Fleet",
+    "KV on its way from prefill to decode replicas. Nothing without a fleet that hands requests over.",
+    (
+        number("KV in flight", Query('sum(stageline_kv_in_flight_bytes{direction="ingress",replica=~"$replica"})'),
+               unit="bytes", text="Booked, and not landed yet."),
+        number("KV pinned", Query(f"sum(stageline_kv_pinned_bytes{R})"), unit="bytes",
+               text="Of prefilled prompts, at their sources: waiting for a decode replica, or being sent."),
+        number("Wait for a decode replica", Query(f"sum(stageline_hand_overs_waiting{R})"),
+               text="Requests in the queues of decode replicas, until there is room for their KV."),
+        number(
+            "Busiest port",
+            Query(f"topk(1, rate(stageline_port_busy_seconds_total{R}{RATE}) / {CLOCK_RATE})",
+                  "replica {{replica}} {{direction}}", instant=True),
+            unit="percentunit",
+            text="Share of emulated time in which it sends or receives.",
+            width=12,
+            named=True,
+        ),
+        lines(
+            "Ports",
+            Query(f"{PORT_SHARE} / {CLOCK_RATE}", PORT),
+            unit="percentunit",
+            text="Share of emulated time in which ports send or receive: the mean of each pool.",
+        ),
+        lines(
+            "KV sent",
+            Query(f"sum by (pool, direction) (rate(stageline_port_bytes_total{R}{RATE})) / {CLOCK_RATE}", PORT),
+            unit="Bps",
+            text="Bytes per second of emulated time.",
+        ),
+        lines("KV in flight", Query(by_pool("stageline_kv_in_flight_bytes"), PORT), unit="bytes"),
+        lines("Requests with KV in flight", Query(by_pool("stageline_kv_in_flight_requests"), PORT)),
+        lines(
+            "KV pinned at sources",
+            Query(f"sum by (pool) (stageline_kv_pinned_bytes{R})", "{{pool}}"),
+            unit="bytes",
+            text="It grows without bound where the decode pool is too small, until prefill has no room.",
+        ),
+        lines(
+            "Requests that wait",
+            Query(f"sum by (pool) (stageline_hand_overs_waiting{R})", "{{pool}}, for room"),
+            Query(f"sum by (pool) (stageline_kv_pinned_requests{R})", "{{pool}}, pinned"),
+        ),
+        lines(
+            "First token to landing",
+            *(quantile(q, "stageline_hand_over_seconds") for q in (0.5, 0.9, 0.99)),
+            unit="s",
+            text="Emulated. Nothing where decode replicas give the first token.",
+        ),
+        lines(
+            "KV transfer",
+            *(quantile(q, "stageline_kv_transfer_seconds") for q in (0.5, 0.9, 0.99)),
+            unit="s",
+            text="Emulated, from the start of the first transfer to the landing of the last.",
+        ),
+    ),
+)  # fmt: skip
+
+ALL = {"pipeline": PIPELINE, "cluster": CLUSTER, "emulator": EMULATOR, "fleet": FLEET}

@@ -1,4 +1,4 @@
-"""As much of Grafana's dashboard JSON as three dashboards need, typed. For Grafana 11 and 12 (schemaVersion 39)."""
+"""As much of Grafana's dashboard JSON as the dashboards need, typed. For Grafana 11 and 12 (schemaVersion 39)."""
 
 from dataclasses import dataclass, field
 from typing import Any, Literal

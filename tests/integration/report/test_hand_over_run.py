@@ -26,12 +26,12 @@ from tests.unit.report.test_perfetto import Trace
 WINDOW_NS = 315
 
 
-def run(directory: Path, requests: int = 1, **hand_over: Any) -> stageline.RunResult:
-    """Through two prefill replicas and one that decodes."""
+def run(directory: Path, requests: int = 1, blocks: int = 100, **hand_over: Any) -> stageline.RunResult:
+    """Through two prefill replicas and one that decodes, which has room for so many blocks."""
     plan = uniform_plan(1, kv_block_bytes=10, replicas=2)
     pools = (
         Pool(name="p", plan=plan, role="prefill"),
-        Pool(name="d", plan=msgspec.structs.replace(plan, replicas=1), role="decode"),
+        Pool(name="d", plan=uniform_plan(1, kv_block_bytes=10, kv_budget_bytes=10 * blocks), role="decode"),
     )
     row = {"arrival_ns": 0, "prompt_tokens": 4, "output_tokens": 3}
     trace = directory / "trace.jsonl"
@@ -46,7 +46,24 @@ def test_tokens_count_where_they_are_made(tmp_path: Path) -> None:
     assert (target.requests, target.prompt_tokens, target.output_tokens) == (1, 0, 2)
     assert source.finished == target.finished == 1
     assert (source.busy_ratio, target.busy_ratio) == (100 / (2 * WINDOW_NS), 200 / WINDOW_NS)
-    assert (source.queue_s.max, target.queue_s.max) == (0, None)
+    assert (source.queue_s.max, target.queue_s.max) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("hand_over", "queues"),
+    [
+        ({}, (0, 215e-9)),  # from the end of its prefill at 100
+        ({"order": "destination-first"}, (0, 315e-9)),  # from its arrival; it joins the queue of its source afterwards
+        ({"order": "destination-first", "first_token": "decode"}, (0, 415e-9)),
+        ({"first_token": "decode"}, (0, None)),  # no record says when its prefill was done
+    ],
+)
+def test_the_wait_for_room_is_the_decode_pools_queue(
+    hand_over: Any, queues: tuple[float, float | None], tmp_path: Path
+) -> None:
+    """The decode replica has room for one of two requests; the other one's comes when the first has ended."""
+    source, target = run(tmp_path, 2, blocks=1, **hand_over).summary.pools
+    assert (source.queue_s.max, target.queue_s.max) == queues
 
 
 def test_the_first_token_may_be_the_decode_replicas(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from rich.console import Console
 from stageline.cli.top_view import BAR_ROWS, _cells, render
 from stageline.engine.causes import CAUSES
 from stageline.report.palette import DARK_BUSY
-from stageline.runtime.cluster_view import StageView, View
+from stageline.runtime.cluster_view import PoolView, StageView, View
 
 SHARES = {"busy": 0.5, "upstream": 0.25, "empty": 0.25}
 
@@ -26,7 +26,7 @@ def shown(stages: list[StageView]) -> View:
         stages=stages, running=123_456, waiting=98_765, finished=12_345_678, failed=1_234_567, requests_per_s=1234.5,
         tokens_per_s=123_456.7, emulated_tokens_per_s=None, emulated_s=12_345.6, speed=1234.5, ttft_s=(0.001, 700.0),
         itl_s=(None, None), in_flight=59, credits=59, slip_s=1.5, kv_bound_stage=7,
-        cancelled=0, trouble="",
+        cancelled=0, trouble="", pools=[],
     )  # fmt: skip
 
 
@@ -92,6 +92,25 @@ def test_a_clock_without_work_is_said_to_rest() -> None:
     view = msgspec.structs.replace(shown([stage(0)]), running=0, waiting=0, in_flight=0, speed=0.0)
     assert any("(no work since)" in line for line in printed(view))
     assert not any("(no work since)" in line for line in printed(msgspec.structs.replace(view, running=1)))
+
+
+def test_a_fleet_has_a_line_per_pool() -> None:
+    common = {"running": 1234, "waiting": 5, "moving_bytes": 0, "moving_requests": 0, "ports": 0, "port_ratio": None}
+    pools = [
+        PoolView(
+            name="prefill", **common | {"ports": 1, "port_ratio": 0.425, "moving_bytes": 10**10, "moving_requests": 7}
+        ),
+        PoolView(name="a-pool-of-a-long-name", **common | {"ports": 2}),
+        PoolView(name="both", **common),
+    ]
+    lines = printed(msgspec.structs.replace(shown([stage(0)]), pools=pools))
+    found = [" ".join(line.split()) for line in lines if any(line.startswith(pool.name[:15]) for pool in pools)]
+    assert found == [
+        "prefill running 1,234 waiting 5 KV in flight 10.00 GB (7) port 42%",
+        "a-pool-of-a-lon… running 1,234 waiting 5 KV in flight 0 B (0) port -",
+        "both running 1,234 waiting 5",
+    ]
+    assert max(map(len, lines)) <= 80
 
 
 def test_trouble_is_said_above_all_figures() -> None:
