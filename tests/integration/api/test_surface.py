@@ -29,7 +29,7 @@ FUNCTIONS = {
         "models", "device_names", "devices", "workload", "slo", "microbatches", "vary", "max_context_parallel",
         "requests", "rate_scale", "seed", "scheduling", "warmup", "measure_window", "price", "limits", "every_count",
         "exhaustive", "headroom",
-        "survive_loss",
+        "survive_loss", "disaggregate",
         "jobs", "dask_scheduler", "resume", "catalog", "design",
     ],
     "sweep": [
