@@ -8,7 +8,7 @@ import pytest
 from stageline.cli.main import invoke as run
 from stageline.cluster.local import LocalOptions
 from stageline.engine.settings import Scheduling
-from stageline.plan.schema import Plan
+from stageline.runtime.deployment import Document
 
 
 @pytest.fixture
@@ -16,7 +16,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[LocalOptions]:
     """The options of the clusters that would have been started."""
     seen: list[LocalOptions] = []
 
-    async def serve(plan: Plan, path: Path, options: LocalOptions, dilation: float, name: str) -> None:
+    async def serve(document: Document, options: LocalOptions, dilation: float, name: str) -> None:
         seen.append(options)
 
     monkeypatch.setattr("stageline.cli.up._serve", serve)
