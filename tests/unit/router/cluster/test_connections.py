@@ -16,7 +16,7 @@ def failed(error: StagelineError, party: str) -> StageConnections:
     """Connections of a session that was under way and failed with the first report that came."""
     found: Any = StageConnections.__new__(StageConnections)
     found._shell = SimpleNamespace(error=LocatedError(error, party), fail=lambda error: None)
-    found._lost, found._blamed, found.started = [], asyncio.Event(), True
+    found._lost, found._causes, found._blamed, found.started = [], [], asyncio.Event(), True
     return found  # type: ignore[no-any-return]
 
 
