@@ -157,6 +157,21 @@ async def _stop_all(cluster: Live) -> None:
         await server.stop(0)
 
 
+async def ask(client: AsyncOpenAI, number: int, model: str = MODEL, *, most_tokens: int = 1500) -> None:
+    """A client; every third one asks for as much as it may, and leaves in mid-stream."""
+    leaves = number % 3 == 0
+    max_tokens = most_tokens if leaves else 4 + number % 23
+    parts = await client.completions.create(
+        model=model, prompt=[1] * (5 + 13 * number % 300), max_tokens=max_tokens, stream=True
+    )
+    seen = 0
+    async for _ in parts:
+        seen += 1
+        if leaves and seen == 2:
+            break
+    await parts.close()
+
+
 def recorded_digest(path: Path) -> str:
     """What the live session said at its end."""
     return json.loads(path.read_text().splitlines()[-1])["digest"]

@@ -7,7 +7,6 @@ from pathlib import Path
 import msgspec
 import openai
 import pytest
-from openai import AsyncOpenAI
 
 from stageline.engine.fleet import Fleet, Pool
 from stageline.engine.settings import Scheduling
@@ -15,7 +14,7 @@ from stageline.plan.schema import Plan
 from stageline.runtime.cluster_view import cluster_samples, view_between
 from stageline.runtime.deployment import Deployment
 from stageline.wire.router_client import RouterClient
-from tests.cluster.live import MODEL, handing_over, live, live_plan, recorded_digest, replayed_digest
+from tests.cluster.live import MODEL, ask, handing_over, live, live_plan, recorded_digest, replayed_digest
 
 OTHER = "kimi-k3"
 
@@ -37,20 +36,6 @@ ONE_MODEL = Fleet(
     ),
     balance="least-loaded",
 )
-
-
-async def ask(client: AsyncOpenAI, number: int, model: str) -> None:
-    """A client; every third one leaves in mid-stream."""
-    leaves = number % 3 == 0
-    parts = await client.completions.create(
-        model=model, prompt=[1] * (5 + 13 * number % 300), max_tokens=900 if leaves else 4 + number % 23, stream=True
-    )
-    seen = 0
-    async for _ in parts:
-        seen += 1
-        if leaves and seen == 2:
-            break
-    await parts.close()
 
 
 async def test_the_model_of_a_request_chooses_its_pool(tmp_path: Path) -> None:
@@ -121,7 +106,8 @@ async def test_what_ports_have_sent() -> None:
 async def test_replay(fleet: Fleet, models: tuple[str, ...], settings: dict[str, object], tmp_path: Path) -> None:
     path = tmp_path / "session.jsonl"
     async with live(fleet, record=str(path), **settings) as cluster, cluster.client() as client:
-        await asyncio.gather(*(ask(client, number, models[number % len(models)]) for number in range(30)))
+        asked = (ask(client, number, models[number % len(models)], most_tokens=900) for number in range(30))
+        await asyncio.gather(*asked)
         await cluster.emptied()
     assert '"cancel"' in path.read_text()
     assert recorded_digest(path) == replayed_digest(fleet, path)

@@ -5,26 +5,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from openai import AsyncOpenAI
 
 from stageline.plan.schema import KvWindow, Plan
-from tests.cluster.live import MODEL, live, live_plan, recorded_digest, replayed_digest
+from tests.cluster.live import MODEL, ask, live, live_plan, recorded_digest, replayed_digest
 
 DRAFTS = '"speculate": 3, "acceptance_ppm": 700000, "draft_ns": 20000'
-
-
-async def ask(client: AsyncOpenAI, number: int) -> None:
-    """A client; every third one asks for much and leaves in mid-stream."""
-    leaves = number % 3 == 0
-    parts = await client.completions.create(
-        model=MODEL, prompt=[1] * (5 + 13 * number % 300), max_tokens=1500 if leaves else 4 + number % 23, stream=True
-    )
-    seen = 0
-    async for _ in parts:
-        seen += 1
-        if leaves and seen == 2:
-            break
-    await parts.close()
 
 
 @pytest.mark.parametrize(
