@@ -4,12 +4,25 @@ from collections.abc import Sequence as Seq
 from typing import NamedTuple
 
 
+def moving_ns(size: int, bytes_per_s: int) -> int:
+    """How long `size` bytes of KV take at a bandwidth: rounded up, and at least 1 ns."""
+    return max(1, -(-size * 10**9 // bytes_per_s))
+
+
 class Port(NamedTuple):
     """One way out of a replica and one into it. `latency_ns`: from the end of a transfer until its KV can be used."""
 
     egress_bytes_per_s: int
     ingress_bytes_per_s: int
     latency_ns: int
+
+    def rate_to(self, other: "Port") -> int:
+        """Bytes per second of a transfer from here: the lesser bandwidth of the two ports."""
+        return min(self.egress_bytes_per_s, other.ingress_bytes_per_s)
+
+    def latency_to(self, other: "Port") -> int:
+        """From the end of a transfer from here to its landing: the larger latency of the two ports, in ns."""
+        return max(self.latency_ns, other.latency_ns)
 
 
 class Booked(NamedTuple):
@@ -51,9 +64,9 @@ class Ports:
         """A transfer of `size` bytes that may start now: it takes at least 1 ns, and both ways stay booked."""
         out, into = self._ports[source], self._ports[destination]
         start = max(now_ns, self._egress_free_ns[source], self._ingress_free_ns[destination])
-        took = max(1, -(-size * 10**9 // min(out.egress_bytes_per_s, into.ingress_bytes_per_s)))
-        end = self._egress_free_ns[source] = self._ingress_free_ns[destination] = start + took
-        return Booked(source, destination, size, start, end, end + max(out.latency_ns, into.latency_ns))
+        end = start + moving_ns(size, out.rate_to(into))
+        self._egress_free_ns[source] = self._ingress_free_ns[destination] = end
+        return Booked(source, destination, size, start, end, end + out.latency_to(into))
 
     def sent(self, booked: Booked) -> None:
         """A transfer has ended: it counts."""

@@ -30,10 +30,10 @@ class Router:
         self._observer, self._members = observer, members
         self.sequences: dict[int, Sequence] = {}  # arrived and not ended, by request index
         self._due = DueEvents()
-        self._hand_overs: HandOvers | None = None
+        self.hand_overs: HandOvers | None = None  # None: no such fleet
         if fleet.hand_over is not None:
             ports = Ports([pool.port for pool in fleet.pool_of])
-            self._hand_overs = HandOvers(
+            self.hand_overs = HandOvers(
                 fleet.hand_over, self.replicas, self._binding, ports=ports, sequences=self.sequences, due=self._due
             )
         self.loads = Loads(fleet, self.replicas, self._due) if fleet.tiered else None
@@ -43,8 +43,8 @@ class Router:
 
     def on_transfer(self, booked: Callable[[Transfer], None]) -> None:
         """Have `booked` called with every transfer of KV when it is booked."""
-        if self._hand_overs is not None:
-            self._hand_overs.on_booked = booked
+        if self.hand_overs is not None:
+            self.hand_overs.on_booked = booked
 
     def arrive(self, request: Request) -> bool:
         """Bind a request to a replica; False when it is refused."""
@@ -55,8 +55,8 @@ class Router:
             self._observer.request(refused(request))
             return False
         replica = self._binding.choose(request)
-        if self._hand_overs is not None and replica.prefills and self._binding.hands_over(request):
-            self.sequences[request.index] = self._hand_overs.arrive(request, replica)
+        if self.hand_overs is not None and replica.prefills and self._binding.hands_over(request):
+            self.sequences[request.index] = self.hand_overs.arrive(request, replica)
             return True
         sequence = self.sequences[request.index] = Sequence(request, replica.index)
         replica.enqueue(sequence)
@@ -70,8 +70,8 @@ class Router:
         """A replica's oldest microbatch in flight has completed. Returns the requests that ended with it."""
         rep = self.replicas[replica]
         self._due.now_ns = now_ns
-        if rep.prefills and self._hand_overs is not None:
-            return self._complete_prefill(rep, self._hand_overs, now_ns)
+        if rep.prefills and self.hand_overs is not None:
+            return self._complete_prefill(rep, self.hand_overs, now_ns)
         ended = []
         token = self._observer.token
         for sequence, rows in rep.complete(now_ns):
@@ -126,11 +126,6 @@ class Router:
         return ended
 
     @property
-    def hand_overs(self) -> HandOvers | None:
-        """Requests between two replicas, their ports and their KV, for metrics to read; None: no such fleet."""
-        return self._hand_overs
-
-    @property
     def next_due_ns(self) -> int:
         """When the router itself has something to do: bindings and ends of hand-overs, landings."""
         return self._due.next_ns
@@ -154,8 +149,8 @@ class Router:
     def cancel(self, index: int, now_ns: int) -> bool:
         """A client left. True when its request has ended; False when it will end with its microbatches in flight."""
         sequence = self.sequences[index]
-        if self._hand_overs is not None and (passage := self._hand_overs.passages.get(index)) is not None:
-            if not self._hand_overs.abandon(passage, now_ns):
+        if self.hand_overs is not None and (passage := self.hand_overs.passages.get(index)) is not None:
+            if not self.hand_overs.abandon(passage, now_ns):
                 return False
             self._end(sequence, now_ns, "cancelled")
             return True
@@ -184,10 +179,10 @@ class Router:
 
     def _has_left(self, sequence: Sequence, now_ns: int) -> bool:
         """Whether a request ends now that something of it has landed after its client had left."""
-        passage = self._hand_overs.passages.get(sequence.request.index) if self._hand_overs is not None else None
-        if self._hand_overs is None or passage is None or sequence is not passage.prefill:
+        passage = self.hand_overs.passages.get(sequence.request.index) if self.hand_overs is not None else None
+        if self.hand_overs is None or passage is None or sequence is not passage.prefill:
             return True
-        return self._hand_overs.returned_after_leaving(passage, now_ns)
+        return self.hand_overs.returned_after_leaving(passage, now_ns)
 
     def _accept(self, replica: Replica, sequence: Sequence, rows: int, now_ns: int) -> None:
         """Accepted drafts become output, before the token that the model samples after them."""
@@ -200,11 +195,11 @@ class Router:
 
     def _end(self, sequence: Sequence, now_ns: int, outcome: Outcome) -> None:
         del self.sequences[sequence.request.index]
-        if self._hand_overs is not None and (passage := self._hand_overs.passages.get(sequence.request.index)):
+        if self.hand_overs is not None and (passage := self.hand_overs.passages.get(sequence.request.index)):
             if outcome == "finished":
-                self._hand_overs.has_its_token(passage, now_ns)
+                self.hand_overs.has_its_token(passage, now_ns)
             else:
-                self._hand_overs.let_go(passage, now_ns)
+                self.hand_overs.let_go(passage, now_ns)
         elif sequence.running:
             self.replicas[sequence.replica].finish(sequence, now_ns)
         if outcome == "finished":

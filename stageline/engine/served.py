@@ -70,19 +70,23 @@ def serve(fleet: Fleet) -> ServedFleet:
     """What engines need of a fleet file."""
     caches = any(pool.scheduling.prefix_cache for pool in fleet.pools)
     routing = Scheduling(balance=fleet.balance, front_end_ns=fleet.front_end_ns, prefix_cache=caches)
-    pools = [ServedPool(p.name, Route(p.plan), p.scheduling, p.role) for p in fleet.pools]
-    if fleet.hand_over is not None:
-        for served, pool in zip(pools, fleet.pools, strict=True):
-            served.port = _port(pool, fleet.hand_over)
-    for served, pool in zip(pools, fleet.pools, strict=True):
-        served.host = pool.host
+    pools = [_served(pool, fleet.hand_over) for pool in fleet.pools]
     whole = ServedFleet(pools, routing, fleet.hand_over)
     whole.store, whole.offload, whole.load = fleet.store, fleet.offload, fleet.load
     whole.balance_sees_host = fleet.balance_sees_host
     return whole
 
 
-def _port(pool: Pool, hand_over: HandOver) -> Port:
+def _served(pool: Pool, hand_over: HandOver | None) -> ServedPool:
+    served = ServedPool(pool.name, Route(pool.plan), pool.scheduling, pool.role)
+    served.host = pool.host
+    if hand_over is not None:
+        served.port = port_of(pool, hand_over)
+    return served
+
+
+def port_of(pool: Pool, hand_over: HandOver) -> Port:
+    """The port of each replica of a pool: what the pool says, else what the hand-over does."""
     return Port(
         egress_bytes_per_s=pool.egress_bytes_per_s or hand_over.bytes_per_s,
         ingress_bytes_per_s=pool.ingress_bytes_per_s or hand_over.bytes_per_s,

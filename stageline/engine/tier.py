@@ -10,6 +10,7 @@ from collections.abc import Sequence as Seq
 from typing import Literal, NamedTuple
 
 from stageline.engine.fleet import Tier
+from stageline.engine.ports import moving_ns
 from stageline.engine.types import TierStats
 
 SWEEP_ENTRIES = 4096  # in the heap of idle items before stale ones are swept out
@@ -81,7 +82,9 @@ class KvTier:
         if not self._make_room(name.size_bytes, now_ns):
             self._dropped_blocks += name.kind == "block"
             return
-        self._write_free_ns = max(now_ns, self._write_free_ns) + _ns(name.size_bytes, self._tier.write_bytes_per_s)
+        self._write_free_ns = max(now_ns, self._write_free_ns) + moving_ns(
+            name.size_bytes, self._tier.write_bytes_per_s
+        )
         item = self._items[name] = Item(name, self._write_free_ns)
         self._writing.append(item)
         self.used_bytes += name.size_bytes
@@ -153,7 +156,7 @@ class KvTier:
         return self._read_free_ns + self._tier.latency_ns
 
     def _read_end_ns(self, size_bytes: int, now_ns: int) -> int:
-        return max(now_ns, self._read_free_ns) + _ns(size_bytes, self._tier.read_bytes_per_s)
+        return max(now_ns, self._read_free_ns) + moving_ns(size_bytes, self._tier.read_bytes_per_s)
 
     # -- what laws and reports ask for
 
@@ -214,7 +217,3 @@ class KvTier:
             self._idle = [(i.last_use, i) for i in self._items.values() if i.idle]
             heapq.heapify(self._idle)
             self._most_entries = max(SWEEP_ENTRIES, 2 * len(self._idle))
-
-
-def _ns(size_bytes: int, bytes_per_s: int) -> int:
-    return max(1, -(-size_bytes * 10**9 // bytes_per_s))

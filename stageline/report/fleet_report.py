@@ -4,13 +4,13 @@ import msgspec
 
 from stageline.engine.fleet import Fleet, HandOver, Pool
 from stageline.engine.fleet_check import handing_over
+from stageline.engine.ports import moving_ns
+from stageline.engine.served import port_of
 from stageline.plan.options import DEFAULT_CONTEXT_TOKENS
 from stageline.plan.report import device_text
 from stageline.plan.schema import Plan
-from stageline.report.hand_overs import port_latency_ns, port_rate
 from stageline.report.pools import RunPools
 from stageline.report.settings import plan_label
-from stageline.units import NS_PER_S
 
 PROMPTS_TOKENS = (1024, 8192)  # of the prompts whose transfer is timed
 
@@ -85,11 +85,6 @@ def prompt_bytes(plan: Plan, tokens: int) -> int:
     return sum(stage.kv_bytes(blocks, 1) for stage in plan.stages)
 
 
-def transfer_ns(size_bytes: int, bytes_per_s: int) -> int:
-    """How long a transfer holds both ports (rule 11)."""
-    return max(1, -(-size_bytes * NS_PER_S // bytes_per_s))
-
-
 def _row(pool: Pool) -> PoolRow:
     plan = pool.plan
     context = int(plan.info.get("context_tokens", 0)) or plan.max_context_tokens or DEFAULT_CONTEXT_TOKENS
@@ -112,12 +107,13 @@ def _row(pool: Pool) -> PoolRow:
 
 
 def _transfer(hand_over: HandOver, source: Pool, target: Pool) -> TransferRow:
-    rate = port_rate(hand_over, source, target)
+    out, into = port_of(source, hand_over), port_of(target, hand_over)
+    rate = out.rate_to(into)
     block = sum(stage.kv_block_bytes for stage in source.plan.stages)
     prompts = []
     for tokens in PROMPTS_TOKENS:
         size = prompt_bytes(source.plan, tokens)
-        time_ns = transfer_ns(size, rate) + port_latency_ns(hand_over, source, target)
+        time_ns = moving_ns(size, rate) + out.latency_to(into)
         prompts.append(PromptTransfer(prompt_tokens=tokens, bytes=size, time_ns=time_ns))
     return TransferRow(
         source=source.name,

@@ -4,7 +4,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from stageline.engine.fleet import Fleet, HandOver, Pool
+from stageline.engine.fleet import Fleet
+from stageline.engine.served import port_of
 from stageline.engine.types import RequestRecord
 from stageline.report.distributions import ExactValues, Latency, latency
 from stageline.report.pools import RunPools
@@ -56,7 +57,6 @@ class HandOverTally:
     def __init__(self, pools: RunPools) -> None:
         fleet = pools.source
         self._pools, self._fleet = pools, fleet if isinstance(fleet, Fleet) else None
-        self._number = {pool.name: i for i, pool in enumerate(pools.pools)}
         self.requests = self.sent_bytes = 0
         self._transfer, self._gap = ExactValues(), ExactValues()
         count = len(pools.pools)
@@ -103,22 +103,11 @@ class HandOverTally:
     def _ports(self, source: int, target: int, size_bytes: int) -> None:
         assert self._fleet is not None
         assert self._fleet.hand_over is not None
-        out, into = (self._number[self._pools.of(replica).name] for replica in (source, target))
-        rate = port_rate(self._fleet.hand_over, self._fleet.pools[out], self._fleet.pools[into])
+        out, into = self._pools.place(source), self._pools.place(target)
+        own, other = (port_of(self._fleet.pools[place], self._fleet.hand_over) for place in (out, into))
+        rate = own.rate_to(other)
         self.sent_bytes += size_bytes
         self._sent[out] += size_bytes
         self._received[into] += size_bytes
         self._out_s[out] += size_bytes / rate
         self._in_s[into] += size_bytes / rate
-
-
-def port_rate(hand_over: HandOver, source: Pool, target: Pool) -> int:
-    """Bytes per second of a transfer: the lesser bandwidth of the two ports (rule 11)."""
-    egress = source.egress_bytes_per_s or hand_over.bytes_per_s
-    return min(egress, target.ingress_bytes_per_s or hand_over.bytes_per_s)
-
-
-def port_latency_ns(hand_over: HandOver, source: Pool, target: Pool) -> int:
-    """From the end of a transfer to its landing: the larger latency of the two ports (rule 11)."""
-    given = (source.port_latency_ns, target.port_latency_ns)
-    return max(hand_over.latency_ns if own is None else own for own in given)

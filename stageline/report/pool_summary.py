@@ -106,19 +106,18 @@ class PoolTallies:
         hand_over = fleet.hand_over if isinstance(fleet, Fleet) else None
         self._first_at_source = hand_over is not None and hand_over.first_token == "prefill"
         self._source_first = hand_over is not None and hand_over.order == "source-first"
-        self._of = [i for i, pool in enumerate(pools.pools) for _ in pool.replicas]
 
     def request(self, record: RequestRecord) -> None:
         """Adds one record; a request that was refused belongs to no pool."""
         if record.replica is None:
             return
-        source, moved = self._tallies[self._of[record.replica]], record.hand_over
+        source, moved = self._tallies[self._pools.place(record.replica)], record.hand_over
         self.hand_overs.request(record)
         if moved is None or moved.decode_replica is None or moved.landed_ns is None:
             source.request(record)
             return
         first = min(record.output_tokens, 1) if self._first_at_source else 0
-        target = self._tallies[self._of[moved.decode_replica]]
+        target = self._tallies[self._pools.place(moved.decode_replica)]
         source.prefilled(record, first)
         target.decoded(record, record.output_tokens - first)
         if self._source_first:

@@ -60,21 +60,25 @@ class RunPools:
         self.source = source
         self.named = isinstance(source, Fleet)  # whether pools have names that people should see
         self.pools = tuple(_numbered(source.pools if isinstance(source, Fleet) else [source]))
-        self._of = [pool for pool in self.pools for _ in pool.replicas]
+        self._places = [place for place, pool in enumerate(self.pools) for _ in pool.replicas]
+
+    def place(self, replica: int) -> int:
+        """The place in the fleet of a replica's pool."""
+        return self._places[replica]
 
     def of(self, replica: int) -> RunPool:
         """The pool of a replica."""
-        return self._of[replica]
+        return self.pools[self._places[replica]]
 
     @property
     def replicas(self) -> int:
         """Replicas of all pools."""
-        return len(self._of)
+        return len(self._places)
 
     @property
     def plans(self) -> list[Plan]:
         """By replica."""
-        return [pool.plan for pool in self._of]
+        return [self.pools[place].plan for place in self._places]
 
     @property
     def max_context_tokens(self) -> int | None:

@@ -29,17 +29,8 @@ def tier_summaries(tiers: Iterable[TierStats]) -> tuple[TierSummary, ...]:
 
 
 def _sum(name: str, tiers: list[TierStats]) -> TierSummary:
-    return TierSummary(
-        tier=name,
-        capacity_bytes=sum(t.capacity_bytes for t in tiers),
-        peak_bytes=sum(t.peak_bytes for t in tiers),
-        hit_blocks=sum(t.hit_blocks for t in tiers),
-        hit_tokens=sum(t.hit_tokens for t in tiers),
-        read_bytes=sum(t.read_bytes for t in tiers),
-        written_bytes=sum(t.written_bytes for t in tiers),
-        evicted_blocks=sum(t.evicted_blocks for t in tiers),
-        dropped_blocks=sum(t.dropped_blocks for t in tiers),
-    )
+    figures = TierSummary.__struct_fields__[1:]
+    return TierSummary(tier=name, **{figure: sum(getattr(t, figure) for t in tiers) for figure in figures})
 
 
 def tier_text(tier: TierSummary) -> str:
