@@ -60,21 +60,11 @@ def execute(
     if cluster is not None:
         return _on_cluster(cluster, plan, scheduling, workload, seed=seed, observer=observer, text=text, again=again)
     from stageline.engine import inprocess  # noqa: PLC0415  (other engines must not pay for loading it)
-    from stageline.engine.served import serve  # noqa: PLC0415
+    from stageline.engine.route import Route  # noqa: PLC0415
+    from stageline.engine.served import one_pool, serve  # noqa: PLC0415
 
-    if isinstance(plan, Fleet):
-        return inprocess.run_fleet(
-            serve(plan),
-            workload,
-            seed=seed,
-            observer=observer,
-            stage_observer=stage_observer,
-            members=members,
-            paranoid=paranoid,
-        )
-    return inprocess.run(
-        plan,
-        scheduling,
+    return inprocess.run_fleet(
+        serve(plan) if isinstance(plan, Fleet) else one_pool(Route(plan), scheduling),
         workload,
         seed=seed,
         observer=observer,
